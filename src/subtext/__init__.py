@@ -1,0 +1,20 @@
+"""Subtext finds pictures for words and words for pictures when the two do not say the same thing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from subtext.opening import load, open_engine
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "load", "open_engine"]
+
+
+def __getattr__(name: str) -> object:
+    """Import what is heavy only when it is asked for."""
+    if name in ("load", "open_engine"):
+        from subtext import opening
+
+        return getattr(opening, name)
+    raise AttributeError(f"module 'subtext' has no attribute '{name}'")

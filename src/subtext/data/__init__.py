@@ -1,0 +1,1 @@
+"""From files to batches: rows of pairs, pictures, texts, cached features."""

@@ -1,0 +1,1 @@
+"""Networks that read pictures, words or features: tensors -> Encoded."""

@@ -1,0 +1,45 @@
+"""What can go wrong, as one tree; every message says what needs what, what it got, and what to do.
+
+    SubtextError
+    |- ShapeError         tensors that do not agree
+    |- RequirementError   a part that misses what another part or option supplies
+    |- DataError          files, rows, pictures and features that cannot be used
+    |- RecipeError        a host, method or option that does not exist or does not fit
+    |- CheckpointError    a run folder that cannot be read, or is another recipe's
+    |- IndexError_        a search index that cannot be read or does not fit the model
+    |- TrainingError      training that cannot go on (a loss that is not a number)
+
+The command line prints a SubtextError as one sentence and exits with 1; anything else is a bug and keeps its traceback.
+"""
+
+
+class SubtextError(Exception):
+    """The root of every error that Subtext raises on purpose."""
+
+
+class ShapeError(SubtextError, ValueError):
+    """Tensors whose shapes, types or counts do not agree."""
+
+
+class RequirementError(SubtextError, ValueError):
+    """A part was asked for something that another part, batch option or method has to supply first."""
+
+
+class DataError(SubtextError, ValueError):
+    """A file, row, picture or feature that cannot be used."""
+
+
+class RecipeError(SubtextError, ValueError):
+    """A host, a method or an option that does not exist, or that does not fit with the others."""
+
+
+class CheckpointError(SubtextError):
+    """A run folder that is missing, incomplete, damaged, or made by another recipe."""
+
+
+class IndexError_(SubtextError):
+    """A search index that is missing or damaged, or that another model made."""
+
+
+class TrainingError(SubtextError, RuntimeError):
+    """Training that cannot go on."""

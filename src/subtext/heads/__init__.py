@@ -1,0 +1,1 @@
+"""From an encoder's output to the joint space: Encoded, ids -> Embeddings."""

@@ -1,0 +1,1 @@
+"""Losses: Comparison -> one value per query."""

@@ -1,0 +1,1 @@
+"""Metrics: Comparison -> one value per query."""

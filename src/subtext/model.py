@@ -1,0 +1,106 @@
+"""Model = a branch per modality (what it reads, its encoder, its head) and a similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from subtext.core import Embeddings
+from subtext.data.inputs import Batch, Draw, Input, Tensors
+from subtext.errors import RequirementError
+from subtext.ops import draw as draws
+
+
+class Branch(nn.Module):
+    """One modality's way into the joint space: tensors -> encoder -> head -> Embeddings."""
+
+    def __init__(self, reads: Input, encoder: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.reads = reads
+        self.encoder = encoder
+        self.head = head
+
+    def forward(self, inputs: Tensors) -> Embeddings:
+        """Embeddings of the items whose tensors these are."""
+        return self.head(self.encoder(inputs), inputs["ids"])
+
+
+class Model(nn.Module):
+    """Pictures and texts to one space, and how they are compared there.
+
+    `embed_images`, `embed_texts` and `compare` are for use; `forward` is one training pass over a batch of pairs.
+    """
+
+    def __init__(self, image: Branch, text: Branch, similarity: nn.Module) -> None:
+        super().__init__()
+        self.image = image
+        self.text = text
+        self.similarity = similarity
+
+    def forward(self, images: Tensors, texts: Tensors) -> tuple[Embeddings, Embeddings]:
+        """Both sides of a batch, for training: one call, so that a distributed wrapper sees it."""
+        return self.image(images), self.text(texts)
+
+    @property
+    def indexable(self) -> bool:
+        """Whether items can be embedded one by one and found by nearest vectors."""
+        return bool(self.similarity.indexable)
+
+    def require_indexable(self, purpose: str) -> None:
+        """Raise RequirementError unless vectors alone decide the score."""
+        if not self.indexable:
+            raise RequirementError(
+                f"{purpose} needs a model whose vectors decide the score; {type(self.similarity).__name__} only scores "
+                "pairs; use two stages: index a dual encoder, and re-order what it finds with this model"
+            )
+
+    def embed_images(self, images: Sequence[Any], *, batch_size: int = 64, root: Path | str = ".") -> Embeddings:
+        """Embeddings of pictures: paths, bytes, PIL pictures, or one feature array each; ids are positions."""
+        return self.embed(self.image, _batches(images, batch_size, Path(root)))
+
+    def embed_texts(self, texts: Sequence[Any], *, batch_size: int = 256) -> Embeddings:
+        """Embeddings of texts: strings, or one feature array each; ids are positions."""
+        return self.embed(self.text, _batches(texts, batch_size, Path()))
+
+    def embed(
+        self, branch: Branch, batches: Iterator[Batch], *, done: Callable[[int], None] | None = None
+    ) -> Embeddings:
+        """Embeddings of batches in eval mode, on the CPU; `done` hears how many items are finished."""
+        device = next(self.parameters()).device
+        was_training = self.training
+        self.eval()
+        pieces: list[Embeddings] = []
+        finished = 0
+        try:
+            with torch.inference_mode():
+                for batch in batches:
+                    inputs = {name: value.to(device) for name, value in branch.reads(batch).items()}
+                    pieces.append(branch(inputs).to("cpu"))
+                    finished += len(batch.rows)
+                    if done is not None:
+                        done(finished)
+        finally:
+            self.train(was_training)
+        return Embeddings.cat(pieces)
+
+    def compare(self, images: Embeddings, texts: Embeddings) -> Tensor:
+        """(I T) scores of every picture with every text."""
+        return self.similarity(images, texts)
+
+
+def read(batch: Batch, branch: Branch, draw: Draw | None, device: torch.device) -> Tensors:
+    """A batch's tensors on the device of the model."""
+    return {name: value.to(device) for name, value in branch.reads(batch, draw).items()}
+
+
+def _batches(values: Sequence[Any], size: int, root: Path) -> Iterator[Batch]:
+    for start in range(0, len(values), size):
+        chosen = values[start : start + size]
+        rows = np.arange(start, start + len(chosen), dtype=np.int64)
+        ids = [value if isinstance(value, str) else str(row) for value, row in zip(chosen, rows, strict=True)]
+        yield Batch(values=chosen, ids=ids, rows=rows, keys=draws.keys(ids), root=root)

@@ -1,0 +1,93 @@
+"""The objective: which comparison each term reads, how its values are reduced, and their sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from subtext.core import Comparison, Epoch, Scene
+from subtext.errors import ShapeError
+
+Reduction = Literal["sum", "mean", "mean over cells"]
+
+
+class Loss(Protocol):
+    """Comparison -> (Q) values, one a query, not reduced, differentiable."""
+
+    def __call__(self, comparison: Comparison) -> Tensor:
+        """One value per query."""
+
+
+class Regulariser(Protocol):
+    """Scene -> one value of the batch; never weighted by sample."""
+
+    def __call__(self, scene: Scene) -> Tensor:
+        """One value."""
+
+
+class Weighting(Protocol):
+    """Scene, Epoch -> (Q) weights >= 0 without gradient, keyed by pair."""
+
+    def __call__(self, scene: Scene, epoch: Epoch) -> Tensor:
+        """One weight per query."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One loss on one comparison.
+
+    on          the name of a comparison of the Scene
+    weight      coefficient in the sum
+    reduction   over the queries: their sum, their mean, or the sum over Q x C (the PVSE papers' mean over all cells)
+    weighting   sample weights, multiplied in before the reduction; None for ones
+    """
+
+    loss: Loss
+    on: str
+    weight: float = 1.0
+    reduction: Reduction = "mean"
+    weighting: Weighting | None = None
+
+    def __call__(self, scene: Scene, epoch: Epoch) -> Tensor:
+        """The term's share of the objective."""
+        comparison = scene.comparison(self.on)
+        values = self.loss(comparison)
+        if self.weighting is not None:
+            sample_weight = self.weighting(scene, epoch).detach()
+            if sample_weight.shape != values.shape:
+                raise ShapeError(
+                    f"the weighting of '{self.on}' needs one weight a query, {tuple(values.shape)}; "
+                    f"it gave {tuple(sample_weight.shape)}"
+                )
+            values = values * sample_weight
+        queries, candidates = comparison.scores.shape
+        scale = {"sum": 1.0, "mean": 1.0 / queries, "mean over cells": 1.0 / (queries * candidates)}[self.reduction]
+        return self.weight * scale * values.sum()
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """A regulariser and its coefficient."""
+
+    regulariser: Regulariser
+    weight: float
+
+    def __call__(self, scene: Scene, epoch: Epoch) -> Tensor:
+        """The penalty's share of the objective."""
+        return self.weight * self.regulariser(scene)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A sum of named terms and penalties."""
+
+    parts: dict[str, Term | Penalty]
+
+    def __call__(self, scene: Scene, epoch: Epoch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The total, and each part's share by name (detached)."""
+        values = {name: part(scene, epoch) for name, part in self.parts.items()}
+        total = torch.stack(list(values.values())).sum()
+        return total, {name: value.detach() for name, value in values.items()}

@@ -1,0 +1,1 @@
+"""Recipes: hosts build a Setup, methods change one."""

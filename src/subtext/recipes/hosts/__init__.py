@@ -1,0 +1,1 @@
+"""One model family a file: Supply and options -> Setup."""

@@ -1,0 +1,1 @@
+"""What changes only training: Setup -> Setup."""

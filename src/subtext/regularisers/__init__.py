@@ -1,0 +1,1 @@
+"""Penalties of a whole batch: Scene -> one value."""

@@ -1,0 +1,1 @@
+"""How two sets of embeddings are compared: Embeddings, Embeddings -> scores."""

@@ -1,0 +1,74 @@
+"""How a recipe is trained: plain data, read by the command line without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from subtext.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some epochs in which a part of the model learns.
+
+    epochs  how many; the last phase takes what is left
+    train   "heads": all but the encoders' pretrained bodies; "all": everything that the recipe did not freeze
+    factor  multiplies the learning rate
+    """
+
+    epochs: int
+    train: Literal["heads", "all"] = "all"
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about training that is not the model or the objective; each field is a command-line option."""
+
+    epochs: Annotated[int, "passes over the training pairs"] = 30
+    batch_size: Annotated[int, "pairs a step, over all processes"] = 128
+    lr: Annotated[float, "peak learning rate"] = 2e-4
+    optimiser: Annotated[Literal["adam", "adamw", "adamp", "sgd"], "which optimiser"] = "adam"
+    amsgrad: Annotated[bool, "AMSGrad, for adam and adamw"] = False
+    weight_decay: Annotated[float, "decay of the weights (never of biases, norms and embeddings' scale)"] = 0.0
+    momentum: Annotated[float, "momentum, for sgd"] = 0.9
+    clip: Annotated[float, "largest norm of the gradient; 0 for none"] = 2.0
+    accumulate: Annotated[int, "steps whose gradients are summed before the weights move"] = 1
+    cache_chunk: Annotated[int, "gradient caching: pairs embedded at a time; 0 for the whole batch at once"] = 0
+    schedule: Annotated[
+        Literal["constant", "plateau", "step", "cosine", "one_cycle"], "how the learning rate moves"
+    ] = "constant"
+    warmup: Annotated[float, "share of all steps in which the rate rises from zero"] = 0.0
+    step_epochs: Annotated[int, "step: epochs between drops"] = 15
+    factor: Annotated[float, "step and plateau: what a drop multiplies the rate by"] = 0.1
+    plateau_epochs: Annotated[int, "plateau: epochs without improvement before a drop"] = 10
+    layer_decay: Annotated[float, "rate of each encoder layer relative to the one above it"] = 1.0
+    encoder_factor: Annotated[float, "learning rate of pretrained encoder bodies, relative to lr"] = 1.0
+    freeze_epochs: Annotated[int, "epochs before pretrained encoder bodies start to learn; -1 for never"] = 0
+    average: Annotated[Literal["none", "ema", "swa"], "which averaged weights are evaluated and kept"] = "none"
+    average_decay: Annotated[float, "ema: share of the old average kept at each step"] = 0.999
+    patience: Annotated[int, "stop after so many epochs without improvement; 0 for never"] = 0
+    captions: Annotated[
+        Literal["all", "one"], "all: every pair once an epoch; one: every picture once, a text drawn"
+    ] = "all"
+    positives: Annotated[
+        Literal["group", "pair"], "whether all texts of a picture in the batch count as right, or its partner alone"
+    ] = "group"
+    select: Annotated[Literal["rsum", "loss", "last"], "which epoch is kept: best on validation, or the last"] = "rsum"
+    precision: Annotated[Literal["float32", "bf16", "fp16"], "arithmetic of the forward and backward pass"] = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "accumulate", "step_epochs"):
+            if getattr(self, name) < 1:
+                raise RecipeError(f"{name} needs at least 1; it got {getattr(self, name)}")
+        for name in ("lr", "factor", "layer_decay"):
+            if not getattr(self, name) > 0:
+                raise RecipeError(f"{name} needs a number above 0; it got {getattr(self, name)}")
+        for name in ("clip", "weight_decay", "cache_chunk", "plateau_epochs", "patience", "encoder_factor"):
+            if getattr(self, name) < 0:
+                raise RecipeError(f"{name} needs a number of 0 or more; it got {getattr(self, name)}")
+        if not 0 <= self.warmup < 1:
+            raise RecipeError(f"warmup is a share of all steps in [0, 1); it got {self.warmup}")
+        if self.cache_chunk and self.cache_chunk > self.batch_size:
+            raise RecipeError(f"cache_chunk needs at most batch_size, {self.batch_size}; it got {self.cache_chunk}")

@@ -1,0 +1,22 @@
+"""Setup: what a recipe returns, and a method changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from subtext.model import Model
+from subtext.objective import Objective
+from subtext.training.plan import Phase, Plan
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A model, what it is trained for, and how.
+
+    phases  parts of the training in order; empty for one phase that trains everything
+    """
+
+    model: Model
+    objective: Objective
+    plan: Plan
+    phases: tuple[Phase, ...] = ()

@@ -1,0 +1,1 @@
+"""Sample weights: Scene, Epoch -> one weight per query."""
