@@ -1,4 +1,4 @@
-"""Supply: what a data set offers to a recipe, and what a saved run offers to the same recipe when it is opened again."""
+"""Supply: what a data set offers to a recipe, and what a saved run offers to it when it is opened again."""
 
 from __future__ import annotations
 
