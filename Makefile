@@ -1,0 +1,58 @@
+# Two commands are enough: `make demo` to see it work, `make test` to see that it does.
+#
+# TORCH is what pip is asked for. The default is right wherever pip finds a CPU build of that version. Elsewhere a plain
+# request brings gigabytes of CUDA packages; name PyTorch's CPU index instead:
+#     make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+TORCH ?= torch==2.13.0
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= demo
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test test-slow check format bench docs clean
+
+demo: $(VENV)/.demo
+	$(BIN)/subtext demo --out $(DEMO)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "slow and not gpu"
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.evaluation --json
+	$(BIN)/python -m benchmarks.train_step --json
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) $(DEMO) build .pytest_cache .mypy_cache .ruff_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.torch: $(BIN)/python
+	$(PIP) install --quiet $(TORCH)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml constraints.txt
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[demo]"
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml constraints.txt
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
