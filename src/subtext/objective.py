@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from subtext.errors import ShapeError
 Reduction = Literal["sum", "mean", "mean over cells"]
 
 
+@runtime_checkable
 class Loss(Protocol):
     """Comparison -> (Q) values, one a query, not reduced, differentiable."""
 
@@ -21,6 +22,7 @@ class Loss(Protocol):
         """One value per query."""
 
 
+@runtime_checkable
 class Regulariser(Protocol):
     """Scene -> one value of the batch; never weighted by sample."""
 
@@ -28,6 +30,7 @@ class Regulariser(Protocol):
         """One value."""
 
 
+@runtime_checkable
 class Weighting(Protocol):
     """Scene, Epoch -> (Q) weights >= 0 without gradient, keyed by pair."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ class Batch:
     root: Path
 
 
+@runtime_checkable
 class Input(Protocol):
     """Items -> tensors for one encoder."""
 

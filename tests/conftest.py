@@ -1,0 +1,36 @@
+"""Every annotated signature of the package is checked while testing, and nothing is left to chance.
+
+The hook has to be in place before the package is first imported, which is why it stands above the fixtures. It checks
+shapes (jaxtyping) and types (beartype) of every function and dataclass. A function that a compiler reads itself, such
+as a numba kernel, is left alone when `@typing.no_type_check` stands among its decorators.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import jaxtyping
+import numpy as np
+import pytest
+
+jaxtyping.install_import_hook("subtext", "beartype.beartype")
+
+import torch  # noqa: E402  (after the hook)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """One thread: sums come in one order, so that a number seen once is seen again."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def seeds() -> Iterator[None]:
+    """The same numbers in every test, alone or among others, and no default left changed behind it."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002  (third-party code may still draw from it)
+    torch.manual_seed(0)
+    dtype = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(dtype)
