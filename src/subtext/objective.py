@@ -46,6 +46,8 @@ class Term:
     weight      coefficient in the sum
     reduction   over the queries: their sum, their mean, or the sum over Q x C (the PVSE papers' mean over all cells)
     weighting   sample weights, multiplied in before the reduction; None for ones
+    from_epoch, until_epoch  the term counts in epochs from_epoch <= number < until_epoch alone (None: to the end), so
+                that a run can begin with one loss and go on with another
     """
 
     loss: Loss
@@ -53,10 +55,14 @@ class Term:
     weight: float = 1.0
     reduction: Reduction = "mean"
     weighting: Weighting | None = None
+    from_epoch: int = 0
+    until_epoch: int | None = None
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Tensor:
-        """The term's share of the objective."""
+        """The term's share of the objective; zero, without gradient, in an epoch that is not its own."""
         comparison = scene.comparison(self.on)
+        if epoch.number < self.from_epoch or (self.until_epoch is not None and epoch.number >= self.until_epoch):
+            return comparison.scores.new_zeros(())
         values = self.loss(comparison)
         if self.weighting is not None:
             sample_weight = self.weighting(scene, epoch).detach()

@@ -35,12 +35,14 @@ class Supply:
     texts    texts of the training split (empty when a saved run is opened): vocabularies are built from these alone
     assets   folder of a saved run with "image" and "text" inside (vocabulary, tokeniser, backbone configuration); None
              for a new run
+    seed     what the initial weights of a new run are drawn from
     """
 
     image_features: FeatureShape | None = None
     text_features: FeatureShape | None = None
     texts: tuple[str, ...] = ()
     assets: Path | None = None
+    seed: int = 0
 
     def asset(self, modality: str) -> Path | None:
         """The saved folder of one modality, None for a new run.
