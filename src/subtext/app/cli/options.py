@@ -1,0 +1,98 @@
+"""Recipe signatures and the training plan as command-line options; nothing heavy is imported for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import click
+
+from subtext.app.cli.command import unknown
+from subtext.recipes.catalogue import Option, Recipe
+from subtext.training.plan import Plan
+
+TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+def plan_options(plan: Plan) -> list[Option]:
+    """Every field of the plan as an option whose default is this plan's value."""
+    options = []
+    for name, hint in get_type_hints(Plan, include_extras=True).items():
+        kind, text = get_args(hint)[:2]
+        choices = tuple(get_args(kind)) if get_origin(kind) is Literal else None
+        value = getattr(plan, name)
+        options.append(Option(name, str if choices else kind, choices, value, text))
+    assert len(options) == len(dataclasses.fields(Plan))
+    return options
+
+
+def click_option(option: Option, prefix: str) -> click.Option:
+    """The option for click; its parameter is called `prefix` + name, so that recipes and runs may share words."""
+    spelt = option.name.replace("_", "-")
+    if option.type is bool:
+        return click.Option(
+            [f"--{spelt}/--no-{spelt}", prefix + option.name],
+            default=bool(option.default),
+            show_default=True,
+            help=option.help,
+        )
+    return click.Option(
+        [f"--{spelt}", prefix + option.name],
+        type=click.Choice([str(choice) for choice in option.choices]) if option.choices else option.type,
+        default=None if option.default is None else option.default,
+        show_default=option.default is not None and option.default != "",
+        help=option.help,
+    )
+
+
+def chosen(ctx: click.Context, prefix: str, *, given_only: bool) -> dict[str, object]:
+    """Values of the options with that prefix, by the recipe's own names; `given_only` leaves defaults out."""
+    default = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
+    return {
+        name.removeprefix(prefix): value
+        for name, value in ctx.params.items()
+        if name.startswith(prefix) and not (given_only and ctx.get_parameter_source(name) in default)
+    }
+
+
+def parse_methods(texts: Sequence[str], known: Mapping[str, Recipe]) -> list[tuple[str, dict[str, object]]]:
+    """`diversity:combine=absdiff,weight=0.5` as ("diversity", {"combine": "absdiff", "weight": 0.5}), each in order.
+
+    Raises click.BadParameter for a method, option or value that does not exist, with near names.
+    """
+    return [_parse_method(text, known) for text in texts]
+
+
+def _parse_method(text: str, known: Mapping[str, Recipe]) -> tuple[str, dict[str, object]]:
+    name, _, rest = text.partition(":")
+    if name not in known:
+        raise click.BadParameter(unknown("method", name, known), param_hint="--with")
+    options = {option.name: option for option in known[name].options}
+    arguments: dict[str, object] = {option.name: option.default for option in options.values()}
+    for piece in filter(None, rest.split(",")):
+        key, equals, value = piece.partition("=")
+        key = key.strip().replace("-", "_")
+        if key not in options:
+            raise click.BadParameter(unknown(f"option of method {name}", key, options), param_hint="--with")
+        if not equals:
+            raise click.BadParameter(f"'{piece}' needs the form {key}=value", param_hint="--with")
+        arguments[key] = _convert(options[key], value.strip(), f"{name}:{key}")
+    return name, arguments
+
+
+def _convert(option: Option, value: str, where: str) -> object:
+    if option.choices:
+        by_name = {str(choice): choice for choice in option.choices}
+        if value not in by_name:
+            raise click.BadParameter(unknown(f"value of {where}", value, by_name), param_hint="--with")
+        return by_name[value]
+    if option.type is bool:
+        if value.lower() not in TRUE + FALSE:
+            raise click.BadParameter(f"{where} needs true or false; it got '{value}'", param_hint="--with")
+        return value.lower() in TRUE
+    try:
+        return option.type(value)
+    except ValueError:
+        kind = "a whole number" if option.type is int else "a number"
+        raise click.BadParameter(f"{where} needs {kind}; it got '{value}'", param_hint="--with") from None
