@@ -58,7 +58,7 @@ class Term:
     from_epoch: int = 0
     until_epoch: int | None = None
 
-    def __call__(self, scene: Scene, epoch: Epoch) -> Tensor:
+    def __call__(self, scene: Scene, epoch: Epoch, *, share: float = 1.0) -> Tensor:
         """The term's share of the objective; zero, without gradient, in an epoch that is not its own."""
         comparison = scene.comparison(self.on)
         if epoch.number < self.from_epoch or (self.until_epoch is not None and epoch.number >= self.until_epoch):
@@ -73,7 +73,7 @@ class Term:
                 )
             values = values * sample_weight
         queries, candidates = comparison.scores.shape
-        scale = {"sum": 1.0, "mean": 1.0 / queries, "mean over cells": 1.0 / (queries * candidates)}[self.reduction]
+        scale = {"sum": 1.0, "mean": share / queries, "mean over cells": share / (queries * candidates)}[self.reduction]
         return self.weight * scale * values.sum()
 
 
@@ -84,19 +84,23 @@ class Penalty:
     regulariser: Regulariser
     weight: float
 
-    def __call__(self, scene: Scene, epoch: Epoch) -> Tensor:
+    def __call__(self, scene: Scene, epoch: Epoch, *, share: float = 1.0) -> Tensor:
         """The penalty's share of the objective."""
-        return self.weight * self.regulariser(scene)
+        return self.weight * share * self.regulariser(scene)
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A sum of named terms and penalties."""
+    """A sum of named terms and penalties.
+
+    Where several processes share a batch, each compares its own queries with everybody's candidates. `share` is the
+    part of the batch's queries that are its own: the sum over processes of what they compute is the whole's value.
+    """
 
     parts: dict[str, Term | Penalty]
 
-    def __call__(self, scene: Scene, epoch: Epoch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The total, and each part's share by name (detached)."""
-        values = {name: part(scene, epoch) for name, part in self.parts.items()}
+    def __call__(self, scene: Scene, epoch: Epoch, *, share: float = 1.0) -> tuple[Tensor, dict[str, Tensor]]:
+        """The total, and each part's share by name (detached); `share` in (0, 1]."""
+        values = {name: part(scene, epoch, share=share) for name, part in self.parts.items()}
         total = torch.stack(list(values.values())).sum()
         return total, {name: value.detach() for name, value in values.items()}

@@ -1,0 +1,310 @@
+"""What a run leaves on disk: one record in JSON, tensors as safetensors, and nothing that can run code.
+
+    RUN/run.json            Record: what was trained, on what, how well
+    RUN/model.safetensors   the kept weights
+    RUN/assets/image, text  what each branch needs to read its input again (vocabulary, tokeniser, backbone settings)
+    RUN/log.jsonl, RUN/checkpoints/, RUN/cache/, RUN/README.md   written while training
+
+Every file is written under another name in the same folder, flushed to the disk and renamed into place: a reader sees
+the old file or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from subtext.data.pairs import Pairs
+from subtext.errors import CheckpointError
+
+RECORD, WEIGHTS, ASSETS = "run.json", "model.safetensors", "assets"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where a run's data came from, so that later commands need not be told again.
+
+    data                     file or folder of pairs; empty for pairs made in memory
+    images                   folder that picture paths start from, when it was given apart
+    features, text_features  files of precomputed features
+    train_split, val_split   names of splits; val_split is None for a run without validation
+    split_seed               of the 80-10-10 split of data without splits
+    bad                      what was done with rows that cannot be used
+    fingerprint              of the training and validation pairs (`pairs_fingerprint`)
+    """
+
+    data: str = ""
+    images: str | None = None
+    features: str | None = None
+    text_features: str | None = None
+    train_split: str = "train"
+    val_split: str | None = "val"
+    split_seed: int = 0
+    bad: Literal["refuse", "skip"] = "refuse"
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run in words and numbers.
+
+    host, arguments   the recipe and what it was called with
+    methods           (name, arguments) of each training method, in the order applied
+    plan, phases      how it is trained, as plain data
+    data              where the pairs came from
+    seed              of every draw
+    status            "training" until the end; "stopped" when a person, a signal or a bad number ended it
+    best, best_epoch  validation figures of the kept weights, and their epoch counted from 1; empty and None before
+    epochs, steps     finished so far
+    seconds           of training, over all resumptions
+    version, versions of Subtext, and of the libraries underneath
+    """
+
+    host: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    methods: tuple[tuple[str, dict[str, Any]], ...] = ()
+    plan: dict[str, Any] = field(default_factory=dict)
+    phases: tuple[dict[str, Any], ...] = ()
+    data: DataSource = DataSource()
+    seed: int = 0
+    status: Literal["training", "finished", "stopped"] = "training"
+    best: dict[str, float] = field(default_factory=dict)
+    best_epoch: int | None = None
+    epochs: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    version: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The record as indented JSON."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @staticmethod
+    def from_json(text: str, *, where: str = RECORD) -> Record:
+        """The record again.
+
+        Raises CheckpointError, naming `where`, when the text is not JSON or has fields that this version does not know.
+        """
+        try:
+            found = json.loads(text)
+            source = DataSource(**found.pop("data", {}))
+            methods = tuple((str(name), dict(arguments)) for name, arguments in found.pop("methods", ()))
+            phases = tuple(dict(phase) for phase in found.pop("phases", ()))
+            return Record(**found, data=source, methods=methods, phases=phases)
+        except (ValueError, TypeError, AttributeError) as problem:
+            raise CheckpointError(
+                f"{where} needs to be the record of a run of this version of Subtext; {problem}; "
+                "use the version that wrote it, or train again"
+            ) from problem
+
+    def differences(self, other: Record) -> list[str]:
+        """What would make `other` another training: one "name: this -> other" each; empty when it is the same."""
+        found: list[str] = []
+        for name in ("host", "seed"):
+            _compare(name, getattr(self, name), getattr(other, name), found)
+        for name in ("arguments", "plan"):
+            mine, theirs = _plain(getattr(self, name)), _plain(getattr(other, name))
+            for key in sorted(set(mine) | set(theirs)):
+                _compare(key, mine.get(key), theirs.get(key), found)
+        for name in ("methods", "phases"):
+            _compare(name, _plain(getattr(self, name)), _plain(getattr(other, name)), found)
+        if self.data.fingerprint != other.data.fingerprint:
+            found.append(f"the pairs: {self.data.data or 'those of the run'} -> other pairs or other splits")
+        return found
+
+
+def save_record(run: Path, record: Record) -> None:
+    """Write RUN/run.json."""
+    write_text(run / RECORD, record.to_json())
+
+
+def load_record(run: Path) -> Record:
+    """Read RUN/run.json.
+
+    Raises CheckpointError when there is none.
+    """
+    path = run / RECORD
+    if not path.is_file():
+        raise CheckpointError(
+            f"{run} needs to be the folder of a run with a {RECORD}; there is none; name a folder that "
+            "`subtext train --out` wrote"
+        )
+    return Record.from_json(path.read_text(encoding="utf-8"), where=str(path))
+
+
+def save_run(run: Path, model: nn.Module, record: Record) -> None:
+    """Write a whole run: record, weights, and the assets of both branches (`reads.save`, `encoder.save_assets`)."""
+    save_assets(run, model)
+    write_tensors(run / WEIGHTS, model.state_dict())
+    save_record(run, record)
+
+
+def save_assets(run: Path, model: nn.Module) -> None:
+    """Write RUN/assets: what the two branches need to be built again, beside their tensors."""
+
+    def fill(folder: Path) -> None:
+        for modality in ("image", "text"):
+            place = folder / modality
+            place.mkdir()
+            branch = getattr(model, modality)
+            branch.reads.save(place)
+            if hasattr(branch.encoder, "save_assets"):
+                branch.encoder.save_assets(place)
+
+    write_folder(run / ASSETS, fill)
+
+
+def load_run(run: Path) -> tuple[Record, dict[str, Tensor]]:
+    """The record and the kept weights of a run.
+
+    Raises CheckpointError when the folder is no run, or has no weights yet.
+    """
+    record = load_record(run)
+    if not (run / WEIGHTS).is_file():
+        raise CheckpointError(
+            f"{run} needs {WEIGHTS} to be opened; it has none: its training did not finish an epoch; "
+            "continue it with --resume"
+        )
+    return record, read_tensors(run / WEIGHTS)
+
+
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """32 hexadecimal digits that change with any name, shape, type or bit of the tensors."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name}/{value.dtype}/{tuple(value.shape)}".encode())
+        if value.numel():
+            digest.update(memoryview(value.reshape(-1).view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
+def pairs_fingerprint(*sets: Pairs | None) -> str:
+    """32 hexadecimal digits that change with the ids, texts, picture names, groups, links or order of the pairs."""
+    digest = hashlib.blake2b(digest_size=16)
+    for pairs in sets:
+        if pairs is None:
+            digest.update(b"none")
+            continue
+        for items in (pairs.images, pairs.texts):
+            digest.update(json.dumps(items.ids).encode())
+            for value in items.values:
+                digest.update(value if isinstance(value, bytes) else str(value).encode())
+                digest.update(b"\0")
+            digest.update(items.groups.tobytes())
+        digest.update(pairs.links.tobytes())
+    return digest.hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all.
+
+    Raises CheckpointError when the disk is full; what stood there before stays.
+    """
+
+    def fill(place: Path) -> None:
+        place.write_text(text, encoding="utf-8")
+
+    write_file(path, fill)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors as one safetensors file, whole or not at all; tensors that share memory are written each."""
+    seen: set[int] = set()
+    plain: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        flat = value.detach().cpu().contiguous()
+        place = flat.untyped_storage().data_ptr()
+        plain[name] = flat.clone() if place in seen or flat.untyped_storage().nbytes() != flat.nbytes else flat
+        seen.add(place)
+    write_file(path, lambda place: save_file(plain, place, metadata={"format": "pt"}))
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file, in memory of their own.
+
+    Raises CheckpointError when the file is missing or damaged.
+    """
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except (OSError, SafetensorError) as problem:
+        raise CheckpointError(f"{path} needs to be a whole safetensors file; {problem}") from problem
+
+
+def write_file(path: Path, fill: Callable[[Path], None]) -> None:
+    """Let `fill` write a file under another name, then put it in place; the folder is made where it is missing."""
+    place = path.with_name(f".writing-{os.getpid()}-{path.name}")
+    with _plain_words(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fill(place)
+            _flush(place)
+            place.replace(path)
+            _flush(path.parent)
+        finally:
+            place.unlink(missing_ok=True)
+
+
+def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """Let `fill` write into a new folder, then put it in place, instead of what may stand there."""
+    place = path.with_name(f".writing-{os.getpid()}-{path.name}")
+    with _plain_words(path):
+        try:
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            fill(place)
+            for file in sorted(place.rglob("*")):
+                _flush(file)
+            _flush(place)
+            shutil.rmtree(path, ignore_errors=True)
+            place.replace(path)
+            _flush(path.parent)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _plain_words(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as problem:
+        full = isinstance(problem, OSError) and problem.errno in _FULL
+        if full or "os error 28" in str(problem) or "os error 122" in str(problem):
+            raise CheckpointError(
+                f"writing {path} needs free space on the disk, and there is none left; nothing of it was kept and what "
+                "stood there before still stands; free some space and go on with --resume"
+            ) from problem
+        raise
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _compare(name: str, mine: Any, theirs: Any, found: list[str]) -> None:
+    if mine != theirs:
+        found.append(f"{name}: {mine!r} -> {theirs!r}")
