@@ -1,32 +1,61 @@
-"""What a training was asked to do, as plain data: made by the command line, carried out by `app.training`."""
+"""What was asked for, as plain data: made by the command line, carried out by the modules beside this one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where pairs come from.
+    """Where pairs come from; what is None is the data set's own, or what the run remembers.
 
-    data           the data set         images         folder that picture paths start from; None for the data's own
-    features, text_features  precomputed features, joined by name; None where a modality is read as it is
-    train_split, val_split   names of splits; val_split None for no validation
+    data           the data set         images         folder that picture paths start from
+    features, text_features  precomputed features, joined by name
     split_seed     of the 80-10-10 split of data without splits
     bad            what to do with a row that cannot be used
     """
 
-    data: Path
+    data: Path | None = None
     images: Path | None = None
     features: Path | None = None
     text_features: Path | None = None
-    train_split: str = "train"
-    val_split: str | None = "val"
-    split_seed: int = 0
-    bad: Literal["refuse", "skip"] = "refuse"
+    split_seed: int | None = None
+    bad: Literal["refuse", "skip"] | None = None
+
+    @staticmethod
+    def from_options(values: Mapping[str, Any]) -> Sources:
+        """The sources among a command's options."""
+        return Sources(**{f.name: values[f.name] for f in fields(Sources)})
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Sources:
+        """What `to_json` wrote."""
+        paths = ("data", "images", "features", "text_features")
+        return Sources(
+            **{name: Path(values[name]) for name in paths if values.get(name) is not None},
+            split_seed=values.get("split_seed"),
+            bad=cast(Literal["refuse", "skip"] | None, values.get("bad")),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For run.json: absolute paths, so that a later command finds them from any folder."""
+        return {
+            name: str(value.expanduser().resolve()) if isinstance(value, Path) else value
+            for name, value in asdict(self).items()
+        }
+
+    def over(self, remembered: Sources) -> Sources:
+        """These, and what was remembered where these say nothing.
+
+        Other data does not keep the pictures' folder or the features of the remembered data: they belong to it.
+        """
+        if self.data is not None:
+            remembered = replace(remembered, images=None, features=None, text_features=None)
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(remembered, **given)
 
 
 @dataclass(frozen=True)
@@ -36,6 +65,7 @@ class Job:
     host       a host recipe's name       arguments  all of its options
     methods    (name, options) in order   plan       the fields of the training plan that were asked for
     out        the run's folder           run        options of the run itself: seed, device, workers, resume ...
+    train_split, val_split   names of splits; val_split None for no validation
     """
 
     host: str
@@ -44,6 +74,39 @@ class Job:
     plan: Mapping[str, object]
     sources: Sources
     out: Path
-    run: Mapping[str, object] = field(default_factory=dict)
+    train_split: str = "train"
+    val_split: str | None = "val"
+    run: Mapping[str, Any] = field(default_factory=dict)
     dry_run: bool = False
     quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something done with a model on a split of a data set.
+
+    run      a run's folder; None where `model` names a pretrained dual encoder
+    """
+
+    run: Path | None
+    model: str | None
+    sources: Sources
+    split: str
+    device: str = "cpu"
+    batch_size: int = 128
+    workers: int = 2
+    quiet: bool = False
+
+    @staticmethod
+    def from_options(values: Mapping[str, Any]) -> Work:
+        """The work among a command's options."""
+        return Work(
+            run=values["run"],
+            model=values.get("model"),
+            sources=Sources.from_options(values),
+            split=values["split"],
+            device=values["device"],
+            batch_size=values["batch_size"],
+            workers=values["workers"],
+            quiet=values["quiet"],
+        )

@@ -86,7 +86,9 @@ class Lazy(click.Group):
             ctx.exit(130)
 
 
-@click.group(cls=Lazy, epilog=EXAMPLE, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Lazy, epilog=EXAMPLE, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="subtext")
 def main() -> None:
     """Find pictures for words and words for pictures when the two do not say the same thing."""

@@ -1,9 +1,9 @@
-"""What the commands share: help in sections, an example, near names, paths."""
+"""What the commands share: help in sections with an example, near names, common options."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,74 +12,106 @@ import click
 PATH = click.Path(path_type=Path)
 """Any path; whether it exists is checked where it is read, so that the sentence can say what was expected there."""
 
+HELP = ("-h", "--help")
 
-class Sectioned(click.Command):
-    """A command whose help lists its options under headings.
 
-    headings  option name -> heading; what has none stands under "Options"
+class Command(click.Command):
+    """A command that lists its options under headings, shows an example, and reads its context.
+
+    act       gets the context, whose `params` hold the values: many options need no function of many arguments
+    sections  heading -> parameters, in the order of the help
     """
 
-    headings: dict[str, str]
+    def __init__(
+        self,
+        name: str,
+        act: Callable[[click.Context], None],
+        sections: Mapping[str, Sequence[click.Parameter]],
+        *,
+        help: str,
+        examples: Sequence[str],
+        usage: str = "[OPTIONS]",
+    ) -> None:
+        super().__init__(
+            name,
+            params=[parameter for parameters in sections.values() for parameter in parameters],
+            help=help,
+            epilog=example(*examples),
+            options_metavar=usage,
+            context_settings={"help_option_names": list(HELP)},
+        )
+        self.act = act
+        self.headings = {p.name: heading for heading, parameters in sections.items() for p in parameters}
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do what the command is for."""
+        self.act(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, heading by heading, in the order of declaration."""
+        """The options, heading by heading."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             line = parameter.get_help_record(ctx)
             if line is not None:
-                sections.setdefault(getattr(self, "headings", {}).get(parameter.name or "", "Options"), []).append(line)
+                sections.setdefault(self.headings.get(parameter.name, "Help"), []).append(line)
         for heading, lines in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(lines, col_max=34)
 
 
 def example(*lines: str) -> str:
-    """An epilogue for `click.command(epilog=...)` that keeps its lines as they are."""
+    """An epilogue that keeps its lines as they are."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """A sentence for a name that does not exist, with the nearest that do."""
+    """A sentence for a name that does not exist, with the nearest that do.
+
+    >>> unknown("host", "pvs", ["vse", "pvse", "clip"])
+    "there is no host 'pvs'; did you mean pvse or vse?"
+    """
     names = list(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names) or 'none'}"
     return f"there is no {what} '{name}'; {hint}"
 
 
-def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The option --device."""
-    return click.option(
-        "--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps; auto: a GPU if there is one."
-    )(function)
+def run_options() -> list[click.Parameter]:
+    """How a command on a run is carried out: device, batches, threads, quiet."""
+    return [
+        device_option(),
+        click.Option(["--batch-size"], type=click.IntRange(1), default=128, show_default=True, help="Items at a time."),
+        workers_option(),
+        quiet_option(),
+    ]
 
 
-def data_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say where data, pictures and features are, for commands on a run that remembers them."""
-    options: Sequence[Callable[..., Any]] = (
-        click.option("--data", type=PATH, help="Data set; remembered by the run, give it to use another."),
-        click.option("--images", type=PATH, help="Folder that picture paths start from."),
-        click.option("--features", type=PATH, help="Precomputed picture features, npz with names."),
-        click.option("--text-features", type=PATH, help="Precomputed text features, npz with names."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+def device_option() -> click.Option:
+    """--device."""
+    text = "cpu, cuda, cuda:1, mps; auto: a GPU if there is one."
+    return click.Option(["--device"], default="auto", show_default=True, help=text)
 
 
-def choose_device(name: str) -> str:
-    """The device that the option asks for; "auto" is the first GPU, or the processor.
+def workers_option() -> click.Option:
+    """--workers."""
+    text = "Threads that read ahead."
+    return click.Option(["--workers"], type=click.IntRange(0), default=2, show_default=True, help=text)
 
-    Raises click.BadParameter when the machine does not have it.
-    """
-    import torch
 
-    if name == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise click.BadParameter(f"'{name}' cannot be used here: {reason}", param_hint="--device") from None
-    return name
+def quiet_option() -> click.Option:
+    """--quiet."""
+    return click.Option(["--quiet", "-q"], is_flag=True, help="No progress.")
+
+
+def data_options() -> list[click.Parameter]:
+    """Where data, pictures and features are, for a command on a run that remembers them."""
+    return [
+        click.Option(["--data"], type=PATH, help="Data set; the run remembers its own, give it to use another."),
+        click.Option(["--images"], type=PATH, help="Folder that picture paths start from."),
+        click.Option(["--features"], type=PATH, help="Precomputed picture features, npz with names."),
+        click.Option(["--text-features"], type=PATH, help="Precomputed text features, npz with names."),
+        click.Option(["--split-seed"], type=int, help="Seed of the 80-10-10 split of data without splits."),
+        click.Option(
+            ["--bad"], type=click.Choice(["refuse", "skip"]), help="What to do with rows that cannot be used."
+        ),
+    ]

@@ -2,51 +2,64 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from subtext.app.cli.command import PATH, example
+from subtext.app.cli.command import PATH, Command
 
 
-@click.group()
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def data() -> None:
     """Look at a data set before training."""
 
 
-@data.command(
-    epilog=example(
-        "subtext data check captions.jsonl",
-        "subtext data check captions.csv --images photos --verify",
-        "subtext data check shards/ --json > report.json",
+def _act(ctx: click.Context) -> None:
+    from subtext.app.checking import check
+
+    values = ctx.params
+    text, usable = check(
+        values["data"],
+        images=values["images"],
+        features=values["features"],
+        text_features=values["text_features"],
+        verify=values["verify"],
+        split_seed=values["split_seed"],
+        as_json=values["as_json"],
+    )
+    click.echo(text)
+    if not usable:
+        ctx.exit(1)
+
+
+data.add_command(
+    Command(
+        "check",
+        _act,
+        {
+            "Data": [
+                click.Argument(["data"], type=PATH),
+                click.Option(
+                    ["--images"], type=PATH, help="Folder that picture paths start from; DATA's own if absent."
+                ),
+                click.Option(["--features"], type=PATH, help="Picture features, npz with names: do they cover DATA?"),
+                click.Option(["--text-features"], type=PATH, help="Text features, npz with names: do they cover DATA?"),
+                click.Option(
+                    ["--split-seed"], default=0, show_default=True, help="Seed of the split of data without splits."
+                ),
+            ],
+            "Check": [
+                click.Option(["--verify"], is_flag=True, help="Decode every picture, too."),
+                click.Option(["--json", "as_json"], is_flag=True, help="The report as JSON."),
+            ],
+        },
+        help="""Say what is in DATA and what is wrong with it, row by row; exit code 1 when it cannot be used.
+
+        DATA is a JSON-lines, CSV or Parquet file, a folder with metadata.csv or metadata.jsonl, WebDataset tars, a
+        Karpathy JSON, a SCAN "precomp" folder, or a folder with corpus, queries and qrels.""",
+        examples=[
+            "subtext data check captions.jsonl",
+            "subtext data check captions.csv --images photos --verify",
+            "subtext data check shards --json > report.json",
+        ],
+        usage="DATA [OPTIONS]",
     )
 )
-@click.argument("data", type=PATH)
-@click.option("--images", type=PATH, help="Folder that picture paths start from; the file's own folder if not given.")
-@click.option("--features", type=PATH, help="Picture features, npz with names: checked against the pictures.")
-@click.option("--text-features", type=PATH, help="Text features, npz with names: checked against the texts.")
-@click.option("--verify", is_flag=True, help="Decode every picture, rather than look whether its file is there.")
-@click.option("--split-seed", default=0, show_default=True, help="Seed of the 80-10-10 split of data without splits.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
-def check(
-    data: Path,
-    images: Path | None,
-    features: Path | None,
-    text_features: Path | None,
-    verify: bool,
-    split_seed: int,
-    as_json: bool,
-) -> None:
-    """Say what is in DATA and what is wrong with it, row by row.
-
-    DATA is a JSON-lines, CSV or Parquet file, a folder with metadata.csv or metadata.jsonl, WebDataset tars, a Karpathy
-    JSON, a SCAN "precomp" folder, or a folder with corpus, queries and qrels. Exit code 1 when it cannot be used.
-    """
-    from subtext.app.checking import check_data
-
-    report = check_data(
-        data, images=images, features=features, text_features=text_features, verify=verify, split_seed=split_seed
-    )
-    click.echo(report.to_json() if as_json else report.text())
-    if not report.usable:
-        raise click.exceptions.Exit(1)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal, cast
-
 import click
 
-from subtext.app.cli.command import PATH, Sectioned, example, unknown
+from subtext.app.cli.command import (
+    HELP,
+    PATH,
+    Command,
+    device_option,
+    example,
+    quiet_option,
+    unknown,
+    workers_option,
+)
 from subtext.app.cli.options import chosen, click_option, parse_methods, plan_options
 from subtext.app.job import Job, Sources
 from subtext.recipes.catalogue import RECOMMENDED, Recipe, hosts, methods
 
 RECIPE, PLAN = "recipe__", "plan__"
-HELP = ("-h", "--help")
 
 
 class Hosts(click.Group):
@@ -58,21 +63,6 @@ class Hosts(click.Group):
             formatter.write_dl([(_method_usage(recipe), recipe.summary) for recipe in methods().values()])
 
 
-class Host(Sectioned):
-    """Training with one host recipe."""
-
-    recipe: Recipe
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Collect what was asked for into a Job and carry it out."""
-        from subtext.app.training import train as carry_out
-
-        job = _job(ctx, self.recipe)
-        if ctx.meta.get("recommended") and not job.quiet:
-            click.echo(f"no host named; taking the recommended one, {job.host}: {self.recipe.summary}", err=True)
-        click.echo(carry_out(job))
-
-
 @click.group(
     cls=Hosts,
     options_metavar="",
@@ -91,44 +81,48 @@ def train() -> None:
     """
 
 
-def host_command(recipe: Recipe) -> Host:
+def host_command(recipe: Recipe) -> Command:
     """The command of one host."""
-    recipe_options = [click_option(option, RECIPE) for option in recipe.options]
-    training = [click_option(option, PLAN) for option in plan_options(recipe.plan)]
-    data, run = _data_options(), _run_options()
-    command = Host(
+    start = f"subtext train {recipe.name} --data captions.jsonl --out runs/{recipe.name}"
+    return Command(
         recipe.name,
-        params=[*data, *recipe_options, *training, *run],
+        lambda ctx: _carry_out(ctx, recipe),
+        {
+            "Data": _data_options(),
+            f"Options of {recipe.name}": [click_option(option, RECIPE) for option in recipe.options],
+            "Training": [click_option(option, PLAN) for option in plan_options(recipe.plan)],
+            "Run": _run_options(),
+        },
         help=recipe.summary,
-        options_metavar="--data DATA --out RUN [OPTIONS]",
-        context_settings={"help_option_names": list(HELP)},
-        epilog=example(
-            f"subtext train {recipe.name} --data captions.jsonl --out runs/{recipe.name}",
-            f"subtext train {recipe.name} --data captions.jsonl --out runs/{recipe.name} --features features.npz"
-            " --epochs 10",
-        ),
+        examples=[start, f"{start} --features features.npz --epochs 10"],
+        usage="--data DATA --out RUN [OPTIONS]",
     )
-    command.recipe = recipe
-    sections = {"Data": data, f"Options of {recipe.name}": recipe_options, "Training": training, "Run": run}
-    command.headings = {
-        option.name: heading for heading, options in sections.items() for option in options if option.name
-    }
-    return command
+
+
+def _carry_out(ctx: click.Context, recipe: Recipe) -> None:
+    job = _job(ctx, recipe)
+    from subtext.app.training import train as carry_out
+
+    if ctx.meta.get("recommended") and not job.quiet:
+        click.echo(f"no host named; taking the recommended one, {job.host}: {recipe.summary}", err=True)
+    click.echo(carry_out(job))
 
 
 def _data_options() -> list[click.Option]:
+    def option(names: str, text: str, *, metavar: str | None = None, required: bool = False) -> click.Option:
+        return click.Option([names], type=PATH, help=text, metavar=metavar, required=required)
+
+    def default(names: str, value: str | int, text: str) -> click.Option:
+        return click.Option([names], default=value, show_default=True, help=text)
+
     return [
-        click.Option(["--data"], type=PATH, required=True, help="Data set: file or folder.", metavar="DATA"),
-        click.Option(["--images"], type=PATH, help="Folder that picture paths start from."),
-        click.Option(["--features"], type=PATH, help="Precomputed picture features: npz with names, pooled, grid."),
-        click.Option(["--text-features"], type=PATH, help="Precomputed text features, likewise."),
-        click.Option(["--train-split"], default="train", show_default=True, help="Split that is learnt from."),
-        click.Option(
-            ["--val-split"], default="val", show_default=True, help="Split that selects the epoch; none for no selection."
-        ),
-        click.Option(
-            ["--split-seed"], default=0, show_default=True, help="Seed of the 80-10-10 split of data without splits."
-        ),
+        option("--data", "Data set: file or folder.", metavar="DATA", required=True),
+        option("--images", "Folder that picture paths start from."),
+        option("--features", "Precomputed picture features: npz with names, pooled, grid."),
+        option("--text-features", "Precomputed text features, likewise."),
+        default("--train-split", "train", "Split that is learnt from."),
+        default("--val-split", "val", "Split that selects the epoch; none for no selection."),
+        default("--split-seed", 0, "Seed of the 80-10-10 split of data without splits."),
         click.Option(
             ["--bad"],
             type=click.Choice(["refuse", "skip"]),
@@ -146,15 +140,15 @@ def _run_options() -> list[click.Option]:
             ["--with", "with_"], multiple=True, metavar="METHOD[:key=value,...]", help="A training method; repeatable."
         ),
         click.Option(["--seed"], default=0, show_default=True, help="Seed of every random draw."),
-        click.Option(["--device"], default="auto", show_default=True, help="cpu, cuda, mps; auto: a GPU if there is one."),
-        click.Option(["--workers"], default=2, show_default=True, help="Threads that read ahead."),
+        device_option(),
+        workers_option(),
         click.Option(["--resume"], is_flag=True, help="Go on from the last checkpoint in RUN."),
         click.Option(["--checkpoint-every"], default=0, help="Steps between checkpoints; 0: at the end of each epoch."),
         click.Option(["--keep"], default=1, show_default=True, help="Checkpoints kept."),
         click.Option(["--cache"], type=PATH, help="Folder for outputs of frozen encoders; RUN/cache if not given."),
         click.Option(["--tensorboard"], is_flag=True, help="Also write TensorBoard logs (extra: tensorboard)."),
         click.Option(["--dry-run"], is_flag=True, help="Build everything, say how large it is, train nothing."),
-        click.Option(["--quiet", "-q"], is_flag=True, help="No progress."),
+        quiet_option(),
     ]
 
 
@@ -166,25 +160,13 @@ def _job(ctx: click.Context, recipe: Recipe) -> Job:
         arguments=chosen(ctx, RECIPE, given_only=False),
         methods=tuple(parse_methods(values["with_"], methods())),
         plan=chosen(ctx, PLAN, given_only=True),
-        sources=_sources(ctx),
-        out=cast(Path, values["out"]),
+        sources=Sources.from_options(values),
+        out=values["out"],
+        train_split=values["train_split"],
+        val_split=None if values["val_split"] == "none" else values["val_split"],
         run={name: values[name] for name in run_names},
         dry_run=values["dry_run"],
         quiet=values["quiet"],
-    )
-
-
-def _sources(ctx: click.Context) -> Sources:
-    values = ctx.params
-    return Sources(
-        data=values["data"],
-        images=values["images"],
-        features=values["features"],
-        text_features=values["text_features"],
-        train_split=values["train_split"],
-        val_split=None if values["val_split"] == "none" else values["val_split"],
-        split_seed=values["split_seed"],
-        bad=cast(Literal["refuse", "skip"], values["bad"]),
     )
 
 

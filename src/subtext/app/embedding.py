@@ -1,0 +1,79 @@
+"""`subtext embed`: the vectors of a data set's pictures and texts, in one file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from subtext.app.job import Work
+from subtext.app.opened import open_work
+from subtext.app.progress import meter
+from subtext.app.table import size
+from subtext.app.writing import whole
+from subtext.core import Embeddings
+from subtext.data.pairs import Items
+from subtext.evaluate import embed_pairs
+
+
+def embed(work: Work, out: Path) -> str:
+    """Embed the split, write `out` (.npz or .parquet), say what is in it.
+
+    Raises RequirementError when the run's model only scores pairs and so has no vectors to keep.
+    """
+    opened = open_work(work)
+    opened.model.require_indexable("embed")
+    pairs = opened.pairs
+    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
+        images, texts = embed_pairs(
+            opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told
+        )
+    write: Callable[[Path, Items, Embeddings, Items, Embeddings], None] = _npz if out.suffix == ".npz" else _parquet
+    with whole(out) as temporary:
+        write(temporary, pairs.images, images, pairs.texts, texts)
+    shape = f"{images.views} x {images.width}" if images.views > 1 else str(images.width)
+    return f"{out}: {len(images):,} pictures and {len(texts):,} texts, vectors of {shape}, {size(out.stat().st_size)}"
+
+
+def _npz(path: Path, images: Items, image_vectors: Embeddings, texts: Items, text_vectors: Embeddings) -> None:
+    columns: dict[str, Any] = {}
+    for modality, items, embeddings in (("image", images, image_vectors), ("text", texts, text_vectors)):
+        columns[f"{modality}_ids"] = np.asarray(items.ids, dtype=np.str_)
+        columns[f"{modality}_groups"] = items.groups
+        columns[f"{modality}_splits"] = np.asarray(items.splits, dtype=np.str_)
+        columns[f"{modality}_vectors"] = _vectors(embeddings)
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **columns)
+
+
+def _parquet(path: Path, images: Items, image_vectors: Embeddings, texts: Items, text_vectors: Embeddings) -> None:
+    tables = []
+    for modality, items, embeddings in (("image", images, image_vectors), ("text", texts, text_vectors)):
+        vectors = _vectors(embeddings)
+        column = pa.array(vectors.reshape(-1))
+        for length in reversed(vectors.shape[1:]):
+            column = pa.FixedSizeListArray.from_arrays(column, length)
+        tables.append(
+            pa.table(
+                {
+                    "modality": pa.array([modality] * len(items)),
+                    "id": pa.array(items.ids),
+                    "group": pa.array(items.groups),
+                    "split": pa.array([str(split) for split in items.splits]),
+                    "vector": column,
+                }
+            )
+        )
+    joined = pa.concat_tables(tables)
+    pq.write_table(joined.replace_schema_metadata({"subtext": json.dumps({"layout": "one row an item"})}), path)
+
+
+def _vectors(embeddings: Embeddings) -> Any:
+    """(N D), or (N K D) for more than one view."""
+    vectors = embeddings.vectors.float().numpy()
+    return vectors[:, 0] if embeddings.views == 1 else vectors
