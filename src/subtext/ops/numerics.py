@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 
 def unit(vectors: Float[Tensor, "*batch d"], *, epsilon: float = 1e-12) -> Float[Tensor, "*batch d"]:
-    """Vectors over their Euclidean length; a zero vector stays zero."""
+    """Vectors over their Euclidean length; a zero vector stays zero.
+
+    >>> unit(torch.tensor([3.0, 4.0])).tolist()
+    [0.6000000238418579, 0.800000011920929]
+    """
     return torch.nn.functional.normalize(vectors, dim=-1, eps=epsilon)
 
 
@@ -36,3 +42,48 @@ def masked_mean(parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None)
 def masked_max(scores: Float[Tensor, "q c"], mask: Bool[Tensor, "q c"]) -> Float[Tensor, "q"]:
     """Largest score of each row where mask is True; minus infinity for a row without any."""
     return scores.masked_fill(~mask, float("-inf")).amax(dim=1)
+
+
+def masked_logsumexp(scores: Float[Tensor, "q c"], mask: Bool[Tensor, "q c"]) -> Float[Tensor, "q"]:
+    """Logarithm of the sum of the exponentials of each row where mask is True.
+
+    A row without any gives a very low finite number, not minus infinity, so that its gradient is zero and not NaN.
+    """
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 2).logsumexp(dim=1)
+
+
+def precise(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The same values in float32 where they come in half precision; float32 and float64 stay as they are."""
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def product(left: Float[Tensor, "*batch n d"], right: Float[Tensor, "*batch m d"]) -> Float[Tensor, "*batch n m"]:
+    """Inner products of rows with rows, in float32 or better even where autocast is on.
+
+    Scores are few beside what an encoder computes, and they are multiplied by scales of up to a hundred: half precision
+    would save nothing and blur the order of close candidates.
+    """
+    with torch.autocast(left.device.type, enabled=False):
+        return precise(left) @ precise(right).mT
+
+
+def at_most(value: Float[Tensor, "*shape"], limit: float) -> Float[Tensor, "*shape"]:
+    """The value, held at a limit, with a gradient that can still lead back below it.
+
+    A plain clamp has no gradient beyond its limit: a parameter that stepped over it would stay there for ever.
+    """
+    return _AtMost.apply(value, limit)
+
+
+class _AtMost(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, limit: float) -> Tensor:
+        ctx.save_for_backward(value > limit)
+        return value.clamp_max(limit)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (beyond,) = ctx.saved_tensors
+        (gradient,) = gradients
+        # Descent moves against the gradient: a positive one brings the value down, which is always allowed.
+        return torch.where(beyond & (gradient < 0), torch.zeros_like(gradient), gradient), None

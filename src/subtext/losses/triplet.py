@@ -1,0 +1,97 @@
+"""Triplet loss over all negatives, the hardest one, or the hardest one that is not yet above the positive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from subtext.core import Comparison
+from subtext.errors import RequirementError
+from subtext.ops.numerics import masked_max, precise
+
+Negatives = Literal["all", "hardest", "semi-hard"]
+
+
+@dataclass(frozen=True)
+class Triplet:
+    """Triplet hinge (VSE++, Faghri et al. 2018): a positive has to lead negatives by a margin.
+
+    value_q = 1/|P_q| sum_{p in P_q} V_qp,   with   [x]+ = max(0, x)   and
+        all        V_qp = sum_{n in N_q} [margin + s_qn - s_qp]+             (VSE0, PVSE)
+        hardest    V_qp = [margin + max_{n in N_q} s_qn - s_qp]+             (VSE++)
+        semi-hard  V_qp = [margin + s_qn* - s_qp]+, n* the highest negative strictly below s_qp; where there is none,
+                   the lowest negative (FaceNet, Schroff et al. 2015, section 3.2)
+    The papers know one positive a query; several are averaged here, so that a query counts the same however many it
+    has.
+    The papers' reductions are the Term's: VSE0 and VSE++ sum over queries; PVSE takes the mean over all Q x C cells for
+    "all" and the mean over queries for "hardest".
+
+    margin     in score units, 0 or more; 0.2 in VSE++, 0.1 in PVSE
+    negatives  which of them
+
+    Takes     Comparison; ignored cells are neither positive nor negative.
+    Gives     (Q) >= 0; 0 without positives or without negatives. The gradient reaches positives and the negatives that
+              break the margin, tied hardest negatives in equal shares.
+    Raises    RequirementError for a margin below 0 and an unknown kind of negatives.
+    Cost      time and memory Q C, with one positive a query; "all" and "semi-hard" take |P| C over all positives.
+
+    >>> from subtext.core import Truth
+    >>> scores = torch.tensor([[0.6, 0.5, 0.55], [0.3, 0.4, 0.45]])
+    >>> comparison = Comparison(scores, Truth(torch.eye(2, 3, dtype=torch.bool)))
+    >>> [round(value, 4) for value in Triplet(margin=0.1)(comparison).tolist()]  # 0 + 0.05, 0 + 0.15
+    [0.05, 0.15]
+    """
+
+    margin: float = 0.2
+    negatives: Negatives = "all"
+
+    def __post_init__(self) -> None:
+        if not self.margin >= 0:
+            raise RequirementError(f"Triplet needs a margin of 0 or more, in score units; it got {self.margin}")
+        if self.negatives not in ("all", "hardest", "semi-hard"):
+            raise RequirementError(
+                f"Triplet needs negatives 'all', 'hardest' or 'semi-hard'; it got '{self.negatives}'; name one of these"
+            )
+
+    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
+        """One value per query."""
+        scores, negative = precise(comparison.scores), comparison.truth.negative
+        query, candidate = comparison.truth.match.nonzero(as_tuple=True)
+        positive = scores[query, candidate]
+        if self.negatives == "hardest":
+            values = _hinge(masked_max(scores, negative)[query], positive, self.margin)
+        else:
+            rows, allowed = _rows(scores, query), _rows(negative, query)
+            if self.negatives == "all":
+                # In place on the one new matrix: training holds no second copy of Q x C for the backward pass.
+                excess = rows - (positive - self.margin)[:, None]
+                values = excess.masked_fill_(~allowed, 0).relu_().sum(dim=1)
+            else:
+                values = _hinge(_semi_hard(rows, allowed, positive), positive, self.margin)
+        counts = torch.bincount(query, minlength=len(scores)).clamp_min(1)
+        return values.new_zeros(len(scores)).index_add(0, query, values) / counts
+
+
+def _rows(matrix: Float[Tensor, "q c"] | Bool[Tensor, "q c"], query: Int[Tensor, "m"]) -> Tensor:
+    """(M C) the row of every positive's query; the matrix itself where every query has exactly one."""
+    whole = torch.arange(len(matrix), device=matrix.device)
+    return matrix if torch.equal(query, whole) else matrix[query]
+
+
+def _hinge(negative: Float[Tensor, "m"], positive: Float[Tensor, "m"], margin: float) -> Float[Tensor, "m"]:
+    # Minus infinity stands for a query without negatives: the hinge makes 0 of it, with a gradient of 0.
+    return (negative - positive + margin).relu()
+
+
+def _semi_hard(
+    rows: Float[Tensor, "m c"], allowed: Bool[Tensor, "m c"], positive: Float[Tensor, "m"]
+) -> Float[Tensor, "m"]:
+    below = masked_max(rows, allowed & (rows < positive[:, None]))
+    lowest = -masked_max(-rows, allowed)
+    # A row without any negative has lowest = +infinity: it is turned into "none", which the hinge makes 0 of.
+    fallback = torch.where(allowed.any(dim=1), lowest, torch.full_like(lowest, float("-inf")))
+    return torch.where(below > float("-inf"), below, fallback)

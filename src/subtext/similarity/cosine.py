@@ -1,0 +1,130 @@
+"""Cosine similarity of the best-fitting views, with a scale and a shift that may be learnt."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from subtext.core import Embeddings
+from subtext.errors import RequirementError, ShapeError
+from subtext.ops.numerics import at_most, product
+
+
+class Cosine(nn.Module):
+    """Cosine of the two views that fit best (PVSE, Song and Soleymani 2019), scaled and shifted.
+
+    scores_it = scale * max_{k,l} <x_ik, y_tl> + shift, with unit vectors x of images and y of texts.
+
+    With one view it is the plain cosine. Heads give unit vectors, so nothing is normalised again here.
+
+    temperature  divides the cosine; scale multiplies it: name one of the two, or neither for 1. CLIP starts from
+                 temperature 0.07, SigLIP from scale 10
+    learnable    whether scale and shift are trained. The scale is kept as its logarithm, so that it stays above 0
+    shift        added after scaling; None for none. SigLIP starts from -10. In score units
+    largest      a learnt scale is held at this bound (CLIP: 100), and can come back from it
+    block_bytes  several views: scores of all pairs of views are held for so many bytes of them at a time
+
+    Takes     Embeddings of one width; K may differ between the modalities.
+    Gives     (I T) scores in float32 or better; the gradient reaches the winning pair of views alone (equal winners
+              share it), and scale and shift where they are learnt.
+    Raises    RequirementError for both or non-positive temperature and scale; ShapeError for unequal widths.
+    Cost      time I K T K D; memory I T, and block_bytes while views are compared. Blocks are computed a second time
+              in the backward pass instead of being kept.
+
+    >>> def items(*rows):
+    ...     return Embeddings(torch.tensor([rows]).transpose(0, 1).contiguous(), torch.arange(len(rows)))
+    >>> images, texts = items([1.0, 0.0], [0.0, 1.0]), items([0.0, 1.0], [-1.0, 0.0])
+    >>> Cosine(temperature=0.5)(images, texts).tolist()
+    [[0.0, -2.0], [2.0, 0.0]]
+    """
+
+    indexable = True
+
+    def __init__(
+        self,
+        *,
+        temperature: float | None = None,
+        scale: float | None = None,
+        learnable: bool = False,
+        shift: float | None = None,
+        largest: float = 100.0,
+        block_bytes: int = 2**28,
+    ) -> None:
+        super().__init__()
+        start = _start(temperature, scale)
+        if learnable and start > largest:
+            raise RequirementError(
+                f"Cosine needs a learnt scale of at most largest = {largest}; it got {start}; raise largest"
+            )
+        self.learnable = learnable
+        self.largest = largest
+        self.block_bytes = block_bytes
+        self.log_scale = nn.Parameter(torch.tensor(math.log(start))) if learnable else None
+        self.learnt_shift = nn.Parameter(torch.tensor(shift)) if learnable and shift is not None else None
+        self._fixed_scale = start
+        self._fixed_shift = 0.0 if shift is None else shift
+
+    @property
+    def scale(self) -> float | Float[Tensor, ""]:
+        """What multiplies the cosine."""
+        return self._fixed_scale if self.log_scale is None else at_most(self.log_scale, math.log(self.largest)).exp()
+
+    @property
+    def shift(self) -> float | Float[Tensor, ""]:
+        """What is added after scaling."""
+        return self._fixed_shift if self.learnt_shift is None else self.learnt_shift
+
+    def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
+        """Scores of every image with every text, larger is better."""
+        scores = self.cosine(images, texts)
+        if self.learnable or self._fixed_scale != 1:
+            scores = scores * self.scale
+        return scores + self.shift if self.learnt_shift is not None or self._fixed_shift else scores
+
+    def cosine(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
+        """The cosine of the best-fitting views, in [-1, 1], without scale and shift."""
+        if images.width != texts.width:
+            raise ShapeError(
+                f"Cosine needs images and texts of one width; it got {images.width} and {texts.width}; "
+                "give both heads the same width"
+            )
+        if images.views == texts.views == 1:
+            return product(images.vectors[:, 0], texts.vectors[:, 0])
+        row_bytes = 4 * images.views * texts.views * max(len(texts), 1)
+        rows = max(1, self.block_bytes // row_bytes)
+        if rows >= len(images):
+            return _best_views(images.vectors, texts.vectors)
+        keep = torch.is_grad_enabled() and (images.vectors.requires_grad or texts.vectors.requires_grad)
+        blocks = images.vectors.split(rows)
+        if keep:
+            return torch.cat([_recomputed(block, texts.vectors) for block in blocks])
+        return torch.cat([_best_views(block, texts.vectors) for block in blocks])
+
+
+def _best_views(images: Float[Tensor, "i k d"], texts: Float[Tensor, "t l d"]) -> Float[Tensor, "i t"]:
+    """Largest inner product over all pairs of views."""
+    count, views, _ = images.shape
+    # Views of the texts stand before the texts, so that the maximum runs over whole contiguous rows.
+    scores = product(images.flatten(0, 1), texts.transpose(0, 1).flatten(0, 1))
+    return scores.view(count, views * texts.shape[1], len(texts)).amax(dim=1)
+
+
+def _recomputed(images: Float[Tensor, "i k d"], texts: Float[Tensor, "t l d"]) -> Float[Tensor, "i t"]:
+    return checkpoint(_best_views, images, texts, use_reentrant=False, preserve_rng_state=False)
+
+
+def _start(temperature: float | None, scale: float | None) -> float:
+    """The scale that the arguments name; 1 where they name none."""
+    if temperature is not None and scale is not None:
+        raise RequirementError(
+            f"Cosine needs a temperature or a scale; it got both, {temperature} and {scale}; name one (scale is 1 over "
+            "temperature)"
+        )
+    named = [value for value in (temperature, scale) if value is not None]
+    if not all(0 < value < math.inf for value in named):
+        raise RequirementError(f"Cosine needs a temperature or scale above 0; it got {named[0]}")
+    return scale if scale is not None else 1 / temperature if temperature is not None else 1.0
