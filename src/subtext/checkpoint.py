@@ -190,7 +190,7 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
         value = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}/{value.dtype}/{tuple(value.shape)}".encode())
         if value.numel():
-            digest.update(memoryview(value.reshape(-1).view(torch.uint8).numpy()))
+            digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -224,15 +224,20 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors as one safetensors file, whole or not at all; tensors that share memory are written each."""
+    """Write tensors as one safetensors file, whole or not at all."""
+    write_file(path, lambda place: put_tensors(place, tensors))
+
+
+def put_tensors(place: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors to a file that is not yet in its place; those that share memory are written each."""
     seen: set[int] = set()
     plain: dict[str, Tensor] = {}
     for name, value in tensors.items():
         flat = value.detach().cpu().contiguous()
-        place = flat.untyped_storage().data_ptr()
-        plain[name] = flat.clone() if place in seen or flat.untyped_storage().nbytes() != flat.nbytes else flat
-        seen.add(place)
-    write_file(path, lambda place: save_file(plain, place, metadata={"format": "pt"}))
+        memory = flat.untyped_storage()
+        plain[name] = flat.clone() if memory.data_ptr() in seen or memory.nbytes() != flat.nbytes else flat
+        seen.add(memory.data_ptr())
+    save_file(plain, place, metadata={"format": "pt"})
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -34,7 +34,7 @@ class Plan:
     weight_decay: Annotated[float, "decay of the weights (never of biases, norms and embeddings' scale)"] = 0.0
     momentum: Annotated[float, "momentum, for sgd"] = 0.9
     clip: Annotated[float, "largest norm of the gradient; 0 for none"] = 2.0
-    accumulate: Annotated[int, "steps whose gradients are summed before the weights move"] = 1
+    accumulate: Annotated[int, "steps whose gradients are averaged before the weights move"] = 1
     cache_chunk: Annotated[int, "gradient caching: pairs embedded at a time; 0 for the whole batch at once"] = 0
     schedule: Annotated[
         Literal["constant", "plateau", "step", "cosine", "one_cycle"], "how the learning rate moves"
@@ -48,6 +48,7 @@ class Plan:
     freeze_epochs: Annotated[int, "epochs before pretrained encoder bodies start to learn; -1 for never"] = 0
     average: Annotated[Literal["none", "ema", "swa"], "which averaged weights are evaluated and kept"] = "none"
     average_decay: Annotated[float, "ema: share of the old average kept at each step"] = 0.999
+    average_from: Annotated[float, "swa: share of the epochs before averaging starts"] = 0.6
     patience: Annotated[int, "stop after so many epochs without improvement; 0 for never"] = 0
     captions: Annotated[
         Literal["all", "one"], "all: every pair once an epoch; one: every picture once, a text drawn"
@@ -70,5 +71,11 @@ class Plan:
                 raise RecipeError(f"{name} needs a number of 0 or more; it got {getattr(self, name)}")
         if not 0 <= self.warmup < 1:
             raise RecipeError(f"warmup is a share of all steps in [0, 1); it got {self.warmup}")
+        if not 0 <= self.average_from < 1:
+            raise RecipeError(f"average_from is a share of all epochs in [0, 1); it got {self.average_from}")
+        if not 0 <= self.average_decay < 1:
+            raise RecipeError(f"average_decay needs a number in [0, 1); it got {self.average_decay}")
+        if self.freeze_epochs < -1:
+            raise RecipeError(f"freeze_epochs needs -1 for never, or 0 or more; it got {self.freeze_epochs}")
         if self.cache_chunk and self.cache_chunk > self.batch_size:
             raise RecipeError(f"cache_chunk needs at most batch_size, {self.batch_size}; it got {self.cache_chunk}")

@@ -1,0 +1,80 @@
+"""What a run of training is told, what it tells while it goes, and what it gives in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from subtext.checkpoint import Record
+from subtext.errors import TrainingError
+from subtext.model import Model
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a training is run; nothing here changes what is learnt, but for the seed.
+
+    seed              of every draw
+    device            "auto" (a GPU where there is one), or a torch device: "cpu", "cuda", "mps"
+    workers           threads that read batches ahead; 0 reads in the loop
+    resume            go on from the newest complete checkpoint of the folder
+    checkpoint_every  steps between checkpoints; 0 for the ends of epochs alone, which always have one
+    keep              checkpoints kept, the newest
+    cache             folder for the outputs of frozen encoders; None for `cache` in the run's folder
+    cache_precision   how they are stored; float16 halves the disk, and moves the features by about 0.05 %
+    log_every         steps between two lines of log.jsonl
+    tensorboard       also write TensorBoard's files (extra: tensorboard)
+    """
+
+    seed: int = 0
+    device: str = "auto"
+    workers: int = 2
+    resume: bool = False
+    checkpoint_every: int = 0
+    keep: int = 2
+    cache: Path | None = None
+    cache_precision: Literal["float32", "float16"] = "float32"
+    log_every: int = 50
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("workers", 0), ("checkpoint_every", 0), ("keep", 1), ("log_every", 1)):
+            if getattr(self, name) < least:
+                raise TrainingError(f"{name} needs at least {least}; it got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where a training stands; told a few times a second, at each epoch's end, and with every note.
+
+    epoch, epochs  counted from 1        step, steps  finished so far in the whole training, and all of them
+    loss           mean over the epoch so far
+    figures        of the latest validation, empty before
+    seconds_left   estimated, None before the first step
+    note           something to say in words, None mostly
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    figures: Mapping[str, float] = field(default_factory=dict)
+    seconds_left: float | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What came out.
+
+    run     the folder           model  with the kept weights, in eval mode
+    record  as in RUN/run.json   notes  what was said on the way
+    """
+
+    run: Path
+    model: Model
+    record: Record
+    notes: tuple[str, ...] = ()
