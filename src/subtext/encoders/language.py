@@ -1,0 +1,65 @@
+"""Subword tokens to states and a pooled vector, by a text backbone of `transformers` (the BERT family)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from subtext.core import Encoded
+from subtext.encoders.backbone import Weights, drop_pooler, layers, open_body, save_config, settle
+from subtext.errors import RequirementError
+from subtext.ops.numerics import masked_mean
+
+
+class Language(nn.Module):
+    """A text's last hidden states, and one vector of the whole.
+
+    parts   (N P E): last hidden states, with their mask
+    pooled  (N E): the first token's state ("cls"), or the mean of the states that are there ("mean")
+
+    Takes  tokens (N P) int64, mask (N P) bool.
+    """
+
+    def __init__(self, body: PreTrainedModel, *, pooling: Literal["cls", "mean"] = "cls") -> None:
+        super().__init__()
+        width = getattr(body.config, "hidden_size", None)
+        if not isinstance(width, int) or body.config.is_encoder_decoder:
+            raise RequirementError(
+                f"a text backbone needs one stack of states of one width, as the BERT family has; it got "
+                f"{type(body).__name__}; name a BERT-like model, or use the host 'clip' for a dual encoder"
+            )
+        drop_pooler(body)
+        self.body = body
+        self.pooling = pooling
+        self.adapted = False
+        self.parts_width = self.pooled_width = width
+
+    @staticmethod
+    def open(
+        name: str,
+        *,
+        weights: Weights = "pretrained",
+        assets: Path | None = None,
+        pooling: Literal["cls", "mean"] = "cls",
+    ) -> Language:
+        """By hub name or folder; see `open_body`."""
+        return Language(open_body(name, weights=weights, assets=assets), pooling=pooling)
+
+    def forward(self, inputs: dict[str, Tensor]) -> Encoded:
+        """States and pooled vectors of texts."""
+        settle(self.body, self.training)
+        mask = inputs["mask"]
+        states = self.body(input_ids=inputs["tokens"], attention_mask=mask.to(inputs["tokens"].dtype)).last_hidden_state
+        pooled = states[:, 0] if self.pooling == "cls" else masked_mean(states, mask)
+        return Encoded(parts=states, mask=mask, pooled=pooled)
+
+    def body_layers(self) -> list[list[nn.Parameter]]:
+        """Parameters of the body, bottom to top; none once adapters stand in for them."""
+        return [] if self.adapted else layers(self.body)
+
+    def save_assets(self, folder: Path) -> None:
+        """Write the body's configuration."""
+        save_config(self.body.config, folder)

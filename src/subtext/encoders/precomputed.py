@@ -1,0 +1,111 @@
+"""Features that somebody computed before: pictures' or texts', pooled, by region, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from subtext.core import Encoded
+from subtext.errors import RequirementError
+from subtext.ops.numerics import masked_mean, unit
+
+Scaling = Literal["none", "unit", "standard"]
+
+
+class Precomputed(nn.Module):
+    """Features passed on, scaled and with dropout.
+
+    parts   (N P E): the grid, and the pooled vector as one more part where that is asked for; the pooled vector alone
+            where there is no grid
+    pooled  (N G): the pooled vector, or the mean of the grid
+
+    pooled_width, grid_width  widths of the features; None for what the file does not have
+    scaling         "unit": each vector over its length; "standard": each dimension by `mean` and `std`, which stay in
+                    the state, so that a run brings its own
+    mean, std       "pooled" and "grid" -> (width), over the training split; zeros and ones where they are missing
+    dropout         share of the scaled features that is zeroed while training
+    append_pooled   whether the pooled vector becomes one more part; needs equal widths
+
+    Takes  pooled (N G) and/or grid (N P E), mask (N P) bool.
+    Raises RequirementError when neither is there, or when unequal widths are to be appended.
+    """
+
+    def __init__(
+        self,
+        pooled_width: int | None,
+        grid_width: int | None,
+        *,
+        scaling: Scaling = "none",
+        mean: Mapping[str, NDArray[np.float32]] | None = None,
+        std: Mapping[str, NDArray[np.float32]] | None = None,
+        dropout: float = 0.0,
+        append_pooled: bool = False,
+    ) -> None:
+        super().__init__()
+        widths = {"pooled": pooled_width, "grid": grid_width}
+        self.given = {name: width for name, width in widths.items() if width is not None}
+        if not self.given:
+            raise RequirementError("precomputed features need a pooled vector, a grid, or both; the file has neither")
+        if append_pooled and len(self.given) == 2 and pooled_width != grid_width:
+            raise RequirementError(
+                f"the pooled vector can be one more part of the grid only where their widths are equal; "
+                f"they are {pooled_width} and {grid_width}; leave append_pooled off"
+            )
+        self.scaling = scaling
+        self.append_pooled = append_pooled
+        self.dropout = nn.Dropout(dropout)
+        self.parts_width = next(reversed(self.given.values()))
+        self.pooled_width = next(iter(self.given.values()))
+        if scaling == "standard":
+            for name, width in self.given.items():
+                self.register_buffer(f"{name}_mean", _buffer(mean, name, width, 0.0))
+                self.register_buffer(f"{name}_std", _buffer(std, name, width, 1.0).clamp_min(1e-6))
+
+    def forward(self, inputs: dict[str, Tensor]) -> Encoded:
+        """The features of a batch."""
+        missing = [name for name in self.given if name not in inputs]
+        if missing:
+            raise RequirementError(f"the encoder needs {', '.join(missing)} features; this batch has {sorted(inputs)}")
+        ready = {name: self.dropout(self._scaled(name, inputs[name])) for name in self.given}
+        grid, pooled = ready.get("grid"), ready.get("pooled")
+        if grid is None:
+            assert pooled is not None
+            return Encoded(parts=pooled[:, None], pooled=pooled)
+        mask: Tensor | None = inputs.get("mask")
+        if pooled is None:
+            return Encoded(parts=grid, mask=mask, pooled=masked_mean(grid, mask))
+        if self.append_pooled:
+            grid = torch.cat([grid, pooled[:, None]], dim=1)
+            mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1), value=True)
+        return Encoded(parts=grid, mask=mask, pooled=pooled)
+
+    def body_layers(self) -> list[list[nn.Parameter]]:
+        """Nothing here is pretrained."""
+        return []
+
+    def save_assets(self, folder: Path) -> None:
+        """Nothing: the input's file holds the widths, the state the scaling."""
+
+    def _scaled(self, name: str, values: Float[Tensor, "n *p g"]) -> Float[Tensor, "n *p g"]:
+        values = values.float()
+        if self.scaling == "unit":
+            return unit(values)
+        if self.scaling == "standard":
+            return (values - getattr(self, f"{name}_mean")) / getattr(self, f"{name}_std")
+        return values
+
+
+def _buffer(given: Mapping[str, NDArray[np.float32]] | None, name: str, width: int, otherwise: float) -> Tensor:
+    if given is None or name not in given:
+        return torch.full((width,), otherwise)
+    value = torch.as_tensor(np.asarray(given[name], dtype=np.float32)).clone()
+    if tuple(value.shape) != (width,):
+        raise RequirementError(f"the statistics of {name} features need {width} numbers; got {tuple(value.shape)}")
+    return value

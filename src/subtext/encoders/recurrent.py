@@ -1,0 +1,113 @@
+"""Words to states and a pooled vector, by an embedding and a gated recurrent unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from subtext.core import Encoded
+from subtext.errors import RequirementError
+
+
+@dataclass(frozen=True)
+class GruShape:
+    """Sizes of a word embedding and the GRU above it.
+
+    width            of the states; a GRU of both directions has half of it in each
+    word_width       of the embedding
+    layers           GRUs on top of each other
+    both_directions  whether one reads from the end as well
+    """
+
+    width: int = 1024
+    word_width: int = 300
+    layers: int = 1
+    both_directions: bool = True
+
+    def __post_init__(self) -> None:
+        if self.both_directions and self.width % 2:
+            raise RequirementError(f"a GRU of both directions needs an even width; it got {self.width}; add one")
+
+
+class Recurrent(nn.Module):
+    """A word embedding and a GRU, in one direction or both (as VSE++ and PVSE read texts).
+
+    parts   (N P E): the states of every word, or the word embeddings themselves, which PIE-Net attends to
+    pooled  (N width): the state after the last word, of a backward half the one after the first word
+
+    words          size of the vocabulary; token 0 is padding
+    shape          sizes of the embedding and the GRU
+    parts          what the parts are
+    word_dropout   share of the embeddings' numbers that is zeroed while training
+    dropout        the same for the states and the pooled vector
+    spread         embeddings start uniform in +- spread (0.1 in VSE++)
+    legacy_last    take both directions at the last word, where the backward half has read one word only: what PVSE's
+                   published numbers were made with (card A1.5d)
+
+    Takes  tokens (N P) int64, mask (N P) bool, the words first. A text without words counts as one padding token.
+    Padding is never read: texts are packed, longest first, so a longer neighbour in the batch changes nothing but the
+    last bit.
+    """
+
+    def __init__(
+        self,
+        words: int,
+        shape: GruShape,
+        *,
+        parts: Literal["states", "words"] = "states",
+        word_dropout: float = 0.0,
+        dropout: float = 0.0,
+        spread: float = 0.1,
+        legacy_last: bool = False,
+    ) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, shape.word_width, padding_idx=0)
+        nn.init.uniform_(self.words.weight, -spread, spread)
+        with torch.no_grad():
+            self.words.weight[0].zero_()
+        each = shape.width // 2 if shape.both_directions else shape.width
+        self.rnn = nn.GRU(shape.word_width, each, shape.layers, batch_first=True, bidirectional=shape.both_directions)
+        self.word_dropout = nn.Dropout(word_dropout)
+        self.dropout = nn.Dropout(dropout)
+        self.gives = parts
+        self.legacy_last = legacy_last
+        self.parts_width = shape.word_width if parts == "words" else shape.width
+        self.pooled_width = shape.width
+
+    def forward(self, inputs: dict[str, Tensor]) -> Encoded:
+        """States or embeddings of words, and pooled vectors, of texts."""
+        tokens, mask = inputs["tokens"], inputs["mask"]
+        lengths = mask.sum(dim=1).clamp_min(1)
+        longest = int(lengths.max())
+        words = self.word_dropout(self.words(tokens[:, :longest]))
+        states, final = self._run(words, lengths)
+        pooled = _last(states, lengths) if self.legacy_last else final
+        parts = words if self.gives == "words" else self.dropout(states)
+        return Encoded(parts=parts, mask=mask[:, :longest], pooled=self.dropout(pooled))
+
+    def body_layers(self) -> list[list[nn.Parameter]]:
+        """Nothing here is pretrained."""
+        return []
+
+    def save_assets(self, folder: Path) -> None:
+        """Nothing: the vocabulary is the input's."""
+
+    def _run(
+        self, words: Float[Tensor, "n p e"], lengths: Int[Tensor, "n"]
+    ) -> tuple[Float[Tensor, "n p h"], Float[Tensor, "n h"]]:
+        packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        packed_states, final = self.rnn(packed)
+        states, _ = pad_packed_sequence(packed_states, batch_first=True)
+        return states, torch.cat([final[-2], final[-1]], dim=1) if self.rnn.bidirectional else final[-1]
+
+
+def _last(states: Float[Tensor, "n p h"], lengths: Int[Tensor, "n"]) -> Float[Tensor, "n h"]:
+    """The state at each text's last word."""
+    rows = torch.arange(len(states), device=states.device)
+    return states[rows, lengths - 1]
