@@ -1,0 +1,129 @@
+"""What every head promises: unit vectors, no say of neighbours or padding, gradients, and sentences when misused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from subtext.core import Encoded
+from subtext.errors import RequirementError
+from subtext.heads.gpo import Gpo
+from subtext.heads.mean import Mean
+from subtext.heads.passthrough import Passthrough
+from subtext.heads.pie import Pie
+
+HEADS: dict[str, Callable[[], nn.Module]] = {
+    "mean of pooled": lambda: Mean(6, 8),
+    "mean of parts": lambda: Mean(6, 8, source="parts", residual=True, dropout=0.5),
+    "pie, one view": lambda: Pie(6, 6, 8),
+    "pie, three views": lambda: Pie(6, 6, 8, views=3, dropout=0.5),
+    "pooling": lambda: Gpo(6, 8),
+    "pooling of regions": lambda: Gpo(6, 8, perceptron=True),
+    "passthrough": Passthrough,
+}
+
+
+@pytest.fixture(params=list(HEADS))
+def head(request: pytest.FixtureRequest) -> nn.Module:
+    return HEADS[request.param]()
+
+
+def encoded(items: int = 5, parts: int = 4) -> Encoded:
+    lengths = torch.tensor([parts, 1, 3, 2, parts])[:items]
+    mask = torch.arange(parts) < lengths[:, None]
+    return Encoded(torch.randn(items, parts, 6), mask, torch.randn(items, 6))
+
+
+def cut(whole: Encoded, rows: slice, length: int) -> Encoded:
+    assert whole.parts is not None and whole.mask is not None and whole.pooled is not None
+    return Encoded(whole.parts[rows, :length], whole.mask[rows, :length], whole.pooled[rows])
+
+
+def test_vectors_are_of_unit_length_and_keep_their_ids(head: nn.Module) -> None:
+    found = head(encoded(), torch.arange(5) * 3)
+    torch.testing.assert_close(found.vectors.norm(dim=2), torch.ones(found.vectors.shape[:2]))
+    assert found.ids.tolist() == [0, 3, 6, 9, 12]
+
+
+def test_an_item_alone_and_unpadded_has_the_same_vector(head: nn.Module) -> None:
+    head.eval()
+    whole = encoded()
+    among = head(whole, torch.arange(5)).vectors
+    for row, length in enumerate([4, 1, 3, 2, 4]):
+        alone = head(cut(whole, slice(row, row + 1), length), torch.arange(1)).vectors
+        torch.testing.assert_close(alone[0], among[row], atol=1e-6, rtol=0)
+
+
+def test_what_lies_behind_the_mask_has_no_say(head: nn.Module) -> None:
+    whole = encoded()
+    assert whole.parts is not None and whole.mask is not None
+    changed = Encoded(whole.parts.masked_fill(~whole.mask[:, :, None], 7.0), whole.mask, whole.pooled)
+    torch.manual_seed(3)
+    first = head(whole, torch.arange(5)).vectors
+    torch.manual_seed(3)
+    second = head(changed, torch.arange(5)).vectors
+    torch.testing.assert_close(first, second)
+
+
+def test_every_parameter_learns(head: nn.Module) -> None:
+    whole = encoded()
+    assert whole.pooled is not None and whole.parts is not None
+    found = head(Encoded(whole.parts, whole.mask, whole.pooled.requires_grad_()), torch.arange(5))
+    (found.vectors * torch.randn(found.vectors.shape)).sum().backward()
+    for name, parameter in head.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+
+
+def test_both_precisions_agree(head: nn.Module) -> None:
+    head.eval()
+    whole = encoded()
+    single = head(whole, torch.arange(5)).vectors
+    assert whole.parts is not None and whole.pooled is not None
+    double = head.double()(Encoded(whole.parts.double(), whole.mask, whole.pooled.double()), torch.arange(5)).vectors
+    torch.testing.assert_close(single.double(), double, atol=1e-5, rtol=0)
+
+
+def test_a_batch_of_one_item_of_one_part_trains(head: nn.Module) -> None:
+    one = Encoded(torch.randn(1, 1, 6), torch.ones(1, 1, dtype=torch.bool), torch.randn(1, 6))
+    assert torch.isfinite(head(one, torch.arange(1)).vectors).all()
+
+
+def test_an_item_without_parts_is_finite(head: nn.Module) -> None:
+    none = Encoded(torch.randn(2, 3, 6), torch.tensor([[True, True, False], [False, False, False]]), torch.randn(2, 6))
+    assert torch.isfinite(head(none, torch.arange(2)).vectors).all()
+
+
+def test_several_views_differ_and_bring_residuals() -> None:
+    found = Pie(6, 6, 8, views=3)(encoded(), torch.arange(5))
+    assert found.residuals is not None and found.residuals.shape == (5, 3, 8)
+    assert (found.residuals > 0).all() and (found.residuals < 1).all()
+    assert not torch.allclose(found.vectors[0, 0], found.vectors[0, 1])
+
+
+def test_length_stays_where_it_is_asked_to() -> None:
+    found = Mean(6, 8, normalise=False)(encoded(), torch.arange(5))
+    assert not torch.allclose(found.vectors.norm(dim=2), torch.ones(5, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "said"),
+    [
+        (lambda: Mean(6, 8, project=False), None, "widths equal or project"),
+        (lambda: Mean(6, 8), "parts", "source='parts'"),
+        (lambda: Mean(6, 8, source="parts"), "pooled", "source='pooled'"),
+        (lambda: Pie(6, 6, 8, views=0), None, "at least one view"),
+        (lambda: Pie(6, 6, 8, project=False), None, "joint width 8; it got 6"),
+        (lambda: Pie(6, 6, 8), "pooled", "parts missing"),
+        (lambda: Gpo(6, 8), "pooled", "gives parts"),
+        (Passthrough, "parts", "pooled vector"),
+    ],
+)
+def test_a_head_says_what_it_misses(make: Callable[[], nn.Module], given: str | None, said: str) -> None:
+    with pytest.raises(RequirementError, match=said):
+        head = make()
+        only = Encoded(parts=torch.randn(2, 3, 6)) if given == "parts" else Encoded(pooled=torch.randn(2, 6))
+        head(only, torch.arange(2))

@@ -1,0 +1,116 @@
+"""PIE-Net and generalised pooling against numbers of their authors' modules."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from subtext.core import Encoded
+from subtext.heads.gpo import Gpo
+from subtext.heads.mean import Mean
+from subtext.heads.passthrough import Passthrough
+from subtext.heads.pie import Pie
+
+F64 = torch.float64
+PARTS = torch.tensor([[[1, 0], [0, 1], [2, 2]], [[0.5, -1], [1, 1], [9, 9]]], dtype=F64)
+MASK = torch.tensor([[True, True, True], [True, True, False]])
+WHOLE = torch.tensor([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]], dtype=F64)
+
+
+def det(shape: torch.Size | tuple[int, ...], phase: float = 0.0, step: float = 0.7) -> Tensor:
+    count = int(torch.tensor(shape).prod())
+    return torch.sin(phase + step * torch.arange(count, dtype=F64)).reshape(shape)
+
+
+def fill(module: nn.Module, amplitude: float, offset: float) -> None:
+    with torch.no_grad():
+        for k, (_, parameter) in enumerate(module.named_parameters()):
+            parameter.copy_(offset + amplitude * det(parameter.shape, 0.5 * k + 0.1))
+
+
+def pie(views: int) -> Pie:
+    head = Pie(2, 3, 3, views=views, project=False).double()
+    with torch.no_grad():
+        head.inner.weight.copy_(torch.tensor([[1.0, 0.0]]))
+        head.outer.weight.copy_(torch.tensor([[1.0], [-1.0]])[:views])
+        head.lift.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, -1.0]]))
+    return head
+
+
+def test_pie_net_gives_the_reference_attention_residuals_and_views() -> None:
+    found = pie(2).views(WHOLE, PARTS, MASK)
+    attention = [
+        [[0.37156764, 0.25262550], [0.17349291, 0.54104493], [0.45493945, 0.20632957]],
+        [[0.42568534, 0.57431466], [0.57431466, 0.42568534], [0, 0]],
+    ]
+    residuals = [
+        [[0.78269591, 0.74713154, 0.54935741], [0.66044651, 0.72185949, 0.42839086]],
+        [[0.68722063, 0.53708908, 0.65442064], [0.67102898, 0.46291092, 0.70296810]],
+    ]
+    vectors = [
+        [[-0.14746501, 0.76921115, -0.62174615], [-0.29404294, 0.80668355, -0.51264061]],
+        [[0.81492371, -0.45133112, -0.36359259], [0.72752796, -0.68474264, -0.04278533]],
+    ]
+    torch.testing.assert_close(found.attention, torch.tensor(attention, dtype=F64), atol=1e-8, rtol=0)
+    torch.testing.assert_close(found.residuals, torch.tensor(residuals, dtype=F64), atol=1e-8, rtol=0)
+    torch.testing.assert_close(found.vectors, torch.tensor(vectors, dtype=F64), atol=1e-8, rtol=0)
+
+
+def test_one_view_is_the_first_of_two() -> None:
+    ids = torch.arange(2)
+    one = pie(1)(Encoded(PARTS, MASK, WHOLE), ids)
+    two = pie(2)(Encoded(PARTS, MASK, WHOLE), ids)
+    torch.testing.assert_close(one.vectors[:, 0], two.vectors[:, 0], atol=1e-12, rtol=0)
+    assert one.views == 1 and two.views == 2
+
+
+def test_generalised_pooling_gives_the_reference_values() -> None:
+    head = Gpo(4, 4, place_width=4)
+    head.places = type(head.places)(width=4, hidden=3)
+    head = head.double()
+    fill(head.places, 0.3, 0.0)
+    mask = torch.arange(5) < torch.tensor([[5], [3]])
+    pooled, weights = head.pool(det((2, 5, 4), 0.4), mask)
+    wanted = [
+        [-0.10352628, -0.01786426, 0.02291908, 0.03271949],
+        [0.08128164, 0.05672132, 0.00257348, -0.23881585],
+    ]
+    places = [
+        [0.16374704, 0.18075926, 0.20645051, 0.20581256, 0.24323063],
+        [0.25119455, 0.30641113, 0.44239432, 0, 0],
+    ]
+    torch.testing.assert_close(pooled, torch.tensor(wanted, dtype=F64), atol=1e-8, rtol=0)
+    torch.testing.assert_close(weights, torch.tensor(places, dtype=F64), atol=1e-8, rtol=0)
+
+
+def test_generalised_pooling_equals_a_plain_loop() -> None:
+    torch.manual_seed(1)
+    head = Gpo(6, 5).double()
+    parts = torch.randn(4, 7, 5, dtype=F64)
+    mask = torch.tensor([[True] * n + [False] * (7 - n) for n in (7, 4, 1, 4)])
+    with torch.no_grad():
+        pooled, weights = head.pool(parts, mask)
+    for item in range(4):
+        count = int(mask[item].sum())
+        alone = head.places(torch.tensor([count]), count)[0].detach()
+        torch.testing.assert_close(weights[item, :count], alone)
+        for d in range(5):
+            values = sorted((float(v) for v in parts[item, :count, d]), reverse=True)
+            by_hand = sum(float(w) * v for w, v in zip(alone, values, strict=True))
+            assert abs(float(pooled[item, d]) - by_hand) < 1e-12
+
+
+def test_mean_head_by_hand() -> None:
+    head = Mean(2, 2, source="parts", normalise=False).double()
+    with torch.no_grad():
+        head.project.weight.copy_(torch.tensor([[1.0, 1.0], [0.0, 2.0]]))
+    found = head(Encoded(PARTS, MASK), torch.arange(2))
+    # means of the parts that exist: (1, 1) and (0.75, 0)
+    wanted = torch.tensor([[[2.0, 2.0]], [[0.75, 0.0]]], dtype=F64)
+    torch.testing.assert_close(found.vectors, wanted)
+
+
+def test_passthrough_sets_the_length_alone() -> None:
+    found = Passthrough()(Encoded(pooled=torch.tensor([[3.0, 4.0], [0.0, 0.0]])), torch.tensor([5, 2]))
+    torch.testing.assert_close(found.vectors, torch.tensor([[[0.6, 0.8]], [[0.0, 0.0]]]))
+    assert found.ids.tolist() == [5, 2]
