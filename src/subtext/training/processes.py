@@ -1,0 +1,193 @@
+"""One process or several: who this one is, sums over all, and embeddings gathered so that gradients find their way home.
+
+Every process takes its share of each batch. Embeddings are gathered; each process scores its own items as queries
+against everybody's as candidates, so the sum over processes of their losses is the loss of the whole batch. The gather's
+backward pass sums, at each embedding's own process, the gradients that all processes have for it; the sum over
+processes of the weights' gradients is then the gradient that one process would have had.
+
+`accelerate launch` sets the processes up. The weights' gradients are summed here, in one flat tensor, rather than by
+DistributedDataParallel: that cannot see gradient caching's second pass, nor weights that begin to learn half-way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate import PartialState
+from torch import Tensor, nn
+
+from subtext.core import Embeddings
+from subtext.errors import TrainingError
+
+_FIELDS = ("vectors", "log_std", "residuals", "parts")
+
+
+class Processes:
+    """The processes of this training, and this one's place and device among them."""
+
+    def __init__(self, device: str) -> None:
+        try:
+            wanted = torch.device(_automatic() if device == "auto" else device)
+        except RuntimeError as problem:
+            raise TrainingError(f"device needs auto, cpu, cuda or mps; it got '{device}'") from problem
+        if wanted.type == "cuda" and not torch.cuda.is_available():
+            raise TrainingError(f"device '{device}' needs a GPU that PyTorch can use; there is none; use --device cpu")
+        state = PartialState(cpu=wanted.type == "cpu")
+        self.rank = int(state.process_index)
+        self.count = int(state.num_processes)
+        if self.count > 1 and wanted.type == "cuda":
+            wanted = torch.device("cuda", state.local_process_index)
+        self.device = wanted
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes and speaks for all."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.count > 1:
+            dist.barrier()
+
+    def share(self, length: int) -> slice:
+        """This process's part of `length` items: contiguous, sizes differ by at most one."""
+        return slice(self.rank * length // self.count, (self.rank + 1) * length // self.count)
+
+    def tell(self, values: Sequence[float]) -> list[float]:
+        """The first process's numbers, on all; every process gives as many."""
+        if self.count == 1:
+            return list(values)
+        told = torch.tensor(list(values), dtype=torch.float64, device=_wire(self.device))
+        dist.broadcast(told, 0)
+        return [float(value) for value in told.tolist()]
+
+    def same_start(self, model: nn.Module) -> None:
+        """Give all processes the first one's weights."""
+        if self.count > 1:
+            for value in [*model.parameters(), *model.buffers()]:
+                dist.broadcast(value.detach(), 0)
+
+    def sum_gradients(self, weights: Sequence[Tensor], numbers: Tensor) -> Tensor:
+        """Sum the gradients of weights over processes, in place, and a vector of numbers with them.
+
+        A weight that has a gradient nowhere is left without one.
+        """
+        if self.count == 1:
+            return numbers
+        has = [0.0 if weight.grad is None else 1.0 for weight in weights]
+        grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
+        extra = torch.cat([numbers.float(), torch.tensor(has, device=numbers.device)])
+        flat = torch.cat([extra, *[grad.reshape(-1).float() for grad in grads]])
+        dist.all_reduce(flat)
+        start = len(extra)
+        for weight, grad, present in zip(weights, grads, flat[len(numbers) : start].tolist(), strict=True):
+            summed = flat[start : start + grad.numel()].reshape(grad.shape)
+            start += grad.numel()
+            weight.grad = summed.to(grad.dtype) if present else None
+        return flat[: len(numbers)]
+
+    def others(
+        self, images: Embeddings, texts: Embeddings, groups: Tensor
+    ) -> tuple[Embeddings, Embeddings, Tensor] | None:
+        """What the other processes have in this step, in the order of their ranks; None where there are none."""
+        if self.count == 1:
+            return None
+        header = torch.tensor([len(groups), _parts(images), _parts(texts)], device=groups.device)
+        shapes = torch.stack(_gather(header)).tolist()
+        longest = max(_numbers(images, n, p) + _numbers(texts, n, t) for n, p, t in shapes)
+        flat = torch.cat([_flat(images), _flat(texts)])
+        rows = _Gather.apply(torch.nn.functional.pad(flat, (0, longest - len(flat))), self.rank)
+        whole = [_whole(images, texts, groups)]
+        lengths = [n * (3 + p * (images.mask is not None) + t * (texts.mask is not None)) for n, p, t in shapes]
+        whole_rows = _gather(torch.nn.functional.pad(whole[0], (0, max(lengths) - len(whole[0]))))
+        found = [
+            _rebuild((images, texts), rows[rank], whole_rows[rank], shapes[rank])
+            for rank in range(self.count)
+            if rank != self.rank
+        ]
+        return (
+            Embeddings.cat([piece[0] for piece in found]),
+            Embeddings.cat([piece[1] for piece in found]),
+            torch.cat([piece[2] for piece in found]),
+        )
+
+
+class _Gather(torch.autograd.Function):
+    """(L) on each of W processes -> (W L); the gradient of each row is summed at the process that it came from."""
+
+    @staticmethod
+    def forward(ctx: Any, row: Tensor, rank: int) -> Tensor:  # noqa: ANN401
+        ctx.rank = rank
+        return torch.stack(_gather(row.contiguous()))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        summed = grads[0].contiguous()
+        dist.all_reduce(summed)
+        return summed[ctx.rank], None
+
+
+def _gather(value: Tensor) -> list[Tensor]:
+    rows = [torch.empty_like(value) for _ in range(dist.get_world_size())]
+    dist.all_gather(rows, value)
+    return rows
+
+
+def _parts(items: Embeddings) -> int:
+    return 0 if items.parts is None else int(items.parts.shape[1])
+
+
+def _shape(items: Embeddings, name: str, count: int, parts: int) -> tuple[int, int, int] | None:
+    value = getattr(items, name)
+    if value is None:
+        return None
+    return (count, parts, value.shape[2]) if name == "parts" else (count, value.shape[1], value.shape[2])
+
+
+def _numbers(items: Embeddings, count: int, parts: int) -> int:
+    shapes = [_shape(items, name, count, parts) for name in _FIELDS]
+    return sum(shape[0] * shape[1] * shape[2] for shape in shapes if shape is not None)
+
+
+def _flat(items: Embeddings) -> Tensor:
+    return torch.cat([value.reshape(-1) for name in _FIELDS if (value := getattr(items, name)) is not None])
+
+
+def _whole(images: Embeddings, texts: Embeddings, groups: Tensor) -> Tensor:
+    """Everything that has no gradient: groups, ids, masks."""
+    masks = [items.mask.reshape(-1).long() for items in (images, texts) if items.mask is not None]
+    return torch.cat([groups, images.ids, texts.ids, *masks])
+
+
+def _rebuild(
+    like: tuple[Embeddings, Embeddings], row: Tensor, whole: Tensor, shape: list[int]
+) -> tuple[Embeddings, Embeddings, Tensor]:
+    count = shape[0]
+    groups, ids = whole[:count], (whole[count : 2 * count], whole[2 * count : 3 * count])
+    start, at = 0, 3 * count
+    built = []
+    for items, own_ids, parts in zip(like, ids, shape[1:], strict=True):
+        values: dict[str, Tensor] = {"ids": own_ids}
+        for name in _FIELDS:
+            wanted = _shape(items, name, count, parts)
+            if wanted is not None:
+                size = wanted[0] * wanted[1] * wanted[2]
+                values[name] = row[start : start + size].reshape(wanted)
+                start += size
+        if items.mask is not None:
+            values["mask"] = whole[at : at + count * parts].reshape(count, parts).bool()
+            at += count * parts
+        built.append(Embeddings(**values))
+    return built[0], built[1], groups
+
+
+def _automatic() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _wire(device: torch.device) -> torch.device:
+    """Where tensors have to be to be sent."""
+    return device if device.type == "cuda" else torch.device("cpu")

@@ -1,0 +1,108 @@
+"""Checkpoints of a training that goes on: folders that are whole or not there at all.
+
+    RUN/checkpoints/step-00001200/
+        NAME.safetensors   one file per kind of tensor (weights, optimiser, average, kept)
+        state.json         counters and everything else that is no tensor
+        manifest.json      size and hash of each of the files above
+
+A folder is filled under a hidden name and renamed once all of it is on the disk. What is read back is checked against
+the manifest; a folder that is incomplete or damaged is passed over for the one before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from subtext.checkpoint import put_tensors, read_tensors, write_folder
+from subtext.errors import CheckpointError
+
+FOLDER, STATE, MANIFEST = "checkpoints", "state.json", "manifest.json"
+_PREFIX, _HIDDEN = "step-", ".writing-"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a checkpoint holds: tensors by kind and name, and the plain rest."""
+
+    step: int
+    tensors: dict[str, dict[str, Tensor]]
+    state: dict[str, Any]
+
+
+def write_snapshot(run: Path, snapshot: Snapshot, *, keep: int) -> None:
+    """Write a checkpoint, then remove all but the newest `keep`.
+
+    Raises CheckpointError when the disk is full; the checkpoints that were there stay.
+    """
+
+    def fill(place: Path) -> None:
+        for kind, tensors in snapshot.tensors.items():
+            put_tensors(place / f"{kind}.safetensors", tensors)
+        (place / STATE).write_text(json.dumps(snapshot.state), encoding="utf-8")
+        sizes = {file.name: _description(file) for file in sorted(place.iterdir())}
+        (place / MANIFEST).write_text(json.dumps(sizes, indent=2), encoding="utf-8")
+
+    write_folder(run / FOLDER / f"{_PREFIX}{snapshot.step:08d}", fill)
+    for old in _folders(run)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def newest_snapshot(run: Path) -> tuple[Snapshot | None, list[str]]:
+    """The newest checkpoint that is whole, or None; and a sentence for each newer one that is not."""
+    notes: list[str] = []
+    for folder in reversed(_folders(run)):
+        problem = _problem(folder)
+        if problem is None:
+            return _read(folder), notes
+        notes.append(f"checkpoint {folder.name} is not used: {problem}")
+    return None, notes
+
+
+def clean(run: Path) -> None:
+    """Remove what a writer that was killed left behind."""
+    for parent in (run, run / FOLDER):
+        for left in parent.glob(f"{_HIDDEN}*"):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+
+def _folders(run: Path) -> list[Path]:
+    return sorted(folder for folder in (run / FOLDER).glob(f"{_PREFIX}*") if folder.is_dir())
+
+
+def _problem(folder: Path) -> str | None:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        for name, description in manifest.items():
+            if _description(folder / name) != description:
+                return f"{name} is not what was written"
+    except (OSError, ValueError, AttributeError) as problem:
+        return f"it is incomplete ({problem})"
+    return None if STATE in manifest else f"its manifest has no {STATE}"
+
+
+def _read(folder: Path) -> Snapshot:
+    try:
+        step = int(folder.name.removeprefix(_PREFIX))
+    except ValueError as problem:
+        raise CheckpointError(f"{folder} needs a name like {_PREFIX}00000010; rename or remove it") from problem
+    return Snapshot(
+        step=step,
+        tensors={file.stem: read_tensors(file) for file in sorted(folder.glob("*.safetensors"))},
+        state=json.loads((folder / STATE).read_text(encoding="utf-8")),
+    )
+
+
+def _description(file: Path) -> dict[str, Any]:
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16))
+    return {"size": file.stat().st_size, "blake2b": digest.hexdigest()}

@@ -1,0 +1,33 @@
+"""What is measured at the end of an epoch."""
+
+from __future__ import annotations
+
+import torch
+
+from subtext.core import Epoch
+from subtext.data.batches import read_ahead
+from subtext.data.pairs import Pairs
+from subtext.evaluate import evaluate
+from subtext.model import Model
+from subtext.training.plan import Plan
+from subtext.training.reading import Reader, batches_of
+from subtext.training.step import Stepper
+
+
+def figures(model: Model, val: Pairs, *, batch_size: int) -> dict[str, float]:
+    """Recall and rank figures of the validation pairs, among them "rsum"."""
+    return dict(evaluate(model, val, batch_size=batch_size).figures)
+
+
+def mean_loss(stepper: Stepper, model: Model, val: Pairs, plan: Plan, epoch: Epoch, *, workers: int) -> float:
+    """The objective on the validation pairs, mean over batches; always the same batches, without augmentation."""
+    device = next(model.parameters()).device
+    batches = batches_of(val, plan, epoch=0, seed=0, processes=1)
+    was_training = model.training
+    model.eval()
+    losses = [
+        stepper.loss(reading.to(device), epoch)
+        for reading in read_ahead(batches, Reader(model, val, None), workers=workers)
+    ]
+    model.train(was_training)
+    return float(torch.stack(losses).double().mean())
