@@ -1,0 +1,51 @@
+"""Uniform weights: the control that any weighting has to beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from subtext.core import DIRECTIONS, Direction, Epoch, Origin, Scene
+from subtext.errors import RequirementError
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Uniform weight (Thomas and Kovashka 2022, their control with Gamma = 0): every pair counts the same.
+
+    weight_q = total / B
+    over the B pairs of the whole batch, other processes' with them. A weighting whose weights sum to `total` changes
+    two things, the scale of its term and the balance of pairs; this one changes the scale alone.
+
+    total  the sum of the weights over the batch, above 0; the paper's lambda, 96 to 196 at B = 32
+    of     direction whose queries and candidates are counted
+
+    Takes     Scene; no Epoch.
+    Gives     (Q), without gradient.
+    Raises    RequirementError for a total that is not above 0.
+    Cost      time and memory Q.
+
+    >>> from subtext.core import Comparison, Truth
+    >>> forward = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)))
+    >>> Uniform(total=6.0)(Scene(forward, forward.flip()), Epoch(0, 0)).tolist()
+    [3.0, 3.0]
+    """
+
+    total: float
+    of: Direction = DIRECTIONS[0]
+
+    def __post_init__(self) -> None:
+        if not self.total > 0:
+            raise RequirementError(f"Uniform needs a total above 0; it got {self.total}")
+
+    def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
+        """One weight per query."""
+        comparison = scene.comparison(self.of)
+        pairs = len(comparison.scores)
+        if comparison.origin is not None:
+            pairs = int(((comparison.origin == Origin.PAIR) | (comparison.origin == Origin.GATHERED)).sum())
+        dtype = torch.promote_types(comparison.scores.dtype, torch.float32)
+        return torch.full((len(comparison.scores),), self.total / pairs, dtype=dtype, device=comparison.scores.device)
