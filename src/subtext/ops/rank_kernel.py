@@ -1,0 +1,100 @@
+"""The compiled part of counting ranks: one read of a score matrix serves its rows and its columns.
+
+Threads are Python threads over blocks of rows, with the interpreter's lock released: no threading layer of the compiler
+is started, so it lives beside torch's threads and may be called from several threads at once. The machine code is made
+when it is first called (about two seconds) and is never written to disk, because nothing may be written outside the
+folder that a command was given; small matrices are counted with numpy instead (`rank.py`) and never pay for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, no_type_check
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+_TILE = 8192
+"""Columns counted together: their counters and thresholds stay in the second-level cache."""
+_BAND = 16384
+"""Rows between two flushes of the packed counters: each half holds at most 32,767."""
+
+
+@no_type_check
+def _count(
+    scores: NDArray[Any],
+    row_best: NDArray[Any],
+    column_best: NDArray[Any],
+    row_counts: NDArray[np.int64],
+    column_counts: NDArray[np.int64],
+) -> None:
+    """Add to row_counts (3 R): at least the row's threshold, above it, not a number; to column_counts (2 C) likewise.
+
+    A column's two counts share one 32-bit counter, "above" in the upper half, so that the inner loop loads and stores
+    once.
+    """
+    rows, columns = scores.shape
+    packed = np.zeros(min(_TILE, columns), np.int32)
+    for top in range(0, rows, _BAND):
+        bottom = min(rows, top + _BAND)
+        for left in range(0, columns, _TILE):
+            width = min(columns, left + _TILE) - left
+            thresholds = column_best[left : left + width]
+            packed[:] = 0
+            for row in range(top, bottom):
+                threshold = row_best[row]
+                line = scores[row, left : left + width]
+                reached = np.int32(0)
+                above = np.int32(0)
+                invalid = np.int32(0)
+                for column in range(width):
+                    score = line[column]
+                    reached += np.int32(score >= threshold)
+                    above += np.int32(score > threshold)
+                    invalid += np.int32(score != score)
+                    packed[column] += np.int32(score >= thresholds[column]) + (
+                        np.int32(score > thresholds[column]) << np.int32(16)
+                    )
+                row_counts[0, row] += reached
+                row_counts[1, row] += above
+                row_counts[2, row] += invalid
+            for column in range(width):
+                column_counts[0, left + column] += packed[column] & 0xFFFF
+                column_counts[1, left + column] += packed[column] >> 16
+
+
+@functools.cache
+def _compiled() -> Callable[..., None]:
+    import numba
+
+    return numba.njit(nogil=True)(_count)
+
+
+def count(
+    scores: NDArray[Any], row_best: NDArray[Any], column_best: NDArray[Any], *, threads: int | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Counts of rows (3 R) and of columns (2 C) against their thresholds, as `_count` says.
+
+    scores   (R C) float32 or float64, C-contiguous; thresholds of the same type
+    threads  how many; None for as many as torch uses
+    """
+    rows, columns = scores.shape
+    parts = max(1, min(threads or torch.get_num_threads(), rows))
+    edges = np.linspace(0, rows, parts + 1).astype(np.int64)
+    row_counts = np.zeros((3, rows), dtype=np.int64)
+    column_counts = np.zeros((parts, 2, columns), dtype=np.int64)
+    kernel = _compiled()
+
+    def part(number: int) -> None:
+        cut = slice(int(edges[number]), int(edges[number + 1]))
+        kernel(scores[cut], row_best[cut], column_best, row_counts[:, cut], column_counts[number])
+
+    if parts == 1:
+        part(0)
+    else:
+        with ThreadPoolExecutor(parts) as pool:
+            list(pool.map(part, range(parts)))
+    return row_counts, column_counts.sum(axis=0)

@@ -1,0 +1,1 @@
+"""What counts as related: it becomes the truth of a Comparison."""

@@ -1,0 +1,58 @@
+"""Which pictures and texts belong together in an evaluation: by group, or by the judgements of the data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from subtext.core import Direction, Truth
+from subtext.data.pairs import Judgements, Pairs
+from subtext.ops.cells import Cells
+
+
+@dataclass(frozen=True)
+class Match:
+    """The positives of every query in both directions, block by block and never stored whole.
+
+    image_to_text  for each picture, the rows of its texts
+    text_to_image  for each text, the rows of its pictures
+    """
+
+    image_to_text: Cells
+    text_to_image: Cells
+
+    def cells(self, direction: Direction) -> Cells:
+        """The positives of one direction's queries."""
+        return self.image_to_text if direction == "image_to_text" else self.text_to_image
+
+    def truth(self, direction: Direction, start: int, stop: int) -> Truth:
+        """Queries start to stop against all candidates, as a Comparison needs it."""
+        candidates = len(self.text_to_image if direction == "image_to_text" else self.image_to_text)
+        rows, columns = self.cells(direction)[start:stop].expand()
+        match = torch.zeros(min(stop, len(self.cells(direction))) - start, candidates, dtype=torch.bool)
+        match[torch.from_numpy(rows), torch.from_numpy(columns)] = True
+        return Truth(match=match)
+
+
+def of_pairs(pairs: Pairs) -> Match:
+    """The truth of a data set: its judgements where it brings them, else its groups."""
+    if pairs.judgements is not None:
+        return of_judgements(pairs.judgements, images=len(pairs.images), texts=len(pairs.texts))
+    return of_groups(pairs.images.groups, pairs.texts.groups)
+
+
+def of_groups(image_groups: NDArray[np.int64], text_groups: NDArray[np.int64]) -> Match:
+    """A picture and a text belong together when their groups are equal."""
+    return Match(Cells.of_groups(image_groups, text_groups), Cells.of_groups(text_groups, image_groups))
+
+
+def of_judgements(judgements: Judgements, *, images: int, texts: int) -> Match:
+    """A picture and a text belong together when they were judged above 0; what was not judged is a negative."""
+    above = judgements.scores > 0
+    image_rows, text_rows = judgements.images[above], judgements.texts[above]
+    return Match(
+        Cells.of_pairs(image_rows, text_rows, queries=images), Cells.of_pairs(text_rows, image_rows, queries=texts)
+    )

@@ -1,0 +1,109 @@
+"""Choice among c: values of the card, all draws of a small case, and the sampled way."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from subtext.core import Comparison, Truth
+from subtext.errors import RequirementError
+from subtext.metrics.c_way import CWay
+from subtext.metrics.c_way_rank import CWayRank
+from subtext.metrics.sampled_c_way import SampledCWay
+from subtext.ops.choice import beaten, placed
+from subtext.ops.rank import Counts
+
+S3 = torch.tensor([[0.60, 0.50, 0.55], [0.30, 0.40, 0.45], [0.65, 0.35, 0.70]])
+
+
+def counts(greater: list[int], tied: list[int], negatives: int) -> Counts:
+    ones = np.ones(len(greater), dtype=np.int64)
+    return Counts(np.array(greater), np.array(tied), ones, ones, ones * negatives, ones * 0)
+
+
+def test_card_closed_form() -> None:
+    values = placed(np.array([0, 1, 2, 5, 9]), np.full(5, 9), c=5)
+    np.testing.assert_allclose(values, [1, 0.5555555556, 0.2777777778, 0.0079365079, 0], atol=1e-10)
+    assert values.mean() == pytest.approx(0.3682539683, abs=1e-10)
+    for c, value in ((5, 0.9604986915), (20, 0.8245635831), (100, 0.3504320351)):
+        assert placed(np.array([10]), np.array([999]), c=c)[0] == pytest.approx(value, abs=1e-10)
+
+
+def test_card_fixture_in_both_directions() -> None:
+    eye = Truth(torch.eye(3, dtype=torch.bool))
+    for scores, expected in ((S3, (0.8333333333, 0.6666666667)), (S3.T, (0.6666666667, 0.3333333333))):
+        for c, value in zip((2, 3), expected, strict=True):
+            assert CWay(c)(Comparison(scores, eye)).mean().item() == pytest.approx(value, abs=1e-10)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 7])
+@pytest.mark.parametrize("c", [2, 4, 6])
+def test_against_every_draw(c: int, at: int) -> None:
+    for ahead in range(7):
+        draws = list(itertools.combinations(range(6), c - 1))
+        ranks = [1 + sum(number < ahead for number in draw) for draw in draws]
+        values = counts([ahead], [0], 6)
+        assert CWay(c, at).of(values)[0] == pytest.approx(sum(r <= at for r in ranks) / len(ranks))
+        assert CWayRank(c).of(values)[0] == pytest.approx(sum(ranks) / len(ranks))
+
+
+def test_expected_ties_average_over_the_places_of_the_truth() -> None:
+    tied = counts([1], [2], 6)
+    strict = [CWay(3).of(counts([g], [0], 6))[0] for g in (1, 2, 3)]
+    assert CWay(3, ties="expected").of(tied)[0] == pytest.approx(sum(strict) / 3)
+    assert CWay(3).of(tied)[0] == pytest.approx(strict[2])
+    assert CWay(3, ties="optimistic").of(tied)[0] == pytest.approx(strict[0])
+    ranks = [CWayRank(3).of(counts([g], [0], 6))[0] for g in (1, 2, 3)]
+    assert CWayRank(3, ties="expected").of(tied)[0] == pytest.approx(sum(ranks) / 3)
+
+
+def test_large_galleries_stay_exact() -> None:
+    exact = math.comb(46_000 - 300, 99) / math.comb(46_000, 99)
+    assert placed(np.array([300]), np.array([46_000]), c=100)[0] == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_the_sampled_way_has_the_closed_form_as_its_mean(at: int) -> None:
+    many = counts([10] * 20_000, [0] * 20_000, 99)
+    sampled = SampledCWay(c=20, at=at, seed=3).of(many, np.arange(20_000))
+    closed = CWay(c=20, at=at).of(many)[0]
+    assert sampled.mean() == pytest.approx(closed, abs=4 * math.sqrt(closed * (1 - closed) / 20_000))
+    assert set(sampled) == {0.0, 1.0}
+
+
+def test_a_sample_follows_seed_and_query_alone() -> None:
+    keys = np.array([5, 6, 7, 8] * 25)
+    keys += np.arange(100) * 10
+    some = counts([3] * 100, [0] * 100, 20)
+    values = SampledCWay(seed=1).of(some, keys)
+    np.testing.assert_array_equal(values[::-1], SampledCWay(seed=1).of(some, keys[::-1]))
+    assert (values != SampledCWay(seed=2).of(some, keys)).any()
+    better = SampledCWay(seed=1).of(counts([2] * 100, [0] * 100, 20), keys)
+    assert (better >= values).all()
+
+
+def test_a_draw_never_takes_a_distractor_twice() -> None:
+    draws = np.random.default_rng(0).random((500, 6))
+    assert (beaten(np.full(500, 4), np.full(500, 6), draws) == 4).all()
+    assert (beaten(np.full(500, 0), np.full(500, 6), draws) == 0).all()
+
+
+def test_too_few_distractors_have_no_value() -> None:
+    few = counts([1], [0], 3)
+    assert math.isnan(CWay(5).of(few)[0])
+    assert math.isnan(CWayRank(5).of(few)[0])
+    assert math.isnan(SampledCWay(5).of(few, np.arange(1))[0])
+    assert CWay(4).of(few)[0] == 0
+
+
+def test_messages() -> None:
+    with pytest.raises(RequirementError, match="c of at least 2"):
+        CWay(1)
+    with pytest.raises(RequirementError, match="it got 1"):
+        CWayRank(1)
+    with pytest.raises(RequirementError, match="order of ties"):
+        SampledCWay(ties="expected")
