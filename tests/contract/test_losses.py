@@ -1,0 +1,171 @@
+"""What every loss must do. Losses are found by walking the package, each in every combination of its switches."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import pytest
+import torch
+from scenes import KINDS, cast_comparison, comparison, take
+from walk import classes, instances
+
+from subtext.core import Comparison, Truth
+from subtext.errors import RequirementError
+from subtext.losses.infonce import InfoNCE
+from subtext.losses.sigmoid import Sigmoid
+from subtext.losses.triplet import Triplet
+from subtext.objective import Loss
+
+every_loss = pytest.mark.parametrize("loss", instances("losses"))
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def test_losses_are_found():
+    assert {"Triplet", "InfoNCE", "Sigmoid"} <= {loss.__name__ for loss in classes("losses")}
+
+
+@pytest.mark.parametrize("loss", classes("losses"))
+def test_a_loss_is_a_frozen_dataclass_in_a_file_of_its_own(loss):
+    assert dataclasses.is_dataclass(loss) and loss.__dataclass_params__.frozen
+    assert not issubclass(loss, torch.nn.Module), "losses own no parameters"
+    public = [
+        name
+        for name, value in vars(inspect.getmodule(loss)).items()
+        if inspect.isclass(value) and value.__module__ == loss.__module__ and not name.startswith("_")
+    ]
+    assert public == [loss.__name__]
+
+
+@every_loss
+@every_kind
+def test_one_finite_value_per_query(loss, kind):
+    whole = comparison(kind)
+    values = loss(whole)
+    assert isinstance(loss, Loss)
+    assert values.shape == (len(whole.scores),)
+    assert values.isfinite().all()
+
+
+@every_loss
+@every_kind
+def test_finite_gradient(loss, kind):
+    whole = comparison(kind)
+    scores = whole.scores.clone().requires_grad_()
+    loss(dataclasses.replace(whole, scores=scores)).sum().backward()
+    assert scores.grad is not None and scores.grad.isfinite().all()
+
+
+@every_loss
+@pytest.mark.parametrize("kind", ["pairs", "several", "ignored"])
+def test_the_gradient_is_that_of_the_values(loss, kind):
+    whole = comparison(kind)
+
+    def values(scores):
+        return loss(dataclasses.replace(whole, scores=scores))
+
+    assert torch.autograd.gradcheck(values, (whole.scores.clone().requires_grad_(),), eps=1e-7, atol=1e-6)
+
+
+@every_loss
+@every_kind
+def test_indifferent_to_candidate_order(loss, kind):
+    whole = comparison(kind)
+    order = torch.randperm(whole.scores.shape[1])
+    torch.testing.assert_close(loss(take(whole, candidates=order)), loss(whole))
+
+
+@every_loss
+@every_kind
+def test_follows_query_order(loss, kind):
+    whole = comparison(kind)
+    order = torch.randperm(whole.scores.shape[0])
+    torch.testing.assert_close(loss(take(whole, queries=order)), loss(whole)[order])
+
+
+@every_loss
+@every_kind
+def test_a_query_is_valued_by_its_own_row(loss, kind):
+    whole = comparison(kind)
+    alone = torch.cat([loss(take(whole, queries=torch.tensor([row]))) for row in range(len(whole.scores))])
+    torch.testing.assert_close(alone, loss(whole))
+
+
+@every_loss
+@every_kind
+def test_float32_and_float64_agree(loss, kind):
+    whole = comparison(kind)
+    values = loss(cast_comparison(whole, torch.float32))
+    assert values.dtype == torch.float32
+    torch.testing.assert_close(values.double(), loss(whole), rtol=1e-5, atol=1e-6)
+
+
+@every_loss
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_half_precision_scores_are_summed_in_float32(loss, half):
+    whole = comparison("several")
+    rough = dataclasses.replace(whole, scores=(whole.scores * 20).to(half), queries=None, candidates=None)
+    same = dataclasses.replace(rough, scores=rough.scores.double())
+    values = loss(rough)
+    assert values.dtype == torch.float32
+    torch.testing.assert_close(values.double(), loss(same), rtol=1e-5, atol=1e-5)
+
+
+@every_loss
+def test_ignored_cells_do_not_count(loss):
+    whole = comparison("ignored")
+    assert whole.truth.ignored is not None and whole.truth.ignored.any()
+    for far in (-50.0, 50.0):
+        changed = dataclasses.replace(whole, scores=whole.scores.masked_fill(whole.truth.ignored, far))
+        torch.testing.assert_close(loss(changed), loss(whole))
+
+
+@every_loss
+def test_leading_positives_cost_less_than_trailing_ones(loss):
+    whole = comparison("several")
+
+    def shifted(lead: float) -> torch.Tensor:
+        return loss(dataclasses.replace(whole, scores=whole.scores + lead * whole.truth.match))
+
+    assert (shifted(10.0) < shifted(-10.0)).all()
+
+
+@every_loss
+def test_large_scores_stay_finite(loss):
+    whole = comparison("several")
+    scores = (whole.scores * 1e4).float().requires_grad_()
+    values = loss(dataclasses.replace(whole, scores=scores, queries=None, candidates=None))
+    values.sum().backward()
+    assert values.isfinite().all() and scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("loss", [Triplet(), Triplet(negatives="hardest"), Triplet(negatives="semi-hard"), InfoNCE()])
+def test_nothing_to_compare_costs_nothing(loss):
+    scores = torch.tensor([[0.1, 0.9], [0.2, 0.8]])
+    no_negative = Comparison(scores, Truth(torch.tensor([[True, True], [False, False]])))
+    assert loss(no_negative).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Triplet(margin=-0.1), r"Triplet needs a margin of 0 or more, in score units; it got -0\.1"),
+        (
+            lambda: InfoNCE(label_smoothing=1.0),
+            r"InfoNCE needs a label_smoothing of at least 0 and below 1; it got 1\.0",
+        ),
+    ],
+)
+def test_bad_settings_are_named(make, message):
+    with pytest.raises(RequirementError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(("loss", "name"), [(Triplet, "negatives"), (Sigmoid, "over")])
+def test_a_setting_of_another_name_is_named_outside_tests_too(loss, name):
+    # Literal is checked by beartype while testing alone: the class itself must refuse it as well.
+    made = object.__new__(loss)
+    for field in dataclasses.fields(loss):
+        object.__setattr__(made, field.name, "nearest" if field.name == name else field.default)
+    with pytest.raises(RequirementError, match=f"{loss.__name__} needs {name} .* it got 'nearest'"):
+        made.__post_init__()
