@@ -29,7 +29,7 @@ def open_body(
     if assets is not None:
         return AutoModel.from_config(_config(str(assets)))
     known = KNOWN.get(name)
-    if weights == "random" or (known is not None and known.hub is None):
+    if not has_weights(name, weights):
         config = _config(name) if known is None else AutoConfig.for_model(known.family, **known.settings)
         if image_size is not None and isinstance(getattr(config, "image_size", None), int):
             config.image_size = image_size
@@ -40,6 +40,12 @@ def open_body(
         return AutoModel.from_pretrained(source, use_safetensors=True)
     except (OSError, ValueError) as error:
         raise RequirementError(_unreadable(name, error)) from error
+
+
+def has_weights(name: str, weights: Weights) -> bool:
+    """Whether `open_body` would bring pretrained weights."""
+    known = KNOWN.get(name)
+    return weights == "pretrained" and (known is None or known.hub is not None)
 
 
 def save_config(config: PretrainedConfig, folder: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from subtext.core import Encoded
-from subtext.encoders.backbone import Weights, layers, open_body, save_config, settle
+from subtext.encoders.backbone import Weights, has_weights, layers, open_body, save_config, settle
 from subtext.errors import RequirementError
 
 
@@ -39,11 +39,11 @@ class Dual:
                 f"a dual encoder needs a vision_model, a text_model and a logit_scale, as CLIP and SigLIP have; "
                 f"{type(model).__name__} of '{name}' has not; use another host with it as image= or text="
             )
-        config = model.config
+        config, knows = model.config, has_weights(name, weights)
         shift = getattr(model, "logit_bias", None)
         return Dual(
-            image=Half(vision, getattr(model, "visual_projection", None), config, reads="pixels"),
-            text=Half(text, getattr(model, "text_projection", None), config, reads="tokens"),
+            image=Half(vision, getattr(model, "visual_projection", None), config, reads="pixels", pretrained=knows),
+            text=Half(text, getattr(model, "text_projection", None), config, reads="tokens", pretrained=knows),
             scale=float(model.logit_scale.detach().exp()),
             shift=None if shift is None else float(shift.detach()),
         )
@@ -59,23 +59,31 @@ class Half(nn.Module):
     projection  into the joint space; None where the body does it (SigLIP)
     config      the whole model's, so that either half can bring both back
     reads       "pixels" or "tokens"
+    pretrained  whether the body knows something that plans may want to freeze or to change slowly
     """
 
     def __init__(
-        self, body: PreTrainedModel, projection: nn.Module | None, config: PretrainedConfig, *, reads: str
+        self,
+        body: PreTrainedModel,
+        projection: nn.Module | None,
+        config: PretrainedConfig,
+        *,
+        reads: str,
+        pretrained: bool = False,
     ) -> None:
         super().__init__()
         self.body = body
         self.projection = nn.Identity() if projection is None else projection
         self.config = config
         self.reads = reads
-        self.adapted = False
+        self.pretrained = pretrained
         own = config.vision_config if reads == "pixels" else config.text_config
         self.parts_width = int(own.hidden_size)
         outer = getattr(config, "projection_dim", None) if projection is not None else None
         self.pooled_width = int(outer or getattr(own, "projection_size", None) or own.hidden_size)
         # SigLIP learnt with texts padded to full length and nothing masked, and reads its last token.
         self.full_length = reads == "tokens" and "siglip" in config.model_type
+        self.size = int(config.vision_config.image_size)
         self.longest = int(own.max_position_embeddings) if reads == "tokens" else 0
         self.padding = getattr(own, "pad_token_id", None) if reads == "tokens" else None
 
@@ -96,8 +104,8 @@ class Half(nn.Module):
         return Encoded(parts=found.last_hidden_state, mask=mask, pooled=self.projection(found.pooler_output))
 
     def body_layers(self) -> list[list[nn.Parameter]]:
-        """Parameters of the transformer and its projection, bottom to top; none once adapters stand in for them."""
-        if self.adapted:
+        """Parameters of a pretrained transformer and its projection, bottom to top; none otherwise."""
+        if not self.pretrained:
             return []
         top = list(self.projection.parameters())
         return [*layers(self.body), top] if top else layers(self.body)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from subtext.errors import RequirementError
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_BICUBIC = 3
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 Triple = tuple[float, float, float]
@@ -17,11 +18,19 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class PictureNumbers:
-    """How a backbone wants its pictures: side in pixels, mean and deviation of each channel on a scale of 0 to 1."""
+    """How a backbone wants its pictures.
+
+    size        side in pixels         mean, std  of each channel, on a scale of 0 to 1
+    resize      "crop": the middle square, `crop_share` of the short side; "squash": the whole picture
+    filter      how pixels are resampled
+    """
 
     size: int
     mean: Triple
     std: Triple
+    resize: Literal["crop", "squash"] = "crop"
+    crop_share: float = 0.875
+    filter: Literal["bilinear", "bicubic"] = "bilinear"
 
 
 @dataclass(frozen=True)
@@ -83,16 +92,35 @@ def picture_numbers(name: str) -> PictureNumbers:
     if path is None:
         return PictureNumbers(224, *_IMAGENET)
     found = json.loads(path.read_text(encoding="utf-8"))
-    size = found.get("crop_size", found.get("size", 224))
-    if isinstance(size, dict):
-        size = size.get("height", size.get("shortest_edge", 224))
     mean, std = found.get("image_mean", _IMAGENET[0]), found.get("image_std", _IMAGENET[1])
-    if len(mean) != 3 or len(std) != 3 or not isinstance(size, int):
+    whole, cropped = _side(found.get("size", 224)), _side(found.get("crop_size"))
+    size = cropped if cropped and found.get("do_center_crop") else whole
+    if size is None or len(mean) != 3 or len(std) != 3:
         raise RequirementError(
             f"{path.name} of '{name}' needs a size and three channels' image_mean and image_std; it has "
-            f"size {size}, image_mean {mean}, image_std {std}; only backbones of colour pictures can be used"
+            f"size {found.get('size')}, image_mean {mean}, image_std {std}; only colour pictures can be read"
         )
-    return PictureNumbers(size, _triple(mean), _triple(std))
+    keeps_shape = bool(found.get("do_center_crop")) or "crop_pct" in found or "shortest_edge" in _mapping(found)
+    return PictureNumbers(
+        size,
+        _triple(mean),
+        _triple(std),
+        resize="crop" if keeps_shape else "squash",
+        crop_share=min(1.0, float(found.get("crop_pct") or size / max(whole or size, 1))),
+        filter="bicubic" if found.get("resample") == _BICUBIC else "bilinear",
+    )
+
+
+def _side(size: object) -> int | None:
+    """The side that a preprocessor's size names: a number, or the height or short edge of a mapping."""
+    if isinstance(size, dict):
+        size = size.get("height", size.get("shortest_edge"))
+    return size if isinstance(size, int) else None
+
+
+def _mapping(found: dict[str, Any]) -> dict[str, Any]:
+    size = found.get("size")
+    return size if isinstance(size, dict) else {}
 
 
 def _triple(values: list[float]) -> Triple:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from subtext.core import Encoded
-from subtext.encoders.backbone import Weights, drop_pooler, layers, open_body, save_config, settle
+from subtext.encoders.backbone import Weights, drop_pooler, has_weights, layers, open_body, save_config, settle
 from subtext.errors import RequirementError
 from subtext.ops.numerics import masked_mean
 
@@ -20,10 +20,14 @@ class Language(nn.Module):
     parts   (N P E): last hidden states, with their mask
     pooled  (N E): the first token's state ("cls"), or the mean of the states that are there ("mean")
 
-    Takes  tokens (N P) int64, mask (N P) bool.
+    pretrained  whether the body knows something that plans may want to freeze or to change slowly
+
+    Takes  tokens (N P) int64, mask (N P) bool.    Raises RequirementError for a model that is not of this family.
     """
 
-    def __init__(self, body: PreTrainedModel, *, pooling: Literal["cls", "mean"] = "cls") -> None:
+    def __init__(
+        self, body: PreTrainedModel, *, pooling: Literal["cls", "mean"] = "cls", pretrained: bool = False
+    ) -> None:
         super().__init__()
         width = getattr(body.config, "hidden_size", None)
         if not isinstance(width, int) or body.config.is_encoder_decoder:
@@ -34,7 +38,7 @@ class Language(nn.Module):
         drop_pooler(body)
         self.body = body
         self.pooling = pooling
-        self.adapted = False
+        self.pretrained = pretrained
         self.parts_width = self.pooled_width = width
 
     @staticmethod
@@ -46,7 +50,8 @@ class Language(nn.Module):
         pooling: Literal["cls", "mean"] = "cls",
     ) -> Language:
         """By hub name or folder; see `open_body`."""
-        return Language(open_body(name, weights=weights, assets=assets), pooling=pooling)
+        body = open_body(name, weights=weights, assets=assets)
+        return Language(body, pooling=pooling, pretrained=has_weights(name, weights))
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States and pooled vectors of texts."""
@@ -57,8 +62,8 @@ class Language(nn.Module):
         return Encoded(parts=states, mask=mask, pooled=pooled)
 
     def body_layers(self) -> list[list[nn.Parameter]]:
-        """Parameters of the body, bottom to top; none once adapters stand in for them."""
-        return [] if self.adapted else layers(self.body)
+        """Parameters of a pretrained body, bottom to top; none where all is new or learns by adapters."""
+        return layers(self.body) if self.pretrained else []
 
     def save_assets(self, folder: Path) -> None:
         """Write the body's configuration."""

@@ -40,4 +40,4 @@ def adapt(encoder: Any, *, rank: int = 8, scale: float = 16.0, dropout: float = 
     inject_adapter_in_model(config, body)
     for name, parameter in body.named_parameters():
         parameter.requires_grad_("lora_" in name)
-    encoder.adapted = True
+    encoder.pretrained = False

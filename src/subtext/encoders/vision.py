@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from subtext.core import Encoded
-from subtext.encoders.backbone import Weights, drop_pooler, layers, open_body, save_config, settle
+from subtext.encoders.backbone import Weights, drop_pooler, has_weights, layers, open_body, save_config, settle
 from subtext.errors import RequirementError
 
 Pooling = Literal["auto", "average", "cls"]
@@ -23,20 +23,21 @@ class Vision(nn.Module):
     parts   (N P E): cells of the last feature map in row-major order, or the last patch tokens
     pooled  (N E): their average, or the class token
 
-    body     a convolutional network or a vision transformer
-    pooling  "auto" takes the class token where there is one
+    body        a convolutional network or a vision transformer
+    pooling     "auto" takes the class token where there is one
+    pretrained  whether the body knows something that plans may want to freeze or to change slowly
 
     Takes  pixels (N 3 H W).    Raises RequirementError when "cls" is asked of a body without class token.
     """
 
-    def __init__(self, body: PreTrainedModel, *, pooling: Pooling = "auto") -> None:
+    def __init__(self, body: PreTrainedModel, *, pooling: Pooling = "auto", pretrained: bool = False) -> None:
         super().__init__()
         drop_pooler(body)
         _unused(body)
         _mend_momentum(body)
         self.body = body
         self.pooling = pooling
-        self.adapted = False
+        self.pretrained = pretrained
         self.resizes = "interpolate_pos_encoding" in inspect.signature(body.forward).parameters
         self.parts_width = self.pooled_width = _width(body)
 
@@ -50,7 +51,8 @@ class Vision(nn.Module):
         pooling: Pooling = "auto",
     ) -> Vision:
         """By short name, hub name or folder; see `open_body`."""
-        return Vision(open_body(name, weights=weights, image_size=image_size, assets=assets), pooling=pooling)
+        body = open_body(name, weights=weights, image_size=image_size, assets=assets)
+        return Vision(body, pooling=pooling, pretrained=has_weights(name, weights))
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """Cells and pooled vectors of pictures."""
@@ -71,8 +73,8 @@ class Vision(nn.Module):
         return Encoded(parts=parts, pooled=whole)
 
     def body_layers(self) -> list[list[nn.Parameter]]:
-        """Parameters of the body, bottom to top; none once adapters stand in for them."""
-        return [] if self.adapted else layers(self.body)
+        """Parameters of a pretrained body, bottom to top; none where all is new or learns by adapters."""
+        return layers(self.body) if self.pretrained else []
 
     def save_assets(self, folder: Path) -> None:
         """Write the body's configuration."""

@@ -1,0 +1,157 @@
+"""Which recipes there are and what they can be told, read from their signatures without anything heavy."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache
+from types import ModuleType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from subtext.errors import RecipeError
+from subtext.training.plan import Plan
+
+RECOMMENDED = "dual"
+"""The host that is trained when none is named."""
+
+_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One thing that a recipe can be told.
+
+    name     as in Python, with underscores
+    type     int, float, str or bool
+    choices  the values that there are; None for any of the type
+    default  what holds when it is left out
+    help     one line
+    group    the argument of the recipe that it is a field of; empty where it is an argument itself
+    """
+
+    name: str
+    type: type
+    choices: tuple[object, ...] | None
+    default: object
+    help: str
+    group: str = ""
+
+    def read(self, value: object) -> object:
+        """A value of this option's type, from itself or from text. Raises RecipeError when it is neither."""
+        if self.choices is not None:
+            found = {str(choice): choice for choice in self.choices}
+            if str(value) not in found:
+                raise RecipeError(f"{self.name} needs one of {', '.join(found)}; it got '{value}'")
+            return found[str(value)]
+        if self.type is bool and isinstance(value, str) and value.lower() in _YES + _NO:
+            return value.lower() in _YES
+        numeric = (int, float) if self.type is float else self.type
+        if isinstance(value, numeric) and (self.type is bool or not isinstance(value, bool)):
+            return self.type(value)
+        if isinstance(value, str) and self.type in (int, float):
+            try:
+                return self.type(value)
+            except ValueError:
+                pass
+        raise RecipeError(f"{self.name} needs {_KINDS[self.type]}; it got {value!r}")
+
+
+_KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A host or a method.
+
+    function  a host: (supply, *, options) -> Setup; a method: (setup, *, options) -> Setup
+    summary   the first sentence of its docstring
+    plan      how a host is trained unless told otherwise; the common plan for a method, which brings none
+    groups    argument name -> dataclass, for options that several hosts share
+    """
+
+    name: str
+    function: Callable[..., Any]
+    summary: str
+    options: list[Option]
+    plan: Plan
+    groups: Mapping[str, type]
+
+    def arguments(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """The keyword arguments of `function` for flat options.
+
+        Raises RecipeError for an option that there is not, with near names, and for a value of the wrong kind.
+        """
+        options = {option.name: option for option in self.options}
+        flat = {name: option.default for name, option in options.items()}
+        for name, value in given.items():
+            if name not in options:
+                raise RecipeError(unknown(f"option of '{self.name}'", name, options))
+            flat[name] = options[name].read(value)
+        result: dict[str, Any] = {name: flat[name] for name, option in options.items() if not option.group}
+        for group, kind in self.groups.items():
+            result[group] = kind(**{name: flat[name] for name, option in options.items() if option.group == group})
+        return result
+
+
+@cache
+def hosts() -> dict[str, Recipe]:
+    """Every host by name: a model family, from encoders to objective."""
+    from subtext.recipes import hosts as package
+
+    return {recipe.name: recipe for recipe in _recipes(package)}
+
+
+@cache
+def methods() -> dict[str, Recipe]:
+    """Every method by name: what changes the training of a host and nothing else."""
+    from subtext.recipes import methods as package
+
+    return {recipe.name: recipe for recipe in _recipes(package)}
+
+
+def unknown(kind: str, name: str, known: Mapping[str, object]) -> str:
+    """The sentence for a name that is not among the known ones, with the nearest of them."""
+    near = get_close_matches(name, list(known), n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known) or 'none'}"
+    return f"there is no {kind} called '{name}'; {hint}"
+
+
+def _recipes(package: ModuleType) -> Iterator[Recipe]:
+    for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
+        module = importlib.import_module(f"{package.__name__}.{found.name}")
+        yield _recipe(module, getattr(module, found.name))
+
+
+def _recipe(module: ModuleType, function: Callable[..., Any]) -> Recipe:
+    # The types of what goes in first and comes out last are heavy: they are known by name alone.
+    hints = get_type_hints(function, localns={"Supply": object, "Setup": object}, include_extras=True)
+    options: list[Option] = []
+    groups: dict[str, type] = {}
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        if is_dataclass(hints[name]):
+            groups[name] = hints[name]
+            options += _fields(hints[name], parameter.default, name)
+        else:
+            options.append(_option(name, hints[name], parameter.default, ""))
+    summary = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
+    name = module.__name__.rpartition(".")[2]
+    return Recipe(name, function, summary, options, getattr(module, "PLAN", Plan()), groups)
+
+
+def _fields(kind: Any, value: object, group: str) -> list[Option]:
+    hints = get_type_hints(kind, include_extras=True)
+    assert all(field.default is not MISSING for field in fields(kind)), f"{kind.__name__} needs a default everywhere"
+    return [_option(field.name, hints[field.name], getattr(value, field.name), group) for field in fields(kind)]
+
+
+def _option(name: str, hint: Any, default: object, group: str) -> Option:
+    if get_origin(hint) is not Annotated or default is inspect.Parameter.empty:
+        raise RecipeError(f"a recipe's option needs Annotated[type, 'help'] and a default; '{name}' has {hint}")
+    kind, text = get_args(hint)[:2]
+    if get_origin(kind) is Literal:
+        return Option(name, str, get_args(kind), default, text, group)
+    return Option(name, kind, None, default, text, group)

@@ -1,0 +1,68 @@
+"""A pretrained dual encoder of the CLIP or SigLIP family, fine-tuned whole or by low-rank adapters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from subtext.recipes.options import Pixels
+from subtext.training.plan import Plan
+
+if TYPE_CHECKING:
+    from subtext.data.supply import Supply
+    from subtext.training.setup import Setup
+
+PLAN = Plan(
+    epochs=5, batch_size=128, lr=1e-5, optimiser="adamw", weight_decay=0.05, clip=1.0, schedule="cosine", warmup=0.1
+)
+
+
+def clip(
+    supply: Supply,
+    *,
+    model: Annotated[str, "hub name or folder of a dual encoder"] = "openai/clip-vit-base-patch32",
+    weights: Annotated[Literal["pretrained", "random"], "what the model starts from"] = "pretrained",
+    pixels: Pixels = Pixels(),
+    max_tokens: Annotated[int, "longest text in subwords; 0 for all that the model can read"] = 0,
+    token_mask: Annotated[float, "share of subwords masked while training"] = 0.0,
+    lora: Annotated[int, "rank of low-rank adapters; 0 to fine-tune everything"] = 0,
+    lora_scale: Annotated[float, "adapters: what their update is multiplied by, over the rank"] = 16.0,
+    lora_dropout: Annotated[float, "adapters: dropout before them"] = 0.0,
+    loss: Annotated[
+        Literal["auto", "infonce", "sigmoid"], "auto: sigmoid for a model with a shift (SigLIP), else infonce"
+    ] = "auto",
+) -> Setup:
+    """CLIP or SigLIP fine-tuned: a pretrained dual encoder, its own scale and shift, and the loss that it learnt by.
+
+    Without training it is the pretrained model as it is. Adapters learn ten times faster than the whole does; give
+    `lr` to say otherwise. Scale and shift stay learnable.
+    """
+    from dataclasses import replace
+
+    from subtext.encoders.dual import Dual
+    from subtext.encoders.lora import adapt
+    from subtext.heads.passthrough import Passthrough
+    from subtext.losses.infonce import InfoNCE
+    from subtext.losses.sigmoid import Sigmoid
+    from subtext.model import Branch, Model
+    from subtext.objective import Objective, Term
+    from subtext.recipes.parts import dual_inputs
+    from subtext.similarity.cosine import Cosine
+    from subtext.training.setup import Setup
+
+    found = Dual.open(model, weights=weights, assets=supply.asset("image"))
+    image_reads, text_reads = dual_inputs(supply, model, found, pixels, (max_tokens, token_mask))
+    if lora:
+        for half in (found.image, found.text):
+            adapt(half, rank=lora, scale=lora_scale, dropout=lora_dropout)
+    by_sigmoid = loss == "sigmoid" or (loss == "auto" and found.shift is not None)
+    shift = found.shift if found.shift is not None or not by_sigmoid else 0.0
+    chosen = Sigmoid() if by_sigmoid else InfoNCE()
+    return Setup(
+        model=Model(
+            Branch(image_reads, found.image, Passthrough()),
+            Branch(text_reads, found.text, Passthrough()),
+            Cosine(scale=found.scale, learnable=True, shift=shift, largest=max(100.0, found.scale * 1.01)),
+        ),
+        objective=Objective({side: Term(chosen, on=side, weight=0.5) for side in ("image_to_text", "text_to_image")}),
+        plan=replace(PLAN, lr=PLAN.lr * 10) if lora else PLAN,
+    )

@@ -1,0 +1,64 @@
+"""A plain dual encoder with a softmax over the batch: what Subtext recommends when a user names no host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from subtext.recipes.options import Pictures, Pixels, Words
+from subtext.training.plan import Plan
+
+if TYPE_CHECKING:
+    from subtext.data.supply import Supply
+    from subtext.training.setup import Setup
+
+PLAN = Plan(epochs=8, batch_size=128, lr=1e-3, optimiser="adamw", weight_decay=1e-4, schedule="one_cycle", warmup=0.1)
+
+
+def dual(
+    supply: Supply,
+    *,
+    pictures: Pictures = Pictures(),
+    pixels: Pixels = Pixels(),
+    words: Words = Words(min_count=2, word_dropout=0.2),
+    width: Annotated[int, "width of the joint space"] = 1024,
+    gru_width: Annotated[int, "width of the GRU's states; 0 for the joint width"] = 0,
+    pooling: Annotated[Literal["mean", "last", "learnt"], "how the states of words become one vector"] = "mean",
+    dropout: Annotated[float, "dropout before the joint space, on both sides"] = 0.2,
+    temperature: Annotated[float, "temperature that the softmax starts from"] = 0.05,
+    learn_temperature: Annotated[bool, "whether the temperature is learnt"] = True,
+    label_smoothing: Annotated[float, "share of the target spread over the batch"] = 0.0,
+) -> Setup:
+    """Plain dual encoder: a linear map of pictures, a GRU over words with mean pooling, and InfoNCE.
+
+    All texts of a picture that are in the batch count as right.
+    """
+    from subtext.encoders.recurrent import GruShape
+    from subtext.heads.gpo import Gpo
+    from subtext.heads.mean import Mean
+    from subtext.losses.infonce import InfoNCE
+    from subtext.model import Branch, Model
+    from subtext.objective import Objective, Term
+    from subtext.recipes.parts import image_side, text_side
+    from subtext.similarity.cosine import Cosine
+    from subtext.training.setup import Setup
+
+    image = image_side(supply, pictures, pixels)
+    shape = GruShape(gru_width or width, words.word_width, words.gru_layers, words.both_directions)
+    text = text_side(supply, words, shape)
+    image_head = Mean(image.encoder.pooled_width, width, dropout=dropout)
+    text_head: Gpo | Mean
+    if pooling == "learnt":
+        text_head = Gpo(text.encoder.parts_width, width)
+    else:
+        source: Literal["parts", "pooled"] = "parts" if pooling == "mean" else "pooled"
+        text_head = Mean(text.encoder.parts_width, width, source=source, dropout=dropout)
+    loss = InfoNCE(label_smoothing=label_smoothing)
+    return Setup(
+        model=Model(
+            Branch(image.reads, image.encoder, image_head),
+            Branch(text.reads, text.encoder, text_head),
+            Cosine(temperature=temperature, learnable=learn_temperature),
+        ),
+        objective=Objective({side: Term(loss, on=side, weight=0.5) for side in ("image_to_text", "text_to_image")}),
+        plan=PLAN,
+    )

@@ -1,0 +1,85 @@
+"""PVSE (Song and Soleymani 2019): several views of an item, compared by the two that fit best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from subtext.recipes.options import Pictures, Pixels, Words
+from subtext.training.plan import Plan
+
+if TYPE_CHECKING:
+    from subtext.data.supply import Supply
+    from subtext.training.setup import Setup
+
+PLAN = Plan(
+    epochs=30,
+    batch_size=128,
+    lr=2e-4,
+    amsgrad=True,
+    schedule="plateau",
+    factor=0.5,
+    plateau_epochs=10,
+    positives="pair",
+)
+
+
+def pvse(
+    supply: Supply,
+    *,
+    pictures: Pictures = Pictures(append_pooled=True),
+    pixels: Pixels = Pixels(flip=0.5),
+    words: Words = Words(),
+    width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
+    views: Annotated[int, "K, vectors an item; 1 is the paper's baseline with attention"] = 2,
+    dropout: Annotated[float, "dropout of words, of the global vector and of what attention adds"] = 0.0,
+    margin: Annotated[float, "margin of the triplet loss, in cosine"] = 0.1,
+    negatives: Annotated[Literal["all", "hardest", "semi-hard"], "hardest in the paper, all in CVPRW 2022"] = "hardest",
+    mmd: Annotated[float, "weight of the maximum mean discrepancy; only with several views"] = 0.01,
+    diversity: Annotated[float, "weight of the view diversity; only with several views"] = 0.1,
+    legacy_gru: Annotated[bool, "both directions of the GRU at the last word, as published numbers need"] = False,
+) -> Setup:
+    """PVSE: K views an item by attention over its parts, and a triplet loss on the pair of views that fits best.
+
+    Words' embeddings are the text's parts, cells or regions the picture's. Pooled features alone are one part, of which
+    attention can make one view only: then pictures have one view, and texts K.
+    """
+    from dataclasses import replace
+
+    from subtext.encoders.recurrent import GruShape
+    from subtext.heads.pie import Pie
+    from subtext.losses.triplet import Triplet
+    from subtext.model import Branch, Model
+    from subtext.objective import Objective, Penalty, Term
+    from subtext.recipes.parts import image_side, text_side
+    from subtext.regularisers.mmd import MMD
+    from subtext.regularisers.view_diversity import ViewDiversity
+    from subtext.similarity.cosine import Cosine
+    from subtext.training.setup import Setup
+
+    image = image_side(supply, pictures, pixels)
+    text = text_side(
+        supply,
+        replace(words, word_dropout=words.word_dropout or dropout),
+        GruShape(width, words.word_width, words.gru_layers, words.both_directions),
+        parts="words",
+        legacy_last=legacy_gru,
+    )
+    heads = []
+    for side in (image, text):
+        encoder = side.encoder
+        own = views if side.several else 1
+        # A GRU gives the joint space's width itself; a backbone or features need a map to it.
+        project = side is image or encoder.pooled_width != width
+        heads.append(Pie(encoder.parts_width, encoder.pooled_width, width, views=own, project=project, dropout=dropout))
+    # The paper's code takes the mean over all cells, zeros among them, or over queries for the hardest negative.
+    reduction: Literal["mean over cells", "mean"] = "mean over cells" if negatives == "all" else "mean"
+    loss = Triplet(margin=margin, negatives=negatives)
+    parts: dict[str, Any] = {
+        side: Term(loss, on=side, reduction=reduction) for side in ("image_to_text", "text_to_image")
+    }
+    if views > 1 and mmd:
+        parts["mmd"] = Penalty(MMD(), mmd)
+    if views > 1 and diversity:
+        parts["view_diversity"] = Penalty(ViewDiversity(), diversity)
+    branches = [Branch(side.reads, side.encoder, head) for side, head in zip((image, text), heads, strict=True)]
+    return Setup(model=Model(branches[0], branches[1], Cosine()), objective=Objective(parts), plan=PLAN)

@@ -1,0 +1,69 @@
+"""VSE-infinity (Chen et al. 2021): a strong plain model whose pooling is learnt on both sides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from subtext.recipes.options import Pictures, Pixels, Words
+from subtext.training.plan import Plan
+
+if TYPE_CHECKING:
+    from subtext.data.supply import Supply
+    from subtext.training.setup import Setup
+
+PLAN = Plan(
+    epochs=25,
+    batch_size=128,
+    lr=5e-4,
+    optimiser="adamw",
+    weight_decay=1e-4,
+    schedule="step",
+    step_epochs=15,
+    factor=0.1,
+    encoder_factor=0.1,
+    positives="pair",
+)
+
+
+def vse_infinity(
+    supply: Supply,
+    *,
+    pictures: Pictures = Pictures(region_drop=0.2, append_pooled=True),
+    pixels: Pixels = Pixels(flip=0.5),
+    words: Words = Words(token_mask=0.1, word_drop=0.1),
+    width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
+    margin: Annotated[float, "margin of the triplet loss, in cosine"] = 0.2,
+    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone"] = 1,
+    perceptron: Annotated[bool, "a perceptron beside the linear map of regions"] = True,
+) -> Setup:
+    """VSE-infinity: regions and words pooled by learnt weights of ranks, and a triplet loss on the hardest negative.
+
+    The first epoch sums over all negatives, as published: the hardest one alone collapses a model that knows nothing.
+    """
+    from subtext.encoders.recurrent import GruShape
+    from subtext.heads.gpo import Gpo
+    from subtext.losses.triplet import Triplet
+    from subtext.model import Branch, Model
+    from subtext.objective import Objective, Term
+    from subtext.recipes.parts import image_side, text_side
+    from subtext.similarity.cosine import Cosine
+    from subtext.training.setup import Setup
+
+    image = image_side(supply, pictures, pixels)
+    text = text_side(supply, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
+    image_head = Gpo(image.encoder.parts_width, width, perceptron=perceptron)
+    text_head = Gpo(text.encoder.parts_width, width)
+    parts: dict[str, Any] = {}
+    for side in ("image_to_text", "text_to_image"):
+        if easy_epochs:
+            easy = Triplet(margin=margin, negatives="all")
+            parts[f"{side}, all negatives"] = Term(easy, on=side, reduction="sum", until_epoch=easy_epochs)
+        hard = Triplet(margin=margin, negatives="hardest")
+        parts[side] = Term(hard, on=side, reduction="sum", from_epoch=easy_epochs)
+    return Setup(
+        model=Model(
+            Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), Cosine()
+        ),
+        objective=Objective(parts),
+        plan=PLAN,
+    )

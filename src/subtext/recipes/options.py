@@ -1,0 +1,53 @@
+"""What every host can be told about its two sides; each field is a command-line option."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What reads the pictures of a host."""
+
+    image: Annotated[str, "auto (features, else tiny), features, tiny, a backbone's name or folder, timm:NAME"] = "auto"
+    weights: Annotated[Literal["pretrained", "random"], "what the picture backbone starts from"] = "pretrained"
+    feature_scaling: Annotated[
+        Literal["none", "unit", "standard"], "precomputed features: as they are, of unit length, or standardised"
+    ] = "none"
+    feature_dropout: Annotated[float, "share of precomputed features' numbers zeroed while training"] = 0.0
+    region_drop: Annotated[float, "share of precomputed regions hidden while training"] = 0.0
+    append_pooled: Annotated[bool, "the pooled feature as one more region"] = False
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How pictures that are not precomputed features become pixels."""
+
+    image_size: Annotated[int, "side of a picture in pixels; 0 for the backbone's own"] = 0
+    resize: Annotated[
+        Literal["auto", "crop", "squash"], "middle square, or the whole picture squashed; auto: as the backbone learnt"
+    ] = "auto"
+    flip: Annotated[float, "share of pictures mirrored while training"] = 0.0
+    least_area: Annotated[float, "random crops of this share of a picture or more while training; 1 for none"] = 1.0
+    erase: Annotated[float, "share of pictures with a random rectangle erased while training"] = 0.0
+
+
+@dataclass(frozen=True)
+class Words:
+    """The text side of a host."""
+
+    text: Annotated[str, "what reads texts: auto, gru, features, a BERT-like backbone's name or folder"] = "auto"
+    text_weights: Annotated[Literal["pretrained", "random"], "what the text backbone starts from"] = "pretrained"
+    text_pooling: Annotated[Literal["cls", "mean"], "text backbone: which vector stands for the whole text"] = "cls"
+    text_scaling: Annotated[
+        Literal["none", "unit", "standard"], "text features: as they are, of unit length, or standardised"
+    ] = "standard"
+    min_count: Annotated[int, "gru: words seen less often in the training texts are unknown"] = 1
+    max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut"] = 64
+    word_width: Annotated[int, "gru: width of the word embedding"] = 300
+    gru_layers: Annotated[int, "gru: layers"] = 1
+    both_directions: Annotated[bool, "gru: read from the end as well"] = True
+    word_drop: Annotated[float, "gru: share of words left out while training"] = 0.0
+    token_mask: Annotated[float, "share of words or subwords masked while training"] = 0.0
+    word_dropout: Annotated[float, "gru: share of the embedding's numbers zeroed while training"] = 0.0

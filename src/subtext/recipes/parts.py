@@ -1,0 +1,230 @@
+"""The two sides of a model from what a recipe is told and supplied: what is read, and by which encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from subtext.errors import RequirementError
+
+if TYPE_CHECKING:
+    from subtext.data.images import PixelInput
+    from subtext.data.inputs import Input
+    from subtext.data.supply import FeatureShape, Supply
+    from subtext.encoders.dual import Dual
+    from subtext.encoders.known import PictureNumbers
+    from subtext.encoders.precomputed import Precomputed, Scaling
+    from subtext.encoders.recurrent import GruShape
+    from subtext.recipes.options import Pictures, Pixels, Words
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a modality reads and what encodes it; a host adds the head.
+
+    encoder  has `parts_width` and `pooled_width`
+    several  whether an item has more than one part, so that attention has something to choose from
+    """
+
+    reads: Input
+    encoder: Any
+    several: bool = True
+
+
+def image_side(supply: Supply, pictures: Pictures, pixels: Pixels) -> Side:
+    """The picture side: precomputed features, or pixels and a backbone.
+
+    A new run is built from the options; a saved one from its assets, whose tensors follow.
+
+    Raises RequirementError when features are asked for and not supplied, or a backbone cannot be had.
+    """
+    from subtext.data.images import PixelInput
+    from subtext.encoders.known import picture_numbers
+
+    saved = supply.asset("image")
+    kind = _kind(saved, pictures.image, supply.image_features, otherwise="tiny")
+    if kind == "features":
+        reads = _feature_input("image", saved, supply.image_features, pictures.region_drop)
+        encoder = _precomputed(reads, supply.image_features, pictures.feature_scaling, pictures)
+        return Side(reads, encoder, several=reads.grid is not None)
+    if kind.startswith("timm:"):
+        return _timm(kind.removeprefix("timm:"), pictures, pixels, saved)
+    from subtext.encoders.vision import Vision
+
+    size = pixels.image_size or picture_numbers(kind).size if saved is None else None
+    backbone = Vision.open(kind, weights=pictures.weights, image_size=size, assets=saved)
+    return Side(pixel_input(pixels, picture_numbers(kind)) if saved is None else PixelInput.load(saved), backbone)
+
+
+def pixel_input(pixels: Pixels, numbers: PictureNumbers) -> PixelInput:
+    """The reader of pixels for a backbone that wants its pictures so."""
+    from subtext.data.images import PixelInput
+
+    return PixelInput(
+        size=pixels.image_size or numbers.size,
+        mean=numbers.mean,
+        std=numbers.std,
+        resize=numbers.resize if pixels.resize == "auto" else pixels.resize,
+        crop_share=numbers.crop_share,
+        filter=numbers.filter,
+        least_area=pixels.least_area,
+        flip=pixels.flip,
+        erase=pixels.erase,
+    )
+
+
+def text_side(
+    supply: Supply,
+    words: Words,
+    shape: GruShape,
+    *,
+    parts: Literal["states", "words"] = "states",
+    dropout: float = 0.0,
+    legacy_last: bool = False,
+) -> Side:
+    """The text side: a GRU over a vocabulary of the training texts, precomputed features, or a text backbone.
+
+    shape        sizes of the GRU                      parts  which parts a GRU gives
+    dropout      on what the GRU gives, or on features
+    legacy_last  see `encoders.recurrent`
+
+    Raises RequirementError when features or training texts are needed and not supplied, or a backbone cannot be had.
+    """
+    from subtext.data.text import Vocabulary, WordInput
+    from subtext.encoders.precomputed import Precomputed
+    from subtext.encoders.recurrent import Recurrent
+
+    saved = supply.asset("text")
+    kind = _kind(saved, words.text, supply.text_features, otherwise="gru")
+    if kind == "features":
+        reads = _feature_input("text", saved, supply.text_features, 0.0)
+        mean, std = _statistics(supply.text_features)
+        encoder = Precomputed(reads.pooled, reads.grid, scaling=words.text_scaling, mean=mean, std=std, dropout=dropout)
+        return Side(reads, encoder, several=reads.grid is not None)
+    if kind != "gru":
+        return _language(kind, words, saved)
+    if saved is not None:
+        word_input = WordInput.load(saved)
+    else:
+        if not supply.texts:
+            raise RequirementError(
+                "a GRU needs the training texts to build its vocabulary from; there are none; give captions in the "
+                "training split, or text features"
+            )
+        vocabulary = Vocabulary.build(supply.texts, min_count=words.min_count)
+        word_input = WordInput(
+            vocabulary, max_tokens=words.max_tokens, word_drop=words.word_drop, token_mask=words.token_mask
+        )
+    gru = Recurrent(
+        len(word_input.vocabulary),
+        shape,
+        parts=parts,
+        word_dropout=words.word_dropout,
+        dropout=dropout,
+        legacy_last=legacy_last,
+    )
+    return Side(word_input, gru)
+
+
+def tokeniser(name: str) -> Any:
+    """The tokeniser of a text backbone, by name or folder. Raises RequirementError when it cannot be had."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise RequirementError(
+            f"a text backbone needs its tokeniser; '{name}' gave none: {reason}; give a folder that holds both"
+        ) from error
+
+
+def _kind(saved: Path | None, asked: str, features: FeatureShape | None, *, otherwise: str) -> str:
+    """What encodes a modality: "features", "gru", or the name of a backbone."""
+    if saved is not None:
+        if (saved / "features.json").is_file():
+            return "features"
+        return otherwise if asked in ("auto", "features") else asked
+    if asked == "auto":
+        return otherwise if features is None else "features"
+    return asked
+
+
+def _feature_input(
+    modality: Literal["image", "text"], saved: Path | None, shape: FeatureShape | None, region_drop: float
+) -> Any:
+    from subtext.data.features import FeatureInput
+
+    if saved is not None:
+        return FeatureInput.load(saved)
+    if shape is None:
+        flag = "--features" if modality == "image" else "--text-features"
+        raise RequirementError(f"{modality}=features needs a feature file; none was given; give one with {flag} FILE")
+    return FeatureInput(modality, region_drop=region_drop, pooled=shape.pooled, grid=shape.grid)
+
+
+def _precomputed(reads: Any, shape: FeatureShape | None, scaling: Scaling, pictures: Pictures) -> Precomputed:
+    from subtext.encoders.precomputed import Precomputed
+
+    mean, std = _statistics(shape)
+    return Precomputed(
+        reads.pooled,
+        reads.grid,
+        scaling=scaling,
+        mean=mean,
+        std=std,
+        dropout=pictures.feature_dropout,
+        append_pooled=pictures.append_pooled,
+    )
+
+
+def _statistics(shape: FeatureShape | None) -> tuple[Any, Any]:
+    return (None, None) if shape is None else (shape.mean, shape.std)
+
+
+def _timm(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> Side:
+    from subtext.data.images import PixelInput
+    from subtext.encoders.timm_vision import TimmVision
+
+    pretrained = pictures.weights == "pretrained"
+    encoder = TimmVision.open(name, pretrained=pretrained, fetch=pretrained and saved is None)
+    return Side(pixel_input(pixels, encoder.numbers) if saved is None else PixelInput.load(saved), encoder)
+
+
+def _language(kind: str, words: Words, saved: Path | None) -> Side:
+    from subtext.data.text import SubwordInput
+    from subtext.encoders.language import Language
+
+    encoder = Language.open(kind, weights=words.text_weights, assets=saved, pooling=words.text_pooling)
+    if saved is not None:
+        return Side(SubwordInput.load(saved), encoder)
+    found = tokeniser(kind)
+    longest = min(words.max_tokens, int(getattr(found, "model_max_length", words.max_tokens)))
+    return Side(SubwordInput(found, max_tokens=longest, token_mask=words.token_mask), encoder)
+
+
+def dual_inputs(
+    supply: Supply, name: str, dual: Dual, pixels: Pixels, limits: tuple[int, float]
+) -> tuple[PixelInput, Any]:
+    """What both halves of a pretrained dual encoder read, as that model was trained.
+
+    name    the dual encoder's name or folder
+    limits  longest text in subwords (0: what the model can read) and the share of subwords masked while training
+    """
+    from subtext.data.images import PixelInput
+    from subtext.data.text import SubwordInput
+    from subtext.encoders.known import picture_numbers
+
+    saved_image, saved_text = supply.asset("image"), supply.asset("text")
+    if saved_image is not None and saved_text is not None:
+        return PixelInput.load(saved_image), SubwordInput.load(saved_text)
+    longest, token_mask = limits
+    subwords = SubwordInput(
+        tokeniser(name),
+        max_tokens=min(longest or dual.text.longest, dual.text.longest),
+        token_mask=token_mask,
+        padding="max" if dual.text.full_length else "longest",
+    )
+    size = pixels.image_size or dual.image.size
+    return pixel_input(replace(pixels, image_size=size), picture_numbers(name)), subwords
