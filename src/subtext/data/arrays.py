@@ -1,0 +1,120 @@
+"""Numbers on disk, read in place: stored members of an npz are mapped where they lie in the file."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.errors import DataError
+
+_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Arrays one after the other as if they were one, read by row; every `step`-th row of a piece counts.
+
+    pieces  (rows, ...) arrays, in memory or mapped, alike but for their length
+    step    one a piece: 1 for every row, 5 where a file repeats each row five times
+    """
+
+    pieces: tuple[NDArray[Any], ...]
+    steps: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, then the shape of one."""
+        return (len(self), *self.pieces[0].shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What the numbers are on disk."""
+        return self.pieces[0].dtype
+
+    def __len__(self) -> int:
+        """How many rows count."""
+        return sum(self._lengths())
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The chosen rows as float32, in the order given."""
+        if len(self.pieces) == 1:
+            return np.asarray(self.pieces[0][rows * self.steps[0]]).astype(np.float32, copy=False)
+        taken = np.empty((len(rows), *self.shape[1:]), dtype=np.float32)
+        start = 0
+        for piece, step, length in zip(self.pieces, self.steps, self._lengths(), strict=True):
+            here = (rows >= start) & (rows < start + length)
+            if here.any():
+                taken[here] = piece[(rows[here] - start) * step]
+            start += length
+        return taken
+
+    def _lengths(self) -> list[int]:
+        return [-(-len(piece) // step) for piece, step in zip(self.pieces, self.steps, strict=True)]
+
+
+def one_array(array: NDArray[Any]) -> Rows:
+    """Every row of one array."""
+    return Rows((array,), (1,))
+
+
+def open_npz(path: Path, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """The wanted members that are there. Stored ones are mapped, compressed ones read into memory; never unpickled.
+
+    Raises DataError when the file is no npz, or a member holds Python objects.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            found = {}
+            for name in wanted:
+                if name not in members:
+                    continue
+                info = members[name]
+                if info.compress_type == zipfile.ZIP_STORED:
+                    found[name] = _mapped(path, raw, info)
+                else:
+                    with archive.open(info) as member:
+                        found[name] = np.lib.format.read_array(member, allow_pickle=False)
+            if not found:
+                raise DataError(
+                    f"{path} needs members named {', '.join(wanted)}; it holds {', '.join(members) or 'nothing'}; "
+                    "save it with numpy.savez(file, names=..., pooled=...)"
+                )
+            return found
+    except (zipfile.BadZipFile, OSError, ValueError, struct.error, EOFError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} needs to be an npz of plain arrays; reading it failed: {_why(error)}") from error
+
+
+def open_npy(path: Path) -> NDArray[Any]:
+    """An npy, mapped. Raises DataError when it is none, or holds Python objects."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} needs to be an npy of plain numbers; reading it failed: {_why(error)}") from error
+
+
+def _mapped(path: Path, raw: Any, info: zipfile.ZipInfo) -> NDArray[Any]:
+    raw.seek(info.header_offset)
+    header = _LOCAL_HEADER.unpack(raw.read(_LOCAL_HEADER.size))
+    raw.seek(header[-2] + header[-1], 1)
+    version = np.lib.format.read_magic(raw)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(raw)
+    if dtype.hasobject:
+        raise ValueError(f"{info.filename} holds Python objects; save names as strings, not as objects")
+    if 0 in shape:
+        return np.empty(shape, dtype=dtype)
+    return np.memmap(path, dtype=dtype, mode="r", offset=raw.tell(), shape=shape, order="F" if fortran else "C")
+
+
+def _why(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,110 @@
+"""Batches: which items are read together, and reading them ahead of need.
+
+Which pairs share a batch, and which text a picture gets, are pure functions of (seed, epoch, item ids): the order of
+the rows in the file, the number of workers and resuming cannot change them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.data.inputs import Batch
+from subtext.data.pairs import Items, Pairs
+from subtext.errors import DataError
+from subtext.ops import draw
+
+Work = TypeVar("Work")
+Done = TypeVar("Done")
+
+
+def item_batch(items: Items, rows: NDArray[np.int64], root: Path) -> Batch:
+    """The chosen items, as an Input reads them; `rows` become Embeddings.ids."""
+    return Batch(
+        values=[items.values[row] for row in rows],
+        ids=[items.ids[row] for row in rows],
+        rows=rows,
+        keys=items.keys[rows],
+        root=root,
+    )
+
+
+def item_blocks(items: Items, root: Path, *, batch_size: int) -> Iterator[Batch]:
+    """All items in their own order, `batch_size` at a time; the last block may be smaller."""
+    if batch_size < 1:
+        raise DataError(f"reading items in blocks needs a block of at least 1; it got {batch_size}")
+    for start in range(0, len(items), batch_size):
+        rows = np.arange(start, min(start + batch_size, len(items)), dtype=np.int64)
+        yield item_batch(items, rows, root)
+
+
+def epoch_batches(
+    pairs: Pairs, *, batch_size: int, epoch: int, seed: int, captions: Literal["all", "one"] = "all"
+) -> list[NDArray[np.int64]]:
+    """The batches of one epoch: (B, 2) arrays of picture row and text row.
+
+    captions   "all": every link once; "one": every picture once, with one of its texts drawn anew each epoch
+    The last batch holds what is left over. A rest of one pair joins the batch before: alone it has no negatives.
+
+    Raises DataError when there is nothing to draw from.
+    """
+    if batch_size < 1:
+        raise DataError(f"an epoch needs batches of at least 1 pair; it got batch_size {batch_size}")
+    if not len(pairs.links):
+        raise DataError("an epoch needs at least one pair of a picture and a text; the data set has none")
+    links = pairs.links if captions == "all" else _one_text_each(pairs, seed=seed, epoch=epoch)
+    order = np.argsort(_link_draws(pairs, links, seed=seed, epoch=epoch), kind="stable")
+    starts = list(range(0, len(links), batch_size))
+    if batch_size > 1 and len(starts) > 1 and len(links) - starts[-1] == 1:
+        starts.pop()
+    stops = [*starts[1:], len(links)]
+    return [links[order[start:stop]] for start, stop in zip(starts, stops, strict=True)]
+
+
+def read_ahead(work: Sequence[Work], read: Callable[[Work], Done], *, workers: int = 2) -> Iterator[Done]:
+    """`read` of each piece of work, in order, while threads are already reading the next ones.
+
+    At most twice as many pieces as there are workers are held, so memory stays bounded. With no workers it reads when
+    asked. What `read` raises is raised here, when its turn comes; leaving the loop early stops the threads.
+    """
+    if workers <= 0:
+        for piece in work:
+            yield read(piece)
+        return
+    pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="read")
+    waiting: deque[Future[Done]] = deque()
+    try:
+        for piece in work:
+            waiting.append(pool.submit(read, piece))
+            if len(waiting) >= 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _one_text_each(pairs: Pairs, *, seed: int, epoch: int) -> NDArray[np.int64]:
+    """One link a picture: of its links, the one whose own draw is smallest."""
+    drawn = _link_draws(pairs, pairs.links, seed=seed, epoch=epoch, purpose="caption")
+    order = np.lexsort((drawn, pairs.links[:, 0]))
+    first = np.ones(len(order), dtype=bool)
+    ordered = pairs.links[order, 0]
+    first[1:] = ordered[1:] != ordered[:-1]
+    return pairs.links[order[first]]
+
+
+def _link_draws(
+    pairs: Pairs, links: NDArray[np.int64], *, seed: int, epoch: int, purpose: str = "order"
+) -> NDArray[np.float64]:
+    """(L) a number for each link, made from the ids of its picture and its text."""
+    images = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose=f"{purpose}/image")[:, 0]
+    texts = draw.uniform(pairs.texts.keys, seed=seed, epoch=epoch, purpose=f"{purpose}/text")[:, 0]
+    # The fractional part of a sum of two independent uniform numbers is uniform, and pairwise independent over links.
+    return (images[links[:, 0]] + texts[links[:, 1]]) % 1.0

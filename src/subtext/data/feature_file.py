@@ -1,0 +1,221 @@
+"""A file of precomputed features: vectors that are joined to pictures or texts by name, and never by position."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.data.arrays import Rows, one_array, open_npy, open_npz
+from subtext.data.scan_files import scan_names, scan_splits
+from subtext.data.supply import FeatureShape
+from subtext.errors import DataError
+
+BLOCK_BYTES = 32 * 2**20
+"""How much of a feature file is held at once while its means are taken."""
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """Features of one modality, on disk: a row a name.
+
+    names   (N) unique
+    pooled  (N G), one vector an item; None where the file has none
+    grid    (N P E), one vector a cell or region; a region that is all zeros is padding; None where the file has none
+    path    where it was read from, for messages
+    """
+
+    names: list[str]
+    pooled: Rows | None
+    grid: Rows | None
+    path: Path
+
+    def __post_init__(self) -> None:
+        if self.pooled is None and self.grid is None:
+            raise DataError(
+                f"{self.path} needs an array 'pooled' (items, width) or 'grid' (items, cells, width); it got none"
+            )
+        for name, rows, axes in (("pooled", self.pooled, 2), ("grid", self.grid, 3)):
+            if rows is None:
+                continue
+            if len(rows.shape) != axes or not np.issubdtype(rows.dtype, np.number):
+                raise DataError(
+                    f"{self.path}: '{name}' needs {axes} axes of numbers (items, {'cells, ' * (axes - 2)}width); "
+                    f"it got {rows.dtype} of shape {rows.shape}"
+                )
+            if len(rows) != len(self.names):
+                raise DataError(f"{self.path}: '{name}' needs one row a name, {len(self.names)}; it got {len(rows)}")
+        if len(self._row_of) != len(self.names):
+            twice = [name for name, count in Counter(self.names).items() if count > 1]
+            raise DataError(
+                f"{self.path} needs names that are unique; {len(twice)} come more than once, first {_some(twice)}"
+            )
+
+    @staticmethod
+    def open(path: Path | str) -> FeatureFile:
+        """An npz with `names` and `pooled` and/or `grid`; an npy with FILE.ids.txt or FILE.ids.json beside it; or a
+        folder in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...).
+
+        Stored arrays are mapped, not read. Raises DataError when it is none of these, or its arrays do not agree.
+        """
+        path = Path(path)
+        if path.is_dir():
+            return _scan_folder(path)
+        if not path.is_file():
+            raise DataError(f"features need a file; {path} is not there")
+        if path.suffix == ".npz":
+            found = open_npz(path, ("names", "pooled", "grid"))
+            if "names" not in found:
+                raise DataError(f"{path} needs 'names', one a row, to be joined by; it has only {', '.join(found)}")
+            names = _names(found["names"], path)
+            return FeatureFile(
+                names,
+                pooled=one_array(found["pooled"]) if "pooled" in found else None,
+                grid=one_array(found["grid"]) if "grid" in found else None,
+                path=path,
+            )
+        if path.suffix == ".npy":
+            array = open_npy(path)
+            pooled = one_array(array) if array.ndim <= 2 else None
+            return FeatureFile(_ids_beside(path), pooled, one_array(array) if array.ndim > 2 else None, path)
+        raise DataError(f"features need an .npz, an .npy with an ids file, or a folder of *_ims.npy; got {path.name}")
+
+    def rows(self, ids: Sequence[str], values: Sequence[Any] | None = None) -> NDArray[np.int64]:
+        """(N) the row of each item: by its id, else by its value (a path or a text), else by the path's file name.
+
+        Raises DataError that counts the items which have no row, and names the first three.
+        """
+        known = self._row_of
+        found = [known.get(name, -1) for name in ids]
+        if values is not None and -1 in found:
+            for place, row in enumerate(found):
+                value = values[place]
+                if row < 0 and isinstance(value, str):
+                    found[place] = known.get(value, known.get(PurePosixPath(value).name, -1))
+        if -1 in found:
+            missing = [name for name, row in zip(ids, found, strict=True) if row < 0]
+            raise DataError(
+                f"{self.path} needs a row for every item; {len(missing)} of {len(ids)} have none, first "
+                f"{_some(missing)}; it names {_some(self.names)}: names are joined to an item's id, path or file name"
+            )
+        return np.asarray(found, dtype=np.int64)
+
+    def shape(self, ids: Sequence[str] | None = None, values: Sequence[Any] | None = None) -> FeatureShape:
+        """Widths, and mean and standard deviation over the items given (all rows by default), read in blocks.
+
+        A channel that never changes has a standard deviation of 1, so that dividing by it is safe. Padding regions are
+        left out. Raises DataError when an item has no row, or a row is not finite.
+        """
+        rows = np.arange(len(self.names), dtype=np.int64) if ids is None else np.sort(self.rows(ids, values))
+        mean, std = {}, {}
+        for name, source in (("pooled", self.pooled), ("grid", self.grid)):
+            if source is not None and len(rows):
+                mean[name], std[name] = self._moments(name, source, rows)
+        return FeatureShape(
+            pooled=None if self.pooled is None else self.pooled.shape[-1],
+            grid=None if self.grid is None else self.grid.shape[-1],
+            mean=mean,
+            std=std,
+        )
+
+    def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Rows of "pooled" or "grid" as float32. Raises DataError when one of them is not finite."""
+        source = self.pooled if name == "pooled" else self.grid
+        if source is None:
+            raise DataError(f"{self.path} has no '{name}' features")
+        taken = source.take(rows)
+        # A sum is finite only if all terms are: one pass, no array of flags; a sum of finite terms may overflow.
+        if not np.isfinite(taken.sum()) and not np.isfinite(taken).all():
+            bad = rows[~np.isfinite(taken.reshape(len(rows), -1)).all(axis=1)]
+            raise DataError(
+                f"{self.path} needs finite numbers; '{name}' of {self.names[int(bad[0])]!r} has NaN or infinity"
+            )
+        return taken
+
+    def _moments(
+        self, name: str, source: Rows, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        width = source.shape[-1]
+        block = max(1, BLOCK_BYTES // max(1, 4 * int(np.prod(source.shape[1:]))))
+        count, total, squares = 0, np.zeros(width), np.zeros(width)
+        shift: NDArray[np.float64] | None = None
+        for start in range(0, len(rows), block):
+            flat = self.take(name, rows[start : start + block]).reshape(-1, width).astype(np.float64)
+            if name == "grid":
+                flat = flat[flat.any(axis=1)]
+            if not len(flat):
+                continue
+            if shift is None:
+                shift = flat.mean(axis=0)
+            # Squares around a point near the mean lose no digits to it.
+            flat -= shift
+            count += len(flat)
+            total += flat.sum(axis=0)
+            squares += np.einsum("nd,nd->d", flat, flat)
+        if shift is None:
+            return np.zeros(width, dtype=np.float32), np.ones(width, dtype=np.float32)
+        offset = total / count
+        std = np.sqrt(np.maximum(squares / count - offset**2, 0))
+        return (shift + offset).astype(np.float32), np.where(std > 1e-7, std, 1.0).astype(np.float32)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits of the names, the shapes and 64 rows spread over the file; a copy has the same."""
+        digest = hashlib.blake2b("\n".join(self.names).encode("utf-8", "surrogatepass"), digest_size=16)
+        rows = np.unique(np.linspace(0, max(0, len(self.names) - 1), 64).astype(np.int64))[: len(self.names)]
+        for source in (self.pooled, self.grid):
+            if source is not None:
+                digest.update(f"{source.dtype} {source.shape}".encode())
+                digest.update(np.ascontiguousarray(source.take(rows)).tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.names)}
+
+
+def _scan_folder(folder: Path) -> FeatureFile:
+    found = scan_splits(folder)
+    arrays, steps = zip(*((array, step) for array, _, step in found.values()), strict=True)
+    if len({array.shape[1:] for array in arrays}) != 1:
+        shapes = ", ".join(f"{prefix} {array.shape}" for prefix, (array, _, _) in found.items())
+        raise DataError(f"{folder} needs arrays alike in all but length; it got {shapes}")
+    names = [name for p, (array, _, step) in found.items() for name in scan_names(p, -(-len(array) // step))]
+    rows = Rows(tuple(arrays), tuple(steps))
+    flat = len(rows.shape) <= 2
+    return FeatureFile(names, rows if flat else None, None if flat else rows, folder)
+
+
+def _ids_beside(path: Path) -> list[str]:
+    text, listed = path.with_suffix(".ids.txt"), path.with_suffix(".ids.json")
+    try:
+        if listed.is_file():
+            names = json.loads(listed.read_text(encoding="utf-8"))
+            if not isinstance(names, list):
+                raise DataError(f"{listed} needs a JSON list of names; it got {type(names).__name__}")
+            return [str(name) for name in names]
+        if text.is_file():
+            return text.read_text(encoding="utf-8").splitlines()
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"the names beside {path} need to be UTF-8 text or a JSON list; {error}") from error
+    raise DataError(f"{path} needs its names in {text.name} (one a line) or {listed.name}; neither is there")
+
+
+def _names(array: NDArray[Any], path: Path) -> list[str]:
+    if array.ndim != 1 or array.dtype.kind not in "USiu":
+        raise DataError(f"{path}: 'names' needs one string a row; it got {array.dtype} of shape {array.shape}")
+    if array.dtype.kind == "S":
+        return [name.decode("utf-8") for name in array.tolist()]
+    return [str(name) for name in array.tolist()]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names[:3])

@@ -1,0 +1,159 @@
+"""Pictures as what an encoder reads: tensors of pixels, changed at random while training."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from subtext.data.inputs import Batch, Draw, Tensors
+from subtext.data.pictures import open_picture
+from subtext.data.settings import read_settings, settings_hash, write_settings
+from subtext.errors import DataError
+from subtext.ops import draw as draws
+
+__all__ = ["PixelInput", "open_picture"]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+"""Mean of ImageNet's red, green and blue in [0, 1]."""
+
+IMAGENET_STD = (0.229, 0.224, 0.225)
+"""Standard deviation of ImageNet's red, green and blue."""
+
+_FILE = "pixels.json"
+_FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+_Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class PixelInput:
+    """Pictures -> "pixels" (N 3 S S) float32, (value in [0, 1] - mean) / std, and "ids".
+
+    size        S, the side in pixels
+    resize      "crop": the square in the middle, `crop_share` of the short side; "squash": the whole picture, its
+                aspect lost
+    filter      how pixels are resampled
+    least_area  while training: crops of this share of the picture or more, of aspects 3:4 to 4:3 (the random resized
+                crop of Szegedy et al. 2015); 1 for the same crop as without a draw
+    flip        while training: share of pictures mirrored left to right; leave at 0 where texts say left and right
+    erase       while training: share of pictures with a rectangle of 2 to 33 % of the area set to the mean (Zhong et
+                al. 2020, random erasing)
+    """
+
+    size: int = 224
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    resize: Literal["crop", "squash"] = "crop"
+    crop_share: float = 0.875
+    filter: Literal["bilinear", "bicubic"] = "bilinear"
+    least_area: float = 1.0
+    flip: float = 0.0
+    erase: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise DataError(f"size is the side of a picture in pixels, 1 or more; it got {self.size}")
+        for name in ("crop_share", "least_area"):
+            if not 0 < getattr(self, name) <= 1:
+                raise DataError(f"{name} is a share in (0, 1]; it got {getattr(self, name)}")
+        for name in ("flip", "erase"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise DataError(f"{name} is a share in [0, 1]; it got {getattr(self, name)}")
+        if min(self.std) <= 0:
+            raise DataError(f"std needs numbers above 0; it got {self.std}")
+
+    @property
+    def augments(self) -> bool:
+        """Whether any of crop, flip and erasing is on."""
+        return self.least_area < 1 or self.flip > 0 or self.erase > 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with everything that matters without a draw."""
+        names = ("size", "mean", "std", "resize", "crop_share", "filter")
+        return settings_hash({"kind": "pixels"} | {name: getattr(self, name) for name in names})
+
+    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+        """The pixels of a batch, and its ids. Raises DataError that names the item whose picture cannot be read."""
+        count = len(batch.values)
+        pixels = np.empty((count, self.size, self.size, 3), dtype=np.uint8)
+        drawn = None if draw is None or not self.augments else self._drawn(batch, draw)
+        for place, value in enumerate(batch.values):
+            pixels[place] = self._pixels(value, batch, place, None if drawn is None else drawn[place])
+        mean, std = (torch.tensor(value, dtype=torch.float32).view(1, 3, 1, 1) for value in (self.mean, self.std))
+        tensor = torch.from_numpy(pixels).permute(0, 3, 1, 2).to(torch.float32).div_(255).sub_(mean).div_(std)
+        tensor = tensor.contiguous()
+        if drawn is not None and self.erase:
+            self._erase(tensor, drawn)
+        return {"pixels": tensor, "ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
+
+    def save(self, folder: Path) -> None:
+        """Write the settings."""
+        write_settings(folder / _FILE, asdict(self))
+
+    @staticmethod
+    def load(folder: Path) -> PixelInput:
+        """What `save` wrote."""
+        values = read_settings(folder / _FILE, tuple(PixelInput.__dataclass_fields__))
+        return PixelInput(**values | {name: tuple(values[name]) for name in ("mean", "std")})
+
+    def _pixels(self, value: Any, batch: Batch, place: int, drawn: NDArray[np.float64] | None) -> NDArray[np.uint8]:
+        if value is None:
+            raise DataError(
+                f"item '{batch.ids[place]}' has no picture, only a name; read it from features, or give its 'image'"
+            )
+        # A crop of a part needs as many pixels in that part as the whole has otherwise.
+        share = self.crop_share if drawn is None else min(self.crop_share, self.least_area**0.5)
+        try:
+            image = open_picture(value, batch.root, at_least=int(self.size / share) + 1)
+        except DataError as error:
+            raise DataError(f"item '{batch.ids[place]}': {error}") from error
+        box = self._box(image.size, drawn)
+        image = image.resize((self.size, self.size), _FILTERS[self.filter], box=box, reducing_gap=3.0)
+        array = np.asarray(image)
+        return array[:, ::-1] if drawn is not None and drawn[0] < self.flip else array
+
+    def _box(self, size: tuple[int, int], drawn: NDArray[np.float64] | None) -> _Box:
+        """The part of the picture that is kept, in its own pixels: cropping first keeps extreme aspects small."""
+        width, height = size
+        if drawn is not None and self.least_area < 1:
+            return random_box(width, height, self.least_area, drawn[1:5])
+        if self.resize == "squash":
+            return (0.0, 0.0, float(width), float(height))
+        side = max(1.0, min(width, height) * self.crop_share)
+        left, top = (width - side) / 2, (height - side) / 2
+        return (left, top, left + side, top + side)
+
+    def _drawn(self, batch: Batch, draw: Draw) -> NDArray[np.float64]:
+        """(N 10): flip, four of the crop, whether to erase, four of the erased rectangle."""
+        return draws.uniform(batch.keys, seed=draw.seed, epoch=draw.epoch, purpose="picture", count=10)
+
+    def _erase(self, pixels: torch.Tensor, drawn: NDArray[np.float64]) -> None:
+        for place in np.flatnonzero(drawn[:, 5] < self.erase):
+            area, aspect, across, down = drawn[place, 6:10]
+            left, top, right, bottom = _rectangle(
+                self.size, self.size, 0.02 + 0.31 * area, np.exp((2 * aspect - 1) * np.log(3.3)), (across, down)
+            )
+            pixels[place, :, round(top) : round(bottom), round(left) : round(right)] = 0.0
+
+
+def random_box(width: int, height: int, least_area: float, drawn: NDArray[np.float64]) -> _Box:
+    """A part of at least that share of a picture's area, of aspect 3:4 to 4:3; from four numbers in [0, 1).
+
+    A side that would not fit is cut to the picture's, so a very long picture can give less than the least area.
+    """
+    area = least_area + (1 - least_area) * drawn[0]
+    aspect = np.exp((2 * drawn[1] - 1) * np.log(4 / 3))
+    return _rectangle(width, height, area, aspect, (drawn[2], drawn[3]))
+
+
+def _rectangle(width: int, height: int, share: float, aspect: float, place: tuple[float, float]) -> _Box:
+    across = min(float(width), max(1.0, float(np.sqrt(width * height * share * aspect))))
+    down = min(float(height), max(1.0, float(np.sqrt(width * height * share / aspect))))
+    left, top = place[0] * (width - across), place[1] * (height - down)
+    return (float(left), float(top), float(left + across), float(top + down))

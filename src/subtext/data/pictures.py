@@ -1,0 +1,178 @@
+"""Safe decoding: whatever a file turns out to be, it becomes an RGB picture or a DataError that says why not."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from subtext.errors import DataError
+
+MAX_PIXELS = 89_478_485
+"""Largest picture that is decoded, width times height: Pillow's own limit. More is taken for a decompression bomb."""
+
+# What Pillow's decoders have been seen to raise on damaged files; none of them is a bug of ours.
+_BROKEN = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    IndexError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    ZeroDivisionError,
+    RuntimeError,
+    NotImplementedError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+    Image.DecompressionBombWarning,
+)
+_INSIDE = re.compile(r"^(?P<file>.+)\?offset=(?P<offset>\d+)&size=(?P<size>\d+)$", re.DOTALL)
+
+
+def inside(file: str, offset: int, size: int) -> str:
+    """The value of a picture that lies inside another file, such as a tar: `size` bytes from `offset`."""
+    return f"{file}?offset={offset}&size={size}"
+
+
+def read_bytes(source: str | Path | bytes, root: Path) -> bytes:
+    """The bytes of a picture as a file has them: a path (against root), a piece of a file (`inside`), or bytes.
+
+    Raises DataError when there is no such file, or nothing is in it.
+    """
+    if isinstance(source, bytes):
+        data, name = source, f"{len(source)} bytes"
+    else:
+        data, name = _from_file(str(source), root), str(source)
+    if not data:
+        raise DataError(f"picture {name} is empty (0 bytes); remove it or fetch it again")
+    return data
+
+
+def picture_size(source: str | Path | bytes, root: Path) -> int | None:
+    """How many bytes a picture has, without reading it; None when it is not there."""
+    if isinstance(source, bytes):
+        return len(source)
+    found = _INSIDE.match(str(source))
+    if found is not None and not (root / source).is_file():
+        return int(found["size"])
+    try:
+        return (root / source).stat().st_size
+    except (OSError, ValueError):
+        return None
+
+
+def open_picture(source: Any, root: Path = Path(), *, at_least: int | None = None) -> Image.Image:
+    """An RGB picture: turned as its EXIF says, the first frame of an animation, transparency laid on white.
+
+    source    path (against root), a piece of a file (`inside`), bytes, PIL picture, or array (H W) or (H W 3)
+    at_least  JPEG is decoded at the smallest of its own scales whose sides are still this long: several times faster
+
+    Raises DataError, which says what is wrong, for what is missing, empty, cut off, no picture, or of more pixels than
+    MAX_PIXELS.
+    """
+    if isinstance(source, np.ndarray):
+        return _from_array(source)
+    name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
+    try:
+        if isinstance(source, Image.Image):
+            return _rgb(_upright(source))
+        with Image.open(BytesIO(read_bytes(source, root))) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise DataError(
+                    f"picture {name} has {width} x {height} pixels, above the limit of {MAX_PIXELS:,}; make it smaller"
+                )
+            if at_least is not None and image.format == "JPEG":
+                image.draft("RGB", (at_least, at_least))
+            image.load()
+            return _rgb(_upright(image))
+    except DataError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(f"picture {name} has more than {MAX_PIXELS:,} pixels; make it smaller") from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"{name} is no picture that can be read; it is another kind of file, or damaged") from error
+    except _BROKEN as error:
+        raise DataError(f"picture {name} cannot be decoded: {str(error) or type(error).__name__}") from error
+
+
+def difference_hash(image: Image.Image) -> int:
+    """64 bits that tell whether a picture grows brighter from cell to cell of an 8 x 8 grid (a difference hash).
+
+    Copies that were scaled or compressed again differ in a few bits at most.
+    """
+    small = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
+    bits = (small[:, 1:] > small[:, :-1]).ravel()
+    return int.from_bytes(np.packbits(bits).tobytes(), "big")
+
+
+def _from_file(source: str, root: Path) -> bytes:
+    try:
+        found = _INSIDE.match(source)
+        if found is not None and not (root / source).is_file():
+            with (root / found["file"]).open("rb") as file:
+                file.seek(int(found["offset"]))
+                data = file.read(int(found["size"]))
+            if len(data) < int(found["size"]):
+                raise DataError(f"picture {source} is cut off: {len(data)} bytes of it are left")
+            return data
+        path = root / source
+        if path.is_dir():
+            raise DataError(f"picture {source} is a folder; name the file in it")
+        if path.exists() and not path.is_file():
+            raise DataError(f"picture {source} is no ordinary file")
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise DataError(f"picture {source} is not in {root}; name the folder of the pictures (--images)") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"picture {source!r} cannot be read: {error}") from error
+
+
+def _from_array(array: np.ndarray[Any, Any]) -> Image.Image:
+    fits = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
+    if not fits or array.dtype != np.uint8 or 0 in array.shape:
+        raise DataError(
+            f"a picture given as an array needs uint8 (height, width, 3); it got {array.dtype} of shape {array.shape}"
+        )
+    return _rgb(Image.fromarray(array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Turned as EXIF says; a damaged EXIF block does not cost the picture."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except _BROKEN:
+        return image
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if image.mode.startswith(("I", "F")):
+        return _eight_bits(image).convert("RGB")
+    if image.mode in ("RGBA", "LA", "La", "PA", "RGBa") or "transparency" in image.info:
+        clear = image.convert("RGBA")
+        ground = Image.new("RGBA", clear.size, (255, 255, 255, 255))
+        return Image.alpha_composite(ground, clear).convert("RGB")
+    return image.convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Greys of 16 and 32 bits divided by 257, as 65,535 is to 255; floats in [0, 1] stretched to 255."""
+    grey = np.nan_to_num(np.asarray(image).astype(np.float64))
+    if image.mode == "F":
+        grey = grey * 255 if grey.size and grey.max() <= 1 else grey
+    elif image.mode.startswith("I;16") or (grey.size and grey.max() > 255):
+        grey = grey / 257
+    return Image.fromarray(np.clip(np.rint(grey), 0, 255).astype(np.uint8))

@@ -1,0 +1,45 @@
+"""SCAN's "precomp" folders (Lee et al. 2018): region features and captions, without pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from subtext.data.feature_file import FeatureFile
+from subtext.data.readers.columns import valid
+from subtext.data.readers.rows import Problem, Row, Source
+from subtext.data.scan_files import SPLIT_FILES, scan_names, scan_splits
+
+
+def read_precomp(folder: Path, images: Path | None) -> Source:
+    """Pictures named "train/0", "train/1", ..., each with its run of lines of the captions file (five, as a rule).
+
+    The features come as `Source.features`, under the same names.
+
+    Raises DataError when there is no array, or one has no captions.
+    """
+    return Source(_rows(folder), images if images is not None else folder, features=FeatureFile.open(folder))
+
+
+def _rows(folder: Path) -> Iterator[Row | Problem]:
+    for prefix, (array, captions, step) in scan_splits(folder).items():
+        lines = captions.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").split("\n")
+        lines = lines[:-1] if lines and lines[-1] == "" else lines
+        names = scan_names(prefix, -(-len(array) // step))
+        if not len(array) or len(lines) % len(names):
+            yield Problem(captions.name, f"needs as many lines for each of {len(names)} pictures; it has {len(lines)}")
+            continue
+        each = len(lines) // len(names)
+        for number, name in enumerate(names):
+            row = Row(f"{captions.name} line {number * each + 1}", None, name, [], split=SPLIT_FILES[prefix])
+            for place in range(number * each, (number + 1) * each):
+                line = lines[place].strip()
+                where = f"{captions.name} line {place + 1}"
+                if not line:
+                    yield Problem(where, "is empty; give a caption")
+                elif not valid(line):
+                    yield Problem(where, "is not valid UTF-8; save the file as UTF-8")
+                else:
+                    row.texts.append(line)
+            if row.texts:
+                yield row
