@@ -11,13 +11,9 @@ the old file or the new one, never half of one.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,11 +23,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from subtext.data.pairs import Pairs
+from subtext.data.atomic import write_file, write_folder
 from subtext.errors import CheckpointError
 
 RECORD, WEIGHTS, ASSETS = "run.json", "model.safetensors", "assets"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class DataSource:
     train_split, val_split   names of splits; val_split is None for a run without validation
     split_seed               of the 80-10-10 split of data without splits
     bad                      what was done with rows that cannot be used
-    fingerprint              of the training and validation pairs (`pairs_fingerprint`)
+    fingerprint              of the training and validation pairs (`data.fingerprint`)
     """
 
     data: str = ""
@@ -194,23 +189,6 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def pairs_fingerprint(*sets: Pairs | None) -> str:
-    """32 hexadecimal digits that change with the ids, texts, picture names, groups, links or order of the pairs."""
-    digest = hashlib.blake2b(digest_size=16)
-    for pairs in sets:
-        if pairs is None:
-            digest.update(b"none")
-            continue
-        for items in (pairs.images, pairs.texts):
-            digest.update(json.dumps(items.ids).encode())
-            for value in items.values:
-                digest.update(value if isinstance(value, bytes) else str(value).encode())
-                digest.update(b"\0")
-            digest.update(items.groups.tobytes())
-        digest.update(pairs.links.tobytes())
-    return digest.hexdigest()
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a file, whole or not at all.
 
@@ -250,60 +228,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (OSError, SafetensorError) as problem:
         raise CheckpointError(f"{path} needs to be a whole safetensors file; {problem}") from problem
-
-
-def write_file(path: Path, fill: Callable[[Path], None]) -> None:
-    """Let `fill` write a file under another name, then put it in place; the folder is made where it is missing."""
-    place = path.with_name(f".writing-{os.getpid()}-{path.name}")
-    with _plain_words(path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fill(place)
-            _flush(place)
-            place.replace(path)
-            _flush(path.parent)
-        finally:
-            place.unlink(missing_ok=True)
-
-
-def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Let `fill` write into a new folder, then put it in place, instead of what may stand there."""
-    place = path.with_name(f".writing-{os.getpid()}-{path.name}")
-    with _plain_words(path):
-        try:
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
-            fill(place)
-            for file in sorted(place.rglob("*")):
-                _flush(file)
-            _flush(place)
-            shutil.rmtree(path, ignore_errors=True)
-            place.replace(path)
-            _flush(path.parent)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-
-
-@contextmanager
-def _plain_words(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, SafetensorError) as problem:
-        full = isinstance(problem, OSError) and problem.errno in _FULL
-        if full or "os error 28" in str(problem) or "os error 122" in str(problem):
-            raise CheckpointError(
-                f"writing {path} needs free space on the disk, and there is none left; nothing of it was kept and what "
-                "stood there before still stands; free some space and go on with --resume"
-            ) from problem
-        raise
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _plain(value: Any) -> Any:

@@ -54,7 +54,7 @@ class AdamP(Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move every weight that has a gradient; gives what the closure gave."""
         loss = None
         if closure is not None:

@@ -1,8 +1,8 @@
 """Averaged weights: an exponential moving average of every step (EMA) or an equal one of epochs (SWA).
 
-    ema   average = d average + (1 - d) weight       d = min(decay, (1 + n) / (10 + n)) after n steps, so that the first
-                                                     steps, which know little, are soon forgotten
-    swa   average = (n average + weight) / (n + 1)   at the end of each epoch from `average_from` on (Izmailov et al. 2018)
+    ema   average = d average + (1 - d) weight        after each step, with d = min(decay, (1 + n) / (10 + n)) after n
+                                                      of them, so that the first, which know little, are forgotten
+    swa   average = (n average + weight) / (n + 1)    after each epoch from `average_from` on (Izmailov et al. 2018)
 
 Running statistics of norms are averaged like weights; they are not counted anew by a pass over the data.
 """
@@ -24,10 +24,10 @@ class Average:
     def __init__(self, model: nn.Module, plan: Plan) -> None:
         self._plan = plan
         self._first = int(plan.average_from * plan.epochs)
-        live = dict(model.named_parameters())
-        chosen = {name: weight for name, weight in live.items() if weight.requires_grad}
-        chosen |= {name: value for name, value in model.named_buffers() if value.is_floating_point()}
-        self._live: dict[str, Tensor] = chosen if plan.average != "none" else {}
+        self._live: dict[str, Tensor] = {}
+        if plan.average != "none":
+            self._live.update((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
+            self._live.update((name, held) for name, held in model.named_buffers() if held.is_floating_point())
         self._held: dict[str, Tensor] = {name: value.detach().clone() for name, value in self._live.items()}
         self.count = 0
 

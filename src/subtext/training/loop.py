@@ -1,36 +1,200 @@
-"""The loop: epochs of steps, validation after each, checkpoints between; its state is a pure function of its past."""
+"""The loop: epochs of steps and what is measured after each; its state is a pure function of its past."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from subtext.checkpoint import WEIGHTS, write_tensors
 from subtext.core import Epoch
 from subtext.data.batches import read_ahead
 from subtext.data.inputs import Draw
 from subtext.data.pairs import Pairs
-from subtext.errors import CheckpointError, TrainingError
+from subtext.errors import TrainingError
 from subtext.model import Model
 from subtext.training import validation
 from subtext.training.average import Average
 from subtext.training.interrupt import Stop
-from subtext.training.journal import Journal
-from subtext.training.optimiser import build_optimiser, pack, set_rate, unpack
-from subtext.training.options import Report, RunOptions
+from subtext.training.optimiser import build_optimiser, set_rate
+from subtext.training.options import RunOptions
 from subtext.training.phases import Freezer, stage
 from subtext.training.processes import Processes
-from subtext.training.reading import Reader, Reading, batches_of
+from subtext.training.reading import Reader, batches_of
 from subtext.training.schedule import rate
 from subtext.training.selection import Watch
 from subtext.training.setup import Setup
-from subtext.training.snapshot import Snapshot, write_snapshot
+from subtext.training.state import State
 from subtext.training.step import Stepper
 
-REPORT_EVERY = 0.25
-"""Seconds between two reports."""
+LOOK_EVERY = 25
+"""Steps between two looks for a number that is not finite, on a device where looking means waiting."""
+
+
+class Training:
+    """A training under way.
+
+    setup    as the recipe made it; its model's weights are what is saved
+    working  the model that is trained: the same modules, or cached outputs in place of frozen encoders
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        working: Model,
+        train: Pairs,
+        val: Pairs | None,
+        *,
+        options: RunOptions,
+        processes: Processes,
+    ) -> None:
+        self.setup, self.plan, self.working = setup, setup.plan, working
+        self.train, self.val = train, val
+        self.options, self.processes = options, processes
+        self.freezer = Freezer(working)
+        self.stepper = Stepper(working, setup.objective, setup.plan, processes)
+        self.learnt = [name for name, weight in working.named_parameters() if weight.requires_grad]
+        self.learnt += [name for name, _ in working.named_buffers()]
+        self.numbers = len(setup.objective.parts) + 2
+        self.state = State(
+            model=setup.model,
+            optimiser=build_optimiser(working, setup.plan),
+            average=Average(working, setup.plan),
+            scaler=self.stepper.scaler,
+            watch=Watch(largest=val is not None and setup.plan.select != "loss"),
+            totals=torch.zeros(self.numbers, dtype=torch.float64, device=processes.device),
+        )
+        self.first_bad = torch.full((), -1, dtype=torch.int64, device=processes.device)
+        self.steps = len(self.batches(0)) * self.plan.epochs
+
+    def batches(self, epoch: int) -> list[NDArray[np.int64]]:
+        """Rows of every batch of an epoch counted from 0, the same on every process."""
+        return batches_of(self.train, self.plan, epoch=epoch, seed=self.options.seed, processes=self.processes.count)
+
+    def epoch_steps(self, stop: Stop) -> Iterator[bool]:
+        """Train the rest of the current epoch; gives, after every move of the weights, whether to stop there.
+
+        stop  whether somebody asked this process to; what is given is whether somebody asked any of them
+        """
+        state = self.state
+        current = stage(self.plan, self.setup.phases, state.epoch)
+        self.freezer.apply(current)
+        learning = [weight for weight in self.freezer.learning if weight.requires_grad]
+        batches = self.batches(state.epoch)
+        draw = Draw(self.options.seed, state.epoch)
+        reader = Reader(self.working, self.train, draw, self.processes.count, self.processes.rank)
+        epoch = Epoch(number=state.epoch, seed=self.options.seed)
+        rest = batches[state.offset :]
+        pending = state.totals.new_zeros(self.numbers)
+        for batch in read_ahead(rest, reader, workers=self.options.workers):
+            start = state.offset - state.offset % self.plan.accumulate
+            group = min(self.plan.accumulate, len(batches) - start)
+            if state.offset == start:
+                self._set_rate(current.factor)
+            loss, parts = self.stepper(
+                batch.to(self.processes.device), epoch, name=f"step {state.offset}", share=1 / group
+            )
+            pending[0] += loss
+            pending[1:-1] += parts
+            pending[-1] += 1 / self.processes.count
+            state.offset += 1
+            state.step += 1
+            if state.offset == start + group:
+                yield self._update(learning, pending, stop)
+                pending = torch.zeros_like(pending)
+
+    def end_epoch(self) -> bool:
+        """Measure, turn to the next epoch, and give whether this one's weights are the best so far."""
+        state = self.state
+        self.check()
+        state.average.after_epoch(state.epoch)
+        with state.average.applied():
+            value = self._measure()
+            verdict = state.watch.look(value, state.figures, epoch=state.epoch + 1, plan=self.plan)
+            if verdict.keep:
+                state.keep(self.working, self.learnt)
+        state.epoch, state.offset = state.epoch + 1, 0
+        state.ended = verdict.stop or state.epoch >= self.plan.epochs
+        return verdict.keep
+
+    def check(self) -> None:
+        """Raise TrainingError, with the ids of the batch, when a loss or a gradient was not finite."""
+        place = int(self.first_bad)
+        if place < 0:
+            return
+        first = place - place % self.plan.accumulate
+        rows = np.concatenate(self.batches(self.state.epoch)[first : place + 1])
+        ids = [f"{self.train.images.ids[image]} / {self.train.texts.ids[text]}" for image, text in rows.tolist()]
+        raise TrainingError(
+            f"training needs finite losses and gradients; batch {place + 1} of epoch {self.state.epoch + 1} gave one "
+            "that is not, and nothing was saved after it; look at its pairs, or lower --lr; (picture / text): "
+            + ", ".join(ids)
+        )
+
+    def mean_loss(self) -> float:
+        """Of the epoch so far; nan before its first step."""
+        totals = self.state.totals
+        return float(totals[0] / totals[-1])
+
+    def line(self) -> dict[str, object]:
+        """What the log says of the epoch so far."""
+        totals = self.state.totals
+        means = (totals[1:-1] / totals[-1]).tolist()
+        return {
+            "epoch": self.state.epoch + (self.state.offset > 0),
+            "step": self.state.step,
+            "loss": self.mean_loss(),
+            "parts": dict(zip(self.setup.objective.parts, means, strict=True)),
+            "lr": max(group["lr"] for group in self.state.optimiser.param_groups),
+        }
+
+    def _set_rate(self, factor: float) -> None:
+        state = self.state
+        share = rate(self.plan, step=state.step, steps=self.steps, epoch=state.epoch, drops=state.watch.drops)
+        set_rate(state.optimiser, self.plan.lr * factor * share)
+
+    def _update(self, learning: Sequence[Tensor], pending: Tensor, stop: Stop) -> bool:
+        """Move the weights by their gradients, and count."""
+        state, scaler = self.state, self.stepper.scaler
+        asked = stop.asked
+        if self.processes.count > 1:
+            told = torch.cat([pending, pending.new_full((1,), float(asked))])
+            told = self.processes.sum_gradients(learning, told)
+            pending, asked = told[:-1].double(), bool(told[-1] > 0)
+        if scaler.is_enabled():
+            scaler.unscale_(state.optimiser)
+        norm = torch.nn.utils.clip_grad_norm_(learning, self.plan.clip or float("inf"))
+        self._look(torch.isfinite(pending[0]) & (torch.isfinite(norm) | scaler.is_enabled()))
+        scaler.step(state.optimiser)
+        scaler.update()
+        state.optimiser.zero_grad(set_to_none=True)
+        state.average.after_step()
+        state.totals += pending
+        return asked
+
+    def _look(self, fine: Tensor) -> None:
+        """Note the first batch that was not fine; look at once where that costs nothing."""
+        place = self.state.offset - 1
+        self.first_bad = torch.where((self.first_bad < 0) & ~fine, place, self.first_bad)
+        if self.processes.device.type == "cpu" or self.state.step % LOOK_EVERY == 0:
+            self.check()
+
+    def _measure(self) -> float:
+        """Validate on the first process, tell all; gives what decides."""
+        state = self.state
+        names = ["loss", "rsum"]
+        if self.val is None:
+            state.figures = {}
+            return self.processes.tell([self.mean_loss()])[0]
+        if self.processes.first:
+            size, workers = self.plan.batch_size, self.options.workers
+            state.figures = validation.figures(self.working, self.val, batch_size=size, workers=workers)
+            if self.plan.select == "loss":
+                epoch = Epoch(number=state.epoch, seed=self.options.seed)
+                state.figures["loss"] = validation.mean_loss(
+                    self.stepper, self.working, self.val, self.plan, epoch, workers=workers
+                )
+        told = self.processes.tell([state.figures.get(name, float("nan")) for name in names])
+        return told[names.index("loss" if self.plan.select == "loss" else "rsum")]

@@ -1,9 +1,10 @@
-"""One process or several: who this one is, sums over all, and embeddings gathered so that gradients find their way home.
+"""One process or several: who this one is, sums over all, and embeddings gathered with their gradients.
 
 Every process takes its share of each batch. Embeddings are gathered; each process scores its own items as queries
-against everybody's as candidates, so the sum over processes of their losses is the loss of the whole batch. The gather's
-backward pass sums, at each embedding's own process, the gradients that all processes have for it; the sum over
-processes of the weights' gradients is then the gradient that one process would have had.
+against everybody's as candidates, so the sum over processes of their losses is the loss of the whole batch. The
+gather's backward pass sums, at each embedding's own process, the gradients that all processes have for it; the sum over
+processes of the weights' gradients is then the gradient that one process would have had. A BatchNorm in training sees
+its own process's share alone: only without one, or with it frozen, are several processes equal to one.
 
 `accelerate launch` sets the processes up. The weights' gradients are summed here, in one flat tensor, rather than by
 DistributedDataParallel: that cannot see gradient caching's second pass, nor weights that begin to learn half-way.
@@ -12,6 +13,7 @@ DistributedDataParallel: that cannot see gradient caching's second pass, nor wei
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -21,6 +23,9 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.errors import TrainingError
+
+PATIENCE = timedelta(hours=2)
+"""How long a process waits for another, which may be validating or writing."""
 
 _FIELDS = ("vectors", "log_std", "residuals", "parts")
 
@@ -35,7 +40,7 @@ class Processes:
             raise TrainingError(f"device needs auto, cpu, cuda or mps; it got '{device}'") from problem
         if wanted.type == "cuda" and not torch.cuda.is_available():
             raise TrainingError(f"device '{device}' needs a GPU that PyTorch can use; there is none; use --device cpu")
-        state = PartialState(cpu=wanted.type == "cpu")
+        state = PartialState(cpu=wanted.type == "cpu", timeout=PATIENCE)
         self.rank = int(state.process_index)
         self.count = int(state.num_processes)
         if self.count > 1 and wanted.type == "cuda":
@@ -53,7 +58,7 @@ class Processes:
             dist.barrier()
 
     def share(self, length: int) -> slice:
-        """This process's part of `length` items: contiguous, sizes differ by at most one."""
+        """The part of `length` items that is this process's: contiguous, sizes differ by at most one."""
         return slice(self.rank * length // self.count, (self.rank + 1) * length // self.count)
 
     def tell(self, values: Sequence[float]) -> list[float]:
@@ -119,13 +124,13 @@ class _Gather(torch.autograd.Function):
     """(L) on each of W processes -> (W L); the gradient of each row is summed at the process that it came from."""
 
     @staticmethod
-    def forward(ctx: Any, row: Tensor, rank: int) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, row: Tensor, rank: int) -> Tensor:
         ctx.rank = rank
         return torch.stack(_gather(row.contiguous()))
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        summed = grads[0].contiguous()
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        summed = grads[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(summed)
         return summed[ctx.rank], None
 

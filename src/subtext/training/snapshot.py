@@ -1,6 +1,6 @@
 """Checkpoints of a training that goes on: folders that are whole or not there at all.
 
-    RUN/checkpoints/step-00001200/
+    RUN/checkpoints/step-00001200/   after that step; "step-00001200-epoch" once the epoch that it ended is measured
         NAME.safetensors   one file per kind of tensor (weights, optimiser, average, kept)
         state.json         counters and everything else that is no tensor
         manifest.json      size and hash of each of the files above
@@ -20,11 +20,12 @@ from typing import Any
 
 from torch import Tensor
 
-from subtext.checkpoint import put_tensors, read_tensors, write_folder
+from subtext.checkpoint import put_tensors, read_tensors
+from subtext.data.atomic import HIDDEN, write_folder
 from subtext.errors import CheckpointError
 
 FOLDER, STATE, MANIFEST = "checkpoints", "state.json", "manifest.json"
-_PREFIX, _HIDDEN = "step-", ".writing-"
+_PREFIX, _ENDED = "step-", "-epoch"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ def write_snapshot(run: Path, snapshot: Snapshot, *, keep: int) -> None:
         sizes = {file.name: _description(file) for file in sorted(place.iterdir())}
         (place / MANIFEST).write_text(json.dumps(sizes, indent=2), encoding="utf-8")
 
-    write_folder(run / FOLDER / f"{_PREFIX}{snapshot.step:08d}", fill)
+    # An epoch's end has a name of its own: writing it must not remove the checkpoint of the epoch's last step.
+    ended = _ENDED if snapshot.state["offset"] == 0 else ""
+    write_folder(run / FOLDER / f"{_PREFIX}{snapshot.step:08d}{ended}", fill)
     for old in _folders(run)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -68,7 +71,7 @@ def newest_snapshot(run: Path) -> tuple[Snapshot | None, list[str]]:
 def clean(run: Path) -> None:
     """Remove what a writer that was killed left behind."""
     for parent in (run, run / FOLDER):
-        for left in parent.glob(f"{_HIDDEN}*"):
+        for left in parent.glob(f"{HIDDEN}*"):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
             else:
@@ -92,7 +95,7 @@ def _problem(folder: Path) -> str | None:
 
 def _read(folder: Path) -> Snapshot:
     try:
-        step = int(folder.name.removeprefix(_PREFIX))
+        step = int(folder.name.removeprefix(_PREFIX).removesuffix(_ENDED))
     except ValueError as problem:
         raise CheckpointError(f"{folder} needs a name like {_PREFIX}00000010; rename or remove it") from problem
     return Snapshot(

@@ -1,7 +1,7 @@
 """One step: embed a batch, compare, and send the gradients back; at once, or in chunks for batches larger than memory.
 
-Gradient caching (Gao et al. 2021, GradCache): embed all chunks without keeping a graph; compute the loss on all of them
-and its gradient for each embedding; embed each chunk again, now with its graph, and send its embeddings' gradients back.
+Gradient caching (Gao et al. 2021, GradCache): embed all chunks without keeping a graph; compute the loss on all of
+them and its gradient for each embedding; embed each chunk again, now with its graph, and send those gradients back.
 Peak memory is that of one chunk, and the gradient is that of the whole batch, because the loss reaches the weights
 through the embeddings alone. Dropout is the same both times: the generator is seeded anew for every chunk.
 A BatchNorm in training sees one chunk at a time, and counts its running statistics twice; freeze it, or do without.

@@ -1,0 +1,98 @@
+"""All that the rest of a training depends on: what a checkpoint holds, and nothing besides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from subtext.errors import CheckpointError
+from subtext.training.average import Average
+from subtext.training.optimiser import pack, unpack
+from subtext.training.selection import Watch
+from subtext.training.snapshot import Snapshot
+
+
+@dataclass
+class State:
+    """A training between two steps.
+
+    model, optimiser, average, scaler  hold tensors of their own
+    watch    counters of validation         totals   (parts + 2) float64: sums over the epoch's steps of the loss and of
+                                                     its parts, and their count
+    kept     learnt weights of the best epoch so far, on the CPU; empty before
+    epoch, offset  the next step: its epoch, and its batch in it, counted from 0
+    step     steps finished                 ended    whether no further epoch will be trained
+    seconds  spent so far                   figures  of the latest validation
+    """
+
+    model: nn.Module
+    optimiser: Optimizer
+    average: Average
+    scaler: torch.amp.GradScaler
+    watch: Watch
+    totals: Tensor
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    epoch: int = 0
+    offset: int = 0
+    step: int = 0
+    ended: bool = False
+    seconds: float = 0.0
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def snapshot(self, log_length: int) -> Snapshot:
+        """A checkpoint of it; `log_length` is that of log.jsonl in bytes."""
+        tensors, rest = pack(self.optimiser)
+        state: dict[str, Any] = {
+            "epoch": self.epoch,
+            "offset": self.offset,
+            "ended": self.ended,
+            "seconds": self.seconds,
+            "figures": self.figures,
+            "totals": self.totals.tolist(),
+            "watch": self.watch.plain(),
+            "average": self.average.count,
+            "optimiser": rest,
+            "scaler": self.scaler.state_dict(),
+            "log": log_length,
+        }
+        kinds = {"weights": dict(self.model.state_dict()), "optimiser": tensors}
+        kinds |= {"average": self.average.tensors, "kept": self.kept}
+        return Snapshot(step=self.step, tensors={kind: held for kind, held in kinds.items() if held}, state=state)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Become what a checkpoint holds.
+
+        Raises CheckpointError when it is of another model.
+        """
+        state = snapshot.state
+        try:
+            self.model.load_state_dict(snapshot.tensors["weights"])
+            unpack(self.optimiser, snapshot.tensors.get("optimiser", {}), state["optimiser"])
+            self.average.restore(snapshot.tensors.get("average", {}), state["average"])
+            self.scaler.load_state_dict(state["scaler"])
+            self.watch = Watch(**state["watch"])
+            self.totals.copy_(torch.tensor(state["totals"], dtype=torch.float64))
+            self.epoch, self.offset, self.ended = state["epoch"], state["offset"], state["ended"]
+            self.seconds, self.figures = state["seconds"], state["figures"]
+        except (RuntimeError, KeyError, TypeError) as problem:
+            raise CheckpointError(
+                f"the checkpoint of step {snapshot.step} needs to be of this model; {problem}; train in a new folder"
+            ) from problem
+        self.kept = snapshot.tensors.get("kept", {})
+        self.step = snapshot.step
+
+    def keep(self, model: nn.Module, names: list[str]) -> None:
+        """Remember the named weights of a model as the best so far."""
+        held = model.state_dict()
+        self.kept = {name: held[name].detach().to("cpu", copy=True) for name in names if name in held}
+
+    @torch.no_grad()
+    def put_kept(self) -> None:
+        """Give the model the best weights."""
+        held = self.model.state_dict()
+        for name, value in self.kept.items():
+            held[name].copy_(value)
