@@ -34,7 +34,7 @@ class Items:
     ids: list[str]
     values: list[str | bytes | None]
     groups: NDArray[np.int64]
-    splits: NDArray[np.str_]
+    splits: NDArray[Any]
     more: Mapping[str, list[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
