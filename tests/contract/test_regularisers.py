@@ -1,0 +1,138 @@
+"""What every regulariser must do. Regularisers are found by walking the package."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from scenes import SCENES, cast, items, random_items, scene
+from walk import classes, instances
+
+from subtext.core import Comparison, Embeddings, Scene, Truth
+from subtext.errors import RequirementError
+from subtext.objective import Regulariser
+from subtext.regularisers.mmd import MMD
+from subtext.regularisers.view_diversity import ViewDiversity
+from subtext.scene import compose
+from subtext.similarity.cosine import Cosine
+
+every_regulariser = pytest.mark.parametrize("regulariser", instances("regularisers"))
+
+
+def of(images: Embeddings, texts: Embeddings) -> Scene:
+    return compose(Cosine(), images, texts, torch.arange(len(images)))
+
+
+def test_regularisers_are_found():
+    assert {"MMD", "ViewDiversity"} <= {part.__name__ for part in classes("regularisers")}
+
+
+@pytest.mark.parametrize("regulariser", classes("regularisers"))
+def test_a_regulariser_is_a_frozen_dataclass(regulariser):
+    assert dataclasses.is_dataclass(regulariser) and regulariser.__dataclass_params__.frozen
+
+
+@every_regulariser
+@pytest.mark.parametrize("kind", SCENES)
+def test_one_finite_value(regulariser, kind):
+    value = regulariser(scene(kind))
+    assert isinstance(regulariser, Regulariser)
+    assert value.shape == () and value.isfinite()
+
+
+@every_regulariser
+def test_indifferent_to_the_order_of_pairs(regulariser):
+    images, texts, order = random_items(6, seed=1), random_items(6, seed=2), torch.randperm(6)
+    torch.testing.assert_close(regulariser(of(images[order], texts[order])), regulariser(of(images, texts)))
+
+
+@every_regulariser
+def test_float32_and_float64_agree(regulariser):
+    images, texts = random_items(6, seed=1), random_items(6, seed=2)
+    value = regulariser(of(cast(images, torch.float32), cast(texts, torch.float32)))
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value.double(), regulariser(of(images, texts)), rtol=1e-5, atol=1e-6)
+
+
+@every_regulariser
+@pytest.mark.parametrize("count", [1, 6])
+def test_finite_gradient_even_for_a_picture_that_is_there_twice(regulariser, count):
+    images, texts = random_items(count, seed=1), random_items(count, seed=2)
+    twice = torch.zeros(count, dtype=torch.int64)
+    leaves = [value.requires_grad_() for side in (images, texts) for value in (side.vectors, side.residuals)]
+    value = regulariser(of(images[twice], texts))
+    gradients = torch.autograd.grad(value, leaves, allow_unused=True)
+    found = [gradient for gradient in gradients if gradient is not None]
+    assert found and all(gradient.isfinite().all() for gradient in found)
+
+
+@every_regulariser
+def test_the_gradient_is_that_of_the_value(regulariser):
+    images, texts = random_items(3, seed=1), random_items(3, seed=2)
+
+    def value(image_vectors, text_vectors, image_residuals, text_residuals):
+        return regulariser(
+            of(
+                dataclasses.replace(images, vectors=image_vectors, residuals=image_residuals),
+                dataclasses.replace(texts, vectors=text_vectors, residuals=text_residuals),
+            )
+        )
+
+    leaves = [side.vectors.requires_grad_() for side in (images, texts)]
+    leaves += [side.residuals.requires_grad_() for side in (images, texts)]
+    assert torch.autograd.gradcheck(value, tuple(leaves), atol=1e-6)
+
+
+@every_regulariser
+def test_autocast_does_not_change_it(regulariser):
+    images, texts = (cast(random_items(6, seed=seed), torch.bfloat16) for seed in (1, 2))
+    exact = regulariser(of(cast(images, torch.float64), cast(texts, torch.float64)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = regulariser(of(images, texts))
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=1e-6)
+
+
+@every_regulariser
+def test_a_scene_of_scores_alone_is_refused(regulariser):
+    bare = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)))
+    with pytest.raises(RequirementError, match=f"{type(regulariser).__name__} needs .* this batch has"):
+        regulariser(Scene(bare, bare.flip()))
+
+
+def test_view_diversity_names_the_modality_and_the_head():
+    plain = items(torch.eye(2))
+    with pytest.raises(RequirementError, match="residuals of every image, which the PIE head gives"):
+        ViewDiversity()(of(plain, plain))
+    whole = items(torch.eye(2), residuals=torch.ones(2, 1, 2))
+    with pytest.raises(RequirementError, match="residuals of every text"):
+        ViewDiversity()(of(whole, plain))
+
+
+def test_one_view_has_nothing_to_diversify():
+    assert ViewDiversity()(of(random_items(4, views=1, seed=1), random_items(4, views=1, seed=2))) == 0
+
+
+def test_equal_distributions_have_no_discrepancy():
+    images = random_items(5, seed=1)
+    assert MMD()(of(images, images[torch.randperm(5)])).abs() < 1e-12
+
+
+def test_a_gamma_of_zero_is_refused():
+    with pytest.raises(RequirementError, match=r"MMD needs a gamma above 0; it got 0\.0"):
+        MMD(gamma=0.0)
+
+
+def test_gathered_pairs_belong_to_the_batch_and_banks_do_not():
+    images, texts = random_items(6, seed=1), random_items(6, seed=2)
+    groups = torch.arange(6)
+    shared = compose(Cosine(), images[:2], texts[:2], groups[:2], others=(images[2:], texts[2:], groups[2:]))
+    torch.testing.assert_close(MMD()(shared), MMD()(of(images, texts)))
+    origin = shared.image_to_text.origin.clone()
+    origin[2:] = 3  # bank
+    banked = Scene(
+        dataclasses.replace(shared.image_to_text, origin=origin),
+        dataclasses.replace(shared.text_to_image, origin=origin),
+    )
+    torch.testing.assert_close(MMD()(banked), MMD()(of(images[:2], texts[:2])))

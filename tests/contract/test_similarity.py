@@ -1,0 +1,150 @@
+"""What every similarity must do. Similarities are found by walking the package."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scenes import cast, items, random_items
+from walk import classes
+
+from subtext.errors import RequirementError, ShapeError
+from subtext.similarity.cosine import Cosine
+
+every_similarity = pytest.mark.parametrize(
+    "similarity",
+    [pytest.param(part(), id=part.__name__) for part in classes("similarity")]
+    + [
+        pytest.param(Cosine(temperature=0.07, learnable=True), id="Cosine(temperature=0.07, learnable=True)"),
+        pytest.param(Cosine(scale=10.0, shift=-10.0, learnable=True), id="Cosine(scale=10, shift=-10, learnable=True)"),
+        pytest.param(Cosine(scale=4.0, shift=0.5), id="Cosine(scale=4, shift=0.5)"),
+        pytest.param(Cosine(block_bytes=1), id="Cosine(block_bytes=1)"),
+    ],
+)
+
+
+def test_similarities_are_found():
+    assert "Cosine" in {part.__name__ for part in classes("similarity")}
+
+
+@every_similarity
+@pytest.mark.parametrize(("images", "texts", "views"), [(4, 6, 1), (6, 4, 3), (1, 1, 2)])
+def test_one_finite_score_a_pair(similarity, images, texts, views):
+    scores = similarity(random_items(images, views=views, seed=1), random_items(texts, views=views, seed=2))
+    assert scores.shape == (images, texts)
+    assert scores.isfinite().all()
+
+
+@every_similarity
+def test_it_says_whether_vectors_decide_the_score(similarity):
+    assert isinstance(similarity.indexable, bool)
+
+
+@every_similarity
+def test_follows_the_order_of_images_and_of_texts(similarity):
+    images, texts = random_items(5, seed=1), random_items(7, seed=2)
+    rows, columns = torch.randperm(5), torch.randperm(7)
+    torch.testing.assert_close(similarity(images[rows], texts[columns]), similarity(images, texts)[rows][:, columns])
+
+
+@every_similarity
+def test_a_score_depends_on_its_pair_alone(similarity):
+    images, texts = random_items(5, seed=1), random_items(7, seed=2)
+    whole = similarity(images, texts)
+    for row in range(5):
+        for column in range(7):
+            alone = similarity(images[row : row + 1], texts[column : column + 1])
+            torch.testing.assert_close(alone[0, 0], whole[row, column])
+
+
+@every_similarity
+def test_float32_and_float64_agree(similarity):
+    images, texts = random_items(5, seed=1), random_items(7, seed=2)
+    scores = similarity(cast(images, torch.float32), cast(texts, torch.float32))
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores.double(), similarity(images, texts), rtol=1e-5, atol=1e-5)
+
+
+@every_similarity
+def test_finite_gradient(similarity):
+    images, texts = random_items(5, seed=1), random_items(7, seed=2)
+    leaves = [side.vectors.requires_grad_() for side in (images, texts)] + list(similarity.parameters())
+    gradients = torch.autograd.grad(similarity(images, texts).square().sum(), leaves)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert all(gradient.abs().sum() > 0 for gradient in gradients)
+
+
+@every_similarity
+def test_autocast_does_not_blur_scores(similarity):
+    images = cast(random_items(5, seed=1), torch.bfloat16)
+    texts = cast(random_items(7, seed=2), torch.bfloat16)
+    exact = similarity(cast(images, torch.float64), cast(texts, torch.float64))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = similarity(images, texts)
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_the_two_sides_may_have_different_numbers_of_views():
+    images, texts = random_items(3, views=2, seed=1), random_items(4, views=3, seed=2)
+    by_hand = torch.stack(
+        [torch.stack([(images.vectors[i] @ texts.vectors[t].T).max() for t in range(4)]) for i in range(3)]
+    )
+    torch.testing.assert_close(Cosine().cosine(images, texts), by_hand)
+
+
+def test_unequal_widths_are_refused():
+    with pytest.raises(ShapeError, match="one width; it got 5 and 4"):
+        Cosine()(random_items(2, width=5), random_items(2, width=4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": 0.0}, r"above 0; it got 0\.0"),
+        ({"temperature": -1.0}, r"above 0; it got -1\.0"),
+        ({"scale": float("inf")}, "above 0; it got inf"),
+        ({"scale": 0.0}, r"above 0; it got 0\.0"),
+        ({"scale": 2.0, "temperature": 0.5}, r"it got both, 0\.5 and 2\.0"),
+        ({"scale": 200.0, "learnable": True}, r"at most largest = 100\.0; it got 200\.0; raise largest"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(RequirementError, match=message):
+        Cosine(**settings)
+
+
+def test_scale_and_shift_change_scores_but_not_cosines():
+    images, texts = random_items(3, seed=1), random_items(4, seed=2)
+    plain = Cosine().cosine(images, texts)
+    changed = Cosine(temperature=0.25, shift=-2.0)
+    torch.testing.assert_close(changed(images, texts), 4 * plain - 2)
+    torch.testing.assert_close(changed.cosine(images, texts), plain)
+    assert plain.abs().max() <= 1
+
+
+def test_learnt_numbers_survive_saving():
+    trained = Cosine(temperature=0.07, shift=-10.0, learnable=True)
+    with torch.no_grad():
+        for value in trained.parameters():
+            value += 0.5
+    again = Cosine(temperature=0.07, shift=-10.0, learnable=True)
+    again.load_state_dict(trained.state_dict())
+    images, texts = random_items(3, seed=1), random_items(4, seed=2)
+    assert torch.equal(again(images, texts), trained(images, texts))
+    assert not Cosine(temperature=0.07).state_dict(), "what is not learnt comes from the arguments"
+
+
+def test_a_learnt_scale_stays_at_its_bound_and_comes_back():
+    similarity = Cosine(scale=99.0, learnable=True)
+    one = items(torch.tensor([[1.0, 0.0]]))
+    optimiser = torch.optim.SGD(similarity.parameters(), lr=0.01)
+    for _ in range(5):
+        optimiser.zero_grad()
+        (-similarity(one, one)).sum().backward()
+        optimiser.step()
+    assert similarity.scale.item() == pytest.approx(100.0)
+    for _ in range(5):
+        optimiser.zero_grad()
+        similarity(one, one).sum().backward()
+        optimiser.step()
+    assert similarity.scale.item() < 99.0

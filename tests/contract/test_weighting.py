@@ -1,0 +1,106 @@
+"""What every weighting must do. Weightings are found by walking the package."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from scenes import SCENES, cast, random_items, scene
+from walk import classes, instances
+
+from subtext.core import Comparison, Epoch, Scene, Truth
+from subtext.errors import RequirementError
+from subtext.objective import Weighting
+from subtext.scene import compose
+from subtext.similarity.cosine import Cosine
+from subtext.weighting.rank import Rank
+from subtext.weighting.uniform import Uniform
+
+every_weighting = pytest.mark.parametrize("weighting", instances("weighting"))
+EPOCH = Epoch(number=1, seed=0)
+
+
+def test_weightings_are_found():
+    assert {"Rank", "Uniform"} <= {part.__name__ for part in classes("weighting")}
+
+
+@pytest.mark.parametrize("weighting", classes("weighting"))
+def test_a_weighting_is_a_frozen_dataclass(weighting):
+    assert dataclasses.is_dataclass(weighting) and weighting.__dataclass_params__.frozen
+
+
+@every_weighting
+@pytest.mark.parametrize("kind", SCENES)
+def test_one_finite_weight_a_query_without_gradient(weighting, kind):
+    whole = scene(kind)
+    scores = whole.image_to_text.scores.requires_grad_()
+    forward = dataclasses.replace(whole.image_to_text, scores=scores)
+    weights = weighting(Scene(forward, forward.flip()), EPOCH)
+    assert isinstance(weighting, Weighting)
+    assert weights.shape == (len(scores),)
+    assert weights.isfinite().all() and (weights >= 0).all()
+    assert not weights.requires_grad
+
+
+@every_weighting
+@pytest.mark.parametrize("kind", ["pairs", "several"])
+def test_follows_the_order_of_pairs(weighting, kind):
+    images, texts, order = random_items(6, seed=1), random_items(6, seed=2), torch.randperm(6)
+    groups = torch.arange(6) if kind == "pairs" else torch.tensor([0, 0, 1, 2, 1, 3])
+    weights = weighting(compose(Cosine(), images, texts, groups), EPOCH)
+    moved = weighting(compose(Cosine(), images[order], texts[order], groups[order]), EPOCH)
+    torch.testing.assert_close(moved, weights[order])
+
+
+@every_weighting
+def test_float32_and_float64_agree(weighting):
+    images, texts, groups = random_items(6, seed=1), random_items(6, seed=2), torch.arange(6)
+    single = compose(Cosine(), cast(images, torch.float32), cast(texts, torch.float32), groups)
+    weights = weighting(single, EPOCH)
+    assert weights.dtype == torch.float32
+    torch.testing.assert_close(weights.double(), weighting(compose(Cosine(), images, texts, groups), EPOCH).double())
+
+
+@every_weighting
+def test_a_shared_batch_is_weighted_as_the_whole(weighting):
+    images, texts, groups = random_items(6, seed=1), random_items(6, seed=2), torch.arange(6)
+    whole = weighting(compose(Cosine(), images, texts, groups), EPOCH)
+    first = compose(Cosine(), images[:2], texts[:2], groups[:2], others=(images[2:], texts[2:], groups[2:]))
+    torch.testing.assert_close(weighting(first, EPOCH), whole[:2])
+
+
+@every_weighting
+def test_ignored_cells_do_not_count(weighting):
+    whole = scene("ignored").image_to_text
+    assert whole.truth.ignored is not None and whole.truth.ignored.any()
+    changed = dataclasses.replace(whole, scores=whole.scores.masked_fill(whole.truth.ignored, 9.0))
+    torch.testing.assert_close(
+        weighting(Scene(changed, changed.flip()), EPOCH), weighting(Scene(whole, whole.flip()), EPOCH)
+    )
+
+
+def test_rank_reads_the_direction_that_it_was_told():
+    scores = torch.tensor([[0.1, 0.9], [0.0, 0.2]])
+    forward = Comparison(scores, Truth(torch.eye(2, dtype=torch.bool)))
+    whole = Scene(forward, forward.flip())
+    assert Rank(of="image_to_text")(whole, EPOCH).tolist() == [2.0, 1.5]
+    assert Rank(of="text_to_image")(whole, EPOCH).tolist() == [1.5, 2.0]
+
+
+def test_ties_do_not_stand_before_the_positive():
+    forward = Comparison(torch.ones(3, 3), Truth(torch.eye(3, dtype=torch.bool)))
+    weights = Rank(of="image_to_text")(Scene(forward, forward.flip()), EPOCH)
+    torch.testing.assert_close(weights, torch.full((3,), 4 / 3))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Rank(of="image_to_text", strength=-1.0), r"Rank needs a strength of 0 or more; it got -1\.0"),
+        (lambda: Uniform(total=0.0), r"Uniform needs a total above 0; it got 0\.0"),
+    ],
+)
+def test_bad_settings_are_named(make, message):
+    with pytest.raises(RequirementError, match=message):
+        make()
