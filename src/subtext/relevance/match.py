@@ -36,6 +36,18 @@ class Match:
         match[torch.from_numpy(rows), torch.from_numpy(columns)] = True
         return Truth(match=match)
 
+    def take(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Match:
+        """The truth among the chosen pictures and texts, which are numbered anew."""
+        new = np.full(len(self.text_to_image), -1, dtype=np.int64)
+        new[text_rows] = np.arange(len(text_rows))
+        images, texts = self.image_to_text[image_rows].expand()
+        kept = new[texts] >= 0
+        images, texts = images[kept], new[texts[kept]]
+        return Match(
+            Cells.of_pairs(images, texts, queries=len(image_rows)),
+            Cells.of_pairs(texts, images, queries=len(text_rows)),
+        )
+
 
 def of_pairs(pairs: Pairs) -> Match:
     """The truth of a data set: its judgements where it brings them, else its groups."""

@@ -1,0 +1,138 @@
+"""Scoring: a similarity and two sets of Embeddings become blocks of scores, in bounded memory.
+
+There are two ways. The fast one compares as many items at once as fit; the last bit of a score may then depend on the
+block that it was computed in, and scores differ from the exact way by about 1e-6 of their size. The exact way compares
+in tiles of one fixed shape, padded where items run out, so that a score depends on its pair alone: the same to the bit
+for any block size, order of items or direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from subtext.core import Direction, Embeddings
+from subtext.errors import ShapeError
+
+BLOCK_BYTES = 2**26
+"""Memory that a block of scores may take while it is made."""
+TILE = 64
+"""Items a side of the exact way's tiles. A multiple of what matrix kernels compute at once: no item lies on an edge."""
+
+
+def blocks(
+    similarity: nn.Module,
+    queries: Embeddings,
+    candidates: Embeddings,
+    direction: Direction,
+    block_bytes: int = BLOCK_BYTES,
+    *,
+    exact: bool = False,
+) -> Iterator[tuple[int, int, Float[Tensor, "q c"]]]:
+    """Scores of all queries with all candidates, some queries at a time: (start, stop, scores), on the CPU.
+
+    direction    which side the queries are; the similarity is always called with images first
+    block_bytes  bound on a block and on what its views take before their maximum; one query (one row of tiles in the
+                 exact way) is computed however little that is
+    exact        fixed tiles instead of large products: a score then depends on its pair alone
+
+    A block of texts asking for images lies in memory by candidates: a transposed view, which counting ranks reads as
+    it lies.
+
+    Raises ShapeError when there are no queries or no candidates.
+    Cost   time of the similarity over all pairs; memory block_bytes.
+    """
+    if not len(queries) or not len(candidates):
+        raise ShapeError(f"scoring needs queries and candidates; it got {len(queries)} and {len(candidates)}")
+    half = max(block_bytes // 2, 1)
+    rows = min(max(half // (4 * len(candidates)), 1), len(queries))
+    width = len(candidates)
+    views = queries.views * candidates.views
+    if views > 1:
+        width = min(max(half // (4 * views * rows), 1), width)
+    if exact:
+        rows = -(-rows // TILE) * TILE
+    for start in range(0, len(queries), rows):
+        stop = min(start + rows, len(queries))
+        asked = queries[start:stop]
+        images, texts = (asked, candidates) if direction == "image_to_text" else (candidates, asked)
+        if exact:
+            scores = _tiled(similarity, images, texts)
+        elif direction == "image_to_text":
+            scores = _fast(similarity, images, texts, len(images), width)
+        else:
+            scores = _fast(similarity, images, texts, width, len(texts))
+        yield start, stop, scores if direction == "image_to_text" else scores.T
+
+
+def matrix(
+    similarity: nn.Module,
+    images: Embeddings,
+    texts: Embeddings,
+    block_bytes: int = BLOCK_BYTES,
+    *,
+    exact: bool = False,
+) -> Float[Tensor, "i t"]:
+    """All scores at once, for sets whose matrix fits in memory."""
+    whole: Tensor | None = None
+    for start, stop, scores in blocks(similarity, images, texts, "image_to_text", block_bytes, exact=exact):
+        if stop - start == len(images):
+            return scores
+        if whole is None:
+            whole = scores.new_empty(len(images), len(texts))
+        whole[start:stop] = scores
+    assert whole is not None
+    return whole
+
+
+@torch.inference_mode()
+def _fast(similarity: nn.Module, images: Embeddings, texts: Embeddings, height: int, width: int) -> Tensor:
+    """Scores in pieces of at most height x width."""
+    device = _device(similarity, images)
+    if len(images) <= height and len(texts) <= width:
+        return similarity(images.to(device), texts.to(device)).cpu()
+    whole: Tensor | None = None
+    for top in range(0, len(images), height):
+        upper = images[top : top + height].to(device)
+        for left in range(0, len(texts), width):
+            piece = similarity(upper, texts[left : left + width].to(device))
+            if whole is None:
+                whole = torch.empty(len(images), len(texts), dtype=piece.dtype)
+            whole[top : top + height, left : left + width] = piece
+    assert whole is not None
+    return whole
+
+
+@torch.inference_mode()
+def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tensor:
+    """Scores in tiles of TILE x TILE, padded at the ends."""
+    device = _device(similarity, images)
+    whole: Tensor | None = None
+    for top in range(0, len(images), TILE):
+        upper = _tile(images, top).to(device)
+        height = min(TILE, len(images) - top)
+        for left in range(0, len(texts), TILE):
+            piece = similarity(upper, _tile(texts, left).to(device))
+            width = min(TILE, len(texts) - left)
+            if whole is None:
+                whole = torch.empty(len(images), len(texts), dtype=piece.dtype)
+            whole[top : top + height, left : left + width] = piece[:height, :width]
+    assert whole is not None
+    return whole
+
+
+def _tile(items: Embeddings, start: int) -> Embeddings:
+    """TILE items from start; past the end the last one is repeated."""
+    if start + TILE <= len(items):
+        return items[start : start + TILE]
+    return items[torch.arange(start, start + TILE).clamp_max(len(items) - 1).to(items.vectors.device)]
+
+
+def _device(similarity: nn.Module, items: Embeddings) -> torch.device:
+    """Where the similarity's tensors are; where the items are, if it has none."""
+    for tensor in (*similarity.parameters(), *similarity.buffers()):
+        return tensor.device
+    return items.vectors.device

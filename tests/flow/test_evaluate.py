@@ -1,0 +1,260 @@
+"""Evaluation from a model to a JSON file: figures, folds, intervals, chance, and what the protocol states."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from subtext.core import Embeddings
+from subtext.data.inputs import Batch, Draw
+from subtext.data.pairs import Items, Judgements, Pairs
+from subtext.errors import RequirementError, ShapeError
+from subtext.evaluate import Protocol, embed_pairs, evaluate, evaluate_embeddings, evaluate_scores
+from subtext.evaluate import run as running
+from subtext.model import Branch, Model
+from subtext.similarity.cosine import Cosine
+
+
+class Numbers:
+    """Reads an item whose value is a list of numbers, written as text."""
+
+    augments = False
+    fingerprint = "numbers"
+
+    def __call__(self, batch: Batch, draw: Draw | None = None) -> dict[str, Tensor]:
+        rows = [[float(number) for number in value.split()] for value in batch.values]
+        return {"pooled": torch.tensor(rows), "ids": torch.from_numpy(batch.rows)}
+
+    def save(self, folder: Path) -> None:
+        raise AssertionError("nothing is saved while evaluating")
+
+
+class Same(nn.Module):
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        return inputs["pooled"]
+
+
+class Unit(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def forward(self, pooled: Tensor, ids: Tensor) -> Embeddings:
+        vectors = nn.functional.normalize(self.gain * pooled, dim=-1)[:, None]
+        return Embeddings(vectors, ids, residuals=vectors, parts=vectors)
+
+
+def model() -> Model:
+    return Model(Branch(Numbers(), Same(), Unit()), Branch(Numbers(), Same(), Unit()), Cosine(temperature=0.1))
+
+
+def made(
+    pictures: int = 40, texts_each: int = 5, noise: float = 1.0, seed: int = 0, width: int = 16
+) -> tuple[Pairs, np.ndarray, np.ndarray]:
+    """Pictures, and texts that are noisy copies of them."""
+    g = np.random.default_rng(seed)
+    x = g.standard_normal((pictures, width))
+    owner = np.repeat(np.arange(pictures), texts_each)
+    y = x[owner] + noise * g.standard_normal((len(owner), width))
+
+    def items(kind: str, vectors: np.ndarray, groups: np.ndarray) -> Items:
+        return Items(
+            ids=[f"{kind}{row}" for row in range(len(vectors))],
+            values=[" ".join(f"{v:.9f}" for v in vector) for vector in vectors],
+            groups=groups.astype(np.int64),
+            splits=np.array(["val"] * len(vectors)),
+        )
+
+    links = np.stack([owner, np.arange(len(owner))], axis=1).astype(np.int64)
+    pairs = Pairs(items("image", x, np.arange(pictures)), items("text", y, owner), links, Path())
+    return pairs, x, y
+
+
+def plain(scores: np.ndarray, owner: np.ndarray) -> dict[str, float]:
+    """Karpathy's evaluation by full sorting, for scores without ties."""
+    i2t = np.array(
+        [min(np.argsort(-row).tolist().index(t) for t in np.flatnonzero(owner == i)) for i, row in enumerate(scores)]
+    )
+    t2i = np.array([np.argsort(-column).tolist().index(owner[t]) for t, column in enumerate(scores.T)])
+    found = {}
+    for name, ranks in (("image_to_text", i2t), ("text_to_image", t2i)):
+        found |= {f"{name}/recall@{k}": 100 * float((ranks < k).mean()) for k in (1, 5, 10)}
+        found[f"{name}/median_rank"] = math.floor(np.median(ranks)) + 1
+        found[f"{name}/mean_rank"] = float(ranks.mean()) + 1
+        found[f"{name}/mrr"] = 100 * float((1 / (ranks + 1)).mean())
+    found["rsum"] = sum(value for name, value in found.items() if "recall" in name)
+    return found
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_a_model_gets_the_figures_of_a_full_sort() -> None:
+    pairs, x, y = made()
+    told: list[int] = []
+    subject = model().train()
+    result = evaluate(subject, pairs, batch_size=32, progress=told.append)
+    expected = plain(unit(x) @ unit(y).T, pairs.texts.groups)
+    for name, value in expected.items():
+        assert result.figures[name] == pytest.approx(value), name
+    assert subject.training
+    assert told == sorted(told)
+    assert told[-1] == 240
+    assert result.figures["image_to_text/tie_share"] == 0
+    assert result.chance["text_to_image/recall@10"] == pytest.approx(25)
+    assert result.chance["image_to_text/recall@1"] == pytest.approx(2.5)
+    assert result.chance["image_to_text/5_way@1"] == 20
+    for name, (low, high) in result.intervals.items():
+        assert low <= result.figures[name] <= high, name
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_embeddings_keep_order_and_only_what_scores_need(workers: int) -> None:
+    pairs, x, y = made(pictures=13)
+    images, texts = embed_pairs(model(), pairs, batch_size=4, workers=workers)
+    np.testing.assert_allclose(images.vectors[:, 0], unit(x), atol=1e-6)
+    np.testing.assert_allclose(texts.vectors[:, 0], unit(y), atol=1e-6)
+    assert texts.ids.tolist() == list(range(65))
+    assert images.residuals is None
+    assert images.parts is None
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_blocks_give_what_the_whole_matrix_gives(monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:
+    pairs, _, _ = made()
+    subject = model()
+    images, texts = embed_pairs(subject, pairs)
+    protocol = Protocol(exact=exact, bootstrap=0)
+    whole = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=protocol)
+    monkeypatch.setattr(running, "STORED_BYTES", 0)
+    blocks = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=protocol, block_bytes=4_000)
+    assert blocks.figures == pytest.approx(whole.figures, nan_ok=True)
+    monkeypatch.setattr(running, "KERNEL_CELLS", 0)
+    compiled = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=protocol, block_bytes=4_000)
+    assert compiled.figures == pytest.approx(whole.figures, nan_ok=True)
+
+
+def test_folds_are_means_over_consecutive_blocks() -> None:
+    pairs, x, y = made(noise=1.5)
+    scores = unit(x) @ unit(y).T
+    result = evaluate(model(), pairs, protocol=Protocol(folds=4))
+    blocks = [plain(scores[s : s + 10, 5 * s : 5 * s + 50], np.arange(50) // 5) for s in range(0, 40, 10)]
+    for name in blocks[0]:
+        assert result.figures[name] == pytest.approx(np.mean([block[name] for block in blocks])), name
+    assert result.protocol["fold_sizes"] == [[10, 50]] * 4
+    assert result.figures["rsum"] > evaluate(model(), pairs).figures["rsum"]
+    with pytest.raises(RequirementError, match="41 folds need as many pictures; there are 40"):
+        evaluate(model(), pairs, protocol=Protocol(folds=41))
+
+
+def test_scores_alone_and_unequal_groups() -> None:
+    image_groups, text_groups = np.array([3, 3, 8, 9]), np.array([3, 8, 8, 7, 3, 3])
+    scores = torch.tensor(
+        [
+            [0.9, 0.1, 0.2, 0.95, 0.3, 0.4],
+            [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+            [0.9, 0.8, 0.7, 0.1, 0.1, 0.1],
+            [0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
+        ]
+    )
+    result = evaluate_scores(scores, image_groups, text_groups, Protocol(recall=(1, 2), c_way=(2,)))
+    np.testing.assert_array_equal(result.per_query["image_to_text/mean_rank"], [2, 1, 2, np.nan])
+    np.testing.assert_array_equal(result.per_query["text_to_image/mean_rank"], [2, 1, 1, np.nan, 2, 1])
+    assert result.protocol["left_out"] == {"image_to_text": 1, "text_to_image": 1}
+    assert result.protocol["queries"] == {"image_to_text": 3, "text_to_image": 5}
+    assert result.figures["image_to_text/recall@1"] == pytest.approx(100 / 3)
+    assert result.figures["text_to_image/tie_share"] == pytest.approx(40)
+    with pytest.raises(ShapeError, match=r"\(4, 6\) as the groups are; it got \(6, 4\)"):
+        evaluate_scores(scores.T.contiguous(), image_groups, text_groups)
+    with pytest.raises(ShapeError, match="embedding for each of 40 pictures"):
+        pairs, _, _ = made()
+        images, texts = embed_pairs(model(), pairs)
+        evaluate_embeddings(Cosine(), images[:39], texts, pairs)
+
+
+def test_numbers_that_are_none_rank_last_and_are_counted() -> None:
+    scores = torch.eye(4)
+    scores[0] = torch.nan
+    result = evaluate_scores(scores, np.arange(4), np.arange(4), Protocol(ties="optimistic", c_way=()))
+    assert result.per_query["image_to_text/mean_rank"].tolist() == [4, 1, 1, 1]
+    assert result.per_query["text_to_image/mean_rank"].tolist() == [4, 1, 1, 1]
+    assert result.figures["image_to_text/nan_scores"] == result.figures["text_to_image/nan_scores"] == 4
+
+
+def test_judgements_are_the_truth_where_there_are_any() -> None:
+    pairs, _, _ = made(pictures=6, texts_each=1, noise=0.0)
+    graded = Judgements(np.array([0, 1, 2, 3]), np.array([0, 0, 2, 1]), np.array([2, 1, 0, 1], dtype=np.float32))
+    judged = Pairs(pairs.images, pairs.texts, pairs.links, Path(), graded)
+    result = evaluate(model(), judged, protocol=Protocol(recall=(1,), c_way=()))
+    assert result.protocol["positives"] == "judgements"
+    assert result.protocol["queries"] == {"image_to_text": 2, "text_to_image": 3}
+    ranks = result.per_query["text_to_image/mean_rank"]
+    assert ranks[0] == 1
+    assert ranks[1] > 1
+    assert np.isnan(ranks[[2, 4, 5]]).all()
+    folded = evaluate(model(), judged, protocol=Protocol(recall=(1,), c_way=(), folds=1))
+    assert folded.figures == result.figures
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    """Queries of a group are copies of each other: only resampling whole groups gives honest intervals."""
+    g = np.random.default_rng(1)
+    covered = 0
+    for trial in range(60):
+        hits = g.random(80) < 0.4
+        scores = torch.zeros(80, 400)
+        scores[np.arange(400) // 5, np.arange(400)] = torch.from_numpy(np.where(np.repeat(hits, 5), 1.0, -1.0)).float()
+        protocol = Protocol(recall=(1,), c_way=(), bootstrap=200, seed=trial)
+        result = evaluate_scores(scores, np.arange(80), np.arange(400) // 5, protocol)
+        low, high = result.intervals["text_to_image/recall@1"]
+        covered += low <= 40 <= high
+    assert 51 <= covered <= 60
+
+
+def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
+    pairs, _, _ = made(pictures=300, texts_each=1, noise=2.0)
+    result = evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=2000))
+    hits = result.per_query["text_to_image/recall@10"]
+    low, high = result.intervals["text_to_image/recall@10"]
+    assert (high - low) / 2 == pytest.approx(196 * hits.std() / math.sqrt(300), rel=0.15)
+    assert result.intervals == evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=2000)).intervals
+
+
+def test_the_file_states_the_protocol(tmp_path: Path) -> None:
+    pairs, _, _ = made(pictures=4, texts_each=2)
+    result = evaluate(model(), pairs, protocol=Protocol(c_way=(3, 100), sampled=True, seed=5, bootstrap=50))
+    result.save(tmp_path / "out" / "figures.json", per_query=True)
+    told = json.loads((tmp_path / "out" / "figures.json").read_text())
+    assert told["text_to_image/recall@1"] == result.figures["text_to_image/recall@1"]
+    assert told["text_to_image/100_way@1"] is None
+    stated = told["protocol"]
+    assert (stated["ties"], stated["seed"], stated["folds"], stated["split"]) == ("pessimistic", 5, 1, "val")
+    assert stated["gallery"] == {"pictures": 4, "texts": 8}
+    assert set(stated["versions"]) == {"subtext", "torch", "numpy"}
+    assert len(stated["data"]) == 32
+    with np.load(tmp_path / "out" / "figures.npz", allow_pickle=False) as kept:
+        assert kept["text_to_image/id"].tolist() == pairs.texts.ids
+        assert 100 * kept["text_to_image/recall@1"].mean() == pytest.approx(told["text_to_image/recall@1"])
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["figures.json", "figures.npz"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"recall": ()}, "at least one k"),
+        ({"recall": (0,)}, "each 1 or more"),
+        ({"c_way": (1,)}, "c of 2 or more"),
+        ({"folds": 0}, "it got 0 and 1000"),
+        ({"sampled": True, "ties": "expected"}, "needs an order of ties"),
+    ],
+)
+def test_a_protocol_without_meaning_is_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(RequirementError, match=message):
+        Protocol(**arguments)

@@ -1,0 +1,118 @@
+"""Blocks of scores: a score depends on its pair alone, and memory on the block alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from subtext.core import Embeddings
+from subtext.errors import ShapeError
+from subtext.scoring import blocks, matrix
+from subtext.similarity.cosine import Cosine
+
+
+def items(count: int, *, views: int = 1, width: int = 48, seed: int = 0) -> Embeddings:
+    g = torch.Generator().manual_seed(seed)
+    vectors = torch.nn.functional.normalize(torch.randn(count, views, width, generator=g), dim=-1)
+    return Embeddings(vectors, torch.arange(count))
+
+
+def joined(
+    images: Embeddings, texts: Embeddings, direction: str, block_bytes: int, *, exact: bool, similarity: nn.Module
+) -> Tensor:
+    """(I T), put together from the blocks of either direction."""
+    queries, candidates = (images, texts) if direction == "image_to_text" else (texts, images)
+    pieces, reached = [], 0
+    for start, stop, scores in blocks(similarity, queries, candidates, direction, block_bytes, exact=exact):
+        assert start == reached
+        assert scores.shape == (stop - start, len(candidates))
+        pieces.append(scores)
+        reached = stop
+    assert reached == len(queries)
+    whole = torch.cat(pieces)
+    return whole if direction == "image_to_text" else whole.T
+
+
+@pytest.mark.parametrize("views", [1, 3])
+def test_exact_scores_are_equal_to_the_bit(views: int) -> None:
+    images, texts = items(150, views=views), items(203, views=2, seed=1) if views > 1 else items(203, seed=1)
+    similarity = Cosine(temperature=0.07)
+    reference = matrix(similarity, images, texts, exact=True)
+    for block_bytes in (1, 10_000, 2**20):
+        for direction in ("image_to_text", "text_to_image"):
+            again = joined(images, texts, direction, block_bytes, exact=True, similarity=similarity)
+            assert torch.equal(again, reference)
+    rows, columns = torch.randperm(150), torch.randperm(203)
+    assert torch.equal(matrix(similarity, images[rows], texts[columns], exact=True), reference[rows][:, columns])
+    alone = matrix(similarity, images[7:8], texts[100:103], exact=True)
+    assert torch.equal(alone, reference[7:8, 100:103])
+
+
+def test_exact_scores_with_another_number_of_threads() -> None:
+    images, texts = items(100), items(130, seed=1)
+    before = torch.get_num_threads()
+    one = matrix(Cosine(), images, texts, exact=True)
+    try:
+        torch.set_num_threads(2)
+        two = matrix(Cosine(), images, texts, exact=True)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("views", [1, 3])
+@pytest.mark.parametrize("block_bytes", [1, 3_000, 2**20])
+@pytest.mark.parametrize("direction", ["image_to_text", "text_to_image"])
+def test_fast_scores_differ_by_rounding_alone(views: int, block_bytes: int, direction: str) -> None:
+    images, texts = items(33, views=views), items(57, views=views, seed=1)
+    plain = torch.einsum("ikd,tld->iktl", images.vectors.double(), texts.vectors.double()).amax(dim=(1, 3))
+    fast = joined(images, texts, direction, block_bytes, exact=False, similarity=Cosine())
+    torch.testing.assert_close(fast.double(), plain, atol=1e-6, rtol=0)
+    exact = joined(images, texts, direction, block_bytes, exact=True, similarity=Cosine())
+    torch.testing.assert_close(fast, exact, atol=1e-6, rtol=0)
+
+
+class Recorder(nn.Module):
+    """Remembers how much it was asked at once."""
+
+    indexable = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def forward(self, images: Embeddings, texts: Embeddings) -> Tensor:
+        self.largest = max(self.largest, len(images) * len(texts) * images.views * texts.views)
+        return (images.vectors.flatten(1)[:, None] - texts.vectors.flatten(1)[None]).square().sum(-1).neg()
+
+
+@pytest.mark.parametrize("direction", ["image_to_text", "text_to_image"])
+def test_a_block_keeps_to_its_bytes(direction: str) -> None:
+    images, texts = items(90, views=2, width=4), items(120, views=2, width=4, seed=1)
+    watch = Recorder()
+    first, second = (images, texts) if direction == "image_to_text" else (texts, images)
+    for _, _, scores in blocks(watch, first, second, direction, 8_000):
+        assert 4 * scores.numel() <= 8_000
+    assert 4 * watch.largest <= 8_000
+
+
+def test_images_are_always_the_first_argument() -> None:
+    class Order(nn.Module):
+        """Not symmetric: the pictures' first number counts double."""
+
+        indexable = True
+
+        def forward(self, images: Embeddings, texts: Embeddings) -> Tensor:
+            return 2 * images.vectors[:, 0, :1] + texts.vectors[:, 0, :1].T
+
+    images, texts = items(5), items(7, seed=1)
+    expected = Order()(images, texts)
+    for exact in (False, True):
+        for direction in ("image_to_text", "text_to_image"):
+            assert torch.equal(joined(images, texts, direction, 1, exact=exact, similarity=Order()), expected)
+
+
+def test_nothing_to_score_is_refused() -> None:
+    with pytest.raises(ShapeError, match="it got 0 and 3"):
+        list(blocks(Cosine(), items(3)[0:0], items(3), "image_to_text"))
