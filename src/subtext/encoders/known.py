@@ -134,11 +134,15 @@ def _preprocessor(name: str) -> Path | None:
         return path if path.is_file() else None
     from transformers.utils import cached_file
 
-    found = cached_file(
-        name,
-        "preprocessor_config.json",
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-        _raise_exceptions_for_gated_repo=False,
-    )
+    try:
+        found = cached_file(
+            name,
+            "preprocessor_config.json",
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+            _raise_exceptions_for_gated_repo=False,
+        )
+    except (OSError, ValueError):
+        # No name that a hub could have: opening the backbone says so, with what to do.
+        return None
     return None if found is None else Path(found)

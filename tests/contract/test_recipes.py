@@ -1,0 +1,363 @@
+"""Every recipe from end to end on made data: it is built, learns, is saved, and comes back the same to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from PIL import Image
+from torch import Tensor
+
+from subtext.core import Epoch
+from subtext.data.features import FeatureFile
+from subtext.data.inputs import Batch, Draw
+from subtext.data.supply import FeatureShape, Supply
+from subtext.errors import RecipeError, RequirementError
+from subtext.losses.triplet import Triplet
+from subtext.model import Model
+from subtext.objective import Term
+from subtext.ops import draw as draws
+from subtext.recipes.build import build
+from subtext.recipes.catalogue import hosts
+from subtext.scene import compose
+from subtext.training.setup import Setup
+from subtext.weighting.rank import Rank
+
+TEXTS = (
+    "a dog runs on the beach",
+    "two red boats in the water",
+    "a man rides a horse",
+    "small cat sleeps",
+    "the man runs under the sky on the red beach",
+    "boats",
+)
+IDS = [f"picture {row}" for row in range(6)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A host, what it is told, and which precomputed features there are."""
+
+    host: str
+    arguments: dict[str, object] = field(default_factory=dict)
+    image: str = ""
+    text: str = ""
+    methods: tuple[tuple[str, dict[str, object]], ...] = ()
+    models: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        told = ", ".join(f"{key}={value}" for key, value in self.arguments.items())
+        return " ".join(filter(None, [self.host, told, self.image, self.text, *(name for name, _ in self.methods)]))
+
+
+SMALL = {"width": 16, "word_width": 8}
+PIXELS = {"image_size": 32}
+CASES = [
+    Case("vse", SMALL, "pooled"),
+    Case("vse", {**SMALL, "negatives": "all", "normalise": False}, "pooled"),
+    Case("vse", {**SMALL, **PIXELS, "flip": 0.5, "erase": 0.5, "least_area": 0.6}),
+    Case("vse", {**SMALL, **PIXELS, "image": "{vit}", "text": "{bert}"}, models=("vit", "bert")),
+    Case("vse", {**SMALL, "feature_scaling": "standard"}, "pooled", methods=(("mithun", {}),)),
+    Case("pvse", {**SMALL, "views": 1}, "pooled"),
+    Case("pvse", {**SMALL, "views": 3, "dropout": 0.1}, "both"),
+    Case("pvse", {**SMALL, "views": 2, "negatives": "all", "legacy_gru": True}, "pooled"),
+    Case("pvse", {**SMALL, **PIXELS, "views": 2, "text": "{bert}"}, models=("bert",)),
+    Case("pvse", {**SMALL, "views": 2}, "grid", "pooled", methods=(("mithun", {"hard": False}),)),
+    Case("vse_infinity", SMALL, "both"),
+    Case("vse_infinity", {**SMALL, **PIXELS, "image": "resnet-18", "weights": "random"}),
+    Case("vse_infinity", {**SMALL, "text": "{bert}"}, "grid", models=("bert",)),
+    Case("dual", SMALL, "pooled"),
+    Case("dual", {**SMALL, **PIXELS, "image": "mobilenet-v1", "weights": "random", "pooling": "last"}),
+    Case("dual", {**SMALL, "pooling": "learnt", "label_smoothing": 0.1, "feature_scaling": "unit"}, "both"),
+    Case("dual", {"width": 16}, "pooled", "pooled"),
+    Case("dual", {**SMALL, **PIXELS, "text": "{bert}", "text_pooling": "mean"}, models=("bert",)),
+    Case("clip", {"model": "{clip}"}, models=("clip",)),
+    Case("clip", {"model": "{clip}", "lora": 2, "loss": "sigmoid"}, models=("clip",)),
+    Case("clip", {"model": "{siglip}"}, models=("siglip",)),
+    Case("clip", {"model": "{siglip}", "weights": "random", "lora": 2}, models=("siglip",)),
+]
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("models")
+    makers: dict[str, Callable[[Path], Path]] = {
+        "bert": tiny_models.bert,
+        "vit": tiny_models.vit,
+        "clip": tiny_models.clip,
+        "siglip": tiny_models.siglip,
+    }
+    return {name: str(make(folder / name)) for name, make in makers.items()}
+
+
+@pytest.fixture(scope="session")
+def features(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FeatureFile]:
+    folder, rng = tmp_path_factory.mktemp("features"), np.random.default_rng(0)
+    pooled = rng.normal(2, 3, size=(6, 10)).astype(np.float32)
+    grid = rng.normal(size=(6, 4, 10)).astype(np.float32)
+    arrays = {"pooled": {"pooled": pooled}, "grid": {"grid": grid}, "both": {"pooled": pooled, "grid": grid}}
+    for name, kept in arrays.items():
+        np.savez(folder / f"{name}.npz", names=np.array(IDS), **kept)
+    return {name: FeatureFile.open(folder / f"{name}.npz") for name in arrays}
+
+
+def shape(file: FeatureFile | None) -> FeatureShape | None:
+    if file is None:
+        return None
+    widths = {n: a.shape[-1] for n, a in (("pooled", file.pooled), ("grid", file.grid)) if a is not None}
+    mean = {name: np.full(width, 2, dtype=np.float32) for name, width in widths.items()}
+    std = {name: np.full(width, 3, dtype=np.float32) for name, width in widths.items()}
+    return FeatureShape(widths.get("pooled"), widths.get("grid"), mean, std)
+
+
+def made(case: Case, models: dict[str, str], supply: Supply) -> Setup:
+    arguments = {
+        name: value.format(**models) if isinstance(value, str) else value for name, value in case.arguments.items()
+    }
+    return build(case.host, arguments, methods=case.methods, supply=supply)
+
+
+def with_files(model: Model, case: Case, features: dict[str, FeatureFile]) -> None:
+    for branch, name in ((model.image, case.image), (model.text, case.text)):
+        if name:
+            branch.reads = branch.reads.with_file(features[name])
+
+
+def supply_of(case: Case, features: dict[str, FeatureFile]) -> Supply:
+    return Supply(
+        image_features=shape(features.get(case.image)), text_features=shape(features.get(case.text)), texts=TEXTS
+    )
+
+
+def batches() -> tuple[Batch, Batch]:
+    rng = np.random.default_rng(1)
+    pictures = [Image.fromarray(rng.integers(0, 255, size=(40, 44, 3), dtype=np.uint8)) for _ in IDS]
+    rows = np.arange(6, dtype=np.int64)
+    common = {"ids": IDS, "rows": rows, "keys": draws.keys(IDS), "root": Path()}
+    return Batch(values=pictures, **common), Batch(values=list(TEXTS), **common)
+
+
+def embedded(model: Model) -> tuple[Tensor, Tensor, Tensor]:
+    images, texts = batches()
+    found = model.embed(model.image, iter([images])), model.embed(model.text, iter([texts]))
+    with torch.inference_mode():
+        return found[0].vectors, found[1].vectors, model.compare(*found)
+
+
+def loss_of(setup: Setup, epoch: int = 0) -> Tensor:
+    draw = Draw(seed=0, epoch=epoch)
+    images, texts = batches()
+    setup.model.train()
+    first, second = setup.model(setup.model.image.reads(images, draw), setup.model.text.reads(texts, draw))
+    scene = compose(setup.model.similarity, first, second, torch.arange(6), positives=setup.plan.positives)
+    return setup.objective(scene, Epoch(epoch, 0))[0]
+
+
+@pytest.fixture(params=CASES, ids=[case.name for case in CASES])
+def case(request: pytest.FixtureRequest) -> Case:
+    return request.param
+
+
+def test_every_weight_of_every_recipe_learns(
+    case: Case, models: dict[str, str], features: dict[str, FeatureFile]
+) -> None:
+    setup = made(case, models, supply_of(case, features))
+    with_files(setup.model, case, features)
+    for epoch in (0, 2):
+        setup.model.zero_grad()
+        loss = loss_of(setup, epoch)
+        assert torch.isfinite(loss)
+        assert float(loss.detach()) > 0
+        loss.backward()
+        learning = [(name, weight) for name, weight in setup.model.named_parameters() if weight.requires_grad]
+        assert learning
+        missing = [name for name, weight in learning if weight.grad is None]
+        assert not missing
+        assert all(torch.isfinite(weight.grad).all() for _, weight in learning if weight.grad is not None)
+
+
+def test_a_saved_run_comes_back_the_same_to_the_bit(
+    case: Case, models: dict[str, str], features: dict[str, FeatureFile], tmp_path: Path
+) -> None:
+    setup = made(case, models, supply_of(case, features))
+    with_files(setup.model, case, features)
+    loss_of(setup).backward()
+    torch.optim.SGD(setup.model.parameters(), lr=0.1).step()
+    before = embedded(setup.model)
+    for name, branch in (("image", setup.model.image), ("text", setup.model.text)):
+        folder = tmp_path / "assets" / name
+        folder.mkdir(parents=True)
+        branch.reads.save(folder)
+        branch.encoder.save_assets(folder)
+    again = made(case, models, Supply(assets=tmp_path / "assets", seed=99))
+    again.model.load_state_dict(setup.model.state_dict(), strict=True)
+    with_files(again.model, case, features)
+    for old, new in zip(before, embedded(again.model), strict=True):
+        assert torch.equal(old, new)
+    assert again.model.image.reads.fingerprint == setup.model.image.reads.fingerprint
+    assert again.model.text.reads.fingerprint == setup.model.text.reads.fingerprint
+
+
+def test_every_host_is_tried() -> None:
+    assert {case.host for case in CASES} == set(hosts())
+
+
+def test_initial_weights_are_the_seeds_alone(features: dict[str, FeatureFile]) -> None:
+    case = Case("dual", SMALL, "pooled")
+    state = torch.random.get_rng_state()
+    first = made(case, {}, supply_of(case, features)).model.state_dict()
+    torch.manual_seed(77)
+    second = made(case, {}, supply_of(case, features)).model.state_dict()
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    torch.random.set_rng_state(state)
+    other = Supply(image_features=shape(features["pooled"]), texts=TEXTS, seed=1)
+    third = made(case, {}, other).model.state_dict()
+    assert not torch.equal(first["image.head.project.weight"], third["image.head.project.weight"])
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_the_loss_falls(features: dict[str, FeatureFile]) -> None:
+    case = Case("dual", {**SMALL, "dropout": 0.0, "word_dropout": 0.0}, "pooled")
+    setup = made(case, {}, supply_of(case, features))
+    with_files(setup.model, case, features)
+    optimiser = torch.optim.Adam(setup.model.parameters(), lr=0.01)
+    first = float(loss_of(setup).detach())
+    for _ in range(20):
+        optimiser.zero_grad()
+        loss = loss_of(setup)
+        loss.backward()
+        optimiser.step()
+    assert float(loss.detach()) < first / 3
+
+
+def test_a_pretrained_dual_encoder_is_used_as_it_is(models: dict[str, str]) -> None:
+    from transformers import AutoTokenizer, CLIPModel, SiglipModel
+
+    for name, kind in (("clip", CLIPModel), ("siglip", SiglipModel)):
+        setup = build("clip", {"model": models[name]}, supply=Supply())
+        own = kind.from_pretrained(models[name]).eval()
+        coded = AutoTokenizer.from_pretrained(models[name])(
+            list(TEXTS),
+            padding="max_length" if name == "siglip" else True,
+            truncation=True,
+            max_length=16,
+            return_tensors="pt",
+        )
+        pixels = setup.model.image.reads(batches()[0])["pixels"]
+        more = {} if name == "siglip" else {"attention_mask": coded["attention_mask"]}
+        with torch.inference_mode():
+            logits = own(input_ids=coded["input_ids"], pixel_values=pixels, **more).logits_per_image
+        torch.testing.assert_close(embedded(setup.model)[2], logits, atol=1e-5, rtol=1e-5)
+
+
+def test_pictures_of_pooled_features_have_one_view(features: dict[str, FeatureFile]) -> None:
+    case = Case("pvse", {**SMALL, "views": 3}, "pooled")
+    setup = made(case, {}, supply_of(case, features))
+    with_files(setup.model, case, features)
+    images, texts, _ = embedded(setup.model)
+    assert images.shape == (6, 1, 16) and texts.shape == (6, 3, 16)
+
+
+def test_plan_changes_reach_the_setup(features: dict[str, FeatureFile]) -> None:
+    setup = build("vse", SMALL, plan={"epochs": 3, "lr": 0.5}, supply=Supply(shape(features["pooled"]), texts=TEXTS))
+    assert (setup.plan.epochs, setup.plan.lr, setup.plan.schedule) == (3, 0.5, "step")
+
+
+def test_adapters_learn_faster_unless_told(models: dict[str, str]) -> None:
+    whole = build("clip", {"model": models["clip"]}, supply=Supply())
+    adapted = build("clip", {"model": models["clip"], "lora": 2}, supply=Supply())
+    assert adapted.plan.lr == pytest.approx(10 * whole.plan.lr)
+    told = build("clip", {"model": models["clip"], "lora": 2}, plan={"lr": 0.25}, supply=Supply())
+    assert told.plan.lr == 0.25
+    assert adapted.model.image.encoder.body_layers() == [] != whole.model.image.encoder.body_layers()
+
+
+def test_text_is_read_into_values(features: dict[str, FeatureFile]) -> None:
+    setup = build(
+        "vse",
+        {"width": "16", "margin": "0.3", "normalise": "no", "negatives": "all"},
+        supply=Supply(shape(features["pooled"]), texts=TEXTS),
+    )
+    term = setup.objective.parts["image_to_text"]
+    assert isinstance(term, Term) and isinstance(term.loss, Triplet)
+    assert (term.loss.margin, term.loss.negatives) == (0.3, "all")
+    assert setup.model.image.head.normalise is False
+
+
+class TestMithun:
+    def test_weights_both_directions_of_the_hardest_negative(self, features: dict[str, FeatureFile]) -> None:
+        case = Case("pvse", {**SMALL, "negatives": "all"}, "pooled", methods=(("mithun", {"strength": 2.0}),))
+        parts = made(case, {}, supply_of(case, features)).objective.parts
+        for side in ("image_to_text", "text_to_image"):
+            term = parts[side]
+            assert isinstance(term, Term) and isinstance(term.loss, Triplet) and isinstance(term.weighting, Rank)
+            assert (term.loss.negatives, term.reduction) == ("hardest", "mean")
+            assert (term.weighting.of, term.weighting.strength) == (side, 2.0)
+
+    def test_leaves_easy_epochs_easy(self, features: dict[str, FeatureFile]) -> None:
+        case = Case("vse_infinity", SMALL, "grid", methods=(("mithun", {}),))
+        term = made(case, {}, supply_of(case, features)).objective.parts["image_to_text, all negatives"]
+        assert isinstance(term, Term) and isinstance(term.loss, Triplet)
+        assert term.loss.negatives == "all" and term.until_epoch == 1 and term.weighting is not None
+
+    def test_is_refused_without_a_triplet_loss(self, features: dict[str, FeatureFile]) -> None:
+        case = Case("dual", SMALL, "pooled", methods=(("mithun", {}),))
+        with pytest.raises(RecipeError, match=r"needs a host with a triplet loss .*InfoNCE"):
+            made(case, {}, supply_of(case, features))
+
+    def test_is_refused_twice(self, features: dict[str, FeatureFile]) -> None:
+        case = Case("vse", SMALL, "pooled", methods=(("mithun", {}), ("mithun", {})))
+        with pytest.raises(RecipeError, match="one weighting alone"):
+            made(case, {}, supply_of(case, features))
+
+
+@pytest.mark.parametrize(
+    ("host", "arguments", "more", "said"),
+    [
+        ("pvsee", {}, {}, "no host called 'pvsee'; did you mean pvse"),
+        ("zzz", {}, {}, "there are clip, dual"),
+        ("vse", {"widht": 3}, {}, "no option of 'vse' called 'widht'; did you mean width"),
+        ("vse", {"width": "wide"}, {}, "width needs a whole number; it got 'wide'"),
+        ("vse", {"width": 2.5}, {}, "width needs a whole number; it got 2.5"),
+        ("vse", {"width": True}, {}, "width needs a whole number; it got True"),
+        ("vse", {"normalise": "perhaps"}, {}, "normalise needs true or false"),
+        ("vse", {"negatives": "some"}, {}, "negatives needs one of all, hardest, semi-hard; it got 'some'"),
+        ("vse", {}, {"methods": [("mithum", {})]}, "no method called 'mithum'; did you mean mithun"),
+        ("vse", {}, {"methods": [("mithun", {"beta": 1})]}, "no option of 'mithun' called 'beta'"),
+        ("vse", {}, {"plan": {"epoch": 1}}, "no training option called 'epoch'; did you mean epochs"),
+        ("vse", {}, {"plan": {"epochs": 0}}, "epochs needs at least 1"),
+    ],
+)
+def test_a_wrong_name_or_value_is_answered_with_the_right_ones(
+    host: str, arguments: dict[str, object], more: dict[str, object], said: str
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        build(host, arguments, supply=Supply(FeatureShape(pooled=10), texts=TEXTS), **more)
+
+
+@pytest.mark.parametrize(
+    ("host", "arguments", "supply", "said"),
+    [
+        ("vse", {"image": "features"}, Supply(texts=TEXTS), "give one with --features FILE"),
+        ("vse", {"text": "features"}, Supply(FeatureShape(pooled=10), texts=TEXTS), "--text-features FILE"),
+        ("vse", {}, Supply(FeatureShape(pooled=10)), "needs the training texts"),
+        ("pvse", {**SMALL, "width": 15}, Supply(FeatureShape(pooled=10), texts=TEXTS), "an even width; it got 15"),
+        ("pvse", SMALL, Supply(FeatureShape(pooled=10, grid=8), texts=TEXTS), "they are 10 and 8"),
+        ("clip", {"model": "{bert}"}, Supply(), "needs a vision_model, a text_model"),
+        ("vse", {"image": "/nowhere/at/all"}, Supply(texts=TEXTS), "it got '/nowhere/at/all'"),
+        ("vse", {**SMALL, "text": "{clip}"}, Supply(FeatureShape(pooled=10), texts=TEXTS), "use the host 'clip'"),
+        ("vse", {"image": "timm:resnet10t"}, Supply(texts=TEXTS), "needs the packages timm and torchvision"),
+    ],
+)
+def test_what_is_missing_is_said(
+    host: str, arguments: dict[str, object], supply: Supply, said: str, models: dict[str, str]
+) -> None:
+    told = {name: value.format(**models) if isinstance(value, str) else value for name, value in arguments.items()}
+    with pytest.raises(RequirementError, match=said):
+        build(host, told, supply=supply)

@@ -1,0 +1,106 @@
+"""Small random models of transformers on disk, each as its own folder with tokeniser and picture numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    BertConfig,
+    BertModel,
+    CLIPConfig,
+    CLIPModel,
+    PreTrainedTokenizerFast,
+    SiglipConfig,
+    SiglipModel,
+    ViTConfig,
+    ViTModel,
+)
+
+WORDS = tuple(
+    "a dog runs on the beach two red boats in water man rides horse under sky small cat sleeps".split()  # noqa: SIM905
+)
+MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+_TEXT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+_VISION = {**_TEXT, "image_size": 32, "patch_size": 8}
+
+
+def bert(folder: Path) -> Path:
+    """A BERT of two layers, 16 wide."""
+    torch.manual_seed(1)
+    BertModel(BertConfig(vocab_size=_tokeniser(folder), max_position_embeddings=32, **_TEXT)).save_pretrained(folder)
+    return folder
+
+
+def vit(folder: Path) -> Path:
+    """A vision transformer of two layers, 16 wide, for pictures of 32 pixels."""
+    torch.manual_seed(2)
+    ViTModel(ViTConfig(**_VISION)).save_pretrained(folder)
+    _numbers(folder)
+    return folder
+
+
+def clip(folder: Path) -> Path:
+    """A CLIP of two layers a side, with a joint space 12 wide."""
+    torch.manual_seed(3)
+    size = _tokeniser(folder)
+    # Its tokens end in [SEP], which stands last in the vocabulary, as CLIP's own end mark does.
+    text = {**_TEXT, "vocab_size": size, "max_position_embeddings": 16, "eos_token_id": size - 1, "bos_token_id": 1}
+    model = CLIPModel(CLIPConfig(text_config={**text, "pad_token_id": 0}, vision_config=_VISION, projection_dim=12))
+    model.save_pretrained(folder)
+    _numbers(folder)
+    return folder
+
+
+def siglip(folder: Path) -> Path:
+    """A SigLIP of two layers a side, 16 wide, which reads texts at full length."""
+    torch.manual_seed(4)
+    size = _tokeniser(folder)
+    text = {**_TEXT, "vocab_size": size, "max_position_embeddings": 16, "eos_token_id": size - 1, "bos_token_id": 1}
+    text["pad_token_id"] = 0
+    model = SiglipModel(SiglipConfig(text_config=text, vision_config=_VISION))
+    with torch.no_grad():
+        model.logit_scale.fill_(2.0)
+        model.logit_bias.fill_(-3.0)
+    model.save_pretrained(folder)
+    _numbers(folder)
+    return folder
+
+
+def _tokeniser(folder: Path) -> int:
+    """Write a tokeniser of whole words; how many tokens it has."""
+    tokens = [*MARKS[:3], *WORDS, *MARKS[4:], "[SEP]"]
+    codes = {token: code for code, token in enumerate(tokens)}
+    inner = Tokenizer(WordLevel(codes, unk_token="[UNK]"))
+    inner.pre_tokenizer = Whitespace()
+    inner.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", codes["[CLS]"]), ("[SEP]", codes["[SEP]"])]
+    )
+    outer = PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=16,
+    )
+    outer.save_pretrained(folder)
+    return len(codes)
+
+
+def _numbers(folder: Path) -> None:
+    numbers = {
+        "size": {"shortest_edge": 32},
+        "crop_size": {"height": 32, "width": 32},
+        "do_center_crop": True,
+        "image_mean": [0.5, 0.4, 0.3],
+        "image_std": [0.2, 0.2, 0.2],
+        "resample": 3,
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(numbers))
