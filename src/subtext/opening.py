@@ -141,7 +141,7 @@ def _rebuilt(folder: Path, record: Record, supply: Supply) -> Model:
         return build(record.host, record.arguments, methods=record.methods, plan=record.plan, supply=supply).model
     except (RecipeError, RequirementError, DataError) as error:
         raise CheckpointError(
-            f"{folder} needs the recipe '{record.host}' of Subtext {record.version or 'of its time'} and its assets; {error}"
+            f"{folder} needs the recipe '{record.host}' as it was (Subtext {record.version}), and its assets; {error}"
         ) from error
 
 

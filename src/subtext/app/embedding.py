@@ -15,8 +15,8 @@ from subtext.app.job import Work
 from subtext.app.opened import open_work
 from subtext.app.progress import meter
 from subtext.app.table import size
-from subtext.app.writing import whole
 from subtext.core import Embeddings
+from subtext.data.atomic import write_file
 from subtext.data.pairs import Items
 from subtext.evaluate import embed_pairs
 
@@ -34,8 +34,7 @@ def embed(work: Work, out: Path) -> str:
             opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told
         )
     write: Callable[[Path, Items, Embeddings, Items, Embeddings], None] = _npz if out.suffix == ".npz" else _parquet
-    with whole(out) as temporary:
-        write(temporary, pairs.images, images, pairs.texts, texts)
+    write_file(out, lambda place: write(place, pairs.images, images, pairs.texts, texts))
     shape = f"{images.views} x {images.width}" if images.views > 1 else str(images.width)
     return f"{out}: {len(images):,} pictures and {len(texts):,} texts, vectors of {shape}, {size(out.stat().st_size)}"
 

@@ -5,14 +5,23 @@ Everything goes to standard error, so that results on standard output stay clean
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 from subtext.app.table import duration
 
-LINE_EVERY = 5.0
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from subtext.training.options import Report
+
+T = TypeVar("T")
+
+LINE_EVERY = 10.0
 """Seconds between two plain lines."""
 
 
@@ -24,38 +33,104 @@ def say(message: str, *, quiet: bool = False) -> None:
 
 @contextmanager
 def meter(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told how many of `total` are finished.
-
-    total  above 0; what is told beyond it counts as finished
-    """
+    """Gives a function that is told how many of `total` are finished."""
     if quiet:
-        yield lambda finished: None
+        yield _nothing
     elif sys.stderr.isatty():
-        yield from _bar(label, total)
+        with _bar() as bar:
+            task = bar.add_task(label, total=total)
+            yield lambda finished: bar.update(task, completed=min(finished, total))
     else:
-        yield _plain(label, total)
+        yield _lines(label, total)
 
 
-def _bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+@contextmanager
+def training_meter(*, quiet: bool = False) -> Iterator[Callable[[Report], None]]:
+    """Gives a function for `fit` to report to: a line for each epoch and note; between them a bar, or plain lines."""
+    if quiet:
+        yield _nothing
+    elif sys.stderr.isatty():
+        with _bar() as bar:
+            task = bar.add_task("starting", total=None)
+
+            def moved(report: Report) -> None:
+                bar.update(task, total=report.steps, completed=report.step, description=_where(report))
+
+            yield _Told(bar.console.print, moved)
+    else:
+        yield _Told(say, _spaced(lambda report: say(f"{_where(report)}, step {report.step} of {report.steps}")))
+
+
+class _Told:
+    """Writes a line for what should stay, and moves the bar for the rest."""
+
+    def __init__(self, write: Callable[[str], object], move: Callable[[Report], None]) -> None:
+        self.write, self.move = write, move
+        self.loss = math.nan
+        self.written = 0
+
+    def __call__(self, report: Report) -> None:
+        if report.note is not None:
+            self.write(f"note: {report.note}")
+            return
+        if not math.isnan(report.loss):
+            self.loss = report.loss
+        done = report.step * report.epochs // max(report.steps, 1)
+        if math.isnan(report.loss) and done > self.written:
+            # The loss of an epoch starts again when the epoch has ended.
+            self.written = done
+            self.write(
+                f"epoch {done} of {report.epochs}: loss {self.loss:.4g}{_figures(report.figures)}{_left(report)}"
+            )
+        self.move(report)
+
+
+def _where(report: Report) -> str:
+    loss = "" if math.isnan(report.loss) else f", loss {report.loss:.4g}"
+    return f"epoch {report.epoch} of {report.epochs}{loss}"
+
+
+def _figures(figures: Mapping[str, float]) -> str:
+    short = {"image to text": "image_to_text/recall@10", "text to image": "text_to_image/recall@10", "rsum": "rsum"}
+    told = [f"{label} {figures[name]:.1f}" for label, name in short.items() if name in figures]
+    return f"; recall@10 {', '.join(told)}" if told else ""
+
+
+def _left(report: Report) -> str:
+    return f"; {duration(report.seconds_left)} left" if report.seconds_left else ""
+
+
+def _nothing(told: object) -> None:
+    """For those who asked to be left in peace."""
+
+
+def _bar() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda finished: progress.update(task, completed=min(finished, total))
+    return Progress(*columns, console=Console(stderr=True, highlight=False, markup=False))
 
 
-def _plain(label: str, total: int) -> Callable[[int], None]:
+def _lines(label: str, total: int) -> Callable[[int], None]:
     started = time.monotonic()
-    last = started
 
-    def told(finished: int) -> None:
+    def write(finished: int) -> None:
+        left = duration((time.monotonic() - started) / max(finished, 1) * max(total - finished, 0))
+        say(f"{label}: {finished:,} of {total:,}, {left} left")
+
+    return _spaced(write)
+
+
+def _spaced(write: Callable[[T], None]) -> Callable[[T], None]:
+    """Write at most once in a while."""
+    last = time.monotonic()
+
+    def told(what: T) -> None:
         nonlocal last
         now = time.monotonic()
-        if finished >= total or now - last >= LINE_EVERY:
+        if now - last >= LINE_EVERY:
             last = now
-            left = duration((now - started) / max(finished, 1) * max(total - finished, 0))
-            say(f"{label}: {finished} of {total}, {left} left")
+            write(what)
 
     return told

@@ -13,7 +13,7 @@ FIGURES = ("recall@1", "recall@5", "recall@10", "median_rank", "mean_rank")
 
 
 def model_card(record: Record) -> str:
-    """Markdown with a YAML head: what the model is, what it learnt from, how well it does, its limits, how to load it."""
+    """Markdown with a YAML head: what the model is, what it learnt, how well it does, its limits, how to use it."""
     methods = ", ".join(f"`{name}`{_options(arguments)}" for name, arguments in record.methods) or "none"
     data = PurePath(record.data.data).name if record.data.data else "pairs in memory"
     return "\n".join(
@@ -21,8 +21,8 @@ def model_card(record: Record) -> str:
             *_head(record),
             f"# {record.host}: pictures and texts in one space",
             "",
-            "A model for retrieval between pictures and texts: each becomes a vector, and a larger cosine means a better",
-            f"match. Trained with Subtext {record.version}; the training is {record.status}.",
+            "A model for retrieval between pictures and texts: it scores how well they go together, larger is better.",
+            f"Trained with Subtext {record.version}; the training is {record.status}.",
             "",
             "| what | value |",
             "|---|---|",

@@ -58,9 +58,9 @@ class Lazy(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first word names; an unknown one is answered with near names."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from subtext.app.cli.command import unknown
+            from subtext.recipes.catalogue import unknown
 
-            raise click.UsageError(unknown("command", args[0], list(COMMANDS)), ctx)
+            raise click.UsageError(unknown("command", args[0], COMMANDS), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +61,6 @@ class Command(click.Command):
 def example(*lines: str) -> str:
     """An epilogue that keeps its lines as they are."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """A sentence for a name that does not exist, with the nearest that do.
-
-    >>> unknown("host", "pvs", ["vse", "pvse", "clip"])
-    "there is no host 'pvs'; did you mean pvse or vse?"
-    """
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names) or 'none'}"
-    return f"there is no {what} '{name}'; {hint}"
 
 
 def run_options() -> list[click.Parameter]:

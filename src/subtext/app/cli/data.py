@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from subtext.app.cli.command import PATH, Command
+from subtext.app.cli.command import PATH, Command, quiet_option
+from subtext.app.job import Sources
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -13,17 +14,11 @@ def data() -> None:
 
 
 def _act(ctx: click.Context) -> None:
-    from subtext.app.checking import check
+    from subtext.app.checking import check_data
 
     values = ctx.params
-    text, usable = check(
-        values["data"],
-        images=values["images"],
-        features=values["features"],
-        text_features=values["text_features"],
-        verify=values["verify"],
-        split_seed=values["split_seed"],
-        as_json=values["as_json"],
+    text, usable = check_data(
+        Sources.from_options(values), verify=values["verify"], as_json=values["as_json"], quiet=values["quiet"]
     )
     click.echo(text)
     if not usable:
@@ -48,7 +43,15 @@ data.add_command(
             ],
             "Check": [
                 click.Option(["--verify"], is_flag=True, help="Decode every picture, too."),
+                click.Option(
+                    ["--bad"],
+                    type=click.Choice(["refuse", "skip"]),
+                    default="refuse",
+                    show_default=True,
+                    help="Whether bad rows make it unusable, or would be left out.",
+                ),
                 click.Option(["--json", "as_json"], is_flag=True, help="The report as JSON."),
+                quiet_option(),
             ],
         },
         help="""Say what is in DATA and what is wrong with it, row by row; exit code 1 when it cannot be used.

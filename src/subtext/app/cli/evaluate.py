@@ -7,7 +7,7 @@ import click
 from subtext.app.cli.command import PATH, Command, data_options, run_options
 from subtext.app.job import Work
 
-TIES = ("pessimistic", "optimistic", "average")
+TIES = ("pessimistic", "optimistic", "expected", "stable")
 
 
 def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
@@ -71,7 +71,11 @@ evaluate = Command(
                 help="Cut the pictures into folds and average (COCO 1K: 5).",
             ),
             click.Option(
-                ["--c-way"], callback=numbers, default="", metavar="N,N,...", help="Accuracy at picking one of c, for instance 5,20,100."
+                ["--c-way"],
+                callback=numbers,
+                default="",
+                metavar="N,N,...",
+                help="Accuracy at picking one of c, for instance 5,20,100.",
             ),
             click.Option(
                 ["--bootstrap"],

@@ -8,11 +8,9 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import click
 
-from subtext.app.cli.command import unknown
-from subtext.recipes.catalogue import Option, Recipe
+from subtext.errors import RecipeError
+from subtext.recipes.catalogue import Option, Recipe, unknown
 from subtext.training.plan import Plan
-
-TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 def plan_options(plan: Plan) -> list[Option]:
@@ -73,26 +71,12 @@ def _parse_method(text: str, known: Mapping[str, Recipe]) -> tuple[str, dict[str
     for piece in filter(None, rest.split(",")):
         key, equals, value = piece.partition("=")
         key = key.strip().replace("-", "_")
-        if key not in options:
-            raise click.BadParameter(unknown(f"option of method {name}", key, options), param_hint="--with")
         if not equals:
-            raise click.BadParameter(f"'{piece}' needs the form {key}=value", param_hint="--with")
-        arguments[key] = _convert(options[key], value.strip(), f"{name}:{key}")
+            raise click.BadParameter(f"'{piece}' needs the form option=value", param_hint="--with")
+        if key not in options:
+            raise click.BadParameter(unknown(f"option of the method {name}", key, options), param_hint="--with")
+        try:
+            arguments[key] = options[key].read(value.strip())
+        except RecipeError as error:
+            raise click.BadParameter(f"{name}: {error}", param_hint="--with") from None
     return name, arguments
-
-
-def _convert(option: Option, value: str, where: str) -> object:
-    if option.choices:
-        by_name = {str(choice): choice for choice in option.choices}
-        if value not in by_name:
-            raise click.BadParameter(unknown(f"value of {where}", value, by_name), param_hint="--with")
-        return by_name[value]
-    if option.type is bool:
-        if value.lower() not in TRUE + FALSE:
-            raise click.BadParameter(f"{where} needs true or false; it got '{value}'", param_hint="--with")
-        return value.lower() in TRUE
-    try:
-        return option.type(value)
-    except ValueError:
-        kind = "a whole number" if option.type is int else "a number"
-        raise click.BadParameter(f"{where} needs {kind}; it got '{value}'", param_hint="--with") from None

@@ -11,12 +11,11 @@ from subtext.app.cli.command import (
     device_option,
     example,
     quiet_option,
-    unknown,
     workers_option,
 )
 from subtext.app.cli.options import chosen, click_option, parse_methods, plan_options
 from subtext.app.job import Job, Sources
-from subtext.recipes.catalogue import RECOMMENDED, Recipe, hosts, methods
+from subtext.recipes.catalogue import RECOMMENDED, Recipe, hosts, methods, unknown
 
 RECIPE, PLAN = "recipe__", "plan__"
 
@@ -101,11 +100,14 @@ def host_command(recipe: Recipe) -> Command:
 
 def _carry_out(ctx: click.Context, recipe: Recipe) -> None:
     job = _job(ctx, recipe)
-    from subtext.app.training import train as carry_out
+    from subtext.app.training import train as carry_out_job
 
     if ctx.meta.get("recommended") and not job.quiet:
         click.echo(f"no host named; taking the recommended one, {job.host}: {recipe.summary}", err=True)
-    click.echo(carry_out(job))
+    trained = carry_out_job(job)
+    click.echo(trained.text)
+    if trained.stopped:
+        ctx.exit(130)
 
 
 def _data_options() -> list[click.Option]:
@@ -144,7 +146,7 @@ def _run_options() -> list[click.Option]:
         workers_option(),
         click.Option(["--resume"], is_flag=True, help="Go on from the last checkpoint in RUN."),
         click.Option(["--checkpoint-every"], default=0, help="Steps between checkpoints; 0: at the end of each epoch."),
-        click.Option(["--keep"], default=1, show_default=True, help="Checkpoints kept."),
+        click.Option(["--keep"], default=2, show_default=True, help="Checkpoints kept."),
         click.Option(["--cache"], type=PATH, help="Folder for outputs of frozen encoders; RUN/cache if not given."),
         click.Option(["--tensorboard"], is_flag=True, help="Also write TensorBoard logs (extra: tensorboard)."),
         click.Option(["--dry-run"], is_flag=True, help="Build everything, say how large it is, train nothing."),

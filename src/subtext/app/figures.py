@@ -1,0 +1,59 @@
+"""Figures for people: each direction on a line, its interval and its chance below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from subtext.app.table import Cell, table
+from subtext.core import DIRECTIONS
+from subtext.data.pairs import Pairs
+from subtext.metrics.summary import chance_rank, chance_recall, mean
+from subtext.ops.rank import Counts
+from subtext.relevance import match as matching
+
+SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank", "mean_rank")
+
+
+def figures_table(
+    figures: Mapping[str, float],
+    chance: Mapping[str, float],
+    intervals: Mapping[str, Sequence[float]] | None = None,
+    *,
+    names: Sequence[str] = SHOWN,
+) -> str:
+    """Both directions, with 95 % intervals where there are some, the chance line under each, and RSUM."""
+    names = [name for name in names if any(f"{direction}/{name}" in figures for direction in DIRECTIONS)]
+    rows: list[list[Cell]] = []
+    for direction in DIRECTIONS:
+        whole = [f"{direction}/{name}" for name in names]
+        rows.append([direction.replace("_", " "), *[figures.get(name) for name in whole]])
+        if intervals:
+            rows.append(["  95 % from", *[_end(intervals, name, 0) for name in whole]])
+            rows.append(["  95 % to", *[_end(intervals, name, 1) for name in whole]])
+        rows.append(["  chance", *[chance.get(name) for name in whole]])
+    text = table(["", *[name.replace("_", " ") for name in names]], rows)
+    if "rsum" in figures:
+        text += f"\nrsum {figures['rsum']:.1f}" + (f" (chance {chance['rsum']:.1f})" if "rsum" in chance else "")
+    return text
+
+
+def chance_figures(pairs: Pairs) -> dict[str, float]:
+    """What a random order of these pictures and texts is expected to give."""
+    match = matching.of_pairs(pairs)
+    found: dict[str, float] = {}
+    for direction, candidates in zip(DIRECTIONS, (len(pairs.texts), len(pairs.images)), strict=True):
+        positives = np.asarray(match.cells(direction).lengths, dtype=np.int64)
+        none = np.zeros_like(positives)
+        counts = Counts(
+            greater=none, tied=none, level=none, positives=positives, negatives=candidates - positives, invalid=none
+        )
+        found |= {f"{direction}/recall@{k}": 100 * mean(chance_recall(counts, k)) for k in (1, 5, 10)}
+        found[f"{direction}/mean_rank"] = mean(chance_rank(counts))
+    found["rsum"] = sum(value for name, value in found.items() if "recall" in name)
+    return found
+
+
+def _end(intervals: Mapping[str, Sequence[float]], name: str, end: int) -> float | None:
+    return float(intervals[name][end]) if name in intervals else None

@@ -1,0 +1,120 @@
+"""A model and the pairs that something is to be done with, from what was asked for and what a run remembers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from subtext.app.job import Sources, Work
+from subtext.app.progress import say
+from subtext.errors import RequirementError
+
+if TYPE_CHECKING:
+    from subtext.checkpoint import DataSource, Record
+    from subtext.data.pairs import Pairs
+    from subtext.data.readers import Reading
+    from subtext.model import Model
+
+SHOWN = 5
+"""How many problems of a data set a command shows before it counts the others."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model in eval mode, the chosen split, and the run's record (None for a pretrained model)."""
+
+    model: Model
+    pairs: Pairs
+    record: Record | None
+
+
+def open_work(work: Work) -> Opened:
+    """Open the run, or the pretrained model, and read the split.
+
+    Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
+    """
+    device = choose_device(work.device)
+    if work.run is None:
+        assert work.model is not None
+        model, record, sources = pretrained(work.model, device), None, work.sources
+    else:
+        from subtext.opening import open_run
+
+        run = open_run(
+            work.run, features=work.sources.features, text_features=work.sources.text_features, device=device
+        )
+        model, record, sources = run.model, run.record, work.sources.over(remembered(run.record.data))
+    reading = read(sources, quiet=work.quiet)
+    if reading.features is not None and work.sources.data is not None and work.sources.features is None:
+        from subtext.opening import attach
+
+        attach(model.image, reading.features, "image")
+    return Opened(model, reading.pairs.split(work.split), record)
+
+
+def pretrained(name: str, device: str) -> Model:
+    """A dual encoder of the CLIP or SigLIP family by name or folder, as it is: the recipe `clip`, untrained.
+
+    Raises RequirementError when it cannot be had.
+    """
+    from subtext.data.supply import Supply
+    from subtext.recipes.build import build
+
+    return build("clip", {"model": name}, supply=Supply()).model.to(device).eval()
+
+
+def read(sources: Sources, *, quiet: bool = False) -> Reading:
+    """The pairs; problems that do not forbid their use are told on standard error.
+
+    Raises DataError when they cannot be used, and RequirementError when no data set is named.
+    """
+    from subtext.data.readers import read_pairs
+
+    if sources.data is None:
+        raise RequirementError("this needs a data set; the run remembers none; say where it is (--data DATA)")
+    reading = read_pairs(
+        sources.data.expanduser(),
+        images=sources.images,
+        seed=sources.split_seed or 0,
+        bad=sources.bad or "refuse",
+        need_pictures=sources.features is None,
+    )
+    if reading.problems:
+        for problem in reading.problems[:SHOWN]:
+            say(f"note: {problem}", quiet=quiet)
+        if len(reading.problems) > SHOWN:
+            say(f"note: {len(reading.problems) - SHOWN:,} more; `subtext data check` lists them", quiet=quiet)
+    return reading
+
+
+def remembered(source: DataSource) -> Sources:
+    """Where a run's data was."""
+    return Sources.from_json(
+        {
+            "data": source.data or None,
+            "images": source.images,
+            "features": source.features,
+            "text_features": source.text_features,
+            "split_seed": source.split_seed,
+            "bad": source.bad,
+        }
+    )
+
+
+def choose_device(name: str) -> str:
+    """The device that an option asks for; "auto" is the first GPU, or the processor.
+
+    Raises RequirementError when the machine does not have it.
+    """
+    import torch
+
+    if name == "auto":
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise RequirementError(f"--device {name} cannot be used here: {reason}; take cpu or auto") from None
+    return name
