@@ -165,8 +165,7 @@ def _warnings(pairs: Pairs) -> list[Problem]:
         found.append(
             Problem(
                 f"split '{only}'",
-                f"holds all {counts[only]} pictures; training needs others to be measured on; give a 'split' column, "
-                "or three pictures or more",
+                f"holds all pictures, {counts[only]}; training needs others to be measured on; give more, or 'split's",
                 fatal=False,
             )
         )

@@ -46,7 +46,7 @@ class FeatureFile:
         for name, rows, axes in (("pooled", self.pooled, 2), ("grid", self.grid, 3)):
             if rows is None:
                 continue
-            if len(rows.shape) != axes or not np.issubdtype(rows.dtype, np.number):
+            if len(rows.shape) != axes or 0 in rows.shape[1:] or not np.issubdtype(rows.dtype, np.number):
                 raise DataError(
                     f"{self.path}: '{name}' needs {axes} axes of numbers (items, {'cells, ' * (axes - 2)}width); "
                     f"it got {rows.dtype} of shape {rows.shape}"

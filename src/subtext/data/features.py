@@ -131,10 +131,10 @@ class FeatureInput:
         return {fits[0]: stacked}
 
     def _mask(self, grid: NDArray[np.float32], batch: Batch, draw: Draw | None) -> NDArray[np.bool_]:
-        mask = np.ones(grid.shape[:2], dtype=bool)
+        mask: NDArray[np.bool_] = np.ones(grid.shape[:2], dtype=bool)
         if not grid[:, -1].any(axis=-1).all():
             # Padding stands last, so a file whose last regions are all real has none.
-            mask = np.asarray(grid.any(axis=-1), dtype=bool)
+            mask = (grid != 0).any(axis=-1).reshape(mask.shape)
             mask[:, 0] |= ~mask.any(axis=1)
         if draw is None or not self.region_drop:
             return mask

@@ -16,7 +16,7 @@ _LITTLE = {
     "fr": "le la les un une des et est dans sur avec du au aux qui en pour il elle ce",
     "es": "el la los las un una unos y es en con de del al que por para su se como",
     "it": "il lo la gli un una di e è in con su del della che per sono alla nel dei",
-    "pt": "o a os as um uma e é em com de do da no na que por para ao se",
+    "pt": "o os um uma e é em com de do da na que por para ao dos uns pela pelo",
     "nl": "de het een en is in op met van aan voor zijn dat die niet te bij naar door uit",
     "sv": "en ett och är på med som av i till den det för att sig inte från har de vid",
     "pl": "i w na z do się nie jest to że po od za przez dla o jak są przy ze",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from subtext.errors import DataError
@@ -139,7 +140,7 @@ def _from_file(source: str, root: Path) -> bytes:
         raise DataError(f"picture {source!r} cannot be read: {error}") from error
 
 
-def _from_array(array: np.ndarray[Any, Any]) -> Image.Image:
+def _from_array(array: NDArray[Any]) -> Image.Image:
     fits = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
     if not fits or array.dtype != np.uint8 or 0 in array.shape:
         raise DataError(

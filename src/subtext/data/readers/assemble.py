@@ -38,7 +38,7 @@ class _Items:
         self.where.append(where)
         return row
 
-    def items(self, splits: NDArray[np.str_]) -> Items:
+    def items(self, splits: NDArray[np.character]) -> Items:
         groups = np.asarray(self.groups, dtype=np.int64)
         names = dict.fromkeys(name for more in self.more for name in more)
         return Items(
@@ -256,7 +256,7 @@ def _join_groups(state: _Assembly) -> None:
             state.links[(image, text)] = None
 
 
-def _splits(groups: _Groups, seed: int) -> tuple[NDArray[np.str_], list[Problem]]:
+def _splits(groups: _Groups, seed: int) -> tuple[NDArray[np.character], list[Problem]]:
     """(groups) the data set's own splits, "" where one lacks; or drawn ones where it names none."""
     if all(split is None for split in groups.splits):
         return draw_splits(groups.first, seed=seed), []

@@ -32,7 +32,7 @@ def split_in_name(name: str) -> str | None:
     return None if found is None else MERGED.get(found[1], found[1])
 
 
-def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.str_]:
+def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
     """80-10-10 of groups, each by the name of its first picture alone: a row added elsewhere moves no other.
 
     Of three groups or more every split gets one: the group whose draw is nearest to it is moved where none fell in.

@@ -1,0 +1,358 @@
+"""Every format gives the same pairs: what a row names is what the columns hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import tarfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from subtext.data.features import FeatureFile
+from subtext.data.fingerprint import fingerprint
+from subtext.data.pairs import Pairs
+from subtext.data.pictures import open_picture
+from subtext.data.readers import read_pairs
+
+
+def png(shade: int = 0, size: tuple[int, int] = (4, 3)) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", size, (shade % 256, 40, 90)).save(out, "PNG")
+    return out.getvalue()
+
+
+def pictures(folder: Path, count: int) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"{number}.png" for number in range(count)]
+    for number, name in enumerate(names):
+        (folder / name).write_bytes(png(number))
+    return names
+
+
+def lines(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def named(pairs: Pairs) -> list[tuple[str, str]]:
+    return [(pairs.images.ids[image], str(pairs.texts.values[text])) for image, text in pairs.links]
+
+
+WANTED = [("0.png", "a dog"), ("0.png", "ein Hund"), ("1.png", "猫 🐈"), ("1.png", "a cat")]
+ROWS = [
+    {"image": "0.png", "captions": ["a dog", "ein Hund"], "split": "train", "labels": "dog"},
+    {"image": "1.png", "captions": ["猫 🐈", "a cat"], "split": "val", "labels": "cat"},
+]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    pictures(tmp_path, 2)
+    pairs = read_pairs(lines(tmp_path / "data.jsonl", ROWS)).pairs
+    assert named(pairs) == WANTED
+    assert pairs.counts() == {"train": 1, "val": 1}
+    assert pairs.texts.ids == ["0.png#0", "0.png#1", "1.png#0", "1.png#1"]
+    assert pairs.images.more == {"labels": ["dog", "cat"]}
+    assert list(pairs.texts.splits) == ["train", "train", "val", "val"]
+
+
+def test_csv_with_a_row_a_text_and_quoted_newlines(tmp_path: Path) -> None:
+    pictures(tmp_path, 2)
+    with (tmp_path / "data.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "caption", "split"])
+        writer.writerows(
+            [["0.png", "a dog,\nrunning", "train"], ["1.png", "a cat", "dev"], ["0.png", "ein Hund", "train"]]
+        )
+    pairs = read_pairs(tmp_path / "data.csv").pairs
+    assert named(pairs) == [("0.png", "a dog,\nrunning"), ("1.png", "a cat"), ("0.png", "ein Hund")]
+    assert pairs.counts() == {"train": 1, "val": 1}
+
+
+def test_csv_cell_with_a_json_list(tmp_path: Path) -> None:
+    pictures(tmp_path, 1)
+    (tmp_path / "data.csv").write_text('image,captions\n0.png,"[""a dog"", ""ein Hund""]"\n')
+    assert [text for _, text in named(read_pairs(tmp_path / "data.csv").pairs)] == ["a dog", "ein Hund"]
+
+
+def test_parquet_with_the_struct_of_the_hub(tmp_path: Path) -> None:
+    rows = [
+        {"image": {"bytes": png(n), "path": f"{n}.png"}, **{k: v for k, v in row.items() if k != "image"}}
+        for n, row in enumerate(ROWS)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
+    pairs = read_pairs(tmp_path / "data.parquet", verify=True).pairs
+    assert named(pairs) == WANTED
+    assert open_picture(pairs.images.values[1], pairs.root).getpixel((0, 0)) == (1, 40, 90)
+
+
+def test_parquet_bytes_are_named_by_what_they_hold(tmp_path: Path) -> None:
+    rows = [{"image": png(1), "text": "a"}, {"image": png(2), "text": "b"}, {"image": png(1), "text": "c"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
+    pairs = read_pairs(tmp_path / "data.parquet").pairs
+    assert pairs.links.tolist() == [[0, 0], [1, 1], [0, 2]]
+
+
+def test_parquet_shards_named_after_splits(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for split, shade in (("train", 1), ("validation", 2)):
+        table = pa.Table.from_pylist([{"image": png(shade), "text": split}])
+        pq.write_table(table, tmp_path / "data" / f"{split}-00000-of-00001.parquet")
+    assert read_pairs(tmp_path).pairs.counts() == {"train": 1, "val": 1}
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_image_folder_with_splits_as_folders(tmp_path: Path, form: str) -> None:
+    for split in ("train", "validation"):
+        names = pictures(tmp_path / split, 2)
+        rows = [{"file_name": name, "text": f"{split} {name}"} for name in names]
+        if form == "jsonl":
+            lines(tmp_path / split / "metadata.jsonl", rows)
+        else:
+            (tmp_path / split / "metadata.csv").write_text(
+                "file_name,text\n" + "".join(f"{r['file_name']},{r['text']}\n" for r in rows)
+            )
+    pairs = read_pairs(tmp_path, verify=True).pairs
+    assert pairs.counts() == {"train": 2, "val": 2}
+    assert pairs.images.ids == ["train/0.png", "train/1.png", "validation/0.png", "validation/1.png"]
+
+
+def test_image_folder_with_one_metadata_and_split_folders(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        pictures(tmp_path / split, 1)
+    lines(tmp_path / "metadata.jsonl", [{"file_name": f"{s}/0.png", "text": s} for s in ("train", "test")])
+    assert read_pairs(tmp_path).pairs.counts() == {"test": 1, "train": 1}
+
+
+def shard(path: Path, members: list[tuple[str, bytes]], mode: str = "w") -> None:
+    with tarfile.open(path, mode) as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+def samples(*keys: int) -> list[tuple[str, bytes]]:
+    return [
+        (f"{key:03d}.{ending}", data)
+        for key in keys
+        for ending, data in (("jpg", png(key)), ("txt", f"text {key}\n".encode()), ("json", b'{"url": "u%d"}' % key))
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["", "{train,val}-{0..1}.tar", "*-?.tar"])
+def test_webdataset(tmp_path: Path, pattern: str) -> None:
+    shard(tmp_path / "train-0.tar", samples(0, 1))
+    shard(tmp_path / "train-1.tar", samples(2))
+    shard(tmp_path / "val-0.tar", samples(3))
+    pairs = read_pairs(tmp_path / pattern, verify=True).pairs
+    assert named(pairs) == [(f"{n:03d}", f"text {n}") for n in range(4)]
+    assert list(pairs.images.splits) == ["train", "train", "train", "val"]
+    assert pairs.images.more["url"] == ["u0", "u1", "u2", "u3"]
+    assert all(isinstance(value, str) for value in pairs.images.values), "pictures stay inside of the tar"
+    assert [open_picture(v, pairs.root).getpixel((0, 0))[0] for v in pairs.images.values] == [0, 1, 2, 3]
+
+
+def test_webdataset_compressed_and_keys_that_begin_anew(tmp_path: Path) -> None:
+    shard(tmp_path / "a.tar.gz", samples(0), "w:gz")
+    shard(tmp_path / "b.tar", [*samples(0)[:1], ("000.json", b'{"captions": ["one", "two"]}')])
+    pairs = read_pairs(tmp_path, verify=True).pairs
+    assert named(pairs) == [("a.tar.gz/000", "text 0"), ("b.tar/000", "one"), ("b.tar/000", "two")]
+
+
+def test_webdataset_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    shard(path, samples(0, 1, 2))
+    path.write_bytes(path.read_bytes()[:5000])
+    reading = read_pairs(path, bad="skip")
+    assert len(reading.pairs.images) == 1
+    assert "cut off" in str(reading.problems[0])
+
+
+def karpathy(folder: Path, filepath: bool) -> Path:
+    entries = [
+        {
+            **({"filepath": "val2014"} if filepath else {}),
+            "filename": f"{n}.png",
+            "cocoid": 100 + n,
+            "split": split,
+            "sentences": [{"raw": f"text {n} {k}", "sentid": 10 * n + k, "tokens": []} for k in range(2)],
+        }
+        for n, split in enumerate(["train", "restval", "val", "test"])
+    ]
+    path = folder / "dataset_coco.json"
+    path.write_text(json.dumps({"dataset": "coco", "images": entries}))
+    return path
+
+
+@pytest.mark.parametrize("filepath", [True, False])
+def test_karpathy(tmp_path: Path, filepath: bool) -> None:
+    pictures(tmp_path / "val2014" if filepath else tmp_path, 4)
+    pairs = read_pairs(karpathy(tmp_path, filepath)).pairs
+    assert pairs.counts() == {"test": 1, "train": 2, "val": 1}
+    assert pairs.images.ids == ["100", "101", "102", "103"]
+    assert pairs.texts.ids == ["0", "1", "10", "11", "20", "21", "30", "31"]
+
+
+def test_karpathy_with_the_pictures_in_one_folder(tmp_path: Path) -> None:
+    pictures(tmp_path / "flat", 4)
+    assert read_pairs(karpathy(tmp_path, True), images=tmp_path / "flat").pairs.images.values[0] == "0.png"
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_precomp_joins_its_own_arrays(tmp_path: Path, repeated: bool) -> None:
+    wanted = {}
+    for prefix, count in (("train", 3), ("dev", 2)):
+        array = np.random.default_rng(count).normal(size=(count, 4, 6)).astype(np.float32)
+        np.save(tmp_path / f"{prefix}_ims.npy", array.repeat(5, axis=0) if repeated else array)
+        (tmp_path / f"{prefix}_caps.txt").write_text("".join(f"{prefix} {n}\n" for n in range(5 * count)))
+        wanted |= {f"{prefix}/{n}": row for n, row in enumerate(array)}
+    reading = read_pairs(tmp_path)
+    pairs, features = reading.pairs, reading.features
+    assert pairs.counts() == {"train": 3, "val": 2}
+    assert pairs.links[:, 0].tolist() == [n // 5 for n in range(25)]
+    assert features is not None
+    taken = features.take("grid", features.rows(pairs.images.ids))
+    np.testing.assert_array_equal(taken, [wanted[name] for name in pairs.images.ids])
+    np.testing.assert_array_equal(FeatureFile.open(tmp_path).take("grid", np.array([4])), [wanted["dev/1"]])
+
+
+@pytest.mark.parametrize("image_side", ["corpus", "queries"])
+def test_mteb_with_graded_judgements(tmp_path: Path, image_side: str) -> None:
+    pictures(tmp_path, 3)
+    photos = [{"_id": f"i{n}", "image": f"{n}.png", "modality": "image"} for n in range(3)]
+    texts = [{"_id": f"t{n}", "text": f"text {n}"} for n in range(3)]
+    lines(tmp_path / "corpus.jsonl", photos if image_side == "corpus" else texts)
+    lines(tmp_path / "queries.jsonl", texts if image_side == "corpus" else photos)
+    (tmp_path / "qrels").mkdir()
+    judged = [("t0", "i0", 2), ("t0", "i1", 1), ("t1", "i1", 0), ("t1", "i2", 3)]
+    rows = [(t, i, s) if image_side == "corpus" else (i, t, s) for t, i, s in judged]
+    (tmp_path / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\n" + "".join(f"{a}\t{b}\t{s}\n" for a, b, s in rows)
+    )
+    pairs = read_pairs(tmp_path).pairs
+    assert named(pairs) == [("i0", "text 0"), ("i1", "text 0"), ("i2", "text 1")]
+    assert pairs.counts() == {"test": 3}
+    assert pairs.images.groups[0] == pairs.images.groups[1] != pairs.images.groups[2]
+    graded = pairs.judgements
+    assert graded is not None
+    found = [
+        (pairs.texts.ids[t], pairs.images.ids[i], s)
+        for t, i, s in zip(graded.texts, graded.images, graded.scores, strict=True)
+    ]
+    assert found == judged
+    assert "t2" in pairs.texts.ids, "what nobody judged is a distractor"
+
+
+def test_one_text_of_many_pictures_by_group(tmp_path: Path) -> None:
+    pictures(tmp_path, 4)
+    rows = [
+        {"image": "0.png", "text": "a dog", "group": 7},
+        {"image": "1.png", "text": "a dog", "group": 7},
+        {"image": "2.png", "text": "a dog"},
+        {"image": "3.png", "text": "ein Hund", "group": 7},
+    ]
+    pairs = read_pairs(lines(tmp_path / "a.jsonl", rows)).pairs
+    assert pairs.links.tolist() == [[0, 0], [1, 0], [2, 1], [3, 2]]
+    assert pairs.images.groups[[0, 1, 3]].tolist() == [pairs.texts.groups[0]] * 3
+    assert pairs.images.groups[2] != pairs.images.groups[0]
+
+
+def test_same_picture_spelt_in_two_ways_and_given_ids(tmp_path: Path) -> None:
+    pictures(tmp_path, 1)
+    rows = [{"image": "0.png", "text": "a", "id": "x"}, {"image": "./0.png", "text": "b", "id": "y"}]
+    pairs = read_pairs(lines(tmp_path / "a.jsonl", rows)).pairs
+    assert pairs.images.ids == ["x"]
+    assert pairs.texts.ids == ["x#0", "x#1"]
+
+
+def test_known_by_features_alone(tmp_path: Path) -> None:
+    rows = [{"id": f"p{n}", "text_id": f"t{n}", "labels": "art"} for n in range(4)]
+    pairs = read_pairs(lines(tmp_path / "a.jsonl", rows)).pairs
+    assert pairs.images.values == [None] * 4
+    assert pairs.texts.ids == ["t0", "t1", "t2", "t3"]
+    assert pairs.texts.values == [None] * 4
+
+
+def test_language_of_each_text(tmp_path: Path) -> None:
+    pictures(tmp_path, 1)
+    row = {"image": "0.png", "captions": ["a dog", "ein Hund"], "language": ["en", "de"]}
+    assert read_pairs(lines(tmp_path / "a.jsonl", [row])).pairs.texts.more["language"] == ["en", "de"]
+
+
+def test_pictures_folder_is_found(tmp_path: Path) -> None:
+    pictures(tmp_path / "images", 1)
+    pictures(tmp_path / "other", 1)
+    path = lines(tmp_path / "a.jsonl", [{"image": "0.png", "text": "a"}])
+    assert read_pairs(path).pairs.root == tmp_path / "images"
+    assert read_pairs(path, images=tmp_path / "other").pairs.root == tmp_path / "other"
+
+
+def test_splits_are_80_10_10_and_seeded(tmp_path: Path) -> None:
+    rows = [{"id": f"p{n}", "text": f"text {n}"} for n in range(4000)]
+    path = lines(tmp_path / "a.jsonl", rows)
+    counts = read_pairs(path).pairs.counts()
+    # Four standard deviations of a binomial count: 4 sqrt(4000 x 0.1 x 0.9) = 76.
+    assert abs(counts["val"] - 400) < 76
+    assert abs(counts["test"] - 400) < 76
+    assert fingerprint(read_pairs(path).pairs) == fingerprint(read_pairs(path).pairs)
+    assert fingerprint(read_pairs(path, seed=1).pairs) != fingerprint(read_pairs(path).pairs)
+
+
+def test_adding_rows_moves_no_picture_to_another_split(tmp_path: Path) -> None:
+    rows = [{"id": f"p{n}", "text": f"text {n}"} for n in range(200)]
+    before = read_pairs(lines(tmp_path / "a.jsonl", rows)).pairs.images
+    extra = [{"id": f"q{n}", "text": "new"} for n in range(50)]
+    after = read_pairs(lines(tmp_path / "b.jsonl", extra[:25] + rows[::-1] + extra[25:])).pairs.images
+    moved = dict(zip(after.ids, after.splits, strict=True))
+    assert all(moved[name] == split for name, split in zip(before.ids, before.splits, strict=True))
+
+
+def test_three_pictures_give_three_splits(tmp_path: Path) -> None:
+    for seed in range(20):
+        path = lines(tmp_path / "a.jsonl", [{"id": f"p{seed}{n}", "text": "a"} for n in range(3)])
+        assert sorted(read_pairs(path, seed=seed).pairs.counts()) == ["test", "train", "val"]
+
+
+def test_a_group_is_in_one_drawn_split(tmp_path: Path) -> None:
+    rows = [{"id": f"p{n}", "text": f"t{n}", "group": n // 4} for n in range(400)]
+    images = read_pairs(lines(tmp_path / "a.jsonl", rows)).pairs.images
+    assert all(len(set(images.splits[images.groups == group])) == 1 for group in set(images.groups))
+
+
+def test_other_names_of_splits(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"p{n}", "text": "a", "split": s} for n, s in enumerate(["Training", "validation", "fold-3", "extra"])
+    ]
+    pairs = read_pairs(lines(tmp_path / "a.jsonl", rows), merge_split={"extra": "train"}).pairs
+    assert list(pairs.images.splits) == ["train", "val", "fold-3", "train"]
+
+
+def test_thirty_thousand_rows_are_quick(tmp_path: Path) -> None:
+    rows = [{"id": f"p{n}", "captions": [f"text {n} {k}" for k in range(5)]} for n in range(30_000)]
+    path = lines(tmp_path / "a.jsonl", rows)
+    start = time.process_time()
+    pairs = read_pairs(path).pairs
+    # About one second alone; the checks of signatures and a busy machine take some more.
+    assert time.process_time() - start < 12
+    assert len(pairs.links) == 150_000
+
+
+@pytest.mark.data
+def test_real_data_sets() -> None:
+    if "SUBTEXT_DATA" not in os.environ:
+        pytest.skip("SUBTEXT_DATA is not set")
+    root = Path(os.environ["SUBTEXT_DATA"])
+    flickr = read_pairs(root / "flickr8k" / "captions.jsonl").pairs
+    assert flickr.counts() == {"train": 6000, "val": 1000}
+    features = FeatureFile.open(root / "flickr8k" / "mobilenet_pooled.npz")
+    assert sorted(features.rows(flickr.images.ids).tolist()) == list(range(7000))
+    assert len(read_pairs(root / "tiny_coco", verify=True).pairs.links) == 500
+    assert len(read_pairs(root / "cc12m_sample", verify=True).pairs.links) == 32
