@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 import subtext
+from subtext.errors import RequirementError
 
 SOURCE = Path(subtext.__file__).parent
 ROOT = SOURCE.parent.parent
@@ -57,9 +58,19 @@ def settings(part: type) -> list[dict[str, Any]]:
 
 
 def instances(room: str) -> list[Any]:
-    """pytest parameters: each dataclass of a room in every combination of its switches."""
-    return [
-        pytest.param(part(**chosen), id=f"{part.__name__}({', '.join(f'{k}={v}' for k, v in chosen.items())})")
-        for part in classes(room)
-        for chosen in settings(part)
-    ]
+    """pytest parameters: each dataclass of a room in every combination of its switches that it does not refuse."""
+    found = []
+    for part in classes(room):
+        made = [(chosen, one) for chosen in settings(part) if (one := _made(part, chosen)) is not None]
+        assert made, f"{part.__name__} refuses every combination of its switches; name what it needs in REQUIRED"
+        for chosen, one in made:
+            words = ", ".join(f"{name}={value}" for name, value in chosen.items())
+            found.append(pytest.param(one, id=f"{part.__name__}({words})"))
+    return found
+
+
+def _made(part: type, chosen: dict[str, Any]) -> Any | None:
+    try:
+        return part(**chosen)
+    except RequirementError:
+        return None

@@ -1,115 +1,74 @@
-"""What every metric promises, found by walking the package."""
+"""What every metric must do. Metrics are found by walking the package, each in every combination of its switches."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import pkgutil
-from collections.abc import Callable
 
 import pytest
 import torch
+from scenes import KINDS, comparison, take
+from walk import classes, instances
 
-import subtext.metrics
-from subtext.core import Comparison, Embeddings, Truth
-
-
-def every() -> list[type]:
-    found = []
-    for module in pkgutil.iter_modules(subtext.metrics.__path__):
-        loaded = importlib.import_module(f"subtext.metrics.{module.name}")
-        found += [
-            value
-            for value in vars(loaded).values()
-            if dataclasses.is_dataclass(value) and value.__module__ == loaded.__name__ and "__call__" in vars(value)
-        ]
-    return found
+every_metric = pytest.mark.parametrize("metric", instances("metrics"))
+every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-METRICS = every()
-named = pytest.mark.parametrize("metric", [metric() for metric in METRICS], ids=[m.__name__ for m in METRICS])
+def test_metrics_are_found():
+    assert {"Recall", "BestRank", "CWay"} <= {part.__name__ for part in classes("metrics")}
 
 
-def comparison(queries: int = 9, candidates: int = 24, dtype: torch.dtype = torch.float32) -> Comparison:
-    g = torch.Generator().manual_seed(3)
-    scores = torch.randn(queries, candidates, generator=g).to(dtype)
-    match = torch.zeros(queries, candidates, dtype=torch.bool)
-    for query in range(queries):
-        match[query, torch.randperm(candidates, generator=g)[: 1 + query % 3]] = True
-    ignored = (torch.rand(queries, candidates, generator=g) < 0.1) & ~match
-    ids = torch.arange(100, 100 + queries)
-    return Comparison(scores, Truth(match, ignored), Embeddings(torch.zeros(queries, 1, 2), ids))
+@pytest.mark.parametrize("metric", classes("metrics"))
+def test_a_metric_is_a_frozen_dataclass(metric):
+    assert dataclasses.is_dataclass(metric) and metric.__dataclass_params__.frozen
 
 
-def reordered(whole: Comparison, rows: torch.Tensor, columns: torch.Tensor) -> Comparison:
-    assert whole.queries is not None
-    assert whole.truth.ignored is not None
-    truth = Truth(whole.truth.match[rows][:, columns], whole.truth.ignored[rows][:, columns])
-    return Comparison(whole.scores[rows][:, columns], truth, whole.queries[rows])
+@every_metric
+@every_kind
+def test_one_value_per_query_and_nan_only_where_nothing_is_right_or_wrong(metric, kind):
+    whole = comparison(kind)
+    values = metric(whole)
+    assert values.shape == (len(whole.scores),)
+    enough = whole.truth.match.any(dim=1) & (whole.truth.negative.sum(dim=1) >= getattr(metric, "c", 1) - 1)
+    assert values[enough].isfinite().all()
+    assert values[~whole.truth.match.any(dim=1)].isnan().all()
 
 
-def test_they_are_found() -> None:
-    assert {"Recall", "BestRank", "ReciprocalRank", "CWay", "CWayRank", "SampledCWay"} <= {m.__name__ for m in METRICS}
+@every_metric
+@every_kind
+def test_indifferent_to_candidate_order(metric, kind):
+    whole = comparison(kind)
+    order = torch.randperm(whole.scores.shape[1])
+    torch.testing.assert_close(metric(take(whole, candidates=order)), metric(whole), equal_nan=True)
 
 
-@named
-def test_one_finite_value_a_query(metric: Callable[[Comparison], torch.Tensor]) -> None:
-    values = metric(comparison())
-    assert values.shape == (9,)
-    assert values.dtype == torch.float64
-    assert torch.isfinite(values).all()
-    assert metric(comparison(queries=1)).shape == (1,)
+@every_metric
+@every_kind
+def test_follows_query_order(metric, kind):
+    whole = comparison(kind)
+    order = torch.randperm(whole.scores.shape[0])
+    torch.testing.assert_close(metric(take(whole, queries=order)), metric(whole)[order], equal_nan=True)
 
 
-@named
-def test_the_order_of_candidates_does_not_matter_and_that_of_queries_follows(
-    metric: Callable[[Comparison], torch.Tensor],
-) -> None:
-    whole = comparison()
-    rows, columns = torch.randperm(9), torch.randperm(24)
-    assert torch.equal(metric(reordered(whole, rows, columns)), metric(whole)[rows])
+@every_metric
+@every_kind
+def test_float32_and_float64_agree(metric, kind):
+    whole = comparison(kind)
+    single = dataclasses.replace(whole, scores=whole.scores.float())
+    torch.testing.assert_close(metric(single), metric(whole), equal_nan=True)
 
 
-@named
-def test_what_is_ignored_might_as_well_not_be_there(metric: Callable[[Comparison], torch.Tensor]) -> None:
-    whole = comparison()
-    assert whole.queries is not None
-    assert whole.truth.ignored is not None
-    for query in range(9):
-        kept = ~whole.truth.ignored[query]
-        cut = Comparison(
-            whole.scores[query : query + 1, kept],
-            Truth(whole.truth.match[query : query + 1, kept]),
-            whole.queries[query : query + 1],
-        )
-        assert metric(cut)[0] == metric(whole)[query]
+@every_metric
+def test_ignored_cells_do_not_count(metric):
+    whole = comparison("ignored")
+    assert whole.truth.ignored is not None and whole.truth.ignored.any()
+    for far in (-50.0, 50.0):
+        changed = dataclasses.replace(whole, scores=whole.scores.masked_fill(whole.truth.ignored, far))
+        torch.testing.assert_close(metric(changed), metric(whole), equal_nan=True)
 
 
-@named
-def test_any_precision_and_any_rising_change_of_scores(metric: Callable[[Comparison], torch.Tensor]) -> None:
-    whole = comparison()
-    assert torch.equal(metric(whole), metric(comparison(dtype=torch.float64)))
-    stretched = Comparison(whole.scores * 4 - 1, whole.truth, whole.queries)
-    assert torch.equal(metric(stretched), metric(whole))
-
-
-@named
-def test_no_value_without_positives(metric: Callable[[Comparison], torch.Tensor]) -> None:
-    empty = Comparison(torch.zeros(2, 8), Truth(torch.zeros(2, 8, dtype=torch.bool)))
-    assert metric(empty).isnan().all()
-
-
-@named
-def test_a_better_score_of_a_positive_never_hurts(metric: Callable[[Comparison], torch.Tensor]) -> None:
-    whole = comparison()
-    raised = Comparison(whole.scores + 0.5 * whole.truth.match, whole.truth, whole.queries)
-    before, after = metric(whole), metric(raised)
-    is_rank = (before > 1).any()
-    assert bool((after <= before).all() if is_rank else (after >= before).all())
-
-
-@named
-def test_it_is_a_frozen_value(metric: object) -> None:
-    assert metric == type(metric)()
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        metric.ties = "optimistic"
+@every_metric
+@every_kind
+def test_only_the_order_of_scores_counts(metric, kind):
+    whole = comparison(kind)
+    stretched = dataclasses.replace(whole, scores=5 * whole.scores.exp())
+    torch.testing.assert_close(metric(stretched), metric(whole), equal_nan=True)
