@@ -66,23 +66,15 @@ class _Told:
 
     def __init__(self, write: Callable[[str], object], move: Callable[[Report], None]) -> None:
         self.write, self.move = write, move
-        self.loss = math.nan
-        self.written = 0
 
     def __call__(self, report: Report) -> None:
         if report.note is not None:
             self.write(f"note: {report.note}")
-            return
-        if not math.isnan(report.loss):
-            self.loss = report.loss
-        done = report.step * report.epochs // max(report.steps, 1)
-        if math.isnan(report.loss) and done > self.written:
-            # The loss of an epoch starts again when the epoch has ended.
-            self.written = done
-            self.write(
-                f"epoch {done} of {report.epochs}: loss {self.loss:.4g}{_figures(report.figures)}{_left(report)}"
-            )
-        self.move(report)
+        elif report.ended is not None:
+            loss, figures = f"loss {report.loss:.4g}", _figures(report.figures)
+            self.write(f"epoch {report.ended} of {report.epochs}: {loss}{figures}{_left(report)}")
+        else:
+            self.move(report)
 
 
 def _where(report: Report) -> str:

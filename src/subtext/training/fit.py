@@ -29,7 +29,7 @@ from subtext.data.fingerprint import fingerprint
 from subtext.data.pairs import Pairs
 from subtext.errors import CheckpointError, SubtextError
 from subtext.model import Model
-from subtext.training.card import model_card
+from subtext.report.model_card import model_card
 from subtext.training.frozen import working_model
 from subtext.training.interrupt import Stop, listening
 from subtext.training.journal import Journal
@@ -150,12 +150,13 @@ class _Fit:
         best = training.end_epoch()
         self._clock()
         self._log("epoch")
+        loss = training.mean_loss()
         training.state.totals.zero_()
         if best and self.processes.first:
             self._write_kept()
         self._checkpoint()
         self._write_record("training")
-        self._report()
+        self._report(ended=loss)
         return asked or stop.asked
 
     def _finish(self, stopped: bool) -> Fitted:
@@ -220,9 +221,10 @@ class _Fit:
         if self.processes.first:
             out.mkdir(parents=True, exist_ok=True)
             clean(out)
+            # The record comes first: a folder without one is not known as a run by the next --resume.
+            save_record(out, self.record)
             if not (out / ASSETS).is_dir():
                 save_assets(out, self.setup.model)
-            save_record(out, self.record)
         self.processes.wait()
         return snapshot
 
@@ -260,7 +262,8 @@ class _Fit:
             times = {"pairs_per_second": round(self._speed(), 1), "seconds": round(state.seconds, 2)}
             self.journal.write(event, {**self.training.line(), **times, **more})
 
-    def _report(self, *, note: str | None = None) -> None:
+    def _report(self, *, note: str | None = None, ended: float | None = None) -> None:
+        """Tell how it goes; `ended` is the mean loss of an epoch that has just ended."""
         self.reported = time.monotonic()
         if self.tell is None or not self.processes.first:
             return
@@ -268,8 +271,10 @@ class _Fit:
         done = state.step - self.first_step
         left = (self.reported - self.started) / done * (self.training.steps - state.step) if done else None
         epoch = min(state.epoch + 1, plan.epochs)
-        loss, figures = self.training.mean_loss(), dict(state.figures)
-        self.tell(Report(epoch, plan.epochs, state.step, self.training.steps, loss, figures, left, note))
+        loss = self.training.mean_loss() if ended is None else ended
+        last = None if ended is None else state.epoch
+        steps, figures = self.training.steps, dict(state.figures)
+        self.tell(Report(epoch, plan.epochs, state.step, steps, loss, figures, left, note, last))
 
 
 def _data_fingerprint(train: Pairs, val: Pairs | None) -> str:

@@ -54,6 +54,7 @@ class Report:
     figures        of the latest validation, empty before
     seconds_left   estimated, None before the first step
     note           something to say in words, None mostly
+    ended          the epoch that has just ended, from 1, with `loss` its mean and `figures` its own; None between
     """
 
     epoch: int
@@ -64,6 +65,7 @@ class Report:
     figures: Mapping[str, float] = field(default_factory=dict)
     seconds_left: float | None = None
     note: str | None = None
+    ended: int | None = None
 
 
 @dataclass(frozen=True)
