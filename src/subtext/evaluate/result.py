@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.checkpoint import write_file
+from subtext.data.atomic import write_file
 
 
 @dataclass(frozen=True)
