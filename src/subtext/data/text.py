@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -131,7 +132,7 @@ class SubwordInput:
     def fingerprint(self) -> str:
         """Changes with the tokeniser's vocabulary and normalisation, the longest length and the padding."""
         backend = getattr(self.tokeniser, "backend_tokenizer", None)
-        rules = backend.to_str() if backend is not None else sorted(self.tokeniser.get_vocab().items())
+        rules = _rules(backend) if backend is not None else sorted(self.tokeniser.get_vocab().items())
         return settings_hash({"kind": "subwords", "rules": rules, "max": self.max_tokens, "padding": self.padding})
 
     def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
@@ -181,6 +182,12 @@ class SubwordInput:
     def _mask_code(self) -> int | None:
         code: int | None = self.tokeniser.mask_token_id
         return self.tokeniser.unk_token_id if code is None else code
+
+
+def _rules(backend: Any) -> dict[str, Any]:
+    """What a fast tokeniser does to a text, without the cutting and padding that its last call left behind in it."""
+    rules: dict[str, Any] = json.loads(backend.to_str())
+    return {name: value for name, value in rules.items() if name not in ("truncation", "padding")}
 
 
 def _texts(batch: Batch) -> list[str]:
