@@ -57,7 +57,9 @@ def _text(result: Result, work: Work, asked: Protocol) -> str:
     ways = [f"{c}_way{what}" for c in asked.c_way for what in ("@1", "@3", "_mean_rank")]
     names = [name for name in SHOWN if "recall" not in name]
     recalls = [f"recall@{k}" for k in asked.recall]
-    lines = [head, figures_table(result.figures, result.chance, result.intervals, names=[*recalls, *names, *ways])]
+    lines = [head, figures_table(result.figures, result.chance, result.intervals, names=[*recalls, *names])]
+    if ways:
+        lines.append(figures_table(result.figures, result.chance, result.intervals, names=ways, summed=False))
     ties = max(result.figures[f"{direction}/tie_share"] for direction in ("image_to_text", "text_to_image"))
     if ties > 0:
         lines.append(f"ties: in up to {ties:.1f} % of queries a wrong candidate has the partner's score")

@@ -22,19 +22,19 @@ def figures_table(
     intervals: Mapping[str, Sequence[float]] | None = None,
     *,
     names: Sequence[str] = SHOWN,
+    summed: bool = True,
 ) -> str:
-    """Both directions, with 95 % intervals where there are some, the chance line under each, and RSUM."""
+    """Both directions, with 95 % intervals where there are some, the chance line under each, and RSUM if `summed`."""
     names = [name for name in names if any(f"{direction}/{name}" in figures for direction in DIRECTIONS)]
     rows: list[list[Cell]] = []
     for direction in DIRECTIONS:
         whole = [f"{direction}/{name}" for name in names]
         rows.append([direction.replace("_", " "), *[figures.get(name) for name in whole]])
         if intervals:
-            rows.append(["  95 % from", *[_end(intervals, name, 0) for name in whole]])
-            rows.append(["  95 % to", *[_end(intervals, name, 1) for name in whole]])
+            rows.append(["  95 %", *[_interval(intervals, name) for name in whole]])
         rows.append(["  chance", *[chance.get(name) for name in whole]])
     text = table(["", *[name.replace("_", " ") for name in names]], rows)
-    if "rsum" in figures:
+    if summed and "rsum" in figures:
         text += f"\nrsum {figures['rsum']:.1f}" + (f" (chance {chance['rsum']:.1f})" if "rsum" in chance else "")
     return text
 
@@ -55,5 +55,5 @@ def chance_figures(pairs: Pairs) -> dict[str, float]:
     return found
 
 
-def _end(intervals: Mapping[str, Sequence[float]], name: str, end: int) -> float | None:
-    return float(intervals[name][end]) if name in intervals else None
+def _interval(intervals: Mapping[str, Sequence[float]], name: str) -> str | None:
+    return f"{intervals[name][0]:.1f}-{intervals[name][1]:.1f}" if name in intervals else None

@@ -48,12 +48,7 @@ class Sources:
         }
 
     def over(self, remembered: Sources) -> Sources:
-        """These, and what was remembered where these say nothing.
-
-        Other data does not keep the pictures' folder or the features of the remembered data: they belong to it.
-        """
-        if self.data is not None:
-            remembered = replace(remembered, images=None, features=None, text_features=None)
+        """These, and what was remembered where these say nothing."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         return replace(remembered, **given)
 
