@@ -6,10 +6,6 @@ INDEX/images/, INDEX/texts/    vectors.npy (N K D float32) and items.jsonl (one 
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import IndexError_
+from subtext.data import atomic
+from subtext.errors import CheckpointError, IndexError_
 from subtext.stores.manifest import Manifest
 from subtext.stores.shelf import Shelf, write_shelf
 
@@ -84,32 +81,17 @@ def write_folder(path: Path, manifest: Manifest, *, images: Side, texts: Side) -
         counts={name: len(items) for name, (_, items) in sides.items()},
         views={name: vectors.shape[1] for name, (vectors, _) in sides.items()},
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
+
+    def fill(place: Path) -> None:
         for name, (vectors, items) in sides.items():
-            write_shelf(temporary / name, vectors, items)
-        (temporary / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-        for file in [*sorted(temporary.rglob("*")), temporary]:
-            _flush(file)
-        temporary.chmod(0o755)
-        temporary.replace(path)
-        _flush(path.parent)
-    except OSError as problem:
-        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise IndexError_(
-                f"writing {path} needs free space on the disk, and there is none left; nothing of it was kept; free "
-                "some space and build again"
-            ) from problem
-        raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return Folder(path)
+            write_shelf(place / name, vectors, items)
+        (place / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
 
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        atomic.write_folder(path, fill)
+    except CheckpointError as problem:
+        raise IndexError_(
+            f"writing {path} needs free space on the disk, and there is none left; nothing of it was kept; free some "
+            "space and build again"
+        ) from problem
+    return Folder(path)

@@ -1,0 +1,64 @@
+"""`subtext search`."""
+
+from __future__ import annotations
+
+import click
+
+from subtext.app.cli.command import PATH, Command, device_option
+
+
+def _act(ctx: click.Context) -> None:
+    values = ctx.params
+    if (values["words"] is None) == (values["image"] is None):
+        raise click.UsageError('give either "WORDS" or --image FILE', ctx)
+    from subtext.app.asking import ask
+
+    click.echo(
+        ask(
+            values["index"],
+            text=values["words"],
+            image=values["image"],
+            top=values["top"],
+            target=values["target"],
+            run=values["run"],
+            device=values["device"],
+            as_json=values["as_json"],
+        )
+    )
+
+
+search = Command(
+    "search",
+    _act,
+    {
+        "Query": [
+            click.Argument(["index"], type=PATH),
+            click.Argument(["words"], required=False),
+            click.Option(["--image"], type=PATH, metavar="FILE", help="Ask with a picture instead of words."),
+        ],
+        "Answer": [
+            click.Option(["--top"], type=click.IntRange(1), default=10, show_default=True, help="How many to find."),
+            click.Option(
+                ["--for", "target"],
+                type=click.Choice(["images", "texts"]),
+                default="images",
+                show_default=True,
+                help="What to look for.",
+            ),
+            click.Option(["--json", "as_json"], is_flag=True, help="The answer as JSON."),
+        ],
+        "Run": [
+            click.Option(["--run"], type=PATH, metavar="RUN", help="Where the index's run is now, if it was moved."),
+            device_option(),
+        ],
+    },
+    help="""Find the pictures (or texts) of INDEX that go best with WORDS or with a picture.
+
+    The score is the cosine of their vectors: it orders what is found for one query, and is no probability.""",
+    examples=[
+        'subtext search library "a dog that waits for its owner"',
+        "subtext search library --image photo.jpg --for texts --top 5",
+        'subtext search library "empty street" --json',
+    ],
+    usage='INDEX "WORDS" | --image FILE [OPTIONS]',
+)
