@@ -1,0 +1,1 @@
+"""Subtext's models inside other people's tools."""
