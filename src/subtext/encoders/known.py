@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -123,7 +124,7 @@ def _mapping(found: dict[str, Any]) -> dict[str, Any]:
     return size if isinstance(size, dict) else {}
 
 
-def _triple(values: list[float]) -> Triple:
+def _triple(values: Sequence[float | int]) -> Triple:
     first, second, third = (float(value) for value in values)
     return first, second, third
 

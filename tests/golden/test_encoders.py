@@ -1,0 +1,416 @@
+"""Encoders against plain loops and against the models that they are made from."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, BertModel, ViTModel
+
+from subtext.encoders.backbone import layers, open_body
+from subtext.encoders.dual import Dual
+from subtext.encoders.known import KNOWN, picture_numbers
+from subtext.encoders.language import Language
+from subtext.encoders.lora import adapt
+from subtext.encoders.precomputed import Precomputed
+from subtext.encoders.recurrent import GruShape, Recurrent
+from subtext.encoders.timm_vision import TimmVision
+from subtext.encoders.vision import Vision
+from subtext.errors import RequirementError
+
+
+def texts(lengths: tuple[int, ...], *, padding: int = 0) -> dict[str, Tensor]:
+    longest = max(lengths) + padding
+    mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    tokens = torch.randint(4, 20, (len(lengths), longest), generator=torch.Generator().manual_seed(5))
+    return {"tokens": tokens * mask, "mask": mask}
+
+
+def one(inputs: dict[str, Tensor], row: int) -> dict[str, Tensor]:
+    length = int(inputs["mask"][row].sum())
+    return {name: value[row : row + 1, :length] for name, value in inputs.items()}
+
+
+class TestRecurrent:
+    @pytest.mark.parametrize("both", [True, False])
+    @pytest.mark.parametrize("gru_layers", [1, 2])
+    def test_equals_a_loop_over_cells(self, both: bool, gru_layers: int) -> None:
+        encoder = Recurrent(20, GruShape(6, 5, gru_layers, both)).double().eval()
+        inputs = texts((4, 1, 3))
+        found = encoder(inputs)
+        assert found.parts is not None and found.pooled is not None and found.mask is not None
+        for row in range(3):
+            states, final = by_hand(encoder, one(inputs, row)["tokens"][0])
+            length = len(states)
+            torch.testing.assert_close(found.parts[row, :length], states)
+            assert not found.parts[row, length:].any()
+            torch.testing.assert_close(found.pooled[row], final)
+        assert torch.equal(found.mask, inputs["mask"])
+
+    def test_padding_and_neighbours_change_nothing_but_the_last_bit(self) -> None:
+        encoder = Recurrent(20, GruShape(8, 5)).eval()
+        inputs = texts((5, 2, 7, 1), padding=3)
+        among = encoder(inputs)
+        assert among.pooled is not None
+        for row in range(4):
+            alone = encoder(one(inputs, row)).pooled
+            torch.testing.assert_close(alone[0], among.pooled[row], atol=1e-6, rtol=0)
+
+    def test_padding_alone_changes_no_bit(self) -> None:
+        encoder = Recurrent(20, GruShape(8, 5)).eval()
+        inputs = texts((5, 2, 7, 1))
+        padded = {name: torch.nn.functional.pad(value, (0, 6)) for name, value in inputs.items()}
+        assert torch.equal(encoder(inputs).pooled, encoder(padded).pooled)
+
+    def test_order_of_the_batch_follows(self) -> None:
+        encoder = Recurrent(20, GruShape(8, 5)).eval()
+        inputs = texts((5, 2, 7, 1))
+        order = torch.tensor([2, 0, 3, 1])
+        turned = encoder({name: value[order] for name, value in inputs.items()}).pooled
+        torch.testing.assert_close(turned, encoder(inputs).pooled[order], atol=1e-6, rtol=0)
+
+    def test_words_as_parts_are_the_embeddings(self) -> None:
+        encoder = Recurrent(20, GruShape(8, 5), parts="words")
+        inputs = texts((3, 2))
+        assert torch.equal(encoder(inputs).parts, encoder.words(inputs["tokens"]))
+        assert (encoder.parts_width, encoder.pooled_width) == (5, 8)
+        assert encoder.words.weight.abs().max() <= 0.1 and not encoder.words.weight[0].any()
+
+    def test_the_legacy_end_has_read_backwards_one_word_only(self) -> None:
+        shape = GruShape(8, 5)
+        fixed, legacy = Recurrent(20, shape).eval(), Recurrent(20, shape, legacy_last=True).eval()
+        legacy.load_state_dict(fixed.state_dict())
+        inputs = texts((4, 2))
+        old, new = legacy(inputs).pooled, fixed(inputs).pooled
+        torch.testing.assert_close(old[:, :4], new[:, :4])
+        last = one(inputs, 0)["tokens"][:, -1:]
+        only = fixed({"tokens": last, "mask": torch.ones(1, 1, dtype=torch.bool)}).pooled
+        torch.testing.assert_close(old[0, 4:], only[0, 4:])
+        assert not torch.allclose(old[0, 4:], new[0, 4:])
+
+    def test_a_text_without_words_is_finite(self) -> None:
+        found = Recurrent(20, GruShape(8, 5))({"tokens": torch.zeros(2, 1, dtype=torch.long), "mask": NOTHING})
+        assert torch.isfinite(found.pooled).all()
+
+    def test_an_odd_width_is_refused(self) -> None:
+        with pytest.raises(RequirementError, match="even width; it got 7"):
+            GruShape(7)
+        assert GruShape(7, both_directions=False).width == 7
+
+
+NOTHING = torch.zeros(2, 1, dtype=torch.bool)
+
+
+def by_hand(encoder: Recurrent, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """States of every word and the final states of the top layer, by the GRU's equations one word at a time."""
+    with torch.no_grad():
+        below = encoder.words(tokens)
+        directions = ["", "_reverse"] if encoder.rnn.bidirectional else [""]
+        final: list[Tensor] = []
+        for layer in range(encoder.rnn.num_layers):
+            columns, final = [], []
+            for suffix in directions:
+                state = below.new_zeros(encoder.rnn.hidden_size)
+                states: list[Tensor] = []
+                for word in below.flip(0) if suffix else below:
+                    state = cell(encoder.rnn, f"l{layer}{suffix}", word, state)
+                    states.append(state)
+                final.append(state)
+                columns.append(torch.stack(states[::-1] if suffix else states))
+            below = torch.cat(columns, dim=1)
+        return below, torch.cat(final)
+
+
+def cell(rnn: nn.GRU, name: str, word: Tensor, state: Tensor) -> Tensor:
+    from_word = getattr(rnn, f"weight_ih_{name}") @ word + getattr(rnn, f"bias_ih_{name}")
+    from_state = getattr(rnn, f"weight_hh_{name}") @ state + getattr(rnn, f"bias_hh_{name}")
+    reset_w, update_w, new_w = from_word.chunk(3)
+    reset_s, update_s, new_s = from_state.chunk(3)
+    reset, update = torch.sigmoid(reset_w + reset_s), torch.sigmoid(update_w + update_s)
+    new = torch.tanh(new_w + reset * new_s)
+    return (1 - update) * new + update * state
+
+
+class TestPrecomputed:
+    POOLED = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
+    GRID = torch.tensor([[[1.0, 1.0], [2.0, 0.0]], [[4.0, 4.0], [9.0, 9.0]]])
+    MASK = torch.tensor([[True, True], [True, False]])
+
+    def test_pooled_alone_is_one_part(self) -> None:
+        found = Precomputed(2, None)({"pooled": self.POOLED})
+        assert torch.equal(found.pooled, self.POOLED) and torch.equal(found.parts, self.POOLED[:, None])
+
+    def test_a_grid_alone_is_pooled_by_its_mean(self) -> None:
+        found = Precomputed(None, 2)({"grid": self.GRID, "mask": self.MASK})
+        assert torch.equal(found.pooled, torch.tensor([[1.5, 0.5], [4.0, 4.0]]))
+        assert torch.equal(found.mask, self.MASK)
+
+    def test_the_pooled_vector_can_be_one_more_part(self) -> None:
+        inputs = {"pooled": self.POOLED, "grid": self.GRID, "mask": self.MASK}
+        found = Precomputed(2, 2, append_pooled=True)(inputs)
+        assert torch.equal(found.parts[:, 2], self.POOLED)
+        assert found.mask.tolist() == [[True, True, True], [True, False, True]]
+
+    def test_scalings(self) -> None:
+        unit = Precomputed(2, None, scaling="unit")({"pooled": self.POOLED}).pooled
+        torch.testing.assert_close(unit, torch.tensor([[0.6, 0.8], [0.0, 1.0]]))
+        mean, std = {"pooled": np.array([1, 2], dtype=np.float32)}, {"pooled": np.array([2, 4], dtype=np.float32)}
+        encoder = Precomputed(2, None, scaling="standard", mean=mean, std=std)
+        wanted = torch.tensor([[1.0, 0.5], [-0.5, 0.0]])
+        torch.testing.assert_close(encoder({"pooled": self.POOLED}).pooled, wanted)
+        again = Precomputed(2, None, scaling="standard")
+        again.load_state_dict(encoder.state_dict(), strict=True)
+        torch.testing.assert_close(again({"pooled": self.POOLED}).pooled, wanted)
+
+    @pytest.mark.parametrize(
+        ("widths", "more", "said"),
+        [
+            ((None, None), {}, "has neither"),
+            ((2, 3), {"append_pooled": True}, "they are 2 and 3"),
+            ((2, None), {"scaling": "standard", "mean": {"pooled": np.zeros(3, dtype=np.float32)}}, "need 2 numbers"),
+        ],
+    )
+    def test_what_does_not_fit_is_said(
+        self, widths: tuple[int | None, int | None], more: dict[str, object], said: str
+    ) -> None:
+        with pytest.raises(RequirementError, match=said):
+            Precomputed(*widths, **more)
+
+    def test_missing_features_are_named(self) -> None:
+        with pytest.raises(RequirementError, match="needs grid features"):
+            Precomputed(2, 2)({"pooled": self.POOLED})
+
+
+class TestVision:
+    def test_a_transformer_gives_its_patches_and_class_token(self, tmp_path: Path) -> None:
+        encoder = Vision.open(str(tiny_models.vit(tmp_path))).eval()
+        own = ViTModel.from_pretrained(tmp_path).eval()
+        pixels = torch.randn(3, 3, 32, 32)
+        with torch.inference_mode():
+            found, states = encoder({"pixels": pixels}), own(pixel_values=pixels).last_hidden_state
+            mean = Vision.open(str(tmp_path), pooling="average").eval()({"pixels": pixels}).pooled
+        assert torch.equal(found.pooled, states[:, 0]) and torch.equal(found.parts, states[:, 1:])
+        torch.testing.assert_close(mean, states[:, 1:].mean(dim=1))
+
+    def test_another_size_moves_the_places(self, tmp_path: Path) -> None:
+        encoder = Vision.open(str(tiny_models.vit(tmp_path)))
+        assert encoder({"pixels": torch.randn(2, 3, 48, 48)}).parts.shape == (2, 36, 16)
+
+    def test_cells_are_in_row_major_order(self) -> None:
+        encoder = Vision.open("tiny", image_size=64).eval()
+        pixels = torch.randn(2, 3, 64, 64)
+        with torch.inference_mode():
+            maps = encoder.body(pixel_values=pixels).last_hidden_state
+            found = encoder({"pixels": pixels})
+        assert torch.equal(found.parts[:, 5], maps[:, :, 1, 1])
+        torch.testing.assert_close(found.pooled, maps.mean(dim=(2, 3)))
+
+    @pytest.mark.parametrize("name", ["tiny", "resnet-18", "mobilenet-v1"])
+    def test_a_frozen_network_keeps_its_statistics(self, name: str) -> None:
+        encoder = Vision.open(name, weights="random")
+        encoder.body.requires_grad_(False)
+        encoder.train()
+        before = {key: value.clone() for key, value in encoder.state_dict().items()}
+        encoder({"pixels": torch.randn(2, 3, 64, 64)})
+        assert all(torch.equal(value, before[key]) for key, value in encoder.state_dict().items())
+        encoder.body.requires_grad_(True)
+        encoder.train()
+        encoder({"pixels": torch.randn(2, 3, 64, 64)})
+        assert any(not torch.equal(value, before[key]) for key, value in encoder.state_dict().items())
+
+    def test_mobilenet_remembers_more_than_its_last_batch(self) -> None:
+        encoder = Vision.open("mobilenet-v1", weights="random").train()
+        pixels = torch.randn(2, 3, 64, 64) + 3
+        stem = encoder.body.conv_stem
+        outside = torch.nn.functional.pad(pixels, (0, 1, 0, 1))
+        mean = stem.convolution(outside).mean(dim=(0, 2, 3)).detach()
+        encoder({"pixels": pixels})
+        torch.testing.assert_close(stem.normalization.running_mean, 0.01 * mean)
+
+    def test_layers_hold_every_weight_once_from_the_bottom_up(self) -> None:
+        for name in ("tiny", "vit-small", "mobilenet-v1"):
+            body = open_body(name, weights="random")
+            groups = layers(body)
+            flat = [id(weight) for group in groups for weight in group]
+            assert sorted(flat) == sorted(id(weight) for weight in body.parameters())
+            assert id(next(body.parameters())) == flat[0] and len(groups) > 3
+
+    def test_only_what_is_pretrained_has_layers_to_freeze(self, tmp_path: Path) -> None:
+        folder = str(tiny_models.vit(tmp_path))
+        assert Vision.open(folder).body_layers()
+        assert not Vision.open(folder, weights="random").body_layers()
+        assert not Vision.open("tiny").body_layers()
+
+    def test_a_class_token_cannot_be_asked_of_a_convolutional_network(self) -> None:
+        with pytest.raises(RequirementError, match="'cls' needs a class token; ResNetModel has none"):
+            Vision.open("tiny", pooling="cls")({"pixels": torch.zeros(1, 3, 64, 64)})
+
+    def test_every_short_name_has_a_family(self) -> None:
+        for name, known in KNOWN.items():
+            assert AutoConfig.for_model(known.family, **known.settings).model_type == known.family, name
+
+
+class TestPictureNumbers:
+    @pytest.mark.parametrize(
+        ("numbers", "wanted"),
+        [
+            ({"size": {"height": 48, "width": 48}, "resample": 3}, (48, "squash", 1.0, "bicubic")),
+            ({"size": {"shortest_edge": 64}, "crop_size": {"height": 56, "width": 56}, "do_center_crop": True},
+             (56, "crop", 0.875, "bilinear")),
+            ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, (224, "crop", 0.875, "bilinear")),
+            ({"size": 100}, (100, "squash", 1.0, "bilinear")),
+        ],
+    )  # fmt: skip
+    def test_are_read_from_the_folder(
+        self, tmp_path: Path, numbers: dict[str, object], wanted: tuple[object, ...]
+    ) -> None:
+        own = {"image_mean": [0.5, 0.5, 0.5], "image_std": [1, 1, 1]}
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps({**numbers, **own}))
+        found = picture_numbers(str(tmp_path))
+        assert (found.size, found.resize, found.crop_share, found.filter) == wanted
+        assert found.mean == (0.5, 0.5, 0.5)
+
+    def test_of_grey_pictures_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": 28, "image_mean": [0.5]}))
+        with pytest.raises(RequirementError, match="three channels"):
+            picture_numbers(str(tmp_path))
+
+    def test_are_imagenets_where_nothing_is_said(self, tmp_path: Path) -> None:
+        assert picture_numbers(str(tmp_path)).size == 224
+
+
+class TestLanguage:
+    def test_gives_the_models_own_states(self, tmp_path: Path) -> None:
+        encoder = Language.open(str(tiny_models.bert(tmp_path))).eval()
+        own = BertModel.from_pretrained(tmp_path).eval()
+        inputs = texts((4, 2))
+        with torch.inference_mode():
+            states = own(input_ids=inputs["tokens"], attention_mask=inputs["mask"].long()).last_hidden_state
+            found = encoder(inputs)
+            mean = Language.open(str(tmp_path), pooling="mean").eval()(inputs).pooled
+        assert torch.equal(found.parts, states) and torch.equal(found.pooled, states[:, 0])
+        torch.testing.assert_close(mean[1], states[1, :2].mean(dim=0))
+
+    def test_a_random_one_takes_the_configuration_alone(self, tmp_path: Path) -> None:
+        folder = str(tiny_models.bert(tmp_path))
+        (tmp_path / "model.safetensors").unlink()
+        assert Language.open(folder, weights="random").parts_width == 16
+        with pytest.raises(RequirementError, match="weights=random"):
+            Language.open(folder)
+
+
+class TestAdapters:
+    def test_change_nothing_until_they_learn_and_are_all_that_learns(self, tmp_path: Path) -> None:
+        encoder = Language.open(str(tiny_models.bert(tmp_path))).eval()
+        inputs = texts((4, 2))
+        before = encoder(inputs).pooled
+        adapt(encoder, rank=2)
+        torch.testing.assert_close(encoder.eval()(inputs).pooled, before)
+        learning = [name for name, weight in encoder.named_parameters() if weight.requires_grad]
+        assert learning and all("lora_" in name for name in learning)
+        # two matrices for each of query, key and value of two layers
+        assert len(learning) == 2 * 3 * 2
+        assert encoder.body_layers() == []
+
+    def test_need_attention(self) -> None:
+        with pytest.raises(RequirementError, match="ResNetModel has none"):
+            adapt(Vision.open("tiny"))
+
+
+class TestDual:
+    def test_a_half_frozen_keeps_still(self, tmp_path: Path) -> None:
+        dual = Dual.open(str(tiny_models.clip(tmp_path)))
+        assert dual.scale == pytest.approx(1 / 0.07, rel=1e-3) and dual.shift is None
+        assert dual.image.pooled_width == dual.text.pooled_width == 12
+        assert len(dual.text.body_layers()) == 5
+
+    def test_siglip_reads_texts_at_full_length(self, tmp_path: Path) -> None:
+        dual = Dual.open(str(tiny_models.siglip(tmp_path)))
+        dual.text.eval()
+        short = {"tokens": torch.tensor([[5, 6, 7]]), "mask": torch.ones(1, 3, dtype=torch.bool)}
+        long = {"tokens": torch.tensor([[5, 6, 7, 9]]), "mask": torch.tensor([[True, True, True, False]])}
+        assert torch.equal(dual.text(short).pooled, dual.text(long).pooled)
+        assert dual.shift == pytest.approx(-3.0)
+
+
+class FakeBody(nn.Module):
+    """What timm's models offer, as far as it is read."""
+
+    num_features = 6
+    num_prefix_tokens = 1
+    pretrained_cfg = {  # noqa: RUF012
+        "input_size": (3, 48, 48),
+        "mean": (0.1, 0.2, 0.3),
+        "std": (1.0, 1.0, 1.0),
+        "crop_pct": 0.9,
+        "interpolation": "bicubic",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(3, 6, 8, 8)
+        self.blocks = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6)])
+
+    def forward_features(self, pixels: Tensor) -> Tensor:
+        patches = self.embed(pixels).flatten(2).transpose(1, 2)
+        states = torch.cat([patches.mean(dim=1, keepdim=True), patches], dim=1)
+        for block in self.blocks:
+            states = block(states)
+        return states
+
+    def forward_head(self, states: Tensor, pre_logits: bool) -> Tensor:
+        assert pre_logits
+        return states[:, 0]
+
+
+class TestTimm:
+    @pytest.fixture
+    def fake(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+        asked: list[tuple[str, bool]] = []
+        module = types.ModuleType("timm")
+
+        def create_model(name: str, *, pretrained: bool, num_classes: int) -> FakeBody:
+            asked.append((name, pretrained))
+            if name != "small":
+                raise RuntimeError(f"Unknown model ({name})")
+            return FakeBody()
+
+        module.create_model = create_model  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "timm", module)
+        return asked
+
+    def test_a_model_gives_patches_and_a_pooled_vector(self, fake: list[tuple[str, bool]]) -> None:
+        encoder = TimmVision.open("small")
+        found = encoder({"pixels": torch.randn(2, 3, 48, 48)})
+        assert found.parts.shape == (2, 36, 6) and found.pooled.shape == (2, 6)
+        assert (encoder.numbers.size, encoder.numbers.filter, encoder.numbers.mean) == (48, "bicubic", (0.1, 0.2, 0.3))
+        assert len(encoder.body_layers()) == 3
+        assert fake == [("small", True)]
+
+    def test_a_saved_run_fetches_nothing(self, fake: list[tuple[str, bool]]) -> None:
+        TimmVision.open("small", fetch=False)
+        assert fake == [("small", False)]
+
+    def test_an_unknown_name_is_said(self, fake: list[tuple[str, bool]]) -> None:
+        with pytest.raises(RequirementError, match=r"Unknown model \(large\)"):
+            TimmVision.open("large")
+
+    def test_its_absence_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "timm", None)
+        with pytest.raises(RequirementError, match=r"install subtext\[encoders\]"):
+            TimmVision.open("small")
+
+
+def test_a_saved_configuration_brings_back_the_model(tmp_path: Path) -> None:
+    first = Vision.open("tiny")
+    first.save_assets(tmp_path)
+    again = Vision.open("tiny", assets=tmp_path)
+    again.load_state_dict(first.state_dict(), strict=True)
+    assert isinstance(again.body, type(AutoModel.from_config(first.body.config)))
