@@ -101,7 +101,8 @@ def test_the_imagenet_weights_on_real_pictures() -> None:
     data = Path(os.environ["SUBTEXT_DATA"])
     with np.load(data.parent / "weights" / "mobilenet_v1_0.75_224_imagenet.npz") as file:
         arrays = {name: file[name] for name in file.files}
-    names = [json.loads(line)["image"] for line in (data / "flickr8k" / "captions.jsonl").open()][:4]
+    lines = (data / "flickr8k" / "captions.jsonl").read_text(encoding="utf-8").splitlines()[:4]
+    names = [json.loads(line)["image"] for line in lines]
     pictures = [Image.open(data / "flickr8k" / "images" / name).convert("RGB").resize((224, 224)) for name in names]
     pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures])).permute(0, 3, 1, 2) / 127.5 - 1
     with torch.inference_mode():
