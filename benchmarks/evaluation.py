@@ -3,7 +3,7 @@
 The peer is the plain numpy evaluation: argsort every row (then every column) of the matrix and look up where partners
 of each query are. With --quick it sorts a sample of the queries, and its time is scaled by how many there are, because
 every query of a direction costs the same; its memory is then that of the sample, and is not scaled. Sorting one query
-at a time in a loop, as the field's public scripts do, takes as long and next to no memory: `loop_peak_mb` says how much.
+at a time in a loop, as the field's public scripts do, takes as long and next to no memory: see `loop_peak_mb`.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ class MtebEncoder:
         if present == ["text"]:
             return self.model.embed_texts(batch["text"], batch_size=batch_size).vectors.float()
         raise RequirementError(
-            f"MTEB encoding needs items that are a picture or a text; this task's have {' and '.join(present) or 'none'}; "
-            "choose a task between pictures and texts"
+            "MTEB encoding needs items that are a picture or a text; this task's have "
+            f"{' and '.join(present) or 'none'}; choose a task between pictures and texts"
         )
 
     def _items(self, vectors: Vectors) -> Embeddings:
