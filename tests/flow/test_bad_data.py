@@ -1,0 +1,358 @@
+"""Bad data, as a table: what is given, and what the message says. Nothing here may end as another kind of error."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from subtext.data.check import check
+from subtext.data.features import FeatureFile, FeatureInput
+from subtext.data.inputs import Batch
+from subtext.data.readers import read_pairs
+from subtext.errors import DataError
+from subtext.ops import draw
+
+GOOD = {"image": "a.png", "text": "a dog"}
+
+
+def photo(path: Path, colour: str = "red") -> None:
+    Image.new("RGB", (6, 5), colour).save(path)
+
+
+def write(folder: Path, *rows: object, name: str = "data.jsonl") -> Path:
+    """Rows as JSON, or as bytes where they are given so."""
+    path = folder / name
+    coded = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
+    path.write_bytes(b"\n".join(coded) + b"\n")
+    return path
+
+
+# What the second line of a file holds, and what is said about it. The first line is good.
+ROWS: list[tuple[str, object, str]] = [
+    ("no JSON", b'{"image": ', r"line 2: is no JSON"),
+    ("not UTF-8", b'{"image": "a.png", "text": "caf\xe9"}', r"line 2: is not valid UTF-8"),
+    ("half a surrogate", b'{"image": "a.png", "text": "\\ud83d"}', r"line 2: the text is not valid UTF-8"),
+    ("no object", [1, 2], r"line 2: needs a JSON object .* it is list"),
+    ("deep nesting", b"[" * 100_000, r"line 2: is no JSON"),
+    ("no picture", {"image": "", "text": "x"}, r"line 2: has no picture"),
+    ("no text", {"image": "a.png"}, r"line 2: has no text"),
+    ("empty text", {"image": "a.png", "text": "  "}, r"line 2: the text is empty"),
+    ("empty list", {"image": "a.png", "captions": []}, r"line 2: 'captions' is an empty list"),
+    ("one empty text", {"image": "a.png", "captions": ["x", ""]}, r"line 2: text 2 of 2 is empty"),
+    (
+        "text is no string",
+        {"image": "a.png", "text": {"en": "x"}},
+        r"line 2: the text needs to be a string; it is dict",
+    ),
+    ("missing picture", {"image": "gone.png", "text": "x"}, r"line 2: picture 'gone.png' is not in"),
+    ("an address", {"image": "https://x.org/a.png", "text": "x"}, r"line 2: 'image' is an address"),
+    ("an absolute path", {"image": "/nowhere/a.png", "text": "x"}, r"line 2: picture '/nowhere/a.png' is not in"),
+    ("a path with a zero", {"image": "a\0.png", "text": "x"}, r"line 2: picture .* is not in"),
+    ("a very long path", {"image": "a" * 5000, "text": "x"}, r"line 2: picture .* is not in"),
+    ("a folder", {"image": "..", "text": "x"}, r"line 2: picture '..' is not in"),
+    ("a number for a picture", {"image": 3, "text": "x"}, r"line 2: 'image' needs a path"),
+    ("a split that is a list", {"image": "b.png", "text": "x", "split": ["train"]}, r"line 2: 'split' needs a string"),
+    (
+        "names that do not count",
+        {"image": "b.png", "captions": ["x", "y"], "text_ids": ["1"]},
+        r"needs one name a text",
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_a_bad_row_is_named_and_skipped_or_refused(tmp_path: Path, row: object, message: str) -> None:
+    for name in ("a.png", "b.png"):
+        photo(tmp_path / name)
+    path = write(tmp_path, GOOD, row, {"image": "b.png", "text": "a cat"})
+    with pytest.raises(DataError, match=message):
+        read_pairs(path)
+    reading = read_pairs(path, bad="skip")
+    assert {"a dog", "a cat"} <= set(reading.pairs.texts.values)
+    assert [problem.where for problem in reading.problems] == ["line 2"]
+    report = check(path)
+    assert not report.usable
+    assert check(path, bad="skip").usable
+
+
+# Rows that contradict one another.
+CLASHES: list[tuple[str, list[dict], str]] = [
+    (
+        "one id, two pictures",
+        [{**GOOD, "id": 1}, {"image": "b.png", "text": "x", "id": 1}],
+        r"line 2: id '1' names ano",
+    ),
+    (
+        "two ids and paths that cross",
+        [{**GOOD, "id": 1}, {"image": "b.png", "text": "x", "id": 2}, {**GOOD, "id": 2}],
+        r"line 3: id '2' names another picture \(line 2\)",
+    ),
+    (
+        "one picture, two splits",
+        [{**GOOD, "split": "train"}, {**GOOD, "split": "val"}],
+        r"line 2: picture 'a.png' is in split 'val' here and in 'train' \(line 1\)",
+    ),
+    (
+        "one group, two splits",
+        [{**GOOD, "split": "train", "group": 5}, {"image": "b.png", "text": "x", "split": "test", "group": 5}],
+        r"line 2: group '5' is in split 'test' here and in 'train' \(line 1\)",
+    ),
+    (
+        "one picture, two groups",
+        [{**GOOD, "group": 5}, {**GOOD, "group": 6}],
+        r"line 2: picture 'a.png' is in group '6' here and in '5' \(line 1\)",
+    ),
+    (
+        "a row without a split",
+        [{**GOOD, "split": "train"}, {"image": "b.png", "text": "x"}],
+        r"line 2: has no split, and other rows have one",
+    ),
+    (
+        "one text id, two texts",
+        [{**GOOD, "text_id": "t"}, {"image": "b.png", "text": "x", "text_id": "t"}],
+        r"line 2: text id 't' names another text \(line 1\)",
+    ),
+    (
+        "a picture without a file",
+        [{**GOOD, "id": "p"}, {"id": "q", "text": "x"}],
+        r"line 2: picture 'q' has no file, and others have",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rows", "message"), [row[1:] for row in CLASHES], ids=[row[0] for row in CLASHES])
+def test_rows_that_contradict_one_another(tmp_path: Path, rows: list[dict], message: str) -> None:
+    for name in ("a.png", "b.png"):
+        photo(tmp_path / name)
+    path = write(tmp_path, *rows)
+    with pytest.raises(DataError, match=message):
+        read_pairs(path)
+    pairs = read_pairs(path, bad="skip").pairs
+    assert len(pairs.links) == len(rows) - 1
+    assert set(pairs.links[:, 0]) == set(range(len(pairs.images))), "no picture is left without a text"
+
+
+def whole_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
+    def table(data: bytes, name: str) -> Callable[[], Path]:
+        def make() -> Path:
+            (folder / name).write_bytes(data)
+            return folder / name
+
+        return make
+
+    return {
+        "missing": (lambda: folder / "gone.jsonl", r"gone.jsonl is not there"),
+        "empty": (table(b"", "a.jsonl"), r"the file is empty"),
+        "blank": (table(b"\n\n", "a.jsonl"), r"at least one picture with a text; it has none"),
+        "unknown ending": (table(b"x", "a.xlsx"), r"ends in .jsonl.* it got a.xlsx"),
+        "wrong columns": (
+            table(b'{"picture": "a.png", "words": "x"}\n', "a.jsonl"),
+            r"a.jsonl needs a picture column .* and a text column .* its columns are 'picture', 'words'; rename",
+        ),
+        "wrong CSV columns": (table(b"image,words\na.png,x\n", "a.csv"), r"needs a text column .* 'image', 'words'"),
+        "CSV without rows": (table(b"image,text\n", "a.csv"), r"it has none"),
+        "CSV columns twice": (table(b"image,text,text\n", "a.csv"), r"columns with different names"),
+        "CSV with a comma too many": (table(b"image,text\na.png,x,y\n", "a.csv"), r"line 2: needs 2 cells.* it has 3"),
+        "CSV not UTF-8": (table(b"image,text\na.png,caf\xe9\n", "a.csv"), r"line 2: is not valid UTF-8"),
+        "UTF-16": (table("image,text\n".encode("utf-16"), "a.csv"), r"it is UTF-16; save it again as UTF-8"),
+        "no Parquet": (table(b"PAR1 nothing", "a.parquet"), r"needs to be a Parquet file"),
+        "no tar": (table(b"\1" * 600, "a.tar"), r"a.tar: is cut off or damaged after 0 samples"),
+        "no list": (table(b"[1, 2", "a.json"), r"needs to be a JSON list"),
+        "an empty Karpathy file": (
+            table(b'{"images": [], "sentences": 0}', "a.json"),
+            r"pictures in 'images'; it has none",
+        ),
+        "an empty folder": (lambda: folder, r"in no format that is known; looked for metadata.csv.* found nothing"),
+    }
+
+
+@pytest.mark.parametrize("name", list(whole_files(Path())))
+def test_files_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    make, message = whole_files(tmp_path)[name]
+    path = make()
+    assert isinstance(path, Path)
+    with pytest.raises(DataError, match=message):
+        read_pairs(path)
+    report = check(path)
+    assert not report.usable
+    assert report.problems
+
+
+def test_images_folder_that_is_not_there(tmp_path: Path) -> None:
+    photo(tmp_path / "a.png")
+    with pytest.raises(DataError, match="the folder of the pictures needs to be there"):
+        read_pairs(write(tmp_path, GOOD), images=tmp_path / "photos")
+
+
+def test_precomp_without_captions_or_with_odd_counts(tmp_path: Path) -> None:
+    np.save(tmp_path / "train_ims.npy", np.ones((4, 3, 2), np.float32))
+    with pytest.raises(DataError, match=r"train_ims.npy needs its captions beside it"):
+        read_pairs(tmp_path)
+    (tmp_path / "train_caps.txt").write_text("a\nb\nc\n")
+    with pytest.raises(DataError, match=r"as many lines for each of 4 pictures; it has 3"):
+        read_pairs(tmp_path)
+
+
+def test_mteb_with_texts_on_both_sides(tmp_path: Path) -> None:
+    write(tmp_path, {"_id": "a", "text": "x"}, name="corpus.jsonl")
+    write(tmp_path, {"_id": "b", "text": "x"}, name="queries.jsonl")
+    write(tmp_path, {"query-id": "b", "corpus-id": "a", "score": 1}, name="qrels.jsonl")
+    with pytest.raises(DataError, match="it has pictures in neither"):
+        read_pairs(tmp_path)
+
+
+def test_unreadable_pictures_are_found_before_training(tmp_path: Path) -> None:
+    photo(tmp_path / "a.png")
+    whole = io.BytesIO()
+    Image.effect_noise((64, 64), 50).save(whole, "PNG")
+    (tmp_path / "cut.png").write_bytes(whole.getvalue()[:2000])
+    (tmp_path / "none.jpg").write_bytes(b"<html>not found</html>")
+    (tmp_path / "zero.jpg").write_bytes(b"")
+    bad = [{"image": name, "text": "x"} for name in ("cut.png", "none.jpg", "zero.jpg")]
+    path = write(tmp_path, GOOD, *bad)
+    assert len(read_pairs(path).pairs.images) == 4, "looking is not decoding"
+    heard: list[tuple[int, int]] = []
+    reading = read_pairs(path, verify=True, bad="skip", progress=lambda done, of: heard.append((done, of)))
+    assert reading.pairs.images.ids == ["a.png"]
+    assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert [problem.where for problem in reading.problems] == ["line 2", "line 3", "line 4"]
+    told = " ".join(problem.what for problem in reading.problems)
+    assert "cut.png cannot be decoded" in told
+    assert "none.jpg is no picture" in told
+    assert "zero.jpg is empty (0 bytes)" in told
+    with pytest.raises(DataError, match="has 3 problems: line 2"):
+        read_pairs(path, verify=True)
+
+
+def test_a_text_stays_while_one_of_its_pictures_does(tmp_path: Path) -> None:
+    photo(tmp_path / "a.png")
+    rows = [{"image": name, "text": "a dog", "group": 1} for name in ("gone.png", "a.png")]
+    pairs = read_pairs(write(tmp_path, *rows), bad="skip").pairs
+    assert pairs.images.ids == ["a.png"]
+    assert pairs.links.tolist() == [[0, 0]]
+
+
+def test_one_row(tmp_path: Path) -> None:
+    photo(tmp_path / "a.png")
+    path = write(tmp_path, GOOD)
+    pairs = read_pairs(path).pairs
+    assert len(pairs.links) == 1
+    missing = ({"train", "val", "test"} - set(pairs.counts())).pop()
+    with pytest.raises(DataError, match=f"split '{missing}' needs at least one pair; this data set has"):
+        pairs.split(missing)
+    assert "holds all pictures, 1" in str(check(path).problems[0])
+
+
+def test_any_language_and_ten_thousand_words(tmp_path: Path) -> None:
+    texts = ["🐶🐶", "犬が走る", "собака бежит", "كلب يجري", "word " * 10_000, "?!"]
+    (tmp_path / "a.csv").write_text("id,text\n" + "".join(f"p{n},{text}\n" for n, text in enumerate(texts)), "utf-8")
+    report = check(tmp_path / "a.csv")
+    assert report.usable
+    assert report.words["max"] == 10_000
+    assert report.words["min"] == 0
+    assert {"ja", "ru", "ar"} <= set(report.languages)
+    assert any("1 have no word" in problem.what for problem in report.problems)
+
+
+def test_check_counts_copies_and_leaks(tmp_path: Path) -> None:
+    for name, colour in (("a.png", "red"), ("b.png", "red"), ("c.png", "blue")):
+        photo(tmp_path / name, colour)
+    rows = [
+        {"image": "a.png", "captions": ["a dog on grass", "a dog"], "split": "train", "language": "en"},
+        {"image": "b.png", "captions": ["a dog on grass", "a dog"], "split": "val", "language": "en"},
+        {"image": "c.png", "captions": ["a cat"], "split": "val", "language": "de"},
+    ]
+    report = check(write(tmp_path, *rows))
+    assert (report.pictures, report.texts, report.pairs, report.groups) == (3, 5, 5, 3)
+    assert report.words == {"min": 2.0, "median": 2.0, "max": 4.0}
+    assert report.languages == {"en": 4, "de": 1}
+    assert not report.guessed
+    assert (report.duplicate_texts, report.duplicate_pictures) == (2, 1)
+    assert report.duplicate_picture_examples == [["a.png", "b.png"]]
+    assert report.splits["val"] == {"pictures": 2, "texts": 3, "pairs": 3}
+    assert len(report.leaks) == 2, "the picture, and the text of three words"
+    assert json.loads(json.dumps(report.to_json()))["usable"] is True
+
+
+def features(folder: Path, **arrays: np.ndarray) -> Path:
+    np.savez(folder / "f.npz", **arrays)
+    return folder / "f.npz"
+
+
+def batch(*ids: str) -> Batch:
+    return Batch([None] * len(ids), list(ids), np.arange(len(ids)), draw.keys(list(ids)), Path())
+
+
+NAMES = np.array(["a.png", "b.png"])
+FEATURES: list[tuple[str, dict[str, np.ndarray], str]] = [
+    ("no names", {"pooled": np.ones((2, 3))}, "needs 'names', one a row"),
+    ("other members", {"x": np.ones(2)}, "needs members named names, pooled, grid; it holds x"),
+    ("no numbers", {"names": NAMES}, "needs an array 'pooled'"),
+    ("names twice", {"names": np.array(["a", "a"]), "pooled": np.ones((2, 3))}, "1 come more than once, first 'a'"),
+    ("another count", {"names": NAMES, "pooled": np.ones((3, 3))}, "one row a name, 2; it got 3"),
+    ("one axis too many", {"names": NAMES, "pooled": np.ones((2, 3, 4))}, r"needs 2 axes .* shape \(2, 3, 4\)"),
+    ("strings", {"names": NAMES, "pooled": np.array([["x"], ["y"]])}, "needs 2 axes of numbers"),
+    (
+        "objects",
+        {"names": np.array(["a", None], dtype=object), "pooled": np.ones((2, 3))},
+        "as strings, not as objects",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arrays", "message"), [row[1:] for row in FEATURES], ids=[row[0] for row in FEATURES])
+def test_feature_files_that_cannot_be_used(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    path = features(tmp_path, **arrays)
+    with pytest.raises(DataError, match=message):
+        FeatureFile.open(path)
+
+
+def test_feature_names_that_do_not_match(tmp_path: Path) -> None:
+    file = FeatureFile.open(features(tmp_path, names=NAMES, pooled=np.ones((2, 3), np.float32)))
+    with pytest.raises(DataError, match=r"4 of 5 have none, first 'c', 'd', 'e'; it names 'a.png', 'b.png'"):
+        file.rows(["c", "d", "e", "f", "a.png"])
+
+
+def test_features_that_are_not_numbers_or_of_another_width(tmp_path: Path) -> None:
+    pooled = np.ones((2, 3), np.float16)
+    pooled[1, 2] = np.nan
+    file = FeatureFile.open(features(tmp_path, names=NAMES, pooled=pooled))
+    assert FeatureInput("image", file)(batch("a.png"))["pooled"].shape == (1, 3)
+    with pytest.raises(DataError, match=r"'pooled' of 'b.png' has NaN"):
+        FeatureInput("image", file)(batch("a.png", "b.png"))
+    with pytest.raises(DataError, match=r"'pooled' of 'b.png' has NaN"):
+        file.shape()
+    with pytest.raises(DataError, match=r"needs 'pooled' features of width 8; .* has 3"):
+        FeatureInput("image", pooled=8).with_file(file)
+    with pytest.raises(DataError, match=r"needs 'grid' features of width 8; .* has none"):
+        FeatureInput("image", grid=8).with_file(file)
+
+
+def test_features_without_a_file_or_of_odd_arrays() -> None:
+    reads = FeatureInput("image", pooled=3)
+    with pytest.raises(DataError, match=r"has no file of them; it got 'a.png'; give the file \(--features FILE\)"):
+        reads(batch("a.png"))
+    arrays = Batch([np.ones(4)], ["x"], np.arange(1), np.arange(1), Path())
+    with pytest.raises(DataError, match=r"needs 'pooled' \(1 axes, width 3\); it got one array of shape \(4,\)"):
+        reads(arrays)
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.npy", "x.txt"])
+def test_feature_files_of_rubbish(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match="is not there"):
+        FeatureFile.open(tmp_path / name)
+    (tmp_path / name).write_bytes(b"rubbish" * 9)
+    with pytest.raises(DataError, match=r"reading it failed|features need an .npz"):
+        FeatureFile.open(tmp_path / name)
+
+
+def test_an_npy_without_names(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((2, 3)))
+    with pytest.raises(DataError, match=r"needs its names in x.ids.txt \(one a line\) or x.ids.json; neither is there"):
+        FeatureFile.open(tmp_path / "x.npy")
