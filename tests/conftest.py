@@ -14,7 +14,8 @@ import jaxtyping
 import numpy as np
 import pytest
 
-jaxtyping.install_import_hook("subtext", "beartype.beartype")
+# A whole number is welcome where a float is asked for, as it is to the type checker (PEP 484).
+jaxtyping.install_import_hook("subtext", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 import torch  # noqa: E402  (after the hook)
 

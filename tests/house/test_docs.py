@@ -1,0 +1,68 @@
+"""Every public name says what it is, every example runs, and the catalogue is what the code says."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from walk import ROOT, SOURCE, classes, module_names
+
+MODULES = [name for name in module_names() if importlib.util.find_spec(name) is not None]
+NUMERIC = ("losses", "regularisers", "weighting", "similarity")
+
+
+def undocumented(tree: ast.Module) -> Iterator[str]:
+    """Public modules, classes, functions and methods without a docstring, by dotted name."""
+    if not ast.get_docstring(tree):
+        yield "(module)"
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            if not ast.get_docstring(node):
+                yield node.name
+            if isinstance(node, ast.ClassDef):
+                for inner in node.body:
+                    is_public = isinstance(inner, ast.FunctionDef) and not inner.name.startswith("_")
+                    is_call = isinstance(inner, ast.FunctionDef) and inner.name == "__call__"
+                    if (is_public or is_call) and not ast.get_docstring(inner):
+                        yield f"{node.name}.{inner.name}"
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_public_name_is_documented(path: Path):
+    text = path.read_text()
+    assert not text.strip() or not list(undocumented(ast.parse(text)))
+
+
+@pytest.mark.parametrize("part", [part for room in NUMERIC for part in classes(room)])
+def test_a_numeric_part_says_what_it_takes_gives_and_costs(part):
+    text = inspect.getdoc(part) or ""
+    for word in ("Takes", "Gives", "Raises", "Cost", ">>>"):
+        assert f"\n{word}" in text, f"{part.__name__} needs a paragraph '{word}' in its docstring"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name):
+    module = importlib.import_module(name)
+    results = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert results.failed == 0
+
+
+def test_there_are_examples():
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    count = sum(bool(test.examples) for name in MODULES for test in finder.find(importlib.import_module(name)))
+    assert count >= 10
+
+
+def test_the_catalogue_is_what_the_generator_gives():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    page = ROOT / "docs" / "methods.md"
+    assert page.read_text() == generator.catalogue(), "docs/methods.md is out of date; run: python docs/generate.py"
