@@ -36,7 +36,8 @@ _BROKEN = (
     struct.error,
     zlib.error,
     Image.DecompressionBombError,
-    Image.DecompressionBombWarning,
+    # Pillow warns of damage that it reads around; where warnings are errors, that is damage too.
+    Warning,
 )
 _INSIDE = re.compile(r"^(?P<file>.+)\?offset=(?P<offset>\d+)&size=(?P<size>\d+)$", re.DOTALL)
 

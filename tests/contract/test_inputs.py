@@ -1,0 +1,384 @@
+"""What every Input owes: the same tensors without a draw, its settings through save and load, ids kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from subtext.data.features import FeatureFile, FeatureInput
+from subtext.data.images import PixelInput, random_box
+from subtext.data.inputs import Batch, Draw, Input
+from subtext.data.language import guess_language
+from subtext.data.text import SubwordInput, Vocabulary, WordInput, tokenise
+from subtext.data.vocabulary import END, PAD, START, UNKNOWN
+from subtext.errors import CheckpointError, DataError
+from subtext.ops import draw
+
+TEXTS = ["a dog runs", "a cat", "", "word " * 10_000, "犬 🐶", "a dog and a cat and a bird"]
+
+
+def batch(values: list, ids: list[str] | None = None) -> Batch:
+    ids = ids or [f"item {n}" for n in range(len(values))]
+    return Batch(values, ids, np.arange(len(values)) + 7, draw.keys(ids), Path())
+
+
+def words(**options: float) -> WordInput:
+    return WordInput(Vocabulary.build(["a dog runs and a cat and a bird", "a bird"]), **options)
+
+
+def subwords(**options: float) -> SubwordInput:
+    known = {
+        token: code
+        for code, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "cat", "runs", "word"])
+    }
+    backend = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    marks = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return SubwordInput(PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="[MASK]", **marks), **options)
+
+
+def features(folder: Path) -> FeatureFile:
+    rng = np.random.default_rng(0)
+    np.savez(
+        folder / "f.npz",
+        names=np.array([f"item {n}" for n in range(9)][::-1]),
+        pooled=rng.normal(size=(9, 5)).astype(np.float16),
+        grid=rng.normal(size=(9, 4, 6)).astype(np.float32),
+    )
+    return FeatureFile.open(folder / "f.npz")
+
+
+def pictures() -> list:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 256, (30 + n, 40, 3), dtype=np.uint8) for n in range(6)]
+
+
+def every(folder: Path) -> list[tuple[Input, Batch]]:
+    """Each Input that changes nothing, and each that augments."""
+    file = features(folder)
+    return [
+        (words(), batch(TEXTS)),
+        (words(word_drop=0.4, token_mask=0.3, max_tokens=12), batch(TEXTS)),
+        (subwords(), batch(TEXTS)),
+        (subwords(token_mask=0.3, max_tokens=12), batch(TEXTS)),
+        (FeatureInput("image", file), batch([None] * 6)),
+        (FeatureInput("image", file, region_drop=0.5), batch([None] * 6)),
+        (PixelInput(size=16), batch(pictures())),
+        (PixelInput(size=16, resize="squash", filter="bicubic"), batch(pictures())),
+        (PixelInput(size=16, least_area=0.3, flip=0.5, erase=0.5), batch(pictures())),
+    ]
+
+
+@pytest.mark.parametrize("place", range(9))
+def test_contract_of_an_input(tmp_path: Path, place: int) -> None:
+    reads, items = every(tmp_path)[place]
+    assert isinstance(reads, Input)
+    plain, again = reads(items), reads(items)
+    assert plain["ids"].tolist() == list(range(7, 7 + len(items.values)))
+    assert all(torch.equal(plain[name], again[name]) for name in plain)
+    first, second = (reads(items, Draw(seed=0, epoch=epoch)) for epoch in (0, 1))
+    same = all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(first.values(), second.values(), strict=True))
+    assert same != reads.augments, "augments says whether epochs differ"
+
+    reads.save(tmp_path / "assets")
+    opened = type(reads).load(tmp_path / "assets")
+    if isinstance(opened, FeatureInput):
+        opened = opened.with_file(features(tmp_path))
+    assert opened.fingerprint == reads.fingerprint
+    for drawn in (None, Draw(seed=3, epoch=2)):
+        for name, tensor in reads(items, drawn).items():
+            assert torch.equal(opened(items, drawn)[name], tensor)
+    assert all(
+        path.suffix in (".json", ".txt", ".jinja") for path in (tmp_path / "assets").rglob("*") if path.is_file()
+    )
+
+
+@pytest.mark.parametrize("place", range(9))
+def test_an_item_is_read_alike_in_any_batch(tmp_path: Path, place: int) -> None:
+    reads, items = every(tmp_path)[place]
+    for drawn in (None, Draw(seed=0, epoch=4)):
+        whole = reads(items, drawn)
+        for row in range(len(items.values)):
+            alone = reads(
+                Batch(
+                    items.values[row : row + 1],
+                    items.ids[row : row + 1],
+                    items.rows[row : row + 1],
+                    items.keys[row : row + 1],
+                    items.root,
+                ),
+                drawn,
+            )
+            for name in ("pixels", "pooled", "grid"):
+                if name in whole:
+                    assert torch.equal(alone[name][0], whole[name][row])
+            if "tokens" in whole:
+                assert torch.equal(alone["tokens"][0][alone["mask"][0]], whole["tokens"][row][whole["mask"][row]])
+
+
+@pytest.mark.parametrize(
+    "change", [{"size": 20}, {"resize": "squash"}, {"filter": "bicubic"}, {"mean": (0.5, 0.5, 0.5)}]
+)
+def test_fingerprint_of_pixels_changes_with_what_matters(change: dict) -> None:
+    assert PixelInput(**change).fingerprint != PixelInput().fingerprint
+    assert PixelInput(flip=0.5).fingerprint == PixelInput().fingerprint
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PixelInput(size=0), "size is the side"),
+        (lambda: PixelInput(flip=2), r"flip is a share in \[0, 1\]"),
+        (lambda: PixelInput(least_area=0.0), r"least_area is a share in \(0, 1\]"),
+        (lambda: PixelInput(std=(0.0, 1.0, 1.0)), "std needs numbers above 0"),
+        (lambda: words(word_drop=1.0), r"word_drop is a share in \[0, 1\)"),
+        (lambda: words(max_tokens=2), "3 or more; it got 2"),
+        (lambda: subwords(token_mask=-0.1), "token_mask is a share"),
+        (lambda: FeatureInput("text", region_drop=1.0), "region_drop is a share"),
+        (lambda: Vocabulary.build(["?!"]), "needs a word"),
+        (lambda: Vocabulary.build(["a b"], min_count=2), "of 2 words none is"),
+        (lambda: Vocabulary(("a", "b")), "needs to begin with <pad>"),
+        (lambda: words()(batch([None])), "item 'item 0' needs a text; it got none"),
+        (lambda: subwords()(batch([b"x"])), "needs a text; it got bytes"),
+        (lambda: PixelInput()(batch([None])), "item 'item 0' has no picture, only a name"),
+        (lambda: PixelInput()(batch(["gone.png"])), "item 'item 0': picture gone.png is not in"),
+    ],
+)
+def test_bad_settings_and_items(make, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make()
+
+
+def test_saved_inputs_that_are_missing_or_damaged(tmp_path: Path) -> None:
+    for kind in (PixelInput, WordInput, SubwordInput, FeatureInput):
+        with pytest.raises(CheckpointError, match="is not there"):
+            kind.load(tmp_path)
+    words().save(tmp_path)
+    (tmp_path / "words.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="needs the settings max_tokens"):
+        WordInput.load(tmp_path)
+    (tmp_path / "vocabulary.json").write_text('{"a": 1}')
+    with pytest.raises(CheckpointError, match="needs a JSON list of words"):
+        Vocabulary.load(tmp_path)
+    (tmp_path / "vocabulary.json").write_text("[")
+    with pytest.raises(CheckpointError, match="needs to be JSON"):
+        Vocabulary.load(tmp_path)
+
+
+def test_words_and_marks() -> None:
+    vocabulary = Vocabulary.build(["b a", "a c", "a b"], min_count=2)
+    assert vocabulary.tokens[4:] == ("a", "b")
+    tensors = WordInput(vocabulary)(batch(["A c b!", ""]))
+    assert tensors["tokens"].tolist() == [[START, 4, UNKNOWN, 5, END], [START, END, PAD, PAD, PAD]]
+    assert tensors["mask"].tolist() == [[True] * 5, [True, True, False, False, False]]
+    cut = WordInput(vocabulary, max_tokens=4)(batch(["a b a b a"]))["tokens"]
+    assert cut.tolist() == [[START, 4, 5, END]]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("A man's dog isn't wet.", "a man 's dog is n't wet"),
+        ("They’ll’ve gone", "they 'll 've gone"),
+        ("3.5 km at 12:30, 1,000 x", "3.5 km at 12:30 1,000 x"),
+        ("Zoë's CAFÉ", "zoë 's café"),
+        ("cafe\u0301", "café"),
+        ("他骑马", "他 骑 马"),
+        ("テスト", "テ ス ト"),
+        ("नमस्ते दुनिया", "नमस्ते दुनिया"),
+        ("한국어 문장", "한국어 문장"),
+        ("🇩🇪🇫🇷 👍🏽👍 👩\u200d🚀 ❤️", "🇩🇪 🇫🇷 👍🏽 👍 👩\u200d🚀 ❤️"),
+        ("1️⃣ one", "1️⃣ one"),
+        ("... -- !?", ""),
+        ("", ""),
+    ],
+)
+def test_tokenise(text: str, wanted: str) -> None:
+    assert tokenise(text) == wanted.split()
+
+
+def test_tokenise_agrees_with_itself_beside_another_script() -> None:
+    for text in ("a man's 3.5 dogs_x don't e-mail", "it's 12:30... really?", "rock'n'roll 'tis"):
+        # The quick way for ASCII and the scan of every character give the same words.
+        assert [*tokenise(text), "é"] == tokenise(f"{text} é")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("a dog is in the grass", "en"),
+        ("ein Hund und eine Katze auf der Wiese", "de"),
+        ("un chien dans les rues avec des enfants", "fr"),
+        ("犬が走る", "ja"),
+        ("狗在跑", "zh"),
+        ("собака бежит", "ru"),
+        ("🐶", "und"),
+        ("xyz", "und"),
+    ],
+)
+def test_guess_language(text: str, code: str) -> None:
+    assert guess_language(text) == code
+
+
+def test_subwords_mask_keeps_marks_and_full_length_pads() -> None:
+    reads = subwords(token_mask=0.99)
+    masked = reads(batch(["a dog runs word"]), Draw(seed=0, epoch=0))["tokens"][0].tolist()
+    assert masked[0] == 2
+    assert masked[-1] == 3
+    assert 4 in masked[1:-1]
+    full = SubwordInput(reads.tokeniser, max_tokens=10, padding="max")(batch(["a dog"]))
+    assert full["tokens"].tolist() == [[2, 5, 6, 3] + [0] * 6]
+    assert full["mask"].sum() == 4
+
+
+def test_features_join_by_id_then_path_then_file_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", names=np.array(["x", "b/2.jpg", "3.jpg"]), pooled=np.eye(3, dtype=np.float16))
+    file = FeatureFile.open(tmp_path / "f.npz")
+    assert file.rows(["q", "x", "r"], ["c/3.jpg", "a/1.jpg", "b/2.jpg"]).tolist() == [2, 0, 1]
+    assert isinstance(file.pooled.pieces[0], np.memmap)
+    assert file.pooled.dtype == np.float16
+    assert file.take("pooled", np.array([1])).dtype == np.float32
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_stored_and_compressed_files_hold_the_same(tmp_path: Path, save, order: str) -> None:
+    grid = np.asarray(np.random.default_rng(0).normal(size=(7, 3, 5)), order=order)
+    save(tmp_path / "f.npz", names=np.array(list("abcdefg")), grid=grid)
+    file = FeatureFile.open(tmp_path / "f.npz")
+    np.testing.assert_array_equal(file.take("grid", np.array([6, 0, 3])), grid[[6, 0, 3]].astype(np.float32))
+
+
+@pytest.mark.parametrize("ids", ["txt", "json"])
+def test_an_npy_with_its_names_beside(tmp_path: Path, ids: str) -> None:
+    np.save(tmp_path / "f.npy", np.arange(6.0).reshape(3, 2))
+    names = ["é", "b", "c"]
+    (tmp_path / f"f.ids.{ids}").write_text("\n".join(names) if ids == "txt" else json.dumps(names), "utf-8")
+    file = FeatureFile.open(tmp_path / "f.npy")
+    assert file.take("pooled", file.rows(["c", "é"])).tolist() == [[4, 5], [0, 1]]
+
+
+def test_moments_in_blocks_are_those_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    pooled = (rng.normal(size=(50, 3)) * [1, 100, 0] + [1000, 0, 5]).astype(np.float32)
+    grid = rng.normal(size=(50, 4, 2)).astype(np.float32)
+    grid[::3, 2:] = 0
+    names = [f"n{row}" for row in range(50)]
+    np.savez(tmp_path / "f.npz", names=np.array(names), pooled=pooled, grid=grid)
+    monkeypatch.setattr("subtext.data.feature_file.BLOCK_BYTES", 200)
+    shape = FeatureFile.open(tmp_path / "f.npz").shape(names[:40])
+    assert (shape.pooled, shape.grid) == (3, 2)
+    np.testing.assert_allclose(shape.mean["pooled"], pooled[:40].mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(shape.std["pooled"][:2], pooled[:40, :2].std(axis=0), rtol=1e-4)
+    assert shape.std["pooled"][2] == 1, "a channel that never changes can be divided by"
+    real = grid[:40].reshape(-1, 2)
+    real = real[real.any(axis=1)]
+    np.testing.assert_allclose(shape.mean["grid"], real.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(shape.std["grid"], real.std(axis=0), rtol=1e-5)
+
+
+def test_padding_regions_and_region_drop(tmp_path: Path) -> None:
+    grid = np.ones((3, 5, 2), np.float32)
+    grid[1, 2:] = 0
+    grid[2] = 0
+    np.savez(tmp_path / "f.npz", names=np.array(["item 0", "item 1", "item 2"]), grid=grid)
+    file = FeatureFile.open(tmp_path / "f.npz")
+    items = batch([None] * 3)
+    assert FeatureInput("image", file)(items)["mask"].sum(dim=1).tolist() == [5, 2, 1]
+    reads = FeatureInput("image", file, region_drop=0.9)
+    for epoch in range(30):
+        mask = reads(items, Draw(seed=0, epoch=epoch))["mask"]
+        assert mask.any(dim=1).all(), "an item always keeps a region"
+        assert not mask[1, 2:].any(), "padding is never kept instead"
+
+
+def test_arrays_given_by_the_user() -> None:
+    pooled = FeatureInput("image", pooled=3)(batch([np.arange(3), np.ones(3)]))
+    assert pooled["pooled"].tolist() == [[0, 1, 2], [1, 1, 1]]
+    grid = FeatureInput("image", grid=3)(batch([np.ones((4, 3)), np.ones((4, 3))]))
+    assert grid["grid"].shape == (2, 4, 3)
+    assert grid["mask"].all()
+
+
+def test_pixels_are_normalised_and_cropped_in_the_middle() -> None:
+    image = np.zeros((40, 80, 3), np.uint8)
+    image[:, 20:60] = (255, 0, 128)
+    reads = PixelInput(size=8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.25, 0.5), crop_share=1.0)
+    pixels = reads(batch([image]))["pixels"]
+    assert pixels.shape == (1, 3, 8, 8)
+    wanted = torch.tensor([1.0, -2.0, 2 * 128 / 255 - 1]).view(3, 1, 1).expand(3, 8, 6)
+    # The outermost columns mix with what lies beside the crop, as in resizing first and cropping then.
+    torch.testing.assert_close(pixels[0, :, :, 1:7], wanted)
+
+
+def test_crop_equals_resizing_first() -> None:
+    wave = np.sin(np.arange(160)[:, None] / 9) * np.cos(np.arange(240) / 13)
+    image = Image.fromarray(np.uint8(127.5 + 127.5 * wave)).convert("RGB")
+    reads = PixelInput(size=56, mean=(0, 0, 0), std=(1, 1, 1))
+    pixels = reads(batch([image]))["pixels"][0].permute(1, 2, 0).numpy() * 255
+    resized = image.resize((96, 64), Image.Resampling.BILINEAR).crop((20, 4, 76, 60))
+    assert np.abs(pixels - np.asarray(resized)).max() <= 2
+
+
+def test_squash_keeps_all_of_the_picture() -> None:
+    image = np.zeros((40, 80, 3), np.uint8)
+    image[:, 40:] = 255
+    pixels = PixelInput(size=8, resize="squash", mean=(0, 0, 0), std=(1, 1, 1))(batch([image]))["pixels"]
+    assert pixels[0, 0, 4].tolist() == pytest.approx([0] * 4 + [1] * 4, abs=0.2)
+
+
+def test_extreme_aspects_stay_small() -> None:
+    image = Image.new("RGB", (60_000, 1))
+    assert PixelInput(size=32)(batch([image]))["pixels"].shape == (1, 3, 32, 32)
+
+
+def test_random_boxes_stay_inside_and_are_large_enough() -> None:
+    for drawn in np.random.default_rng(0).random((500, 4)):
+        left, top, right, bottom = random_box(90, 120, 0.25, drawn)
+        assert 0 <= left < right <= 90
+        assert 0 <= top < bottom <= 120
+        assert (right - left) * (bottom - top) >= 0.25 * 90 * 120 - 1e-6
+        assert 3 / 4 - 1e-9 <= (right - left) / (bottom - top) <= 4 / 3 + 1e-9 or right - left == 90
+
+
+def test_flip_and_erase_do_what_they_say() -> None:
+    image = np.zeros((8, 8, 3), np.uint8)
+    image[:, :4] = 255
+    items = batch([image] * 40)
+    plain = PixelInput(size=8, resize="squash", mean=(0.1, 0.1, 0.1), std=(1, 1, 1))
+    before = plain(items)["pixels"]
+    flipped = PixelInput(**{**plain.__dict__, "flip": 0.5})(items, Draw(0, 0))["pixels"]
+    mirrored = [torch.equal(row, before[0].flip(2)) for row in flipped]
+    assert all(mirror or torch.equal(row, before[0]) for mirror, row in zip(mirrored, flipped, strict=True))
+    assert 8 < sum(mirrored) < 32
+    erased = PixelInput(**{**plain.__dict__, "erase": 1.0})(items, Draw(0, 0))["pixels"]
+    shares = (erased == 0).all(dim=1).float().mean(dim=(1, 2))
+    assert 0 < shares.min() <= shares.max() < 0.5
+
+
+@pytest.mark.data
+def test_features_of_a_batch_take_three_milliseconds() -> None:
+    if "SUBTEXT_DATA" not in os.environ:
+        pytest.skip("SUBTEXT_DATA is not set")
+    file = FeatureFile.open(Path(os.environ["SUBTEXT_DATA"]) / "flickr8k" / "mobilenet_pooled.npz")
+    reads = FeatureInput("image", file)
+    items = batch([None] * 512, file.names[:5120:10])
+    took = []
+    for _ in range(10):
+        start = time.perf_counter()
+        reads(items)
+        took.append(time.perf_counter() - start)
+    # Three alone; the checks of signatures and other work on the machine take some more.
+    assert min(took) < 0.010

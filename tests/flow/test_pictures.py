@@ -1,0 +1,209 @@
+"""Whatever a picture file turns out to be: an RGB picture of the right colours and the right way up, or a sentence."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tarfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from subtext.data.pictures import difference_hash, inside, open_picture, picture_size, read_bytes
+from subtext.errors import DataError
+
+
+def coded(image: Image.Image, form: str, **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, form, **options)
+    return out.getvalue()
+
+
+def pixel(data: bytes, at: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
+    image = open_picture(data)
+    assert image.mode == "RGB"
+    value = image.getpixel(at)
+    assert isinstance(value, tuple)
+    return value
+
+
+def test_modes_become_rgb() -> None:
+    assert pixel(coded(Image.new("L", (2, 2), 77), "PNG")) == (77, 77, 77)
+    assert pixel(coded(Image.new("1", (2, 2), 1), "PNG")) == (255, 255, 255)
+    cmyk = pixel(coded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=95))
+    assert np.abs(np.array(cmyk) - (255, 0, 0)).max() < 8
+    assert pixel(coded(Image.new("YCbCr", (2, 2), (128, 128, 128)), "TIFF")) == (128, 128, 128)
+
+
+def test_transparency_lies_on_white() -> None:
+    assert pixel(coded(Image.new("RGBA", (2, 2), (255, 0, 0, 0)), "PNG")) == (255, 255, 255)
+    half = pixel(coded(Image.new("RGBA", (2, 2), (255, 0, 0, 128)), "PNG"))
+    assert np.abs(np.array(half) - (255, 127, 127)).max() <= 1
+    assert pixel(coded(Image.new("LA", (2, 2), (0, 0)), "PNG")) == (255, 255, 255)
+    palette = Image.new("P", (2, 2), 1)
+    palette.putpalette([9, 9, 9, 0, 0, 255] + [0] * 762)
+    assert pixel(coded(palette, "PNG")) == (0, 0, 255)
+    assert pixel(coded(palette, "PNG", transparency=1)) == (255, 255, 255)
+    assert pixel(coded(Image.new("RGB", (2, 2), (1, 2, 3)), "PNG", transparency=(1, 2, 3))) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(0, 0), (257 * 100, 100), (65535, 255)])
+def test_sixteen_bits(value: int, wanted: int) -> None:
+    data = coded(Image.fromarray(np.full((3, 3), value, np.uint16)), "PNG")
+    assert pixel(data) == (wanted,) * 3
+    tiff = coded(Image.fromarray(np.full((3, 3), value, np.int32)), "TIFF")
+    assert pixel(tiff) == (wanted,) * 3
+
+
+def test_floats_in_one_are_stretched() -> None:
+    assert pixel(coded(Image.fromarray(np.full((3, 3), 0.5, np.float32)), "TIFF")) == (128, 128, 128)
+
+
+def test_animation_gives_its_first_frame() -> None:
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
+    data = coded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert pixel(data) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_exif_says_which_way_is_up(turn: int) -> None:
+    upright = np.zeros((40, 24, 3), np.uint8)
+    upright[:8, :8] = (255, 0, 0)
+    # How a camera stores the upright picture under each orientation.
+    stored = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.swapaxes(0, 1),
+        6: np.rot90(upright, 1),
+        7: np.rot90(upright, 2).swapaxes(0, 1),
+        8: np.rot90(upright, -1),
+    }[turn]
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    data = coded(Image.fromarray(np.ascontiguousarray(stored)), "JPEG", quality=95, exif=exif)
+    image = open_picture(data)
+    assert image.size == (24, 40)
+    assert np.abs(np.array(image.getpixel((2, 2))) - (255, 0, 0)).max() < 12
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_exif_does_not_cost_the_picture() -> None:
+    data = coded(Image.new("RGB", (8, 8), "red"), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
+    assert open_picture(data).size == (8, 8)
+
+
+def noise(form: str) -> bytes:
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    return coded(Image.fromarray(pixels), form)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"])
+def test_cut_off_anywhere_is_a_sentence(form: str) -> None:
+    data = noise(form)
+    assert open_picture(data).size == (64, 64)
+    refused = 0
+    for share in (0.02, 0.1, 0.3, 0.5, 0.7, 0.9):
+        try:
+            open_picture(data[: int(len(data) * share)])
+        except DataError:
+            refused += 1
+    # Formats differ in how little they can be told from; a half of the pixels is never taken for a picture.
+    assert refused >= 5
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP", "TIFF"])
+def test_damage_is_a_picture_or_a_sentence(form: str) -> None:
+    whole = noise(form)
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        data = bytearray(whole)
+        for place in rng.integers(0, min(len(data), 400), 6):
+            data[place] = rng.integers(0, 256)
+        try:
+            assert open_picture(bytes(data)).mode == "RGB"
+        except DataError as error:
+            assert str(error)
+
+
+def bomb(side: int) -> bytes:
+    """A PNG of side x side black pixels: some kilobytes that would take gigabytes."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("side", [9_500, 12_000, 50_000])
+def test_decompression_bombs(side: int) -> None:
+    with pytest.raises(DataError, match="89,478,485"):
+        open_picture(bomb(side))
+
+
+def test_what_is_no_picture(tmp_path: Path) -> None:
+    (tmp_path / "zero.jpg").write_bytes(b"")
+    (tmp_path / "page.jpg").write_bytes(b"<html></html>")
+    (tmp_path / "inner").mkdir()
+    for name, message in (
+        ("gone.jpg", "is not in"),
+        ("zero.jpg", r"is empty \(0 bytes\)"),
+        ("page.jpg", "is no picture that can be read"),
+        ("inner", "is a folder"),
+        ("/dev/null", "is no ordinary file"),
+        ("a\0b", "cannot be read"),
+    ):
+        with pytest.raises(DataError, match=message):
+            open_picture(name, tmp_path)
+    with pytest.raises(DataError, match="is empty"):
+        open_picture(b"")
+
+
+def test_arrays_and_pictures_in_memory() -> None:
+    array = np.full((3, 5, 3), 9, np.uint8)
+    assert open_picture(array).size == (5, 3)
+    assert open_picture(array[:, :, 0]).mode == "RGB"
+    assert open_picture(Image.new("RGBA", (2, 2), (0, 0, 0, 0))).getpixel((0, 0)) == (255, 255, 255)
+    with pytest.raises(DataError, match=r"needs uint8 \(height, width, 3\); it got float64"):
+        open_picture(array / 255)
+
+
+def test_a_piece_of_a_tar(tmp_path: Path) -> None:
+    data = coded(Image.new("RGB", (4, 4), "lime"), "PNG")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        info = tarfile.TarInfo("x.png")
+        info.size = len(data)
+        tar.addfile(info, io.BytesIO(data))
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        place = inside("a.tar", tar.getmembers()[0].offset_data, len(data))
+    assert read_bytes(place, tmp_path) == data
+    assert picture_size(place, tmp_path) == len(data)
+    assert open_picture(place, tmp_path).getpixel((0, 0)) == (0, 255, 0)
+    with pytest.raises(DataError, match="is cut off"):
+        open_picture(inside("a.tar", 10_000, 99_999), tmp_path)
+
+
+def test_jpeg_is_decoded_small_where_that_is_enough() -> None:
+    ramp = np.linspace(0, 255, 800).astype(np.uint8)
+    data = coded(Image.fromarray(np.stack([np.tile(ramp, (600, 1))] * 3, axis=-1)), "JPEG", quality=95)
+    small = open_picture(data, at_least=140)
+    assert small.size == (200, 150)
+    whole = open_picture(data).resize((200, 150), Image.Resampling.BOX)
+    assert np.abs(np.asarray(small, np.int16) - np.asarray(whole, np.int16)).max() <= 4
+
+
+def test_difference_hash_knows_a_copy() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 9), dtype=np.uint8)
+    image = Image.fromarray(pixels).resize((180, 160), Image.Resampling.BICUBIC).convert("RGB")
+    again = open_picture(coded(image.resize((90, 80)), "JPEG", quality=60))
+    other = Image.fromarray(pixels[::-1]).resize((180, 160), Image.Resampling.BICUBIC)
+    assert (difference_hash(image) ^ difference_hash(again)).bit_count() <= 3
+    assert (difference_hash(image) ^ difference_hash(other)).bit_count() > 16
