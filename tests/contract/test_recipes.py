@@ -76,6 +76,8 @@ CASES = [
     Case("dual", {**SMALL, **PIXELS, "image": "mobilenet-v1", "weights": "random", "pooling": "last"}),
     Case("dual", {**SMALL, "pooling": "learnt", "label_smoothing": 0.1, "feature_scaling": "unit"}, "both"),
     Case("dual", {"width": 16}, "pooled", "pooled"),
+    Case("dual", {**SMALL, "text": "bag"}, "pooled"),
+    Case("pvse", {**SMALL, "text": "bag"}, "grid"),
     Case("dual", {**SMALL, **PIXELS, "text": "{bert}", "text_pooling": "mean"}, models=("bert",)),
     Case("clip", {"model": "{clip}"}, models=("clip",)),
     Case("clip", {"model": "{clip}", "lora": 2, "loss": "sigmoid"}, models=("clip",)),
@@ -346,7 +348,7 @@ def test_a_wrong_name_or_value_is_answered_with_the_right_ones(
     [
         ("vse", {"image": "features"}, Supply(texts=TEXTS), "give one with --features FILE"),
         ("vse", {"text": "features"}, Supply(FeatureShape(pooled=10), texts=TEXTS), "--text-features FILE"),
-        ("vse", {}, Supply(FeatureShape(pooled=10)), "needs the training texts"),
+        ("vse", {}, Supply(FeatureShape(pooled=10)), "a vocabulary needs the training texts"),
         ("pvse", {**SMALL, "width": 15}, Supply(FeatureShape(pooled=10), texts=TEXTS), "an even width; it got 15"),
         ("pvse", SMALL, Supply(FeatureShape(pooled=10, grid=8), texts=TEXTS), "they are 10 and 8"),
         ("clip", {"model": "{bert}"}, Supply(), "needs a vision_model, a text_model"),

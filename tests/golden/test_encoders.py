@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
 from subtext.encoders.backbone import layers, open_body
+from subtext.encoders.bag import Bag
 from subtext.encoders.dual import Dual
 from subtext.encoders.known import KNOWN, picture_numbers
 from subtext.encoders.language import Language
@@ -136,6 +137,13 @@ def cell(rnn: nn.GRU, name: str, word: Tensor, state: Tensor) -> Tensor:
     reset, update = torch.sigmoid(reset_w + reset_s), torch.sigmoid(update_w + update_s)
     new = torch.tanh(new_w + reset * new_s)
     return (1 - update) * new + update * state
+
+
+def test_a_bag_is_the_mean_of_its_words() -> None:
+    encoder, inputs = Bag(20, 5), texts((3, 1))
+    found = encoder(inputs)
+    torch.testing.assert_close(found.pooled[0], encoder.words.weight[inputs["tokens"][0]].mean(dim=0))
+    torch.testing.assert_close(found.pooled[1], encoder.words.weight[inputs["tokens"][1, 0]])
 
 
 class TestPrecomputed:

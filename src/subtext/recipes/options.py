@@ -37,17 +37,19 @@ class Pixels:
 class Words:
     """The text side of a host."""
 
-    text: Annotated[str, "what reads texts: auto, gru, features, a BERT-like backbone's name or folder"] = "auto"
+    text: Annotated[
+        str, "auto (features, else gru), gru, bag (of words), features, a BERT-like backbone's name or folder"
+    ] = "auto"
     text_weights: Annotated[Literal["pretrained", "random"], "what the text backbone starts from"] = "pretrained"
     text_pooling: Annotated[Literal["cls", "mean"], "text backbone: which vector stands for the whole text"] = "cls"
     text_scaling: Annotated[
         Literal["none", "unit", "standard"], "text features: as they are, of unit length, or standardised"
     ] = "standard"
-    min_count: Annotated[int, "gru: words seen less often in the training texts are unknown"] = 1
+    min_count: Annotated[int, "gru, bag: words seen less often in the training texts are unknown"] = 1
     max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut"] = 64
-    word_width: Annotated[int, "gru: width of the word embedding"] = 300
+    word_width: Annotated[int, "gru, bag: width of the word embedding"] = 300
     gru_layers: Annotated[int, "gru: layers"] = 1
     both_directions: Annotated[bool, "gru: read from the end as well"] = True
-    word_drop: Annotated[float, "gru: share of words left out while training"] = 0.0
+    word_drop: Annotated[float, "gru, bag: share of words left out while training"] = 0.0
     token_mask: Annotated[float, "share of words or subwords masked while training"] = 0.0
-    word_dropout: Annotated[float, "gru: share of the embedding's numbers zeroed while training"] = 0.0
+    word_dropout: Annotated[float, "gru, bag: share of the embedding's numbers zeroed while training"] = 0.0

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from subtext.data.images import PixelInput
     from subtext.data.inputs import Input
     from subtext.data.supply import FeatureShape, Supply
+    from subtext.data.text import WordInput
     from subtext.encoders.dual import Dual
     from subtext.encoders.known import PictureNumbers
     from subtext.encoders.precomputed import Precomputed, Scaling
@@ -83,7 +84,7 @@ def text_side(
     dropout: float = 0.0,
     legacy_last: bool = False,
 ) -> Side:
-    """The text side: a GRU over a vocabulary of the training texts, precomputed features, or a text backbone.
+    """The text side: a GRU or a bag of words over the training texts' vocabulary, features, or a text backbone.
 
     shape        sizes of the GRU                      parts  which parts a GRU gives
     dropout      on what the GRU gives, or on features
@@ -91,7 +92,7 @@ def text_side(
 
     Raises RequirementError when features or training texts are needed and not supplied, or a backbone cannot be had.
     """
-    from subtext.data.text import Vocabulary, WordInput
+    from subtext.encoders.bag import Bag
     from subtext.encoders.precomputed import Precomputed
     from subtext.encoders.recurrent import Recurrent
 
@@ -102,27 +103,14 @@ def text_side(
         mean, std = _statistics(supply.text_features)
         encoder = Precomputed(reads.pooled, reads.grid, scaling=words.text_scaling, mean=mean, std=std, dropout=dropout)
         return Side(reads, encoder, several=reads.grid is not None)
-    if kind != "gru":
+    if kind not in ("bag", "gru"):
         return _language(kind, words, saved)
-    if saved is not None:
-        word_input = WordInput.load(saved)
-    else:
-        if not supply.texts:
-            raise RequirementError(
-                "a GRU needs the training texts to build its vocabulary from; there are none; give captions in the "
-                "training split, or text features"
-            )
-        vocabulary = Vocabulary.build(supply.texts, min_count=words.min_count)
-        word_input = WordInput(
-            vocabulary, max_tokens=words.max_tokens, word_drop=words.word_drop, token_mask=words.token_mask
-        )
+    word_input = _word_input(saved, supply.texts, words)
+    count = len(word_input.vocabulary)
+    if kind == "bag":
+        return Side(word_input, Bag(count, words.word_width, dropout=words.word_dropout))
     gru = Recurrent(
-        len(word_input.vocabulary),
-        shape,
-        parts=parts,
-        word_dropout=words.word_dropout,
-        dropout=dropout,
-        legacy_last=legacy_last,
+        count, shape, parts=parts, word_dropout=words.word_dropout, dropout=dropout, legacy_last=legacy_last
     )
     return Side(word_input, gru)
 
@@ -141,7 +129,7 @@ def tokeniser(name: str) -> Any:
 
 
 def _kind(saved: Path | None, asked: str, features: FeatureShape | None, *, otherwise: str) -> str:
-    """What encodes a modality: "features", "gru", or the name of a backbone."""
+    """What encodes a modality: "features", "gru", "bag", or the name of a backbone."""
     if saved is not None:
         if (saved / "features.json").is_file():
             return "features"
@@ -162,6 +150,20 @@ def _feature_input(
         flag = "--features" if modality == "image" else "--text-features"
         raise RequirementError(f"{modality}=features needs a feature file; none was given; give one with {flag} FILE")
     return FeatureInput(modality, region_drop=region_drop, pooled=shape.pooled, grid=shape.grid)
+
+
+def _word_input(saved: Path | None, texts: tuple[str, ...], words: Words) -> WordInput:
+    from subtext.data.text import Vocabulary, WordInput
+
+    if saved is not None:
+        return WordInput.load(saved)
+    if not texts:
+        raise RequirementError(
+            "a vocabulary needs the training texts to be built from; there are none; give captions in the training "
+            "split, or text features"
+        )
+    vocabulary = Vocabulary.build(texts, min_count=words.min_count)
+    return WordInput(vocabulary, max_tokens=words.max_tokens, word_drop=words.word_drop, token_mask=words.token_mask)
 
 
 def _precomputed(reads: Any, shape: FeatureShape | None, scaling: Scaling, pictures: Pictures) -> Precomputed:
