@@ -34,26 +34,26 @@ def evaluate(work: Work, protocol: Mapping[str, Any], json_out: str | None, per_
         result = measure(
             opened.model, pairs, protocol=asked, batch_size=work.batch_size, workers=work.workers, progress=told
         )
-    found = _json(result, work)
+    found = _json(result, work, opened.split)
     text = json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False)
     if json_out not in (None, "-"):
         write_text(Path(json_out), text + "\n")
     if per_query is not None:
         write_file(per_query, lambda place: _write_arrays(place, result))
-    return _text(result, work, asked), text
+    return _text(result, opened.split, asked), text
 
 
-def _json(result: Result, work: Work) -> dict[str, Any]:
+def _json(result: Result, work: Work, split: str) -> dict[str, Any]:
     found = result.to_json()
     found["model"] = {"run": str(work.run.resolve())} if work.run is not None else {"pretrained": work.model}
-    found["split"] = work.split
+    found["split"] = split
     return found
 
 
-def _text(result: Result, work: Work, asked: Protocol) -> str:
+def _text(result: Result, split: str, asked: Protocol) -> str:
     gallery = result.protocol["gallery"]
     folds = f", {asked.folds} folds" if asked.folds > 1 else ""
-    head = f"split {work.split}: {gallery['pictures']:,} pictures, {gallery['texts']:,} texts{folds}; ties {asked.ties}"
+    head = f"split {split}: {gallery['pictures']:,} pictures, {gallery['texts']:,} texts{folds}; ties {asked.ties}"
     ways = [f"{c}_way{what}" for c in asked.c_way for what in ("@1", "@3", "_mean_rank")]
     names = [name for name in SHOWN if "recall" not in name]
     recalls = [f"recall@{k}" for k in asked.recall]

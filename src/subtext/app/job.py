@@ -81,12 +81,13 @@ class Work:
     """Something done with a model on a split of a data set.
 
     run      a run's folder; None where `model` names a pretrained dual encoder
+    split    a name, or "all"; None for the run's validation split
     """
 
     run: Path | None
     model: str | None
     sources: Sources
-    split: str
+    split: str | None
     device: str = "cpu"
     batch_size: int = 128
     workers: int = 2

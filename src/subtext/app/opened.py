@@ -21,10 +21,11 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Opened:
-    """A model in eval mode, the chosen split, and the run's record (None for a pretrained model)."""
+    """A model in eval mode, the chosen split and its name, and the run's record (None for a pretrained model)."""
 
     model: Model
     pairs: Pairs
+    split: str
     record: Record | None
 
 
@@ -49,7 +50,8 @@ def open_work(work: Work) -> Opened:
         from subtext.opening import attach
 
         attach(model.image, reading.features, "image")
-    return Opened(model, reading.pairs.split(work.split), record)
+    split = work.split or (record is not None and record.data.val_split) or "val"
+    return Opened(model, reading.pairs.split(split), split, record)
 
 
 def pretrained(name: str, device: str) -> Model:

@@ -53,7 +53,7 @@ evaluate = Command(
         ],
         "Data": [
             *data_options(),
-            click.Option(["--split"], default="val", show_default=True, help="Which split; all for the whole set."),
+            click.Option(["--split"], help="Which split; all for the whole set.  [default: the run's validation split, or val]"),
         ],
         "Protocol": [
             click.Option(

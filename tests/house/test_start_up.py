@@ -1,0 +1,66 @@
+"""The command line answers a question for help at once: nothing heavy is imported for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "numpy", "pyarrow", "transformers", "PIL", "numba", "faiss", "accelerate", "rich", "safetensors")
+PROBE = f"""
+import json, sys
+from subtext.app.cli import main
+code = None
+try:
+    main(sys.argv[1:])
+except SystemExit as done:
+    code = done.code
+print(json.dumps([code, [name for name in {HEAVY!r} if name in sys.modules]]), file=sys.stderr)
+"""
+QUESTIONS = [
+    ["--help"],
+    ["--version"],
+    ["train", "--help"],
+    ["train", "vse", "--help"],
+    ["train", "pvse", "--help"],
+    ["data", "check", "--help"],
+    ["evaluate", "--help"],
+    ["embed", "--help"],
+    ["index", "build", "--help"],
+    ["search", "--help"],
+    ["runs", "--help"],
+]
+
+
+def ask(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("words", QUESTIONS, ids=" ".join)
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    answer = ask(words)
+    code, heavy = json.loads(answer.stderr.splitlines()[-1])
+    assert (code, heavy) == (0, [])
+    assert answer.stdout
+
+
+@pytest.mark.parametrize("words", [["train", "vsee", "--data", "d", "--out", "r"], ["trian"]], ids=" ".join)
+def test_a_wrong_name_is_answered_without_anything_heavy(words: list[str]) -> None:
+    code, heavy = json.loads(ask(words).stderr.splitlines()[-1])
+    assert (code, heavy) == (2, [])
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "vse", "--help"]], ids=" ".join)
+def test_help_takes_less_than_half_a_second(words: list[str]) -> None:
+    command = [sys.executable, "-c", "from subtext.app.cli import main; main()", *words]
+    seconds = []
+    for _ in range(4):
+        before = os.times()
+        subprocess.run(command, capture_output=True, check=True)
+        after = os.times()
+        # Time on the processor: other work on the machine is not what is measured.
+        seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(seconds) < 0.5, seconds

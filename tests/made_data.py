@@ -1,0 +1,39 @@
+"""A small made data set on disk: features of pictures in which two of twelve things are seen, and texts that name them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+THINGS = ("red", "blue", "green", "black", "dog", "cat", "bird", "car", "tree", "house", "boat", "horse")
+SPLITS = {"train": 40, "val": 12, "test": 8}
+WIDTH = 16
+
+
+def write(folder: Path) -> tuple[Path, Path]:
+    """Write pairs.jsonl and features.npz; gives both paths."""
+    rng = np.random.default_rng(5)
+    topics = rng.normal(size=(len(THINGS), WIDTH))
+    combinations = [(a, b) for a in range(len(THINGS)) for b in range(a)]
+    splits = [name for name, count in SPLITS.items() for _ in range(count)]
+    chosen = rng.permutation(len(combinations))[: len(splits)]
+    rows, vectors = [], []
+    for number, (split, place) in enumerate(zip(splits, chosen, strict=True)):
+        a, b = combinations[place]
+        texts = [f"a {THINGS[a]} and a {THINGS[b]}", f"the {THINGS[b]} is near the {THINGS[a]}"]
+        rows.append({"image": f"photo{number:03d}.jpg", "captions": texts, "split": split})
+        vectors.append(topics[a] + topics[b] + 0.05 * rng.normal(size=WIDTH))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_rows(folder / "pairs.jsonl", rows)
+    order = rng.permutation(len(rows))
+    names = np.array([rows[row]["image"] for row in order])
+    np.savez(folder / "features.npz", names=names, pooled=np.asarray(vectors, dtype=np.float32)[order])
+    return folder / "pairs.jsonl", folder / "features.npz"
+
+
+def write_rows(path: Path, rows: list[dict[str, object]]) -> Path:
+    """Write rows as JSON lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
