@@ -230,4 +230,6 @@ def _metadata(items: Items, row: int) -> dict[str, Any]:
 
 def _number(similarity: torch.nn.Module, name: str, default: float) -> float:
     value = getattr(similarity, name, None)
+    if isinstance(value, torch.Tensor):
+        value = value.detach().item()
     return default if value is None else float(value)

@@ -132,9 +132,12 @@ def _named() -> Iterator[tuple[str, list[tuple[str, str]]]]:
             continue
         texts = [(language, _plain(entry[language])) for language in LANGUAGES if language in entry]
         texts += [("alias", _plain(alias)) for alias in entry.get("alias", [])]
-        once = {words.casefold(): (language, words) for language, words in reversed(texts) if words}
+        once: dict[str, tuple[str, str]] = {}
+        for language, words in texts:
+            if words:
+                once.setdefault(words.casefold(), (language, words))
         if once:
-            yield symbol, list(reversed(once.values()))
+            yield symbol, list(once.values())
 
 
 def _plain(name: str) -> str:

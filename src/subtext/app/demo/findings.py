@@ -1,0 +1,81 @@
+"""How well the demonstration's model does on emoji that it never saw, and a few of its answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from subtext.app.figures import figures_table
+from subtext.app.progress import meter
+from subtext.data.pairs import Pairs
+from subtext.data.readers import read_pairs
+from subtext.evaluate import Result, embed_pairs
+from subtext.evaluate.run import evaluate_embeddings
+from subtext.index import nearest
+from subtext.opening import load
+from subtext.ops import draw
+
+SAMPLES = 6
+"""Held-out texts whose answers are shown."""
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A held-out text, the rows of the held-out pictures found, their cosines, and where its own picture stands."""
+
+    text: str
+    rows: list[int]
+    scores: list[float]
+    own: int
+    place: int
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The figures, the held-out pairs, and texts of them drawn at random with their answers."""
+
+    result: Result
+    held_out: Pairs
+    answers: list[Answer]
+
+    @property
+    def verdict(self) -> str:
+        """The one sentence to take away: how far above chance."""
+        name = "text_to_image/recall@10"
+        value, chance = self.result.figures[name], self.result.chance[name]
+        low, high = self.result.intervals[name]
+        how = (
+            f"{value / chance:.0f} times chance" if low > chance else "which is not above chance: the interval holds it"
+        )
+        return (
+            f"Of texts of emoji that it never saw, {value:.1f} % (95 %: {low:.1f} to {high:.1f}) find their picture "
+            f"among the first ten of {len(self.held_out.images):,}; chance gives {chance:.1f} %: {how}."
+        )
+
+    def text(self) -> str:
+        """The table with the chance line, and the verdict."""
+        table = figures_table(self.result.figures, self.result.chance, self.result.intervals)
+        return f"{table}\n\n{self.verdict}"
+
+
+def measure(out: Path, *, seed: int, workers: int, quiet: bool) -> Findings:
+    """Evaluate the run on the test split, keep the figures as `out`/figures.json, and draw a few texts to show."""
+    model = load(out / "run")
+    pairs = read_pairs(out / "data").pairs.split("test")
+    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=quiet) as told:
+        images, texts = embed_pairs(model, pairs, workers=workers, progress=told)
+    result = evaluate_embeddings(model.similarity, images, texts, pairs)
+    result.save(out / "figures.json")
+    order = draw.permutation(len(texts), seed=seed, epoch=0, purpose="demo samples")[:SAMPLES]
+    pictures = images.vectors.float().numpy()
+    found = nearest(texts.vectors.float().numpy()[order], pictures, top=len(images))
+    owner = dict(pairs.links[:, ::-1].tolist())
+    answers = []
+    for row, rows, scores in zip(order.tolist(), found.rows, found.scores, strict=True):
+        own = owner[row]
+        place = int(np.flatnonzero(rows == own)[0]) + 1
+        answers.append(Answer(str(pairs.texts.values[row]), rows[:SHOWN].tolist(), scores[:SHOWN].tolist(), own, place))
+    return Findings(result, pairs, answers)
