@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -258,3 +259,37 @@ def test_the_file_states_the_protocol(tmp_path: Path) -> None:
 def test_a_protocol_without_meaning_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(RequirementError, match=message):
         Protocol(**arguments)
+
+
+@pytest.mark.slow
+def test_a_large_gallery_is_evaluated_without_its_matrix() -> None:
+    """16,000 x 16,000 scores would be 1 GB; blocks, counts and samples take a fraction of it."""
+    count = 16_000
+    g = torch.Generator().manual_seed(0)
+    vectors = nn.functional.normalize(torch.randn(count, 2, 8, generator=g), dim=-1)
+    items = [
+        Items([f"{kind}{n}" for n in range(count)], [None] * count, np.arange(count), np.array(["test"] * count))
+        for kind in ("image", "text")
+    ]
+    pairs = Pairs(*items, np.stack([np.arange(count)] * 2, axis=1), Path())
+    embedded = Embeddings(vectors, torch.arange(count))
+    noisy = Embeddings(
+        nn.functional.normalize(vectors + 0.1 * torch.randn(count, 2, 8, generator=g), dim=-1), embedded.ids
+    )
+    resident, done, highest = Path("/proc/self/statm"), threading.Event(), 0
+
+    def watch() -> None:
+        nonlocal highest
+        while not done.wait(0.005):
+            highest = max(highest, int(resident.read_text().split()[1]) * 4096)
+
+    before = int(resident.read_text().split()[1]) * 4096
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        result = evaluate_embeddings(Cosine(), embedded, noisy, pairs)
+    finally:
+        done.set()
+        watcher.join()
+    assert (highest - before) / 2**20 < 600
+    assert result.figures["image_to_text/recall@10"] > 100 * result.chance["image_to_text/recall@10"]
