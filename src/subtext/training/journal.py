@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from subtext.errors import RequirementError
 
 LOG, BOARD = "log.jsonl", "tensorboard"
 
 
+@runtime_checkable
 class Board(Protocol):
     """What is used of TensorBoard's writer."""
 

@@ -84,8 +84,9 @@ class Processes:
             return numbers
         has = [0.0 if weight.grad is None else 1.0 for weight in weights]
         grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
-        extra = torch.cat([numbers.float(), torch.tensor(has, device=numbers.device)])
-        flat = torch.cat([extra, *[grad.reshape(-1).float() for grad in grads]])
+        kind = torch.float64 if any(grad.dtype == torch.float64 for grad in grads) else torch.float32
+        extra = torch.cat([numbers.to(kind), torch.tensor(has, dtype=kind, device=numbers.device)])
+        flat = torch.cat([extra, *[grad.reshape(-1).to(kind) for grad in grads]])
         dist.all_reduce(flat)
         start = len(extra)
         for weight, grad, present in zip(weights, grads, flat[len(numbers) : start].tolist(), strict=True):

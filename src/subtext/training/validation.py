@@ -13,7 +13,6 @@ from subtext.training.plan import Plan
 from subtext.training.reading import Reader, batches_of
 from subtext.training.step import Stepper
 
-
 PROTOCOL = Protocol(c_way=(), bootstrap=0)
 """Recall at 1, 5 and 10 and ranks, without intervals: an epoch's end should be short."""
 

@@ -1,0 +1,182 @@
+"""A training small enough to be done in a second."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from subtext.checkpoint import Record
+from subtext.core import Embeddings, Encoded
+from subtext.data.inputs import Batch, Draw, Tensors
+from subtext.data.pairs import Items, Pairs
+from subtext.data.text import Vocabulary, WordInput
+from subtext.encoders.recurrent import GruShape, Recurrent
+from subtext.heads.mean import Mean
+from subtext.losses.infonce import InfoNCE
+from subtext.losses.triplet import Triplet
+from subtext.model import Branch, Model
+from subtext.objective import Objective, Penalty, Term
+from subtext.regularisers.mmd import MMD
+from subtext.similarity.cosine import Cosine
+from subtext.training.options import Fitted, RunOptions
+from subtext.training.plan import Phase, Plan
+from subtext.training.setup import Setup
+
+WORDS = ("red", "blue", "green", "round", "flat", "tall", "small", "wet", "old", "bright")
+WIDTH = 12
+
+
+class Traits:
+    """Pictures -> "pooled": `WIDTH` numbers that their id's digits give, and drawn noise where it augments."""
+
+    def __init__(self, noise: float = 0.0) -> None:
+        self.noise = noise
+        self.read = 0
+
+    @property
+    def augments(self) -> bool:
+        return self.noise > 0
+
+    @property
+    def fingerprint(self) -> str:
+        return f"traits {WIDTH}"
+
+    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+        self.read += len(batch.ids)
+        rows = torch.stack([_traits(name) for name in batch.ids])
+        if draw is not None and self.noise:
+            seeds = [int(key) % 2**31 + draw.epoch for key in batch.keys]
+            rows = rows + self.noise * torch.stack(
+                [
+                    torch.from_numpy(np.random.default_rng(seed).standard_normal(WIDTH).astype(np.float32))
+                    for seed in seeds
+                ]
+            )
+        return {"pooled": rows, "ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
+
+    def save(self, folder: Path) -> None:
+        (folder / "traits.json").write_text("{}")
+
+
+class Body(nn.Module):
+    """An encoder with a "pretrained" body of two layers; it gives parts beside the pooled vector."""
+
+    def __init__(self, width: int = 16, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(WIDTH, width), nn.Dropout(dropout), nn.Linear(width, width))
+        self.parts_width = self.pooled_width = width
+        self.calls = 0
+
+    def forward(self, inputs: Tensors) -> Encoded:
+        self.calls += 1
+        pooled = torch.tanh(self.body(inputs["pooled"]))
+        return Encoded(parts=torch.stack([pooled, pooled.flip(1)], dim=1), pooled=pooled)
+
+    def body_layers(self) -> list[list[nn.Parameter]]:
+        return [list(self.body[0].parameters()), list(self.body[2].parameters())]
+
+    def save_assets(self, folder: Path) -> None:
+        (folder / "body.json").write_text("{}")
+
+
+class Lookup(nn.Module):
+    """A head that hands on the parts beside a mean: the similarity below reads them."""
+
+    def forward(self, encoded: Encoded, ids: torch.Tensor) -> Embeddings:
+        return Embeddings(encoded.pooled[:, None], ids, parts=encoded.parts, mask=encoded.mask)
+
+
+class BestWord(nn.Module):
+    """The word that fits a picture best decides: a similarity that cannot do without parts and their mask."""
+
+    indexable = False
+
+    def forward(self, images: Embeddings, texts: Embeddings) -> torch.Tensor:
+        scores = torch.einsum("ikd,tpd->itp", images.vectors, texts.parts)
+        return scores.masked_fill(~texts.mask[None], -9.0).amax(2)
+
+
+def pairs(count: int = 40, split: str = "train", captions: int = 2) -> Pairs:
+    """Pictures named by a number, and texts with one word a digit."""
+    names = [f"{split}{place:03d}" for place in range(count)]
+    image_groups = np.arange(count, dtype=np.int64)
+    texts = [
+        f"{_words(name)} {' wet' * (int(name[-1]) % 3)} {WORDS[turn]}" for name in names for turn in range(captions)
+    ]
+    text_groups = np.repeat(image_groups, captions)
+    links = np.stack([text_groups, np.arange(len(texts), dtype=np.int64)], axis=1)
+    return Pairs(
+        images=Items(names, [None] * count, image_groups, np.array([split] * count)),
+        texts=Items(
+            [f"{split}t{row}" for row in range(len(texts))], list(texts), text_groups, np.array([split] * len(texts))
+        ),
+        links=links,
+        root=Path(),
+    )
+
+
+def setup(
+    plan: Plan | None = None, *, phases: tuple[Phase, ...] = (), noise: float = 0.0, dropout: float = 0.1
+) -> Setup:
+    """Body + mean head beside GRU + mean head, a learnt temperature, InfoNCE one way and a triplet the other."""
+    torch.manual_seed(0)
+    words = Vocabulary.build(WORDS)
+    image = Branch(Traits(noise), Body(dropout=dropout), Mean(16, 8, dropout=dropout))
+    text = Branch(
+        WordInput(words, max_tokens=8), Recurrent(len(words.tokens), GruShape(width=8, word_width=6)), Mean(8, 8)
+    )
+    objective = Objective(
+        {
+            "image": Term(InfoNCE(), "image_to_text"),
+            "text": Term(Triplet(margin=0.2), "text_to_image", weight=0.5, reduction="sum"),
+        }
+    )
+    chosen = plan or Plan(epochs=3, batch_size=16, lr=1e-2, warmup=0.1, schedule="one_cycle")
+    return Setup(Model(image, text, Cosine(temperature=0.1, learnable=True)), objective, chosen, phases)
+
+
+def setup_with_parts() -> Setup:
+    """Without dropout; the texts' words take part in the score, and their number differs."""
+    made = setup(dropout=0.0)
+    text = Branch(made.model.text.reads, made.model.text.encoder, Lookup())
+    return replace(made, model=Model(made.model.image, text, BestWord()))
+
+
+def setup_with_penalty() -> Setup:
+    """Without dropout, with terms of every reduction, and a penalty that reads all embeddings of the batch."""
+    made = setup(dropout=0.0)
+    cells = Term(Triplet(margin=0.3, negatives="hardest"), "image_to_text", reduction="mean over cells")
+    parts = {**made.objective.parts, "cells": cells, "mmd": Penalty(MMD(), 0.3)}
+    return replace(made, objective=Objective(parts))
+
+
+def run(out: Path, *, plan: Plan | None = None, options: RunOptions | None = None, **changes: object) -> Fitted:
+    """One fit of the small setup."""
+    from subtext.training.fit import fit
+
+    made = setup(plan, **{key: changes[key] for key in ("phases", "noise", "dropout") if key in changes})
+    val = changes.get("val", pairs(12, "val"))
+    return fit(
+        made,
+        changes.get("train", pairs()),
+        val,
+        out,
+        record=Record(host="small", arguments={"width": 8}),
+        run=options or RunOptions(device="cpu", workers=0),
+        report=changes.get("report"),
+    )
+
+
+def _words(name: str) -> str:
+    return " ".join(WORDS[int(digit)] for digit in name[-3:])
+
+
+def _traits(name: str) -> torch.Tensor:
+    row = torch.zeros(WIDTH)
+    for place, digit in enumerate(name[-3:]):
+        row[int(digit)] += 1.0 + place / 4
+    return row

@@ -1,0 +1,59 @@
+"""One of several processes that share every batch; started by tests/identity/test_processes.py.
+
+Writes what it ended with: the gradients of one batch, or the weights after a whole training.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import small
+import torch
+
+from subtext.checkpoint import put_tensors
+from subtext.core import Epoch
+from subtext.data.inputs import Draw
+from subtext.training.options import RunOptions
+from subtext.training.plan import Plan
+from subtext.training.processes import Processes
+from subtext.training.reading import Reader
+from subtext.training.step import Stepper
+
+ROWS = 15
+TRAIN = Plan(epochs=2, batch_size=16, lr=1e-2, schedule="cosine", patience=5)
+
+
+def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
+    """Of a batch of an odd number of pairs, summed over processes; the loss with them."""
+    processes = Processes("cpu")
+    made = small.setup_with_parts() if kind == "parts" else small.setup_with_penalty()
+    model, data = made.model.double().train(), small.pairs()
+    plan = Plan(batch_size=ROWS, cache_chunk=chunk)
+    reading = Reader(model, data, Draw(0, 0), processes.count, processes.rank)(data.links[:ROWS])
+    reading.images["pooled"] = reading.images["pooled"].double()
+    loss, parts = Stepper(model, made.objective, plan, processes)(reading, Epoch(number=0, seed=0), name="step 0")
+    weights = list(model.parameters())
+    told = processes.sum_gradients(weights, torch.cat([loss[None], parts]))
+    found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    return {**found, "numbers": told}
+
+
+def main() -> None:
+    """Gradients of every kind, then a training; the first process writes them."""
+    torch.set_num_threads(1)
+    out = Path(sys.argv[1])
+    for kind, chunk in (("penalty", 0), ("penalty", 4), ("parts", 0)):
+        found = gradients(kind, chunk)
+        if Processes("cpu").first:
+            put_tensors(out / f"{kind}{chunk}.safetensors", found)
+    fitted = small.run(out / "run", plan=TRAIN, options=RunOptions(device="cpu", workers=0), dropout=0.0)
+    if Processes("cpu").first:
+        put_tensors(out / "trained.safetensors", fitted.model.state_dict())
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
