@@ -169,3 +169,23 @@ def test_a_setting_of_another_name_is_named_outside_tests_too(loss, name):
         object.__setattr__(made, field.name, "nearest" if field.name == name else field.default)
     with pytest.raises(RequirementError, match=f"{loss.__name__} needs {name} .* it got 'nearest'"):
         made.__post_init__()
+
+
+@pytest.mark.parametrize("kind", ["pairs", "ignored"])
+@pytest.mark.parametrize("loss", [Triplet(), Triplet(negatives="hardest"), InfoNCE(), Sigmoid()])
+def test_training_keeps_one_copy_of_the_scores(loss, kind):
+    """What the backward pass holds besides the scores: one matrix of numbers, and masks."""
+    whole = comparison(kind)
+    scores = whole.scores.clone().requires_grad_()
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(value: torch.Tensor) -> torch.Tensor:
+        kept[value.untyped_storage().data_ptr()] = value
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+        values = loss(dataclasses.replace(whole, scores=scores))
+    kept.pop(scores.untyped_storage().data_ptr(), None)
+    matrices = [value for value in kept.values() if value.numel() >= scores.numel() and value.is_floating_point()]
+    assert len(matrices) <= 1
+    assert values.requires_grad
