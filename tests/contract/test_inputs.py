@@ -177,6 +177,12 @@ def test_saved_inputs_that_are_missing_or_damaged(tmp_path: Path) -> None:
         Vocabulary.load(tmp_path)
 
 
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match=r"cannot be written: .*; make room"):
+        words().save(tmp_path / "file" / "assets")
+
+
 def test_words_and_marks() -> None:
     vocabulary = Vocabulary.build(["b a", "a c", "a b"], min_count=2)
     assert vocabulary.tokens[4:] == ("a", "b")

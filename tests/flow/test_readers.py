@@ -252,6 +252,20 @@ def test_mteb_with_graded_judgements(tmp_path: Path, image_side: str) -> None:
     assert "t2" in pairs.texts.ids, "what nobody judged is a distractor"
 
 
+def test_mteb_as_parquet_in_folders(tmp_path: Path) -> None:
+    tables = {
+        "corpus": [{"id": f"i{n}", "modality": "image", "image": {"bytes": png(n), "path": None}} for n in range(2)],
+        "query": [{"id": f"t{n}", "modality": "text", "text": f"text {n}"} for n in range(2)],
+        "qrels": [{"query-id": f"t{n}", "corpus-id": f"i{n}", "score": 1} for n in range(2)],
+    }
+    for name, rows in tables.items():
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / name / "test-00000-of-00001.parquet")
+    pairs = read_pairs(tmp_path, verify=True).pairs
+    assert named(pairs) == [("i0", "text 0"), ("i1", "text 1")]
+    assert pairs.counts() == {"test": 2}
+
+
 def test_one_text_of_many_pictures_by_group(tmp_path: Path) -> None:
     pictures(tmp_path, 4)
     rows = [

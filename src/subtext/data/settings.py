@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,25 @@ from subtext.errors import CheckpointError
 
 
 def write_settings(path: Path, values: object) -> None:
-    """Write JSON whole or not at all: a file beside it is filled, flushed to disk, and renamed over it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write JSON whole or not at all: a file beside it is filled, flushed to disk, and renamed over it.
+
+    Raises CheckpointError when there is no room, or no right to write.
+    """
     half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with half.open("w", encoding="utf-8") as file:
-        json.dump(values, file, ensure_ascii=False, indent=1)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    half.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with half.open("w", encoding="utf-8") as file:
+            json.dump(values, file, ensure_ascii=False, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise CheckpointError(
+            f"{path} cannot be written: {error.strerror}; make room, or name another folder"
+        ) from error
 
 
 def read_settings(path: Path, names: Sequence[str]) -> dict[str, Any]:

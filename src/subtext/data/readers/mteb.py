@@ -14,7 +14,7 @@ from subtext.data.readers.splits import split_in_name
 from subtext.data.readers.table import TABLES, raws
 from subtext.errors import DataError
 
-_ROOMS = ("corpus", "queries", "qrels")
+_ROOMS = {"corpus": ("corpus",), "queries": ("queries", "query"), "qrels": ("qrels",)}
 _QUERY = ("query-id", "query_id", "query")
 _TAKEN = frozenset(("id", "_id", "text", "title", "modality", "split", "group", *IMAGE))
 _CANDIDATE = ("corpus-id", "corpus_id", "corpus")
@@ -32,9 +32,10 @@ class _Judged:
 def mteb_files(folder: Path) -> dict[str, list[Path]]:
     """corpus, queries and qrels -> their files: NAME.jsonl (or another table), or all tables in the folder NAME."""
     found = {}
-    for room in _ROOMS:
-        single = [folder / f"{room}{ending}" for ending in TABLES if (folder / f"{room}{ending}").is_file()]
-        found[room] = single or sorted(path for path in (folder / room).rglob("*") if path.suffix in TABLES)
+    for room, names in _ROOMS.items():
+        single = [path for name in names for ending in TABLES if (path := folder / f"{name}{ending}").is_file()]
+        inner = (path for name in names for path in (folder / name).rglob("*"))
+        found[room] = single or sorted(path for path in inner if path.suffix in TABLES)
     return found
 
 
