@@ -89,8 +89,10 @@ class Model(nn.Module):
         return Embeddings.cat(pieces)
 
     def compare(self, images: Embeddings, texts: Embeddings) -> Tensor:
-        """(I T) scores of every picture with every text."""
-        return self.similarity(images, texts)
+        """(I T) scores of every picture with every text, on the CPU and without gradient."""
+        device = next(self.parameters()).device
+        with torch.inference_mode():
+            return self.similarity(images.to(device), texts.to(device)).cpu()
 
 
 def read(batch: Batch, branch: Branch, draw: Draw | None, device: torch.device) -> Tensors:
