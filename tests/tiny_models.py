@@ -65,7 +65,7 @@ def siglip(folder: Path) -> Path:
     text["pad_token_id"] = 0
     model = SiglipModel(SiglipConfig(text_config=text, vision_config=_VISION))
     with torch.no_grad():
-        model.logit_scale.fill_(2.0)
+        model.logit_scale.fill_(4.8)
         model.logit_bias.fill_(-3.0)
     model.save_pretrained(folder)
     _numbers(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,20 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
+from subtext.data.supply import Supply
 from subtext.encoders.backbone import layers, open_body
 from subtext.encoders.bag import Bag
 from subtext.encoders.dual import Dual
 from subtext.encoders.known import KNOWN, picture_numbers
 from subtext.encoders.language import Language
 from subtext.encoders.lora import adapt
+from subtext.encoders.open_clip_dual import OpenClip
 from subtext.encoders.precomputed import Precomputed
 from subtext.encoders.recurrent import GruShape, Recurrent
 from subtext.encoders.timm_vision import TimmVision
 from subtext.encoders.vision import Vision
 from subtext.errors import RequirementError
+from subtext.recipes.build import build
 
 
 def texts(lengths: tuple[int, ...], *, padding: int = 0) -> dict[str, Tensor]:
@@ -414,6 +418,82 @@ class TestTimm:
         monkeypatch.setitem(sys.modules, "timm", None)
         with pytest.raises(RequirementError, match=r"install subtext\[encoders\]"):
             TimmVision.open("small")
+
+
+class FakeTower(nn.Module):
+    """One tower of an open_clip model, as far as it is read."""
+
+    output_dim = 6
+    preprocess_cfg = {  # noqa: RUF012
+        "size": (32, 32),
+        "mean": (0.1, 0.2, 0.3),
+        "std": (1.0, 1.0, 1.0),
+        "interpolation": "bicubic",
+        "resize_mode": "shortest",
+    }
+
+    def __init__(self, pictures: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 8, 8) if pictures else nn.Embedding(20, 6)
+        self.layers = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6)])
+
+    def forward(self, values: Tensor) -> Tensor:
+        states = self.first(values)
+        pooled = states.mean(dim=(2, 3)) if states.ndim == 4 else states.mean(dim=1)
+        for layer in self.layers:
+            pooled = layer(pooled)
+        return pooled
+
+
+class TestOpenClip:
+    @pytest.fixture
+    def fake(self, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+        asked: list[str | None] = []
+        module = types.ModuleType("open_clip")
+
+        def create_model(name: str, *, pretrained: str | None, force_custom_text: bool) -> nn.Module:
+            assert force_custom_text
+            asked.append(pretrained)
+            if name != "small":
+                raise RuntimeError(f"Model config for {name} not found")
+            model = nn.Module()
+            model.visual, model.text = FakeTower(True), FakeTower(False)
+            model.logit_scale = nn.Parameter(torch.tensor(3.0))
+            return model
+
+        def get_tokenizer(name: str) -> Callable[[list[str]], Tensor]:
+            return lambda found: torch.tensor([[1, len(text), 2, 0] for text in found])
+
+        module.create_model = create_model  # type: ignore[attr-defined]
+        module.get_tokenizer = get_tokenizer  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "open_clip", module)
+        return asked
+
+    def test_a_run_is_built_and_comes_back(self, fake: list[str | None], tmp_path: Path) -> None:
+        told = {"model": "open_clip:small/tag"}
+        first = build("clip", told, supply=Supply()).model
+        found = first.embed_texts(["a", "two"])
+        assert found.vectors.shape == (2, 1, 6)
+        pixels = first.image({"pixels": torch.randn(2, 3, 32, 32), "ids": torch.arange(2)})
+        assert first.compare(pixels, found).shape == (2, 2)
+        assert len(first.image.encoder.body_layers()) == 3
+        for name, branch in (("image", first.image), ("text", first.text)):
+            branch.reads.save(tmp_path / name)
+            branch.encoder.save_assets(tmp_path / name)
+        again = build("clip", told, supply=Supply(assets=tmp_path)).model
+        again.load_state_dict(first.state_dict(), strict=True)
+        assert torch.equal(again.embed_texts(["a", "two"]).vectors, found.vectors)
+        assert again.image.reads == first.image.reads and again.image.reads.size == 32
+        assert fake == ["tag", None]
+
+    def test_an_unknown_name_is_said(self, fake: list[str | None]) -> None:
+        with pytest.raises(RequirementError, match="Model config for large not found"):
+            OpenClip.open("large")
+
+    def test_its_absence_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "open_clip", None)
+        with pytest.raises(RequirementError, match=r"install subtext\[encoders\]"):
+            OpenClip.open("small")
 
 
 def test_a_saved_configuration_brings_back_the_model(tmp_path: Path) -> None:

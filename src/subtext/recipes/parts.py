@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from subtext.data.inputs import Input
     from subtext.data.supply import FeatureShape, Supply
     from subtext.data.text import WordInput
-    from subtext.encoders.dual import Dual
+    from subtext.encoders.backbone import Weights
     from subtext.encoders.known import PictureNumbers
     from subtext.encoders.precomputed import Precomputed, Scaling
     from subtext.encoders.recurrent import GruShape
@@ -206,27 +206,44 @@ def _language(kind: str, words: Words, saved: Path | None) -> Side:
     return Side(SubwordInput(found, max_tokens=longest, token_mask=words.token_mask), encoder)
 
 
-def dual_inputs(
-    supply: Supply, name: str, dual: Dual, pixels: Pixels, limits: tuple[int, float]
-) -> tuple[PixelInput, Any]:
-    """What both halves of a pretrained dual encoder read, as that model was trained.
+def dual_sides(
+    supply: Supply, name: str, weights: Weights, pixels: Pixels, limits: tuple[int, float]
+) -> tuple[Side, Side, float, float | None]:
+    """Both sides of a pretrained dual encoder, reading as it was trained to, and its scale and shift.
 
-    name    the dual encoder's name or folder
+    name    its name or folder, or open_clip:ARCHITECTURE/WEIGHTS
     limits  longest text in subwords (0: what the model can read) and the share of subwords masked while training
     """
     from subtext.data.images import PixelInput
     from subtext.data.text import SubwordInput
+    from subtext.encoders.dual import Dual
     from subtext.encoders.known import picture_numbers
 
+    if name.startswith("open_clip:"):
+        return _open_clip(supply, name.removeprefix("open_clip:"), weights, pixels)
     saved_image, saved_text = supply.asset("image"), supply.asset("text")
+    dual = Dual.open(name, weights=weights, assets=saved_image)
     if saved_image is not None and saved_text is not None:
-        return PixelInput.load(saved_image), SubwordInput.load(saved_text)
-    longest, token_mask = limits
-    subwords = SubwordInput(
-        tokeniser(name),
-        max_tokens=min(longest or dual.text.longest, dual.text.longest),
-        token_mask=token_mask,
-        padding="max" if dual.text.full_length else "longest",
-    )
-    size = pixels.image_size or dual.image.size
-    return pixel_input(replace(pixels, image_size=size), picture_numbers(name)), subwords
+        image_reads, text_reads = PixelInput.load(saved_image), SubwordInput.load(saved_text)
+    else:
+        size = pixels.image_size or dual.image.size
+        image_reads = pixel_input(replace(pixels, image_size=size), picture_numbers(name))
+        text_reads = SubwordInput(
+            tokeniser(name),
+            max_tokens=min(limits[0] or dual.text.longest, dual.text.longest),
+            token_mask=limits[1],
+            padding="max" if dual.text.full_length else "longest",
+        )
+    return Side(image_reads, dual.image), Side(text_reads, dual.text), dual.scale, dual.shift
+
+
+def _open_clip(supply: Supply, name: str, weights: Weights, pixels: Pixels) -> tuple[Side, Side, float, float | None]:
+    from subtext.data.images import PixelInput
+    from subtext.data.open_clip_text import OpenClipInput
+    from subtext.encoders.open_clip_dual import OpenClip
+
+    saved_image, saved_text = supply.asset("image"), supply.asset("text")
+    found = OpenClip.open(name, pretrained=weights == "pretrained", fetch=saved_image is None)
+    image_reads = pixel_input(pixels, found.numbers) if saved_image is None else PixelInput.load(saved_image)
+    text_reads = OpenClipInput(name.partition("/")[0]) if saved_text is None else OpenClipInput.load(saved_text)
+    return Side(image_reads, found.image), Side(text_reads, found.text), found.scale, found.shift

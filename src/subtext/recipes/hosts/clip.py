@@ -19,7 +19,9 @@ PLAN = Plan(
 def clip(
     supply: Supply,
     *,
-    model: Annotated[str, "hub name or folder of a dual encoder"] = "openai/clip-vit-base-patch32",
+    model: Annotated[
+        str, "hub name or folder of a dual encoder, or open_clip:ARCHITECTURE/WEIGHTS"
+    ] = "openai/clip-vit-base-patch32",
     weights: Annotated[Literal["pretrained", "random"], "what the model starts from"] = "pretrained",
     pixels: Pixels = Pixels(),
     max_tokens: Annotated[int, "longest text in subwords; 0 for all that the model can read"] = 0,
@@ -38,30 +40,30 @@ def clip(
     """
     from dataclasses import replace
 
-    from subtext.encoders.dual import Dual
     from subtext.encoders.lora import adapt
     from subtext.heads.passthrough import Passthrough
     from subtext.losses.infonce import InfoNCE
     from subtext.losses.sigmoid import Sigmoid
     from subtext.model import Branch, Model
     from subtext.objective import Objective, Term
-    from subtext.recipes.parts import dual_inputs
+    from subtext.recipes.parts import dual_sides
     from subtext.similarity.cosine import Cosine
     from subtext.training.setup import Setup
 
-    found = Dual.open(model, weights=weights, assets=supply.asset("image"))
-    image_reads, text_reads = dual_inputs(supply, model, found, pixels, (max_tokens, token_mask))
+    image, text, scale, shift = dual_sides(supply, model, weights, pixels, (max_tokens, token_mask))
     if lora:
-        for half in (found.image, found.text):
-            adapt(half, rank=lora, scale=lora_scale, dropout=lora_dropout)
-    by_sigmoid = loss == "sigmoid" or (loss == "auto" and found.shift is not None)
-    shift = found.shift if found.shift is not None or not by_sigmoid else 0.0
+        for side in (image, text):
+            adapt(side.encoder, rank=lora, scale=lora_scale, dropout=lora_dropout)
+    # CLIP holds its scale at 100; models with a shift learnt without a bound that would ever be met.
+    largest = 100.0 if shift is None else 1000.0
+    by_sigmoid = loss == "sigmoid" or (loss == "auto" and shift is not None)
+    shift = 0.0 if shift is None and by_sigmoid else shift
     chosen = Sigmoid() if by_sigmoid else InfoNCE()
     return Setup(
         model=Model(
-            Branch(image_reads, found.image, Passthrough()),
-            Branch(text_reads, found.text, Passthrough()),
-            Cosine(scale=found.scale, learnable=True, shift=shift, largest=max(100.0, found.scale * 1.01)),
+            Branch(image.reads, image.encoder, Passthrough()),
+            Branch(text.reads, text.encoder, Passthrough()),
+            Cosine(scale=min(scale, largest), learnable=True, shift=shift, largest=largest),
         ),
         objective=Objective({side: Term(chosen, on=side, weight=0.5) for side in ("image_to_text", "text_to_image")}),
         plan=replace(PLAN, lr=PLAN.lr * 10) if lora else PLAN,
