@@ -1,4 +1,4 @@
-"""A small made data set on disk: features of pictures in which two of twelve things are seen, and texts that name them."""
+"""A small made data set on disk: features of pictures that show two of twelve things, and texts that name them."""
 
 from __future__ import annotations
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from subtext.opening import load, open_engine
+    from subtext.opening import from_pretrained, load, open_engine, open_run, save_pretrained
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load", "open_engine"]
+__all__ = ["__version__", "from_pretrained", "load", "open_engine", "open_run", "save_pretrained"]
 
 
 def __getattr__(name: str) -> object:
     """Import what is heavy only when it is asked for."""
-    if name in ("load", "open_engine"):
+    if name in __all__:
         from subtext import opening
 
         return getattr(opening, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,7 +85,8 @@ def test_the_recommended_host_is_taken_and_told(made: Path, tmp_path: Path) -> N
 
 
 def test_the_host_may_stand_last(made: Path, tmp_path: Path) -> None:
-    answer = call("train", "--data", made / "pairs.jsonl", "--features", made / "features.npz", "--out", tmp_path / "run", "vse", "--dry-run")  # fmt: skip
+    where = ["--data", made / "pairs.jsonl", "--features", made / "features.npz", "--out", tmp_path / "run"]
+    answer = call("train", *where, "vse", "--dry-run")
     assert answer.stdout.startswith("vse: built") and "recommended" not in answer.stderr
 
 
@@ -176,6 +178,21 @@ def test_the_installed_command_trains(made: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "epoch 1 of 1" in done.stderr and "epoch" not in done.stdout.splitlines()[1]
+
+
+def test_an_interrupted_training_can_go_on(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = [str(word) for word in ("train", "dual", *options(made, out), "--epochs", 3000, "--workers", 0)]
+    command = [sys.executable, "-c", "from subtext.app.cli import main; main()", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "epoch 1 of" not in (line := process.stderr.readline()):
+            assert line, "it ended before it was asked to"
+        process.send_signal(signal.SIGINT)
+        stdout, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "--resume goes on from there" in stdout
+    assert json.loads((out / "run.json").read_text())["status"] == "stopped"
+    assert "stopped" in call("runs", tmp_path).stdout
 
 
 @pytest.mark.parametrize(

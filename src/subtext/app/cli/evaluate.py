@@ -53,7 +53,7 @@ evaluate = Command(
         ],
         "Data": [
             *data_options(),
-            click.Option(["--split"], help="Which split; all for the whole set.  [default: the run's validation split, or val]"),
+            click.Option(["--split"], help="Which split; all for the whole set; the run's validation split if absent."),
         ],
         "Protocol": [
             click.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import click
@@ -54,29 +54,31 @@ def chosen(ctx: click.Context, prefix: str, *, given_only: bool) -> dict[str, ob
     }
 
 
-def parse_methods(texts: Sequence[str], known: Mapping[str, Recipe]) -> list[tuple[str, dict[str, object]]]:
-    """`diversity:combine=absdiff,weight=0.5` as ("diversity", {"combine": "absdiff", "weight": 0.5}), each in order.
+def parse_methods(ctx: click.Context, name: str, known: Mapping[str, Recipe]) -> list[tuple[str, dict[str, object]]]:
+    """`mithun:strength=0.5,hard=no` as ("mithun", {"strength": 0.5, "hard": False}), each in order.
+
+    name  of the context's parameter that holds the texts
 
     Raises click.BadParameter for a method, option or value that does not exist, with near names.
     """
-    return [_parse_method(text, known) for text in texts]
+    try:
+        return [_parse_method(text, known) for text in ctx.params[name]]
+    except RecipeError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="--with") from None
 
 
 def _parse_method(text: str, known: Mapping[str, Recipe]) -> tuple[str, dict[str, object]]:
     name, _, rest = text.partition(":")
     if name not in known:
-        raise click.BadParameter(unknown("method", name, known), param_hint="--with")
+        raise RecipeError(unknown("method", name, known))
     options = {option.name: option for option in known[name].options}
     arguments: dict[str, object] = {option.name: option.default for option in options.values()}
     for piece in filter(None, rest.split(",")):
         key, equals, value = piece.partition("=")
         key = key.strip().replace("-", "_")
         if not equals:
-            raise click.BadParameter(f"'{piece}' needs the form option=value", param_hint="--with")
+            raise RecipeError(f"'{piece}' needs the form option=value")
         if key not in options:
-            raise click.BadParameter(unknown(f"option of the method {name}", key, options), param_hint="--with")
-        try:
-            arguments[key] = options[key].read(value.strip())
-        except RecipeError as error:
-            raise click.BadParameter(f"{name}: {error}", param_hint="--with") from None
+            raise RecipeError(unknown(f"option of the method {name}", key, options))
+        arguments[key] = options[key].read(value.strip())
     return name, arguments

@@ -160,7 +160,7 @@ def _job(ctx: click.Context, recipe: Recipe) -> Job:
     return Job(
         host=recipe.name,
         arguments=chosen(ctx, RECIPE, given_only=False),
-        methods=tuple(parse_methods(values["with_"], methods())),
+        methods=tuple(parse_methods(ctx, "with_", methods())),
         plan=chosen(ctx, PLAN, given_only=True),
         sources=Sources.from_options(values),
         out=values["out"],

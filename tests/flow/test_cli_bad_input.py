@@ -1,0 +1,324 @@
+"""What goes wrong is told in one sentence that says what to do, and never by a traceback."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import made_data
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from safetensors.numpy import load_file, save_file
+
+from subtext.app.cli import main
+
+TRAIN = ["--width", "8", "--word-width", "8", "--batch-size", "16", "--epochs", "1", "--workers", "0", "-q"]
+Rows = list[dict[str, object]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    made_data.write(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    made_data.write(folder)
+    train(folder, "dual", out="run")
+    return folder
+
+
+def call(*words: object) -> tuple[int, str]:
+    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    return answer.exit_code, answer.output
+
+
+def train(folder: Path, host: str, *more: object, out: str = "new", code: int = 0) -> str:
+    where = ["--data", folder / "pairs.jsonl", "--features", folder / "features.npz", "--out", folder / out]
+    found, output = call("train", host, *where, *TRAIN, *more)
+    assert found == code, output
+    return output
+
+
+def rows(folder: Path) -> Rows:
+    return [json.loads(line) for line in (folder / "pairs.jsonl").read_text().splitlines()]
+
+
+def edit(folder: Path, change: Callable[[Rows], None]) -> None:
+    found = rows(folder)
+    change(found)
+    made_data.write_rows(folder / "pairs.jsonl", found)
+
+
+def features(folder: Path, names: list[str], width: int) -> None:
+    np.savez(folder / "features.npz", names=np.array(names), pooled=np.ones((len(names), width), dtype=np.float32))
+
+
+def no_file(folder: Path) -> None:
+    (folder / "pairs.jsonl").unlink()
+
+
+def no_features(folder: Path) -> None:
+    (folder / "features.npz").unlink()
+
+
+def wrong_columns(folder: Path) -> None:
+    made_data.write_rows(folder / "pairs.jsonl", [{"foto": "a.jpg", "words": "a dog"}])
+
+
+def not_json(folder: Path) -> None:
+    (folder / "pairs.jsonl").write_text("{ this is no row\n")
+
+
+def empty_file(folder: Path) -> None:
+    (folder / "pairs.jsonl").write_text("")
+
+
+def no_validation(folder: Path) -> None:
+    edit(folder, lambda found: [row.update(split="train") for row in found] and None)
+
+
+def other_names(folder: Path) -> None:
+    features(folder, [f"other{number}.jpg" for number in range(60)], 16)
+
+
+def some_names(folder: Path) -> None:
+    features(folder, [str(row["image"]) for row in rows(folder)[:-15]], 16)
+
+
+def not_finite(folder: Path) -> None:
+    names = [str(row["image"]) for row in rows(folder)]
+    np.savez(folder / "features.npz", names=np.array(names), pooled=np.full((60, 16), np.nan, dtype=np.float32))
+
+
+def empty_texts(folder: Path) -> None:
+    edit(folder, lambda found: found[4].update(captions=["", "  "]))
+
+
+def one_row(folder: Path) -> None:
+    made_data.write_rows(folder / "pairs.jsonl", [{"image": "photo000.jpg", "caption": "a dog"}])
+
+
+def pickled(folder: Path) -> None:
+    np.savez(folder / "features.npz", names=np.array(["a", None], dtype=object), pooled=np.ones((2, 16)))
+
+
+BAD_DATA = [
+    (no_file, "pairs.jsonl"),
+    (no_features, "features.npz is not there"),
+    (wrong_columns, "image"),
+    (not_json, "line 1"),
+    (empty_file, "pairs.jsonl"),
+    (no_validation, "split 'val' needs at least one pair"),
+    (other_names, "needs a row for every item; 40 of 40 have none"),
+    (some_names, "'photo045.jpg'"),
+    (not_finite, "NaN or infinity"),
+    (empty_texts, "line 5"),
+    (one_row, "split '"),
+    (pickled, "features.npz"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "told"), BAD_DATA, ids=[spoil.__name__ for spoil, _ in BAD_DATA])
+def test_bad_data_is_refused_before_anything_is_written(data: Path, spoil: Callable[[Path], None], told: str) -> None:
+    spoil(data)
+    output = train(data, "dual", code=1)
+    assert output.startswith("error: ") and told in output
+    assert len(output.splitlines()) == 1 and not (data / "new").exists()
+
+
+WRONG_LINES = [
+    (["vsee"], "there is no host called 'vsee'; did you mean vse"),
+    (["dual", "--widht", "8"], "--width"),
+    (["dual", "--with", "mithum"], "there is no method called 'mithum'; did you mean mithun?"),
+    (["vse", "--with", "mithun:strenght=1"], "did you mean strength?"),
+    (["vse", "--with", "mithun:strength=much"], "strength needs a number"),
+    (["vse", "--with", "mithun:strength"], "needs the form option=value"),
+    (["vse", "--negatives", "easy"], "'all', 'hardest', 'semi-hard'"),
+    (["dual", "--epochs", "many"], "not a valid integer"),
+]
+
+
+@pytest.mark.parametrize(("words", "told"), WRONG_LINES, ids=[" ".join(words) for words, _ in WRONG_LINES])
+def test_a_wrong_line_ends_with_two_and_near_names(words: list[str], told: str) -> None:
+    code, output = call("train", *words, "--data", "d.jsonl", "--out", "r")
+    assert code == 2 and told in output and "Usage:" in output
+
+
+def test_a_line_without_data_or_out_ends_with_two() -> None:
+    assert call("train", "dual", "--out", "r")[0] == 2
+    code, output = call("train", "--data", "d.jsonl")
+    assert code == 2 and "--out" in output
+    code, output = call("evaluate")
+    assert code == 2 and "RUN" in output and "--model" in output
+    code, output = call("evaluate", "--model", "some/name")
+    assert code == 2 and "--data" in output
+    code, output = call("embed", "run", "--out", "vectors.txt")
+    assert code == 2 and ".npz or .parquet" in output
+    code, output = call("evaluate", "run", "--c-way", "5,x")
+    assert code == 2 and "5,20,100" in output
+
+
+def test_a_host_that_cannot_carry_a_method_says_which_can(data: Path) -> None:
+    output = train(data, "dual", "--with", "mithun", code=1)
+    assert "mithun needs a host with a triplet loss" in output and "vse" in output
+
+
+def test_options_that_mean_nothing_are_refused(data: Path) -> None:
+    assert "batch_size needs at least 1" in train(data, "dual", "--batch-size", "0", code=1)
+    assert "lr needs a number above 0" in train(data, "dual", "--lr", "-1", code=1)
+    assert "--device" in train(data, "dual", "--device", "quantum", code=1)
+
+
+def test_texts_of_every_kind_are_learnt_from(data: Path) -> None:
+    """Other scripts, emoji, one word, ten thousand words, words never seen before."""
+
+    def change(found: Rows) -> None:
+        for row, text in zip(found, ("犬と猫", "собака", "🐕🚤", "x", "dog " * 10_000), strict=False):
+            row["captions"] = [text]
+        found[45]["captions"] = ["ποτέ 🦄", "unseen words alone"]
+
+    edit(data, change)
+    assert "finished after 1 epochs" in train(data, "dual")
+
+
+def test_rows_that_cannot_be_used_are_left_out_when_asked(data: Path) -> None:
+    empty_texts(data)
+    assert "finished" in train(data, "dual", "--bad", "skip")
+    assert json.loads((data / "new" / "run.json").read_text())["data"]["bad"] == "skip"
+
+
+def test_a_folder_that_holds_something_is_kept(trained: Path) -> None:
+    output = train(trained, "dual", out="run", code=1)
+    assert "holds something" in output and "--resume" in output
+
+
+def test_another_training_is_not_continued(trained: Path) -> None:
+    output = train(trained, "dual", "--resume", "--dropout", "0.5", out="run", code=1)
+    assert "dropout: 0.2 -> 0.5" in output and "train in a new folder" in output
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the run, to be damaged."""
+    return Path(shutil.copytree(trained / "run", tmp_path / "copy"))
+
+
+def no_run(run: Path) -> None:
+    shutil.rmtree(run)
+
+
+def no_weights(run: Path) -> None:
+    (run / "model.safetensors").unlink()
+
+
+def half_weights(run: Path) -> None:
+    path = run / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def other_recipe(run: Path) -> None:
+    record = json.loads((run / "run.json").read_text())
+    record["arguments"].pop("temperature"), record["arguments"].pop("learn_temperature")
+    known = {name: record["arguments"][name] for name in ("width", "word_width", "both_directions")}
+    (run / "run.json").write_text(json.dumps(record | {"host": "vse", "arguments": known | {"width": 24}}))
+
+
+def unknown_recipe(run: Path) -> None:
+    text = (run / "run.json").read_text()
+    (run / "run.json").write_text(text.replace('"host": "dual"', '"host": "duel"'))
+
+
+def later_version(run: Path) -> None:
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {"mood": "hopeful"}))
+
+
+def half_record(run: Path) -> None:
+    text = (run / "run.json").read_text()
+    (run / "run.json").write_text(text[: len(text) // 2])
+
+
+def no_assets(run: Path) -> None:
+    shutil.rmtree(run / "assets")
+
+
+def further_tensor(run: Path) -> None:
+    path = run / "model.safetensors"
+    save_file(load_file(path) | {"image.extra": np.zeros(3, dtype=np.float32)}, path)
+
+
+DAMAGED = [
+    (no_run, "needs to be the folder of a run"),
+    (no_weights, "needs model.safetensors"),
+    (half_weights, "needs to be a whole safetensors file"),
+    (other_recipe, "its tensors are of another"),
+    (unknown_recipe, "did you mean dual?"),
+    (later_version, "mood"),
+    (half_record, "run.json"),
+    (no_assets, "assets"),
+    (further_tensor, "1 unknown, first image.extra"),
+]
+
+
+@pytest.mark.parametrize(("damage", "told"), DAMAGED, ids=[damage.__name__ for damage, _ in DAMAGED])
+def test_a_damaged_run_is_refused(run: Path, damage: Callable[[Path], None], told: str) -> None:
+    damage(run)
+    code, output = call("evaluate", run, "-q")
+    assert code == 1 and output.startswith("error: ") and told in output and len(output.splitlines()) == 1
+
+
+def test_runs_lists_a_damaged_run_as_such(run: Path) -> None:
+    half_record(run)
+    code, output = call("runs", run.parent)
+    assert code == 0 and "damaged" in output
+
+
+def test_features_of_another_width_are_refused(run: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "wide.npz", names=np.array(["a"]), pooled=np.ones((1, 99), dtype=np.float32))
+    code, output = call("evaluate", run, "--features", tmp_path / "wide.npz", "-q")
+    assert code == 1 and "width 16" in output and "99" in output
+
+
+def test_features_that_went_away_are_named_with_the_option(run: Path, trained: Path) -> None:
+    record = json.loads((run / "run.json").read_text())
+    record["data"]["features"] = str(run / "gone.npz")
+    (run / "run.json").write_text(json.dumps(record))
+    code, output = call("evaluate", run, "-q")
+    assert code == 1 and "--features" in output
+    assert call("evaluate", run, "--features", trained / "features.npz", "-q")[0] == 0
+
+
+def test_a_split_that_is_not_there_names_those_that_are(run: Path) -> None:
+    code, output = call("evaluate", run, "--split", "dev", "-q")
+    assert code == 1 and "split 'dev'" in output and "test (8)" in output
+
+
+def test_too_many_folds_are_refused(run: Path) -> None:
+    code, output = call("evaluate", run, "--folds", "50", "-q")
+    assert code == 1 and "folds" in output
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_behind(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, output = call("embed", run, "--out", tmp_path / "v.npz", "-q")
+    assert code == 1 and "free space" in output
+    assert not (tmp_path / "v.npz").exists() and not list(tmp_path.glob(".*"))
+
+
+def test_other_errors_of_the_system_are_one_sentence(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    code, output = call("evaluate", run, "--json", tmp_path / "folder", "-q")
+    assert code == 1 and output.startswith("error: ") and len(output.splitlines()) == 1

@@ -1,0 +1,118 @@
+"""What was kept opens again as it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import made_data
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+import subtext
+from subtext.app.cli import main
+from subtext.checkpoint import load_record
+from subtext.data.features import FeatureInput
+from subtext.data.readers import read_pairs
+from subtext.errors import CheckpointError, DataError, IndexError_, RecipeError
+from subtext.evaluate import embed_pairs
+from subtext.opening import open_run
+
+TEXTS = ["a dog and a boat", "the red is near the blue", "words that nobody wrote"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("opening")
+    data, features = made_data.write(place)
+    words = ["train", "pvse", "--data", data, "--features", features, "--out", place / "run", "--width", "16"]
+    words += ["--word-width", "8", "--batch-size", "16", "--epochs", "1", "--workers", "0", "-q"]
+    done = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return place
+
+
+def test_a_run_opens_twice_alike_and_disturbs_no_draw(folder: Path) -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    first, second = subtext.load(folder / "run"), subtext.load(folder / "run")
+    assert torch.equal(torch.rand(1), expected)
+    assert not first.training
+    ours, theirs = first.embed_texts(TEXTS), second.embed_texts(TEXTS)
+    assert torch.equal(ours.vectors, theirs.vectors)
+    pictures = [np.full(made_data.WIDTH, value, dtype=np.float32) for value in (0.5, -1.0)]
+    assert first.compare(first.embed_images(pictures), ours).shape == (2, 3)
+
+
+def test_it_gives_the_figures_of_its_record(folder: Path) -> None:
+    from subtext.evaluate import evaluate
+
+    run = open_run(folder / "run")
+    pairs = read_pairs(folder / "pairs.jsonl", need_pictures=False).pairs.split("val")
+    assert evaluate(run.model, pairs, workers=0).figures["rsum"] == pytest.approx(run.record.best["rsum"])
+
+
+def test_a_written_model_is_the_same_model_without_the_log(folder: Path, tmp_path: Path) -> None:
+    run = open_run(folder / "run")
+    run.save_pretrained(tmp_path / "kept")
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [
+        "README.md",
+        "assets",
+        "model.safetensors",
+        "run.json",
+    ]
+    again = subtext.from_pretrained(tmp_path / "kept")
+    assert torch.equal(again.embed_texts(TEXTS).vectors, run.model.embed_texts(TEXTS).vectors)
+    with pytest.raises(CheckpointError, match="holds something"):
+        subtext.save_pretrained(run.model, run.record, tmp_path / "kept")
+
+
+def test_features_are_remembered_and_replaced(folder: Path, tmp_path: Path) -> None:
+    pairs = read_pairs(folder / "pairs.jsonl", need_pictures=False).pairs.split("test")
+    remembered = open_run(folder / "run").model
+    assert isinstance(remembered.image.reads, FeatureInput) and remembered.image.reads.file is not None
+    moved = shutil.copytree(folder / "run", tmp_path / "run")
+    record = json.loads((moved / "run.json").read_text())
+    record["data"]["features"] = "/nowhere/features.npz"
+    (moved / "run.json").write_text(json.dumps(record))
+    with pytest.raises(DataError, match="--features"):
+        embed_pairs(open_run(moved).model, pairs)
+    given = open_run(moved, features=folder / "features.npz").model
+    assert torch.equal(embed_pairs(given, pairs)[0].vectors, embed_pairs(remembered, pairs)[0].vectors)
+    with pytest.raises(RecipeError, match="--text-features needs a model whose text side reads features"):
+        open_run(moved, text_features=folder / "features.npz")
+
+
+def test_the_card_says_what_the_record_says(folder: Path) -> None:
+    card = (folder / "run" / "README.md").read_text()
+    record = load_record(folder / "run")
+    assert f"{record.best['text_to_image/recall@10']:.1f}" in card
+    assert "pairs.jsonl" in card and str(folder) not in card, "a card is read by others: no paths of this machine"
+    assert card.count("---\n") >= 2 and "pipeline_tag: feature-extraction" in card
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"run\.json"):
+        subtext.load(tmp_path)
+
+
+def test_an_engine_finds_its_run_or_is_told(folder: Path, tmp_path: Path) -> None:
+    from subtext.search import build_index
+
+    run = open_run(folder / "run")
+    pairs = read_pairs(folder / "pairs.jsonl", need_pictures=False).pairs
+    moved = shutil.copytree(folder / "run", tmp_path / "run")
+    embeddings = embed_pairs(run.model, pairs, workers=0)
+    build_index(
+        tmp_path / "index", run.model, pairs, embeddings=embeddings, run=str(moved), host=run.record.host, source={}
+    )
+    first = [hit.id for hit in subtext.open_engine(tmp_path / "index").search(text=TEXTS[0], top=3)]
+    shutil.rmtree(moved)
+    with pytest.raises(IndexError_, match="--run RUN"):
+        subtext.open_engine(tmp_path / "index")
+    engine = subtext.open_engine(tmp_path / "index", run=folder / "run")
+    assert [hit.id for hit in engine.search(text=TEXTS[0], top=3)] == first
