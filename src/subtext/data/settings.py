@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from subtext.data.atomic import write_file
 from subtext.errors import CheckpointError
 
 
 def write_settings(path: Path, values: object) -> None:
-    """Write JSON whole or not at all: a file beside it is filled, flushed to disk, and renamed over it.
+    """Write JSON whole or not at all.
 
     Raises CheckpointError when there is no room, or no right to write.
     """
-    half = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    text = json.dumps(values, ensure_ascii=False, indent=1) + "\n"
+
+    def fill(place: Path) -> None:
+        place.write_text(text, encoding="utf-8")
+
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with half.open("w", encoding="utf-8") as file:
-            json.dump(values, file, ensure_ascii=False, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(path)
+        write_file(path, fill)
     except OSError as error:
-        with suppress(OSError):
-            half.unlink(missing_ok=True)
         raise CheckpointError(
             f"{path} cannot be written: {error.strerror}; make room, or name another folder"
         ) from error
