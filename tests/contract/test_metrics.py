@@ -11,6 +11,7 @@ from walk import classes, instances
 
 every_metric = pytest.mark.parametrize("metric", instances("metrics"))
 every_kind = pytest.mark.parametrize("kind", KINDS)
+several_or_ignored = pytest.mark.parametrize("kind", ["several", "ignored"])
 
 
 def test_metrics_are_found():
@@ -34,7 +35,7 @@ def test_one_value_per_query_and_nan_only_where_nothing_is_right_or_wrong(metric
 
 
 @every_metric
-@every_kind
+@several_or_ignored
 def test_indifferent_to_candidate_order(metric, kind):
     whole = comparison(kind)
     order = torch.randperm(whole.scores.shape[1])
@@ -42,7 +43,7 @@ def test_indifferent_to_candidate_order(metric, kind):
 
 
 @every_metric
-@every_kind
+@several_or_ignored
 def test_follows_query_order(metric, kind):
     whole = comparison(kind)
     order = torch.randperm(whole.scores.shape[0])
@@ -50,7 +51,7 @@ def test_follows_query_order(metric, kind):
 
 
 @every_metric
-@every_kind
+@several_or_ignored
 def test_float32_and_float64_agree(metric, kind):
     whole = comparison(kind)
     single = dataclasses.replace(whole, scores=whole.scores.float())
@@ -67,7 +68,7 @@ def test_ignored_cells_do_not_count(metric):
 
 
 @every_metric
-@every_kind
+@several_or_ignored
 def test_only_the_order_of_scores_counts(metric, kind):
     whole = comparison(kind)
     stretched = dataclasses.replace(whole, scores=5 * whole.scores.exp())
