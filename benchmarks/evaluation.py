@@ -19,7 +19,7 @@ from subtext.ops.rank import Counts, both_directions
 
 PICTURES, EACH = 5_000, 5
 KS = (1, 5, 10)
-SAMPLE = 25
+SAMPLE = 50
 """With --quick, one query in so many is sorted."""
 
 
@@ -60,7 +60,7 @@ def counted(counts: Counts, step: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    asked = options("recall by counting, beside sorting", repeats=5, quick_repeats=3)
+    asked = options("recall by counting, beside sorting", repeats=9, quick_repeats=5)
     step = SAMPLE if asked.quick else 1
     scores = made()
     ours_scores = torch.from_numpy(scores)

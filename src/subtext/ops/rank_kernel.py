@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-_TILE = 8192
+_TILE = 16384
 """Columns counted together: their counters and thresholds stay in the second-level cache."""
 _BAND = 16384
 """Rows between two flushes of the packed counters: each half holds at most 32,767."""
@@ -33,33 +33,36 @@ def _count(
 ) -> None:
     """Add to row_counts (3 R): at least the row's threshold, above it, not a number; to column_counts (2 C) likewise.
 
-    A column's two counts share one 32-bit counter, "above" in the upper half, so that the inner loop loads and stores
-    once.
+    Rows are taken two at a time (R is even), so that a column's counter is loaded and stored once for both; its two
+    counts share 32 bits, "above" in the upper half. Scores that are not a number are told for the two rows together,
+    in the place of the first.
     """
     rows, columns = scores.shape
     packed = np.zeros(min(_TILE, columns), np.int32)
+    half = np.int32(16)
     for top in range(0, rows, _BAND):
         bottom = min(rows, top + _BAND)
         for left in range(0, columns, _TILE):
             width = min(columns, left + _TILE) - left
             thresholds = column_best[left : left + width]
             packed[:] = 0
-            for row in range(top, bottom):
-                threshold = row_best[row]
-                line = scores[row, left : left + width]
-                reached = np.int32(0)
-                above = np.int32(0)
-                invalid = np.int32(0)
+            for row in range(top, bottom, 2):
+                first, second = row_best[row], row_best[row + 1]
+                upper, lower = scores[row, left : left + width], scores[row + 1, left : left + width]
+                reached_first = reached_second = above_first = above_second = invalid = np.int32(0)
                 for column in range(width):
-                    score = line[column]
-                    reached += np.int32(score >= threshold)
-                    above += np.int32(score > threshold)
-                    invalid += np.int32(score != score)
-                    packed[column] += np.int32(score >= thresholds[column]) + (
-                        np.int32(score > thresholds[column]) << np.int32(16)
-                    )
-                row_counts[0, row] += reached
-                row_counts[1, row] += above
+                    x, y, z = upper[column], lower[column], thresholds[column]
+                    reached_first += np.int32(x >= first)
+                    above_first += np.int32(x > first)
+                    reached_second += np.int32(y >= second)
+                    above_second += np.int32(y > second)
+                    invalid += np.int32(x != x) + np.int32(y != y)
+                    above = np.int32(x > z) + np.int32(y > z)
+                    packed[column] += np.int32(x >= z) + np.int32(y >= z) + (above << half)
+                row_counts[0, row] += reached_first
+                row_counts[1, row] += above_first
+                row_counts[0, row + 1] += reached_second
+                row_counts[1, row + 1] += above_second
                 row_counts[2, row] += invalid
             for column in range(width):
                 column_counts[0, left + column] += packed[column] & 0xFFFF
@@ -82,8 +85,9 @@ def count(
     threads  how many; None for as many as torch uses
     """
     rows, columns = scores.shape
-    parts = max(1, min(threads or torch.get_num_threads(), rows))
-    edges = np.linspace(0, rows, parts + 1).astype(np.int64)
+    pairs = rows // 2
+    parts = max(1, min(threads or torch.get_num_threads(), pairs))
+    edges = 2 * np.linspace(0, pairs, parts + 1).astype(np.int64)
     row_counts = np.zeros((3, rows), dtype=np.int64)
     column_counts = np.zeros((parts, 2, columns), dtype=np.int64)
     kernel = _compiled()
@@ -97,4 +101,11 @@ def count(
     else:
         with ThreadPoolExecutor(parts) as pool:
             list(pool.map(part, range(parts)))
-    return row_counts, column_counts.sum(axis=0)
+    by_column = column_counts.sum(axis=0)
+    if rows % 2:
+        last = scores[-1]
+        row_counts[:, -1] = (last >= row_best[-1]).sum(), (last > row_best[-1]).sum(), np.isnan(last).sum()
+        by_column += np.stack([last >= column_best, last > column_best])
+    for row in np.flatnonzero(row_counts[2, : 2 * pairs : 2]) * 2:
+        row_counts[2, row : row + 2] = np.isnan(scores[row : row + 2]).sum(axis=1)
+    return row_counts, by_column
