@@ -1,0 +1,183 @@
+"""What a run leaves on disk: whole or not at all, JSON and tensors alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import small
+import torch
+
+from subtext.checkpoint import (
+    DataSource,
+    Record,
+    fingerprint,
+    load_record,
+    load_run,
+    read_tensors,
+    save_record,
+    save_run,
+    write_tensors,
+)
+from subtext.data.atomic import write_file, write_folder
+from subtext.errors import CheckpointError, SubtextError
+from subtext.training.options import RunOptions
+
+RECORD = Record(
+    host="pvse",
+    arguments={"views": 4, "image": "grid"},
+    methods=(("daa", {"weight": 0.1}), ("hal", {})),
+    plan={"lr": 1e-3},
+    phases=({"epochs": 1, "train": "heads", "factor": 1.0},),
+    data=DataSource(data="a.jsonl", features="f.npz", bad="skip", fingerprint="00"),
+    seed=7,
+    best={"rsum": 123.4},
+    best_epoch=2,
+    versions={"torch": "2"},
+)
+
+
+def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
+    save_record(tmp_path, RECORD)
+    assert load_record(tmp_path) == RECORD
+    assert RECORD.differences(load_record(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (replace(RECORD, arguments={"views": 5, "image": "grid"}), "views: 4 -> 5"),
+        (replace(RECORD, host="vse"), "host: 'pvse' -> 'vse'"),
+        (replace(RECORD, methods=RECORD.methods[::-1]), "methods: "),
+        (replace(RECORD, plan={"lr": 1e-3, "clip": 1}), "clip: None -> 1"),
+        (replace(RECORD, data=DataSource(fingerprint="11")), "the pairs: a.jsonl -> other pairs or other splits"),
+    ],
+)
+def test_differences_are_named(other: Record, named: str) -> None:
+    found = RECORD.differences(other)
+    assert len(found) == 1
+    assert found[0].startswith(named)
+
+
+def test_what_no_difference_is() -> None:
+    later = replace(RECORD, best={}, status="stopped", seconds=9.0, data=replace(RECORD.data, data="moved.jsonl"))
+    assert RECORD.differences(later) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"host": "a", "colour": 1}', '{"data": {}}', '{"host":"a","data":3}'])
+def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"run\.json needs to be the record of a run"):
+        load_record(tmp_path)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="needs to be the folder of a run"):
+        load_record(tmp_path)
+    save_record(tmp_path, RECORD)
+    with pytest.raises(CheckpointError, match="did not finish an epoch"):
+        load_run(tmp_path)
+
+
+def test_a_run_comes_back_to_the_bit(tmp_path: Path) -> None:
+    model = small.setup().model
+    save_run(tmp_path, model, RECORD)
+    record, tensors = load_run(tmp_path)
+    assert record == RECORD
+    assert fingerprint(tensors) == fingerprint(model.state_dict())
+    assert sorted(path.name for path in (tmp_path / "assets").rglob("*") if path.is_file()) == [
+        "body.json",
+        "traits.json",
+        "vocabulary.json",
+        "words.json",
+    ]
+
+
+def test_tensors_that_share_memory_are_written_each(tmp_path: Path) -> None:
+    whole = torch.arange(12.0)
+    tensors = {"whole": whole, "part": whole[3:6], "same": whole, "turned": whole.reshape(3, 4).T, "none": whole[:0]}
+    write_tensors(tmp_path / "a.safetensors", tensors)
+    for name, value in read_tensors(tmp_path / "a.safetensors").items():
+        assert torch.equal(value, tensors[name]), name
+
+
+def test_a_damaged_file_of_tensors_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    write_tensors(path, {"a": torch.ones(100)})
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(CheckpointError, match="whole safetensors file"):
+        read_tensors(path)
+    with pytest.raises(CheckpointError, match="whole safetensors file"):
+        read_tensors(tmp_path / "none.safetensors")
+
+
+def test_the_fingerprint_sees_every_change() -> None:
+    plain = {"a": torch.ones(3), "b": torch.zeros(2, 2)}
+    others = [
+        {"a": torch.ones(3), "c": torch.zeros(2, 2)},
+        {"a": torch.ones(3), "b": torch.zeros(4)},
+        {"a": torch.ones(3).double(), "b": torch.zeros(2, 2)},
+        {"a": torch.nextafter(torch.ones(3), torch.tensor(2.0)), "b": torch.zeros(2, 2)},
+    ]
+    assert len({fingerprint(tensors) for tensors in [plain, *others]}) == 5
+    assert fingerprint(dict(reversed(plain.items()))) == fingerprint(plain)
+    assert len(fingerprint({"h": torch.ones(2, dtype=torch.bfloat16), "s": torch.tensor(1)})) == 32
+
+
+def _full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_record(tmp_path, RECORD)
+    write_folder(tmp_path / "folder", lambda place: (place / "a").write_text("old") and None)
+    monkeypatch.setattr("subtext.data.atomic.os.fsync", _full)
+    with pytest.raises(CheckpointError, match="needs free space on the disk") as caught:
+        save_record(tmp_path, replace(RECORD, host="other"))
+    assert isinstance(caught.value, SubtextError)
+    with pytest.raises(CheckpointError, match="free some space"):
+        write_folder(tmp_path / "folder", lambda place: (place / "a").write_text("new") and None)
+    monkeypatch.undo()
+    assert load_record(tmp_path) == RECORD
+    assert (tmp_path / "folder" / "a").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "run.json"]
+
+
+def test_another_error_of_the_system_is_not_dressed_up(tmp_path: Path) -> None:
+    def refuse(place: Path) -> None:
+        raise PermissionError(errno.EACCES, "no")
+
+    with pytest.raises(PermissionError):
+        write_file(tmp_path / "a", refuse)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_fills_up_while_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint from before stands, and the training goes on from it to the same end."""
+    whole = small.run(tmp_path / "whole")
+    options = RunOptions(device="cpu", workers=0, checkpoint_every=2, keep=2)
+    plain, left = os.fsync, [25]
+
+    def flush(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            _full()
+        plain(descriptor)
+
+    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="needs free space"):
+        patch.setattr("subtext.data.atomic.os.fsync", flush)
+        small.run(tmp_path / "run", options=options)
+    assert not list((tmp_path / "run").rglob(".writing-*"))
+    assert list((tmp_path / "run" / "checkpoints").iterdir())
+    end = small.run(tmp_path / "run", options=replace(options, resume=True))
+    assert any("going on from step" in note for note in end.notes)
+    assert fingerprint(end.model.state_dict()) == fingerprint(whole.model.state_dict())
+
+
+def test_nothing_pickled_stands_in_a_run(tmp_path: Path) -> None:
+    small.run(tmp_path / "run")
+    kinds = {path.suffix for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert kinds == {".json", ".jsonl", ".safetensors", ".md"}

@@ -1,0 +1,245 @@
+"""A training from end to end: it learns, keeps the right epoch, says what it does, and stops at bad numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import small
+import torch
+
+from subtext.checkpoint import fingerprint, load_record, load_run, read_tensors
+from subtext.core import Comparison
+from subtext.errors import TrainingError
+from subtext.objective import Objective, Term
+from subtext.training.average import Average
+from subtext.training.options import Report, RunOptions
+from subtext.training.plan import Phase, Plan
+
+QUICK = RunOptions(device="cpu", workers=0)
+LONG = Plan(epochs=12, batch_size=16, lr=2e-2, schedule="cosine")
+
+
+def _log(run: Path, event: str) -> list[dict[str, object]]:
+    return [line for line in map(json.loads, (run / "log.jsonl").read_text().splitlines()) if line["event"] == event]
+
+
+def test_the_loss_falls_and_recall_rises(tmp_path: Path) -> None:
+    data = small.pairs()
+    fitted = small.run(tmp_path / "run", plan=LONG, val=data)
+    epochs = _log(tmp_path / "run", "epoch")
+    assert len(epochs) == 12
+    assert epochs[-1]["loss"] < 0.7 * epochs[0]["loss"]
+    assert epochs[-1]["figures"]["rsum"] > epochs[0]["figures"]["rsum"] + 50
+    assert fitted.record.status == "finished"
+    assert fitted.record.best["rsum"] == max(line["figures"]["rsum"] for line in epochs)
+    assert epochs[fitted.record.best_epoch - 1]["figures"] == fitted.record.best
+    assert not fitted.model.training
+
+
+def test_what_is_kept_is_the_best_epoch(tmp_path: Path) -> None:
+    """Trained again for as many epochs as the best one counts, with the last kept, it is the same weights."""
+    plan = Plan(epochs=5, batch_size=16, lr=0.3, optimiser="sgd")
+    fitted = small.run(tmp_path / "run", plan=plan, dropout=0.0)
+    best = fitted.record.best_epoch
+    assert best is not None
+    again = small.run(tmp_path / "again", plan=replace(plan, epochs=best, select="last"), dropout=0.0)
+    assert fingerprint(again.model.state_dict()) == fingerprint(fitted.model.state_dict())
+    assert fingerprint(load_run(tmp_path / "run")[1]) == fingerprint(fitted.model.state_dict())
+
+
+def test_the_record_and_the_card_are_written(tmp_path: Path) -> None:
+    fitted = small.run(tmp_path / "run")
+    record = load_record(tmp_path / "run")
+    assert record == fitted.record
+    assert record.plan["lr"] == 1e-2
+    assert record.versions["torch"] == torch.__version__
+    assert (record.epochs, record.steps) == (3, 15)
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert f"Sum of all recalls: {record.best['rsum']:.1f}." in card
+    assert "| lr | 0.01 |" in card
+
+
+def test_the_seed_alone_decides(tmp_path: Path) -> None:
+    runs = [
+        small.run(tmp_path / name, options=replace(QUICK, seed=seed)) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    ]
+    prints = [fingerprint(run.model.state_dict()) for run in runs]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_workers_and_the_callers_generator_change_nothing(tmp_path: Path) -> None:
+    one = small.run(tmp_path / "one", noise=0.2)
+    torch.manual_seed(77)
+    before = torch.random.get_rng_state()
+    two = small.run(tmp_path / "two", noise=0.2, options=replace(QUICK, workers=3))
+    assert fingerprint(one.model.state_dict()) == fingerprint(two.model.state_dict())
+    small.setup()
+    torch.random.set_rng_state(before)
+    drawn = torch.rand(3)
+    made = small.setup()
+    torch.random.set_rng_state(before)
+    from subtext.checkpoint import Record
+    from subtext.training.fit import fit
+
+    fit(made, small.pairs(), None, tmp_path / "three", record=Record("small"), run=QUICK)
+    assert torch.equal(torch.rand(3), drawn)
+
+
+def test_without_validation_the_last_epoch_is_kept_and_said(tmp_path: Path) -> None:
+    notes: list[str] = []
+    fitted = small.run(tmp_path / "run", val=None, report=lambda report: notes.append(report.note or ""))
+    assert any("the last epoch's weights are kept" in note for note in notes)
+    assert fitted.record.plan["select"] == "last"
+    assert fitted.record.best == {}
+    assert fitted.record.best_epoch == 3
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+def test_the_smallest_validation_loss_can_select(tmp_path: Path) -> None:
+    plan = Plan(epochs=5, batch_size=16, lr=0.5, optimiser="sgd", select="loss")
+    fitted = small.run(tmp_path / "run", plan=plan)
+    losses = [line["figures"]["loss"] for line in _log(tmp_path / "run", "epoch")]
+    assert len(set(losses)) > 1
+    assert fitted.record.best["loss"] == min(losses)
+
+
+def test_it_stops_early(tmp_path: Path) -> None:
+    plan = Plan(epochs=30, batch_size=16, lr=1e-12, patience=2)
+    fitted = small.run(tmp_path / "run", plan=plan, dropout=0.0)
+    assert fitted.record.status == "finished"
+    assert fitted.record.epochs == 3
+    assert any("stopped early after epoch 3" in note for note in fitted.notes)
+
+
+def test_plateau_drops_the_rate(tmp_path: Path) -> None:
+    plan = Plan(epochs=5, batch_size=16, lr=1e-12, schedule="plateau", plateau_epochs=1, factor=0.5)
+    small.run(tmp_path / "run", plan=plan, dropout=0.0)
+    rates = [line["lr"] for line in _log(tmp_path / "run", "epoch")]
+    assert rates == pytest.approx([1e-12, 1e-12, 1e-12, 5e-13, 5e-13])
+
+
+def test_phases_train_heads_first(tmp_path: Path) -> None:
+    plan = Plan(epochs=2, batch_size=16, lr=1e-2, select="last")
+    heads = (Phase(2, "heads"),)
+    start = small.setup().model.state_dict()
+    fitted = small.run(tmp_path / "run", plan=plan, phases=heads, noise=0.1)
+    end = fitted.model.state_dict()
+    moved = {name for name in start if not torch.equal(start[name], end[name])}
+    assert not any(name.startswith("image.encoder.body") for name in moved)
+    assert {"image.head.project.weight", "text.encoder.words.weight", "similarity.log_scale"} <= moved
+    assert all(weight.requires_grad for weight in fitted.model.parameters())
+
+
+def test_averaged_weights_are_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[Average] = []
+    plain = Average.__init__
+
+    def watched(self: Average, *given: object) -> None:
+        plain(self, *given)
+        held.append(self)
+
+    monkeypatch.setattr(Average, "__init__", watched)
+    plan = Plan(epochs=3, batch_size=16, lr=1e-2, average="ema", average_decay=0.9, select="last")
+    fitted = small.run(tmp_path / "run", plan=plan)
+    for name, value in held[0].tensors.items():
+        assert torch.equal(fitted.model.state_dict()[name], value), name
+    checkpoint = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    raw = read_tensors(checkpoint / "weights.safetensors")
+    assert not torch.equal(raw["image.head.project.weight"], fitted.model.state_dict()["image.head.project.weight"])
+
+
+def test_accumulation_is_a_larger_batch_for_a_loss_of_each_pair(tmp_path: Path) -> None:
+    """With a term that looks at each pair's own score, two batches of 8 are one of 16."""
+
+    class Pull:
+        def __call__(self, comparison: Comparison) -> torch.Tensor:
+            return -comparison.scores.diagonal()
+
+    def trained(out: Path, plan: Plan) -> dict[str, torch.Tensor]:
+        from subtext.checkpoint import Record
+        from subtext.training.fit import fit
+
+        made = replace(small.setup(plan, dropout=0.0), objective=Objective({"pull": Term(Pull(), "image_to_text")}))
+        return fit(made, small.pairs(32), None, out, record=Record("small"), run=QUICK).model.state_dict()
+
+    plan = Plan(epochs=1, batch_size=16, lr=0.01, optimiser="sgd", clip=0.0)
+    one = trained(tmp_path / "one", plan)
+    two = trained(tmp_path / "two", replace(plan, batch_size=8, accumulate=2))
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("chunk", [0, 4])
+def test_a_bad_number_stops_with_the_batchs_ids(tmp_path: Path, chunk: int) -> None:
+    class Spoilt(small.Traits):
+        def __call__(self, batch: object, draw: object = None) -> dict[str, torch.Tensor]:
+            tensors = super().__call__(batch, draw)
+            if draw is not None and draw.epoch == 1:
+                tensors["pooled"] = tensors["pooled"].where(
+                    torch.tensor([[name == "train007"] for name in batch.ids]).logical_not(), float("nan")
+                )
+            return tensors
+
+    from subtext.checkpoint import Record
+    from subtext.training.fit import fit
+
+    plan = Plan(epochs=3, batch_size=16, lr=1e-2, captions="one", cache_chunk=chunk)
+    made = small.setup(plan)
+    made.model.image.reads = Spoilt()
+    with pytest.raises(TrainingError, match=r"train007 / traint1[45]\b") as caught:
+        fit(made, small.pairs(), small.pairs(12, "val"), tmp_path / "run", record=Record("small"), run=QUICK)
+    assert "epoch 2" in str(caught.value)
+    assert 2 <= len(re.findall(r"train\d+ / traint\d+", str(caught.value))) <= 17
+    assert load_record(tmp_path / "run").status == "stopped"
+    last = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    assert json.loads((last / "state.json").read_text())["epoch"] == 1
+    for name, value in load_run(tmp_path / "run")[1].items():
+        assert torch.isfinite(value).all(), name
+
+
+def test_reports_go_forward_and_end_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    heard: list[Report] = []
+    small.run(tmp_path / "run", report=heard.append)
+    steps = [report.step for report in heard]
+    assert steps == sorted(steps)
+    assert heard[-1].step == heard[-1].steps == 15
+    assert heard[-1].epoch == heard[-1].epochs == 3
+    assert heard[-1].seconds_left == 0
+    assert "rsum" in heard[-1].figures
+    assert all(report.loss > 0 for report in heard if report.step)
+
+
+def test_the_tensorboard_extra(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    small.run(tmp_path / "run", options=replace(QUICK, tensorboard=True, log_every=1))
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "options", "named"),
+    [
+        (Plan(precision="fp16"), QUICK, "precision fp16 needs a GPU"),
+        (Plan(), replace(QUICK, device="gpu7"), "device needs auto, cpu, cuda or mps; it got 'gpu7'"),
+        (Plan(batch_size=1), QUICK, "needs batches of 2 pairs or more"),
+    ],
+)
+def test_what_cannot_be_done_is_said(tmp_path: Path, plan: Plan, options: RunOptions, named: str) -> None:
+    with pytest.raises(TrainingError, match=named):
+        small.run(tmp_path / "run", plan=plan, options=options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="there is none; use --device cpu"):
+        small.run(tmp_path / "run", options=replace(QUICK, device="cuda"))
+
+
+@pytest.mark.parametrize("name", ["workers", "keep", "log_every", "checkpoint_every"])
+def test_bad_options_are_refused(name: str) -> None:
+    with pytest.raises(TrainingError, match=f"{name} needs at least"):
+        RunOptions(**{name: -1})
