@@ -28,7 +28,7 @@ class Nearest:
 
 def nearest(
     queries: Float[np.ndarray, "q l d"],
-    candidates: Float[np.ndarray, "n k d"],
+    candidates: Float[np.ndarray, "n k _d"],
     *,
     top: int,
     block_bytes: int = BLOCK_BYTES,

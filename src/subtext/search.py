@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,15 +25,13 @@ from subtext.model import Model
 from subtext.stores.folder import Folder, require_new, write_folder
 from subtext.stores.manifest import Manifest
 
-Target = Literal["images", "texts"]
-
 
 @dataclass(frozen=True)
 class Hit:
     """One item that was found.
 
     id        its name in the data set
-    score     cosine of the views that fit best, in [-1, 1]
+    score     cosine of the views that fit best, in [-1, 1]; the inner product for a model that leaves vectors' lengths
     path      of a picture, absolute; None for a text, and for a picture without a file
     captions  the texts of a picture; of a text, the text itself
     metadata  "split", and the further columns of the data set
@@ -78,9 +76,7 @@ class Engine:
         """Pictures in the index."""
         return len(self.folder.images)
 
-    def search(
-        self, *, text: str | None = None, image: Any = None, top: int = 10, target: Target = "images"
-    ) -> list[Hit]:
+    def search(self, *, text: str | None = None, image: Any = None, top: int = 10, target: str = "images") -> list[Hit]:
         """The best `top` items for words or for a picture, best first.
 
         text    words that the picture or text should go with
@@ -97,7 +93,7 @@ class Engine:
         query = self._text(text) if text is not None else self._image(image)
         return self.near(query.vectors.float().numpy(), top=top, target=target)[0]
 
-    def near(self, vectors: NDArray[np.float32], *, top: int = 10, target: Target = "images") -> list[list[Hit]]:
+    def near(self, vectors: NDArray[np.float32], *, top: int = 10, target: str = "images") -> list[list[Hit]]:
         """The best `top` items for each of (Q L D) vectors of the model."""
         if target not in ("images", "texts"):
             raise RequirementError(f"a search looks for 'images' or 'texts'; it got '{target}'")
@@ -131,7 +127,7 @@ class Engine:
         path = item.get("path")
         return Hit(
             id=str(item["id"]),
-            score=min(1.0, max(-1.0, score)),
+            score=score,
             path=None if path is None else str(Path(self.folder.manifest.root) / path),
             captions=[str(text) for text in item.get("captions", [])],
             metadata=dict(item.get("metadata", {})),

@@ -30,6 +30,7 @@ HOST = "dual"
 ARGUMENTS: dict[str, object] = {
     "image": "tiny",
     "image_size": 32,
+    "least_area": 0.8,
     "width": 256,
     "min_count": 1,
     "token_mask": 0.1,

@@ -1,0 +1,47 @@
+"""Twelve small pictures of one colour each on disk, with texts that name it, and an untrained run that reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from PIL import Image
+
+COLOURS = {
+    "red": (220, 30, 30), "green": (30, 180, 60), "blue": (40, 60, 220), "yellow": (240, 220, 40),
+    "black": (10, 10, 10), "white": (245, 245, 245), "grey": (128, 128, 128), "orange": (250, 140, 20),
+    "purple": (130, 40, 160), "brown": (120, 80, 40), "pink": (250, 150, 190), "cyan": (40, 210, 220),
+}  # fmt: skip
+OPTIONS: dict[str, object] = {
+    "image": "tiny", "image_size": 32, "width": 16, "word_width": 8, "min_count": 1,
+}  # fmt: skip
+
+
+def write(folder: Path) -> Path:
+    """Write the pictures and metadata.jsonl; gives the folder."""
+    folder.mkdir(parents=True)
+    rows = []
+    for place, (name, colour) in enumerate(COLOURS.items()):
+        Image.new("RGB", (40, 40), colour).save(folder / f"{name}.png")
+        split = "train" if place < 8 else "val" if place < 10 else "test"
+        texts = [f"a {name} square", f"ein Quadrat, {name}"]
+        row = {"file_name": f"{name}.png", "id": name, "captions": texts, "language": ["en", "de"], "split": split}
+        rows.append({**row, "place": place})
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
+
+
+def run(data: Path, out: Path, *, seed: int = 0, host: str = "dual", **options: object) -> Path:
+    """Write a run of random weights over that data; gives its folder."""
+    from subtext.checkpoint import DataSource, Record, save_run
+    from subtext.data.readers import read_pairs
+    from subtext.data.supply import Supply
+    from subtext.recipes.build import build
+
+    train = read_pairs(data).pairs.split("train")
+    arguments = {**OPTIONS, **options}
+    supply = Supply(texts=tuple(str(text) for text in train.texts.values), seed=seed)
+    setup = build(host, arguments, supply=supply)
+    record = Record(host=host, arguments=arguments, seed=seed, status="finished", data=DataSource(data=str(data)))
+    save_run(out, setup.model.eval(), record)
+    return out

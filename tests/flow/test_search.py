@@ -1,0 +1,149 @@
+"""From a run to an index to answers, by Python and by the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import drawn
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+import subtext
+from subtext.app.cli import main
+from subtext.data.readers import read_pairs
+from subtext.errors import DataError, IndexError_, RequirementError
+from subtext.evaluate import embed_pairs
+from subtext.opening import load, open_engine
+from subtext.search import Engine, build_index, model_fingerprint
+
+
+def call(*words: object, code: int = 0) -> Result:
+    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    assert answer.exit_code == code, answer.output
+    return answer
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("search")
+    drawn.write(folder / "data")
+    drawn.run(folder / "data", folder / "run")
+    drawn.run(folder / "data", folder / "other", seed=1)
+    drawn.run(folder / "data", folder / "views", host="pvse", views=3)
+    call("index", "build", folder / "index", "--run", folder / "run", "--quiet")
+    return folder
+
+
+@pytest.fixture
+def engine(place: Path) -> Engine:
+    return open_engine(place / "index")
+
+
+def test_words_find_what_the_model_scores_best(place: Path, engine: Engine) -> None:
+    model, pairs = load(place / "run"), read_pairs(place / "data").pairs
+    images, _ = embed_pairs(model, pairs)
+    query = model.embed_texts(["a blue square"])
+    wanted = model.similarity.cosine(images, query)[:, 0]
+    hits = engine.search(text="a blue square", top=12)
+    assert [hit.id for hit in hits] == [pairs.images.ids[row] for row in wanted.argsort(descending=True)]
+    np.testing.assert_allclose([hit.score for hit in hits], np.sort(wanted.numpy())[::-1], atol=1e-6)
+    found = engine.search(text="a blue square", top=3, target="texts")
+    assert found[0].captions == ["a blue square"] and found[0].score == pytest.approx(1, abs=1e-5)
+    assert found[0].metadata["images"] == ["blue"] and found[0].metadata["language"] == "en"
+
+
+def test_a_hit_says_what_it_is(place: Path, engine: Engine) -> None:
+    hit = next(hit for hit in engine.search(text="anything", top=12) if hit.id == "cyan")
+    assert hit.path is not None and Path(hit.path) == (place / "data" / "cyan.png").resolve()
+    assert hit.captions == ["a cyan square", "ein Quadrat, cyan"]
+    assert hit.metadata["split"] == "test" and hit.metadata["place"] == 11
+    assert set(hit.to_json()) == {"id", "score", "path", "captions", "metadata"}
+    assert len(engine) == 12
+
+
+@pytest.mark.parametrize("kind", ["text path", "path", "bytes", "picture"])
+def test_a_picture_finds_itself(place: Path, engine: Engine, kind: str) -> None:
+    path = place / "data" / "purple.png"
+    with Image.open(path) as picture:
+        image = {"text path": str(path), "path": path, "bytes": path.read_bytes(), "picture": picture}[kind]
+        hits = engine.search(image=image, top=2)
+    assert hits[0].id == "purple" and hits[0].score == pytest.approx(1, abs=1e-5)
+    assert len(hits) == 2
+
+
+def test_several_views_find_an_item_once(place: Path, tmp_path: Path) -> None:
+    call("index", "build", tmp_path / "index", "--run", place / "views", "--quiet")
+    found = subtext.open_engine(tmp_path / "index")
+    hits = found.search(text="a red square", top=50)
+    assert len({hit.id for hit in hits}) == len(hits) == 12
+    assert found.folder.manifest.views == {"images": 3, "texts": 3}
+
+
+def test_another_model_is_refused(place: Path) -> None:
+    assert model_fingerprint(load(place / "run")) == model_fingerprint(load(place / "run"))
+    with pytest.raises(IndexError_, match=r"needs the model that made it, .*run .*; it got another"):
+        Engine.open(place / "index", load(place / "other"))
+    answer = call("search", place / "index", "words", "--run", place / "other", code=1)
+    assert "its queries would mean nothing there" in answer.stderr
+
+
+def test_how_texts_are_read_is_part_of_the_fingerprint(place: Path) -> None:
+    model = load(place / "run")
+    before = model_fingerprint(model)
+    reads = model.text.reads
+    model.text.reads = type(reads)(reads.vocabulary, max_tokens=5)  # type: ignore[attr-defined]
+    assert model_fingerprint(model) != before
+
+
+def test_a_model_that_scores_pairs_is_refused(place: Path, tmp_path: Path) -> None:
+    model, pairs = load(place / "run"), read_pairs(place / "data").pairs
+    embeddings = embed_pairs(model, pairs)
+    model.similarity.indexable = False
+    with pytest.raises(RequirementError, match=r"an index needs a model whose vectors decide the score; .*two stages"):
+        build_index(tmp_path / "index", model, pairs, embeddings=embeddings)
+    assert not (tmp_path / "index").exists()
+
+
+def test_questions_that_cannot_be_asked(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(RequirementError, match="it got neither"):
+        engine.search()
+    with pytest.raises(RequirementError, match="it got both"):
+        engine.search(text="a", image="b")
+    with pytest.raises(DataError, match="the text is empty"):
+        engine.search(text="  ")
+    with pytest.raises(RequirementError, match="'images' or 'texts'; it got 'sounds'"):
+        engine.near(np.zeros((1, 1, 16), np.float32), target="sounds")
+    (tmp_path / "no.png").write_text("no picture")
+    with pytest.raises(DataError, match=r"no\.png is no picture that can be read"):
+        engine.search(image=tmp_path / "no.png")
+    for words in ("🚣🏽", "слово", "ganz unbekannte Wörter", "x" * 10_000, "word " * 10_000):
+        assert len(engine.search(text=words, top=3)) == 3
+
+
+def test_the_command_line_answers(place: Path) -> None:
+    index = place / "index"
+    answer = call("search", index, "a green square", "--top", 2)
+    assert answer.stdout.count("square") == 2 and "cosine" in answer.stdout and ".png" in answer.stdout
+    found = json.loads(call("search", index, "--image", place / "data" / "pink.png", "--for", "texts", "--json").stdout)
+    assert found["for"] == "texts" and len(found["hits"]) == 10 and found["query"]["image"].endswith("pink.png")
+    told = call("index", "info", index).stdout
+    assert "12" in told and "24" in told and str(place / "run") in told
+    assert json.loads(call("index", "info", index, "--json").stdout)["counts"] == {"images": 12, "texts": 24}
+
+
+def test_a_split_can_be_indexed(place: Path, tmp_path: Path) -> None:
+    answer = call("index", "build", tmp_path / "val", "--run", place / "run", "--split", "val", "--quiet")
+    assert "2 pictures and 4 texts" in answer.stdout
+    assert {hit.id for hit in open_engine(tmp_path / "val").search(text="a", top=9)} == {"purple", "brown"}
+
+
+def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
+    assert "holds something" in call("index", "build", place / "index", "--run", place / "run", code=1).stderr
+    assert "is not there" in call("search", tmp_path / "nowhere", "words", code=1).stderr
+    assert "give either" in call("search", place / "index", code=2).stderr
+    assert "give either" in call("search", place / "index", "words", "--image", "a.png", code=2).stderr
+    call("search", place / "index", "words", "--top", 0, code=2)
+    assert "nowhere" in call("index", "build", tmp_path / "index", "--run", tmp_path / "nowhere", code=1).stderr
