@@ -15,6 +15,9 @@ from subtext.errors import DataError
 SHOWN = 20
 """Problems that are shown to people; JSON holds all."""
 
+EXAMPLES = 3
+"""Duplicates and leaks that are shown to people."""
+
 
 def check_data(
     sources: Sources, *, verify: bool = False, as_json: bool = False, quiet: bool = False
@@ -78,10 +81,13 @@ def _text(report: Report, features: dict[str, bool], usable: bool) -> str:
     if report.languages:
         listed = ", ".join(f"{name} {count:,}" for name, count in list(report.languages.items())[:8])
         lines.append(f"languages{' (guessed)' if report.guessed else ''}: {listed}")
-    lines.append(f"duplicates: {report.duplicate_texts:,} texts, {report.duplicate_pictures:,} pictures")
-    lines += [f"  {example!r}" for example in report.duplicate_text_examples[:3]]
-    lines += [f"  {' = '.join(example)}" for example in report.duplicate_picture_examples[:3]]
-    lines += [f"leak: {leak}" for leak in report.leaks[:SHOWN]]
+    if report.pairs:
+        lines.append(f"duplicates: {report.duplicate_texts:,} texts, {report.duplicate_pictures:,} pictures")
+    lines += [f"  {example!r}" for example in report.duplicate_text_examples[:EXAMPLES]]
+    lines += [f"  {' = '.join(example)}" for example in report.duplicate_picture_examples[:EXAMPLES]]
+    lines += [f"leak: {leak}" for leak in report.leaks[:EXAMPLES]]
+    if len(report.leaks) > EXAMPLES:
+        lines.append(f"leaks: {len(report.leaks) - EXAMPLES:,} more; --json has all")
     lines += [f"{'features' if good else 'problem'}: {text}" for text, good in features.items()]
     lines += [f"{'problem' if problem.fatal else 'note'}: {problem}" for problem in report.problems[:SHOWN]]
     if len(report.problems) > SHOWN:

@@ -53,39 +53,50 @@ def training_meter(*, quiet: bool = False) -> Iterator[Callable[[Report], None]]
         with _bar() as bar:
             task = bar.add_task("starting", total=None)
 
-            def moved(report: Report) -> None:
+            def tell(report: Report) -> None:
+                if (line := _line(report)) is not None:
+                    bar.console.print(line)
                 bar.update(task, total=report.steps, completed=report.step, description=_where(report))
 
-            yield _Told(bar.console.print, moved)
+            yield tell
     else:
-        yield _Told(say, _spaced(lambda report: say(f"{_where(report)}, step {report.step} of {report.steps}")))
+        write: Callable[[Report], None] = _spaced(_step)
+
+        def tell_plainly(report: Report) -> None:
+            if (line := _line(report)) is not None:
+                say(line)
+            else:
+                write(report)
+
+        yield tell_plainly
 
 
-class _Told:
-    """Writes a line for what should stay, and moves the bar for the rest."""
+def _step(report: Report) -> None:
+    say(f"{_where(report)}, step {report.step:,} of {report.steps:,}{_left(report)}")
 
-    def __init__(self, write: Callable[[str], object], move: Callable[[Report], None]) -> None:
-        self.write, self.move = write, move
 
-    def __call__(self, report: Report) -> None:
-        if report.note is not None:
-            self.write(f"note: {report.note}")
-        elif report.ended is not None:
-            loss, figures = f"loss {report.loss:.4g}", _figures(report.figures)
-            self.write(f"epoch {report.ended} of {report.epochs}: {loss}{figures}{_left(report)}")
-        else:
-            self.move(report)
+def _line(report: Report) -> str | None:
+    """What should stay: a note, or the end of an epoch."""
+    if report.note is not None:
+        return f"note: {report.note}"
+    if report.ended is None:
+        return None
+    told = f"; recall@10 {_recall(report.figures)}" if report.figures else ""
+    return f"epoch {report.ended} of {report.epochs}: loss {report.loss:.4g}{told}{_left(report)}"
 
 
 def _where(report: Report) -> str:
     loss = "" if math.isnan(report.loss) else f", loss {report.loss:.4g}"
-    return f"epoch {report.epoch} of {report.epochs}{loss}"
+    recall = f", recall@10 {_recall(report.figures, short=True)}" if report.figures else ""
+    return f"epoch {report.epoch} of {report.epochs}{loss}{recall}"
 
 
-def _figures(figures: Mapping[str, float]) -> str:
-    short = {"image to text": "image_to_text/recall@10", "text to image": "text_to_image/recall@10", "rsum": "rsum"}
-    told = [f"{label} {figures[name]:.1f}" for label, name in short.items() if name in figures]
-    return f"; recall@10 {', '.join(told)}" if told else ""
+def _recall(figures: Mapping[str, float], *, short: bool = False) -> str:
+    names = {"image to text": "image_to_text/recall@10", "text to image": "text_to_image/recall@10"}
+    if short:
+        return " and ".join(f"{figures[name]:.1f}" for name in names.values() if name in figures)
+    told = [f"{label} {figures[name]:.1f}" for label, name in names.items() if name in figures]
+    return ", ".join(told) + (f", rsum {figures['rsum']:.1f}" if "rsum" in figures else "")
 
 
 def _left(report: Report) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,9 +50,6 @@ def train(job: Job) -> Trained:
 
     Raises what reading, building and training raise.
     """
-    if os.environ.get("RANK", "0") != "0":
-        # Under `accelerate launch` one process speaks for all.
-        job = replace(job, quiet=True)
     run = RunOptions(**job.run)
     material = gather(job)
     setup = prepare(job, material, seed=run.seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from subtext.app.cli.command import (
@@ -99,13 +101,16 @@ def host_command(recipe: Recipe) -> Command:
 
 
 def _carry_out(ctx: click.Context, recipe: Recipe) -> None:
-    job = _job(ctx, recipe)
-    from subtext.app.training import train as carry_out_job
+    # Under `accelerate launch` one process speaks for all.
+    speaks = os.environ.get("RANK", "0") == "0"
+    job = _job(ctx, recipe, quiet=ctx.params["quiet"] or not speaks)
+    from subtext.app.training import train as carry_out
 
     if ctx.meta.get("recommended") and not job.quiet:
         click.echo(f"no host named; taking the recommended one, {job.host}: {recipe.summary}", err=True)
-    trained = carry_out_job(job)
-    click.echo(trained.text)
+    trained = carry_out(job)
+    if speaks:
+        click.echo(trained.text)
     if trained.stopped:
         ctx.exit(130)
 
@@ -154,7 +159,7 @@ def _run_options() -> list[click.Option]:
     ]
 
 
-def _job(ctx: click.Context, recipe: Recipe) -> Job:
+def _job(ctx: click.Context, recipe: Recipe, *, quiet: bool) -> Job:
     values = ctx.params
     run_names = ("seed", "device", "workers", "resume", "checkpoint_every", "keep", "cache", "tensorboard")
     return Job(
@@ -168,7 +173,7 @@ def _job(ctx: click.Context, recipe: Recipe) -> Job:
         val_split=None if values["val_split"] == "none" else values["val_split"],
         run={name: values[name] for name in run_names},
         dry_run=values["dry_run"],
-        quiet=values["quiet"],
+        quiet=quiet,
     )
 
 
