@@ -73,10 +73,10 @@ CASES = [
     Case("vse_infinity", {**SMALL, **PIXELS, "image": "resnet-18", "weights": "random"}),
     Case("vse_infinity", {**SMALL, "text": "{bert}"}, "grid", models=("bert",)),
     Case("dual", SMALL, "pooled"),
-    Case("dual", {**SMALL, **PIXELS, "image": "mobilenet-v1", "weights": "random", "pooling": "last"}),
-    Case("dual", {**SMALL, "pooling": "learnt", "label_smoothing": 0.1, "feature_scaling": "unit"}, "both"),
+    Case("dual", {**SMALL, **PIXELS, "image": "mobilenet-v1", "weights": "random", "pooling": "last", "text": "gru"}),
+    Case("dual", {**SMALL, "pooling": "learnt", "label_smoothing": 0.1, "learn_temperature": True}, "both"),
     Case("dual", {"width": 16}, "pooled", "pooled"),
-    Case("dual", {**SMALL, "text": "bag"}, "pooled"),
+    Case("dual", {**SMALL, "text": "gru"}, "pooled"),
     Case("pvse", {**SMALL, "text": "bag"}, "grid"),
     Case("dual", {**SMALL, **PIXELS, "text": "{bert}", "text_pooling": "mean"}, models=("bert",)),
     Case("clip", {"model": "{clip}"}, models=("clip",)),
@@ -225,7 +225,7 @@ def test_initial_weights_are_the_seeds_alone(features: dict[str, FeatureFile]) -
 
 
 def test_the_loss_falls(features: dict[str, FeatureFile]) -> None:
-    case = Case("dual", {**SMALL, "dropout": 0.0, "word_dropout": 0.0}, "pooled")
+    case = Case("dual", {**SMALL, "dropout": 0.0, "image_dropout": 0.0, "token_mask": 0.0}, "pooled")
     setup = made(case, {}, supply_of(case, features))
     with_files(setup.model, case, features)
     optimiser = torch.optim.Adam(setup.model.parameters(), lr=0.01)

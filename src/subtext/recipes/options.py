@@ -38,7 +38,8 @@ class Words:
     """The text side of a host."""
 
     text: Annotated[
-        str, "auto (features, else gru), gru, bag (of words), features, a BERT-like backbone's name or folder"
+        str,
+        "auto (features, else the host's own), gru, bag (of words), features, a BERT-like backbone's name or folder",
     ] = "auto"
     text_weights: Annotated[Literal["pretrained", "random"], "what the text backbone starts from"] = "pretrained"
     text_pooling: Annotated[Literal["cls", "mean"], "text backbone: which vector stands for the whole text"] = "cls"

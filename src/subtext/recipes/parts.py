@@ -80,6 +80,7 @@ def text_side(
     words: Words,
     shape: GruShape,
     *,
+    otherwise: Literal["gru", "bag"] = "gru",
     parts: Literal["states", "words"] = "states",
     dropout: float = 0.0,
     legacy_last: bool = False,
@@ -87,6 +88,7 @@ def text_side(
     """The text side: a GRU or a bag of words over the training texts' vocabulary, features, or a text backbone.
 
     shape        sizes of the GRU                      parts  which parts a GRU gives
+    otherwise    what "auto" is without features
     dropout      on what the GRU gives, or on features
     legacy_last  see `encoders.recurrent`
 
@@ -97,7 +99,7 @@ def text_side(
     from subtext.encoders.recurrent import Recurrent
 
     saved = supply.asset("text")
-    kind = _kind(saved, words.text, supply.text_features, otherwise="gru")
+    kind = _kind(saved, words.text, supply.text_features, otherwise=otherwise)
     if kind == "features":
         reads = _feature_input("text", saved, supply.text_features, 0.0)
         mean, std = _statistics(supply.text_features)

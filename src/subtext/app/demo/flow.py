@@ -35,8 +35,13 @@ ARGUMENTS: dict[str, object] = {
     "min_count": 1,
     "token_mask": 0.1,
     "temperature": 0.07,
+    "text": "gru",
+    "word_width": 300,
+    "word_dropout": 0.2,
+    "image_dropout": 0.2,
+    "learn_temperature": True,
 }
-PLAN: dict[str, object] = {"epochs": 16, "captions": "one", "lr": 2e-3, "weight_decay": 0.05}
+PLAN: dict[str, object] = {"epochs": 16, "batch_size": 128, "captions": "one", "lr": 2e-3, "weight_decay": 0.05}
 """What the recommended recipe is told for a few thousand small drawings; found on the validation split."""
 
 

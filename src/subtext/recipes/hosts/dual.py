@@ -11,26 +11,28 @@ if TYPE_CHECKING:
     from subtext.data.supply import Supply
     from subtext.training.setup import Setup
 
-PLAN = Plan(epochs=8, batch_size=128, lr=1e-3, optimiser="adamw", weight_decay=1e-4, schedule="one_cycle", warmup=0.1)
+PLAN = Plan(epochs=16, batch_size=640, lr=1e-3, optimiser="adamw", weight_decay=1e-4, schedule="one_cycle", warmup=0.1)
 
 
 def dual(
     supply: Supply,
     *,
-    pictures: Pictures = Pictures(),
+    pictures: Pictures = Pictures(feature_scaling="unit"),
     pixels: Pixels = Pixels(),
-    words: Words = Words(min_count=2, word_dropout=0.2),
+    words: Words = Words(min_count=2, word_width=512, token_mask=0.1),
     width: Annotated[int, "width of the joint space"] = 1024,
-    gru_width: Annotated[int, "width of the GRU's states; 0 for the joint width"] = 0,
-    pooling: Annotated[Literal["mean", "last", "learnt"], "how the states of words become one vector"] = "mean",
-    dropout: Annotated[float, "dropout before the joint space, on both sides"] = 0.2,
-    temperature: Annotated[float, "temperature that the softmax starts from"] = 0.05,
-    learn_temperature: Annotated[bool, "whether the temperature is learnt"] = True,
+    gru_width: Annotated[int, "gru: width of its states; 0 for the joint width"] = 0,
+    pooling: Annotated[Literal["mean", "last", "learnt"], "how words become one vector"] = "mean",
+    dropout: Annotated[float, "texts: dropout before the joint space"] = 0.2,
+    image_dropout: Annotated[float, "pictures: dropout before the joint space"] = 0.1,
+    temperature: Annotated[float, "temperature of the softmax, or what it starts from"] = 0.05,
+    learn_temperature: Annotated[bool, "whether the temperature is learnt"] = False,
     label_smoothing: Annotated[float, "share of the target spread over the batch"] = 0.0,
 ) -> Setup:
-    """Plain dual encoder: a linear map of pictures, a GRU over words with mean pooling, and InfoNCE.
+    """Plain dual encoder: a linear map of pictures, a bag of words or another text encoder, and InfoNCE.
 
-    All texts of a picture that are in the batch count as right.
+    A bag of words is what `text=auto` means here: on a few ten thousand captions it beat every GRU that was tried, at a
+    fraction of the time. All texts of a picture that are in the batch count as right.
     """
     from subtext.encoders.recurrent import GruShape
     from subtext.heads.gpo import Gpo
@@ -44,8 +46,8 @@ def dual(
 
     image = image_side(supply, pictures, pixels)
     shape = GruShape(gru_width or width, words.word_width, words.gru_layers, words.both_directions)
-    text = text_side(supply, words, shape)
-    image_head = Mean(image.encoder.pooled_width, width, dropout=dropout)
+    text = text_side(supply, words, shape, otherwise="bag")
+    image_head = Mean(image.encoder.pooled_width, width, dropout=image_dropout)
     text_head: Gpo | Mean
     if pooling == "learnt":
         text_head = Gpo(text.encoder.parts_width, width)
