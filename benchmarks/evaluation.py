@@ -24,11 +24,19 @@ SAMPLE = 50
 
 
 def made() -> NDArray[np.float32]:
-    """Scores of noise, with partners raised so that recall is neither 0 nor 100, and without ties."""
+    """Scores of noise with partners raised, so that recall is neither 0 nor 100, and without a tie.
+
+    Noise is rounded to whole steps of 2^-19 and partners stand on half steps: no candidate has a partner's score, so
+    sorting, which breaks ties as it likes, has one right answer.
+    """
     g = np.random.default_rng(0)
     scores = g.standard_normal((PICTURES, PICTURES * EACH), dtype=np.float32)
     texts = np.arange(PICTURES * EACH)
     scores[texts // EACH, texts] += 3
+    np.multiply(scores, 2**19, out=scores)
+    np.rint(scores, out=scores)
+    np.multiply(scores, 2.0**-19, out=scores)
+    scores[texts // EACH, texts] += 2.0**-20
     return scores
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from subtext.core import Comparison, Truth
+from subtext.data.pairs import Judgements
 from subtext.errors import RequirementError, ShapeError
 from subtext.metrics.best_rank import BestRank
 from subtext.metrics.recall import Recall
@@ -17,6 +18,7 @@ from subtext.metrics.reciprocal_rank import ReciprocalRank
 from subtext.metrics.summary import chance_rank, chance_recall, mean, median_rank
 from subtext.ops.cells import Cells
 from subtext.ops.rank import Counts, best_of, best_positive, both_directions
+from subtext.relevance import match as matching
 
 IMAGES, CAPTIONS = np.arange(3), np.arange(15) // 5
 
@@ -232,3 +234,21 @@ def test_messages() -> None:
         best_of(torch.zeros(2, 3), Cells.of_groups(np.arange(3), np.arange(3)))
     with pytest.raises(ShapeError, match="it got 1 and 2"):
         Cells.of_pairs(np.zeros(1, np.int64), np.zeros(2, np.int64), queries=3)
+
+
+def test_a_match_tells_the_truth_of_any_block_and_of_any_part() -> None:
+    images, texts = np.array([4, 9, 4, 7, 2]), np.array([9, 4, 4, 8, 9, 2])
+    mask = images[:, None] == texts[None, :]
+    whole = matching.of_groups(images, texts)
+    for start, stop in ((0, 5), (1, 3), (4, 9)):
+        block = whole.truth("image_to_text", start, stop).match.numpy()
+        np.testing.assert_array_equal(block, mask[start:stop])
+    np.testing.assert_array_equal(whole.truth("text_to_image", 2, 6).match.numpy(), mask.T[2:6])
+    rows, columns = np.array([4, 0, 1]), np.array([5, 2, 0, 3])
+    part = whole.take(rows, columns)
+    np.testing.assert_array_equal(part.truth("image_to_text", 0, 3).match.numpy(), mask[rows][:, columns])
+    np.testing.assert_array_equal(part.truth("text_to_image", 0, 4).match.numpy(), mask[rows][:, columns].T)
+    judged = matching.of_judgements(
+        Judgements(np.array([0, 5, 5]), np.array([1, 1, 0]), np.array([0.5, 0.0, 2.0], np.float32)), images=2, texts=6
+    )
+    assert np.argwhere(judged.truth("image_to_text", 0, 2).match.numpy()).tolist() == [[0, 5], [1, 0]]
