@@ -57,7 +57,7 @@ class Sources:
 class Job:
     """A training.
 
-    host       a host recipe's name       arguments  all of its options
+    host       a host recipe's name       arguments  its options; those left out keep their defaults
     methods    (name, options) in order   plan       the fields of the training plan that were asked for
     out        the run's folder           run        options of the run itself: seed, device, workers, resume ...
     train_split, val_split   names of splits; val_split None for no validation

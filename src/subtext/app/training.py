@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from subtext.errors import DataError
 from subtext.model import Model
 from subtext.opening import attach
 from subtext.recipes.build import build
+from subtext.recipes.catalogue import Recipe, hosts, methods
 from subtext.training.fit import fit
 from subtext.training.options import RunOptions
 from subtext.training.reading import batches_of
@@ -98,13 +100,17 @@ def prepare(job: Job, material: Material, *, seed: int) -> Setup:
 
 
 def record_of(job: Job, material: Material) -> Record:
-    """What is known of the run before it starts; features that are a part of the data set are remembered as a file."""
+    """What is known of the run before it starts.
+
+    Every option is written down, those left out too: a default may change, a run may not. Features that are a part of
+    the data set are remembered as a file.
+    """
     images = material.image_features
     sources = replace(job.sources, features=None if images is None else images.path).to_json()
     return Record(
         host=job.host,
-        arguments=dict(job.arguments),
-        methods=job.methods,
+        arguments=_complete(hosts()[job.host], job.arguments),
+        methods=tuple((name, _complete(methods()[name], given)) for name, given in job.methods),
         data=DataSource(
             data=sources["data"],
             images=sources["images"],
@@ -116,6 +122,10 @@ def record_of(job: Job, material: Material) -> Record:
             bad=job.sources.bad or "refuse",
         ),
     )
+
+
+def _complete(recipe: Recipe, given: Mapping[str, object]) -> dict[str, object]:
+    return {option.name: option.default for option in recipe.options} | dict(given)
 
 
 def describe(job: Job, setup: Setup, material: Material) -> str:
