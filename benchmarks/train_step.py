@@ -1,0 +1,165 @@
+"""Steps of training beside a plain PyTorch loop of the same model: what the house costs.
+
+The model is a linear map of 768 numbers a picture and a GRU of both directions, 512 wide, over words; InfoNCE both
+ways, gradient clipping, Adam, 128 pairs a step. Ours reads features by name from a file and splits texts into words as
+it goes, in two threads, looks for numbers that are not finite and keeps account. The peer has its features in one array
+and its texts as codes, pads each batch and steps; nothing else. Both start from the same weights and see the same
+batches, so that their weights agree in the end: `max_difference` is the largest between any two, and `overhead` is the
+share by which our step is longer.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
+
+from benchmarks.common import interleaved, options, report
+from subtext.data.batches import item_batch
+from subtext.data.features import FeatureFile, FeatureInput
+from subtext.data.pairs import Items, Pairs
+from subtext.data.text import Vocabulary, WordInput
+from subtext.encoders.precomputed import Precomputed
+from subtext.encoders.recurrent import GruShape, Recurrent
+from subtext.heads.mean import Mean
+from subtext.losses.infonce import InfoNCE
+from subtext.model import Branch, Model
+from subtext.objective import Objective, Term
+from subtext.similarity.cosine import Cosine
+from subtext.training.interrupt import Stop
+from subtext.training.loop import Training
+from subtext.training.options import RunOptions
+from subtext.training.plan import Plan
+from subtext.training.processes import Processes
+from subtext.training.setup import Setup
+
+BATCH, FEATURES, WIDTH, WORD_WIDTH, VOCABULARY, TEMPERATURE = 128, 768, 512, 300, 4_000, 0.05
+PLAN = Plan(epochs=1_000, batch_size=BATCH, lr=2e-4, clip=2.0, positives="pair", select="last")
+
+
+def data(count: int, folder: Path) -> tuple[Pairs, FeatureFile]:
+    """Pictures of noise and texts of 6 to 18 drawn words; one text a picture."""
+    g = np.random.default_rng(0)
+    names = [f"{row:06d}.jpg" for row in range(count)]
+    np.savez(
+        folder / "features.npz", names=np.array(names), pooled=g.standard_normal((count, FEATURES), dtype=np.float32)
+    )
+    drawn = [g.integers(0, VOCABULARY, g.integers(6, 19)) for _ in names]
+    texts = [" ".join(f"w{code}" for code in row) for row in drawn]
+    groups, splits = np.arange(count, dtype=np.int64), np.array(["train"] * count)
+    images = Items(names, list(names), groups, splits)
+    items = Items([f"t{row}" for row in range(count)], list(texts), groups, splits)
+    return Pairs(images, items, np.stack([groups, groups], axis=1), folder), FeatureFile.open(folder / "features.npz")
+
+
+def setup(pairs: Pairs, file: FeatureFile) -> Setup:
+    """The model in the house's parts."""
+    torch.manual_seed(0)
+    words = Vocabulary.build([str(text) for text in pairs.texts.values])
+    image = Branch(FeatureInput("image", file), Precomputed(FEATURES, None), Mean(FEATURES, WIDTH))
+    shape = GruShape(width=WIDTH, word_width=WORD_WIDTH)
+    text = Branch(WordInput(words), Recurrent(len(words.tokens), shape), Mean(WIDTH, WIDTH, project=False))
+    both = {name: Term(InfoNCE(), name, weight=0.5) for name in ("image_to_text", "text_to_image")}
+    return Setup(Model(image, text, Cosine(temperature=TEMPERATURE)), Objective(both), PLAN)
+
+
+class Plain(nn.Module):
+    """The same model as somebody would write it down."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(FEATURES, WIDTH)
+        self.words = nn.Embedding(words, WORD_WIDTH, padding_idx=0)
+        self.rnn = nn.GRU(WORD_WIDTH, WIDTH // 2, batch_first=True, bidirectional=True)
+
+    def forward(self, features: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """(B B) scores."""
+        images = normalize(self.project(features), dim=1)
+        packed = pack_padded_sequence(self.words(tokens), lengths, batch_first=True, enforce_sorted=False)
+        final = self.rnn(packed)[1]
+        texts = normalize(torch.cat([final[0], final[1]], dim=1), dim=1)
+        return images @ texts.T / TEMPERATURE
+
+
+class PlainLoop:
+    """The plain loop over the same batches; texts are coded before it begins."""
+
+    def __init__(self, model: Model, pairs: Pairs, file: FeatureFile) -> None:
+        reads = model.text.reads
+        rows = np.arange(len(pairs.texts), dtype=np.int64)
+        coded = reads(item_batch(pairs.texts, rows, pairs.root))
+        self.codes = [tokens[mask] for tokens, mask in zip(coded["tokens"], coded["mask"], strict=True)]
+        self.features = torch.from_numpy(file.take("pooled", rows))
+        self.model = Plain(int(model.text.encoder.words.num_embeddings))
+        theirs = {"project": "image.head.project", "words": "text.encoder.words", "rnn": "text.encoder.rnn"}
+        self.names = {name: f"{theirs[name.split('.')[0]]}.{name.split('.')[1]}" for name in self.model.state_dict()}
+        state = model.state_dict()
+        self.model.load_state_dict({name: state[other].clone() for name, other in self.names.items()})
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=PLAN.lr)
+
+    def epoch(self, batches: list[NDArray[np.int64]]) -> None:
+        """One pass over the batches."""
+        target = torch.arange(BATCH)
+        for rows in batches:
+            features = self.features[torch.from_numpy(rows[:, 0])]
+            codes = [self.codes[row] for row in rows[:, 1].tolist()]
+            lengths = torch.tensor([len(code) for code in codes])
+            scores = self.model(features, pad_sequence(codes, batch_first=True), lengths)
+            loss = (cross_entropy(scores, target) + cross_entropy(scores.T, target)) / 2
+            self.optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), PLAN.clip)
+            self.optimiser.step()
+
+
+def main() -> None:
+    """Measure and print."""
+    asked = options("steps of training, beside a plain PyTorch loop", repeats=15, quick_repeats=9)
+    steps = 6 if asked.quick else 16
+    with tempfile.TemporaryDirectory() as folder:
+        pairs, file = data(steps * BATCH, Path(folder))
+        made = setup(pairs, file)
+        run = RunOptions(device="cpu", workers=2)
+        training = Training(made, made.model, pairs, None, options=run, processes=Processes("cpu"))
+        plain = PlainLoop(made.model, pairs, file)
+        batches = [training.batches(epoch) for epoch in range(asked.repeats + 1)]
+
+        def ours() -> None:
+            for _ in training.epoch_steps(Stop()):
+                pass
+            training.end_epoch()
+            training.state.totals.zero_()
+
+        def peer() -> None:
+            plain.epoch(batches.pop(0))
+
+        timings = interleaved({"ours": ours, "peer": peer}, repeats=asked.repeats)
+    mine, peer_weights = made.model.state_dict(), plain.model.state_dict()
+    apart = max(float((mine[name] - peer_weights[own]).abs().max()) for own, name in plain.names.items())
+    size = {
+        "pairs_a_step": BATCH,
+        "steps": steps,
+        "features": FEATURES,
+        "width": WIDTH,
+        "words": len(plain.model.words.weight),
+    }
+    facts = {
+        "name": "train_step",
+        "peer": "a plain PyTorch loop of the same model, texts coded beforehand",
+        "size": size,
+        "max_difference": apart,
+        "overhead": timings["ours"].best / timings["peer"].best - 1,
+        "ours_ms_a_step": 1e3 * timings["ours"].best / steps,
+        "threads": torch.get_num_threads(),
+    }
+    report(asked, facts, timings["ours"], timings["peer"])
+
+
+if __name__ == "__main__":
+    main()
