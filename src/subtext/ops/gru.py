@@ -1,0 +1,113 @@
+"""A gated recurrent unit over packed texts whose backward pass is fast on a processor.
+
+torch's own adds a whole weight gradient at every word; here gates are kept, and each weight gets its gradient by one
+product over all words. Same equations and parameters as `torch.nn.GRU` (Cho et al. 2014, with the reset gate after the
+product).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def packed_states(words: Float[Tensor, "t e"], sizes: Sequence[int], rnn: nn.GRU) -> Float[Tensor, "t h"]:
+    """States of the top layer for packed words, both directions side by side.
+
+    words  every text's first word, longest text first, then every text's second word, ...: PackedSequence.data
+    sizes  how many texts have a first word, a second, ...: PackedSequence.batch_sizes
+    rnn    whose weights are taken; its dropout between layers is not
+    """
+    for layer in range(rnn.num_layers):
+        sides = []
+        for suffix in ("", "_reverse") if rnn.bidirectional else ("",):
+            named = (
+                getattr(rnn, f"{part}_l{layer}{suffix}") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            )
+            sides.append(_Direction.apply(words, *named, tuple(sizes), bool(suffix)))
+        words = torch.cat(sides, dim=1)
+    return words
+
+
+class _Direction(torch.autograd.Function):
+    """One layer, read one way.
+
+    r, z = sigmoid(W x + b + U h + c)    n = tanh(W x + b + r (U h + c))    h' = n + z (h - n)
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        words: Tensor,
+        from_word: Tensor,
+        from_state: Tensor,
+        word_bias: Tensor,
+        state_bias: Tensor,
+        sizes: tuple[int, ...],
+        backwards: bool,
+    ) -> Tensor:
+        width = from_state.shape[1]
+        steps = _steps(sizes, backwards)
+        inputs = torch.addmm(word_bias, words, from_word.T)
+        gates = words.new_empty(len(words), 2 * width)
+        news, hidden, states = (words.new_empty(len(words), width) for _ in range(3))
+        before = words.new_zeros(len(words), width)
+        previous = slice(0, 0)
+        turned = from_state.T
+        for step in steps:
+            known = min(step.stop - step.start, previous.stop - previous.start)
+            before[step.start : step.start + known] = states[previous.start : previous.start + known]
+            recurrent = torch.addmm(state_bias, before[step], turned)
+            torch.add(inputs[step, : 2 * width], recurrent[:, : 2 * width], out=gates[step]).sigmoid_()
+            hidden[step] = recurrent[:, 2 * width :]
+            torch.addcmul(inputs[step, 2 * width :], gates[step, :width], hidden[step], out=news[step]).tanh_()
+            torch.lerp(news[step], before[step], gates[step, width:], out=states[step])
+            previous = step
+        ctx.save_for_backward(words, from_word, from_state, gates, news, hidden, before)
+        ctx.steps = steps
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        words, from_word, from_state, gates, news, hidden, before = ctx.saved_tensors
+        width = from_state.shape[1]
+        reset, update = gates[:, :width], gates[:, width:]
+        # What a state's gradient is multiplied by on its way to each gate, for all words at once.
+        to_new = (1 - update) * (1 - news * news)
+        to_reset = hidden * reset * (1 - reset)
+        to_update = (before - news) * update * (1 - update)
+        # Columns: new (from the word), reset, update, new (from the state).
+        flow = words.new_empty(len(words), 4 * width)
+        carried: Tensor | None = None
+        for step in reversed(ctx.steps):
+            state = gradients[0][step]
+            if carried is not None:
+                known = min(len(state), len(carried))
+                state = torch.cat([state[:known] + carried[:known], state[known:]])
+            new = torch.mul(state, to_new[step], out=flow[step, :width])
+            torch.mul(new, to_reset[step], out=flow[step, width : 2 * width])
+            torch.mul(state, to_update[step], out=flow[step, 2 * width : 3 * width])
+            torch.mul(new, reset[step], out=flow[step, 3 * width :])
+            carried = torch.addmm(state * update[step], flow[step, width:], from_state)
+        word_flow, state_flow = torch.cat([flow[:, width : 3 * width], flow[:, :width]], dim=1), flow[:, width:]
+        return (
+            word_flow @ from_word,
+            word_flow.T @ words,
+            state_flow.T @ before,
+            word_flow.sum(dim=0),
+            state_flow.sum(dim=0),
+            None,
+            None,
+        )
+
+
+def _steps(sizes: Sequence[int], backwards: bool) -> list[slice]:
+    """The rows of each place in the texts, in the order of reading."""
+    ends = list(accumulate(sizes))
+    steps = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return steps[::-1] if backwards else steps
