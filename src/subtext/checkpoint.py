@@ -215,7 +215,11 @@ def put_tensors(place: Path, tensors: Mapping[str, Tensor]) -> None:
         memory = flat.untyped_storage()
         plain[name] = flat.clone() if memory.data_ptr() in seen or memory.nbytes() != flat.nbytes else flat
         seen.add(memory.data_ptr())
+    place.touch()
+    mode = place.stat().st_mode
     save_file(plain, place, metadata={"format": "pt"})
+    # It makes a file that its owner alone may read; a run is for whom its folder is for.
+    place.chmod(mode)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

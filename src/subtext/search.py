@@ -18,7 +18,6 @@ from subtext.checkpoint import fingerprint
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
 from subtext.data.pairs import Items, Pairs
-from subtext.data.pictures import open_picture
 from subtext.errors import DataError, IndexError_, RequirementError
 from subtext.index import nearest
 from subtext.model import Model
@@ -118,9 +117,7 @@ class Engine:
                 "this model reads precomputed picture features, not pictures; a search by picture needs one array of "
                 f"features; it got {type(image).__name__}; give the array, or search with words"
             )
-        if not reads_features:
-            # Decoded here, so that a picture that cannot be read is told by its own name.
-            image = open_picture(image)
+        # Handed on as it is: a JPEG that the index decoded at a smaller scale has to be decoded so again.
         return self.model.embed_images([image])
 
     def _hit(self, item: Mapping[str, Any], score: float) -> Hit:

@@ -116,3 +116,8 @@ def test_an_engine_finds_its_run_or_is_told(folder: Path, tmp_path: Path) -> Non
         subtext.open_engine(tmp_path / "index")
     engine = subtext.open_engine(tmp_path / "index", run=folder / "run")
     assert [hit.id for hit in engine.search(text=TEXTS[0], top=3)] == first
+
+
+def test_a_run_is_readable_for_whom_its_folder_is(folder: Path) -> None:
+    wanted = (folder / "run" / "run.json").stat().st_mode
+    assert (folder / "run" / "model.safetensors").stat().st_mode == wanted

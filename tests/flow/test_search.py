@@ -8,11 +8,13 @@ from pathlib import Path
 import drawn
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner, Result
 from PIL import Image
 
 import subtext
 from subtext.app.cli import main
+from subtext.data.inputs import Batch
 from subtext.data.readers import read_pairs
 from subtext.errors import DataError, IndexError_, RequirementError
 from subtext.evaluate import embed_pairs
@@ -72,6 +74,18 @@ def test_a_picture_finds_itself(place: Path, engine: Engine, kind: str) -> None:
         hits = engine.search(image=image, top=2)
     assert hits[0].id == "purple" and hits[0].score == pytest.approx(1, abs=1e-5)
     assert len(hits) == 2
+
+
+def test_a_large_jpeg_finds_itself(place: Path, engine: Engine, tmp_path: Path) -> None:
+    """JPEG is decoded at a smaller scale where that is enough: for a question as for the index."""
+    pixels = np.random.default_rng(0).integers(0, 255, size=(300, 300, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "noise.jpg")
+    reads = engine.model.image.reads
+    batch = Batch(["noise.jpg"], ["noise"], np.zeros(1, np.int64), np.zeros(1, np.int64), tmp_path)
+    with torch.inference_mode():
+        indexed = engine.model.image(reads(batch)).vectors
+    asked = engine._image(tmp_path / "noise.jpg").vectors
+    torch.testing.assert_close(asked, indexed, rtol=0, atol=1e-6)
 
 
 def test_several_views_find_an_item_once(place: Path, tmp_path: Path) -> None:
