@@ -17,7 +17,7 @@ import tiny_models
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from subtext.app.cli import main
+from subtext.app.cli import COMMANDS, main
 from subtext.recipes.catalogue import RECOMMENDED
 
 SMALL = ["--width", "24", "--word-width", "16", "--min-count", "1", "--batch-size", "16", "--lr", "5e-3"]
@@ -196,9 +196,11 @@ def test_an_interrupted_training_can_go_on(made: Path, tmp_path: Path) -> None:
     assert "stopped" in call("runs", tmp_path).stdout
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["data", "check"], ["train"], ["train", "pvse"], ["evaluate"], ["embed"], ["runs"]], ids=" ".join
-)
+HELPS = [[], ["train"], ["train", "pvse"], ["data", "check"], ["index", "build"], ["index", "info"]]
+HELPS += [[name] for name in COMMANDS if name not in ("train", "data", "index")]
+
+
+@pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_every_help_has_an_example(words: list[str]) -> None:
     answer = call(*words, "--help")
     assert "Example:\n" in answer.stdout and f"subtext {' '.join(words)}".strip() in answer.stdout

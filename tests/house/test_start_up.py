@@ -32,6 +32,8 @@ QUESTIONS = [
     ["index", "build", "--help"],
     ["search", "--help"],
     ["runs", "--help"],
+    ["demo", "--help"],
+    ["export", "--help"],
 ]
 
 
