@@ -119,7 +119,13 @@ class Stepper:
 
     def _seed(self, epoch: Epoch, name: str) -> None:
         purpose = f"dropout {name} process {self._processes.rank}"
-        torch.manual_seed(draw.number(seed=epoch.seed, epoch=epoch.number, purpose=purpose))
+        number = draw.number(seed=epoch.seed, epoch=epoch.number, purpose=purpose)
+        # Not torch.manual_seed: it also writes a note, with a whole traceback, for every kind of device that sleeps.
+        torch.default_generator.manual_seed(number)
+        if self._processes.device.type == "cuda":
+            torch.cuda.manual_seed(number)
+        elif self._processes.device.type == "mps":
+            torch.mps.manual_seed(number)
 
 
 def _differentiable(items: Embeddings) -> dict[str, Tensor]:
