@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from subtext.app.job import Sources
-from subtext.app.progress import say
+from subtext.app.progress import picture_meter
 from subtext.app.table import Cell, table
 from subtext.data.check import Report, check
 from subtext.data.feature_file import FeatureFile
@@ -25,19 +25,16 @@ def check_data(
     """The report of a data set and of the features that go with it, and whether they can be used."""
     assert sources.data is not None
 
-    def told(done: int, of: int) -> None:
-        if done == of or done % 1000 == 0:
-            say(f"pictures: {done:,} of {of:,}", quiet=quiet or not verify)
-
-    report = check(
-        sources.data.expanduser(),
-        images=sources.images,
-        seed=sources.split_seed or 0,
-        bad=sources.bad or "refuse",
-        verify=verify,
-        need_pictures=sources.features is None,
-        progress=told,
-    )
+    with picture_meter(quiet=quiet or not verify) as told:
+        report = check(
+            sources.data.expanduser(),
+            images=sources.images,
+            seed=sources.split_seed or 0,
+            bad=sources.bad or "refuse",
+            verify=verify,
+            need_pictures=sources.features is None,
+            progress=told,
+        )
     features = _check_features(sources) if report.pairs else {}
     usable = report.usable and all(features.values())
     if as_json:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from subtext.app.job import Sources, Work
-from subtext.app.progress import say
+from subtext.app.progress import picture_meter, say
 from subtext.errors import RequirementError
 
 if TYPE_CHECKING:
@@ -68,19 +68,23 @@ def pretrained(name: str, device: str) -> Model:
 def read(sources: Sources, *, quiet: bool = False) -> Reading:
     """The pairs; problems that do not forbid their use are told on standard error.
 
+    Pictures that are to be read are all decoded once, so that a bad one shows here and not in the middle of an epoch.
     Raises DataError when they cannot be used, and RequirementError when no data set is named.
     """
     from subtext.data.readers import read_pairs
 
     if sources.data is None:
         raise RequirementError("this needs a data set; the run remembers none; say where it is (--data DATA)")
-    reading = read_pairs(
-        sources.data.expanduser(),
-        images=sources.images,
-        seed=sources.split_seed or 0,
-        bad=sources.bad or "refuse",
-        need_pictures=sources.features is None,
-    )
+    with picture_meter(quiet=quiet or sources.features is not None) as told:
+        reading = read_pairs(
+            sources.data.expanduser(),
+            images=sources.images,
+            seed=sources.split_seed or 0,
+            bad=sources.bad or "refuse",
+            verify=sources.features is None,
+            need_pictures=sources.features is None,
+            progress=told,
+        )
     if reading.problems:
         for problem in reading.problems[:SHOWN]:
             say(f"note: {problem}", quiet=quiet)

@@ -45,6 +45,20 @@ def meter(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[
 
 
 @contextmanager
+def picture_meter(*, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Gives a function that is told how many pictures have been looked at, and of how many."""
+    if quiet:
+        yield lambda finished, total: None
+    elif sys.stderr.isatty():
+        with _bar() as bar:
+            task = bar.add_task("looking at pictures", total=None)
+            yield lambda finished, total: bar.update(task, completed=finished, total=total)
+    else:
+        write: Callable[[tuple[int, int]], None] = _spaced(lambda told: say("pictures: {:,} of {:,}".format(*told)))
+        yield lambda finished, total: write((finished, total))
+
+
+@contextmanager
 def training_meter(*, quiet: bool = False) -> Iterator[Callable[[Report], None]]:
     """Gives a function for `fit` to report to: a line for each epoch and note; between them a bar, or plain lines."""
     if quiet:

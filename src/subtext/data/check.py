@@ -15,7 +15,7 @@ from subtext.data.language import guess_language
 from subtext.data.pairs import Items, Pairs
 from subtext.data.pictures import picture_size, read_bytes
 from subtext.data.readers import Problem, read_pairs
-from subtext.data.readers.rows import Progress
+from subtext.data.readers.rows import Progress, UnusableData
 from subtext.data.words import tokenise
 from subtext.errors import DataError
 
@@ -127,7 +127,7 @@ def _empty(path: Path, error: DataError) -> Report:
         duplicate_pictures=0,
         duplicate_picture_examples=[],
         leaks=[],
-        problems=[Problem(str(path), str(error))],
+        problems=(error.problems if isinstance(error, UnusableData) else []) or [Problem(str(path), str(error))],
         usable=False,
     )
 

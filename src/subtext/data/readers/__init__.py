@@ -10,8 +10,7 @@ from typing import Literal
 from subtext.data.readers.assemble import assemble
 from subtext.data.readers.check_pictures import check_pictures
 from subtext.data.readers.recognise import open_source
-from subtext.data.readers.rows import Problem, Progress, Reading, Source
-from subtext.errors import DataError
+from subtext.data.readers.rows import Problem, Progress, Reading, Source, UnusableData
 
 __all__ = ["Problem", "Reading", "read_pairs"]
 
@@ -48,11 +47,12 @@ def read_pairs(
         problems = problems + found
     fatal = [problem for problem in problems if problem.fatal]
     if not len(pairs.links):
-        raise DataError(f"{path} needs at least one picture with a text; it has none{_told(fatal)}")
+        raise UnusableData(f"{path} needs at least one picture with a text; it has none{_told(fatal)}", problems)
     if fatal and bad == "refuse":
-        raise DataError(
+        raise UnusableData(
             f"{path} has {len(fatal):,} problem{'s' if len(fatal) > 1 else ''}{_told(fatal)}; mend them, or skip bad "
-            "rows (--bad skip)"
+            "rows (--bad skip)",
+            problems,
         )
     return Reading(pairs, problems, source.features)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from subtext.data.feature_file import FeatureFile
 from subtext.data.pairs import Pairs
+from subtext.errors import DataError
 
 Progress = Callable[[int, int], None]
 """Hears how many are done, and of how many."""
@@ -82,3 +83,11 @@ class Reading:
     pairs: Pairs
     problems: list[Problem]
     features: FeatureFile | None = None
+
+
+class UnusableData(DataError):
+    """A data set of which nothing, or not enough, can be used; `problems` says why, row by row."""
+
+    def __init__(self, message: str, problems: list[Problem]) -> None:
+        super().__init__(message)
+        self.problems = problems
