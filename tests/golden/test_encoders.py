@@ -148,6 +148,10 @@ def test_a_bag_is_the_mean_of_its_words() -> None:
     found = encoder(inputs)
     torch.testing.assert_close(found.pooled[0], encoder.words.weight[inputs["tokens"][0]].mean(dim=0))
     torch.testing.assert_close(found.pooled[1], encoder.words.weight[inputs["tokens"][1, 0]])
+    short = Bag(20, 5, parts=False)
+    short.load_state_dict(encoder.state_dict())
+    assert short(inputs).parts is None
+    torch.testing.assert_close(short(inputs).pooled, found.pooled)
 
 
 class TestPrecomputed:

@@ -81,13 +81,14 @@ def text_side(
     shape: GruShape,
     *,
     otherwise: Literal["gru", "bag"] = "gru",
-    parts: Literal["states", "words"] = "states",
+    parts: Literal["states", "words", "mean"] = "states",
     dropout: float = 0.0,
     legacy_last: bool = False,
 ) -> Side:
     """The text side: a GRU or a bag of words over the training texts' vocabulary, features, or a text backbone.
 
-    shape        sizes of the GRU                      parts  which parts a GRU gives
+    shape        sizes of the GRU                      parts  which parts a GRU gives;
+                 with "mean" a bag of words, whose mean is all that is wanted, gives none
     otherwise    what "auto" is without features
     dropout      on what the GRU gives, or on features
     legacy_last  see `encoders.recurrent`
@@ -110,9 +111,14 @@ def text_side(
     word_input = _word_input(saved, supply.texts, words)
     count = len(word_input.vocabulary)
     if kind == "bag":
-        return Side(word_input, Bag(count, words.word_width, dropout=words.word_dropout))
+        return Side(word_input, Bag(count, words.word_width, dropout=words.word_dropout, parts=parts != "mean"))
     gru = Recurrent(
-        count, shape, parts=parts, word_dropout=words.word_dropout, dropout=dropout, legacy_last=legacy_last
+        count,
+        shape,
+        parts="words" if parts == "words" else "states",
+        word_dropout=words.word_dropout,
+        dropout=dropout,
+        legacy_last=legacy_last,
     )
     return Side(word_input, gru)
 

@@ -46,14 +46,16 @@ def dual(
 
     image = image_side(supply, pictures, pixels)
     shape = GruShape(gru_width or width, words.word_width, words.gru_layers, words.both_directions)
-    text = text_side(supply, words, shape, otherwise="bag")
+    text = text_side(supply, words, shape, otherwise="bag", parts="mean" if pooling == "mean" else "states")
     image_head = Mean(image.encoder.pooled_width, width, dropout=image_dropout)
     text_head: Gpo | Mean
     if pooling == "learnt":
         text_head = Gpo(text.encoder.parts_width, width)
     else:
-        source: Literal["parts", "pooled"] = "parts" if pooling == "mean" else "pooled"
-        text_head = Mean(text.encoder.parts_width, width, source=source, dropout=dropout)
+        by_parts = pooling == "mean" and text.encoder.parts_width is not None
+        source: Literal["parts", "pooled"] = "parts" if by_parts else "pooled"
+        width_in = text.encoder.parts_width if by_parts else text.encoder.pooled_width
+        text_head = Mean(width_in, width, source=source, dropout=dropout)
     loss = InfoNCE(label_smoothing=label_smoothing)
     return Setup(
         model=Model(
