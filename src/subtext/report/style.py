@@ -32,7 +32,7 @@ flex-direction:column;align-items:center;text-align:center;gap:.15rem;min-width:
 .gone{display:grid;place-items:center;color:#5b6470;font-size:.75rem}
 .score{font-size:.8125rem;color:var(--soft);font-variant-numeric:tabular-nums}
 .tick{font-size:.75rem;font-weight:600;color:var(--accent)}
-.title{font-size:.8125rem;line-height:1.3;overflow-wrap:anywhere}
+.title{font-size:.8125rem;line-height:1.3;overflow-wrap:anywhere;hyphens:auto}
 .note{font-size:.75rem;line-height:1.3;color:var(--soft);overflow-wrap:anywhere}
 dl{display:grid;grid-template-columns:minmax(7rem,max-content) 1fr;gap:.25rem 1rem;margin:.6rem 0}
 dt{color:var(--soft)}

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from subtext.app.figures import figures_table
 from subtext.app.progress import meter
 from subtext.data.pairs import Pairs
 from subtext.data.readers import read_pairs
+from subtext.data.text import WordInput, tokenise
+from subtext.data.vocabulary import UNKNOWN
 from subtext.evaluate import Result, embed_pairs
 from subtext.evaluate.run import evaluate_embeddings
 from subtext.index import nearest
+from subtext.model import Model
 from subtext.opening import load
 from subtext.ops import draw
 
@@ -35,11 +39,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Findings:
-    """The figures, the held-out pairs, and texts of them drawn at random with their answers."""
+    """The figures, the held-out pairs, and texts of them drawn at random with their answers.
+
+    share_known  of the held-out texts, in per cent: those with a word that the training texts had
+    """
 
     result: Result
     held_out: Pairs
     answers: list[Answer]
+    share_known: float
 
     @property
     def verdict(self) -> str:
@@ -69,7 +77,9 @@ def measure(out: Path, *, seed: int, workers: int, quiet: bool) -> Findings:
         images, texts = embed_pairs(model, pairs, workers=workers, progress=told)
     result = evaluate_embeddings(model.similarity, images, texts, pairs)
     result.save(out / "figures.json")
-    order = draw.permutation(len(texts), seed=seed, epoch=0, purpose="demo samples")[:SAMPLES]
+    known = _known(model, pairs)
+    shuffled = draw.permutation(len(texts), seed=seed, epoch=0, purpose="demo samples")
+    order = shuffled[known[shuffled]][:SAMPLES]
     pictures = images.vectors.float().numpy()
     found = nearest(texts.vectors.float().numpy()[order], pictures, top=len(images))
     owner = dict(pairs.links[:, ::-1].tolist())
@@ -78,4 +88,12 @@ def measure(out: Path, *, seed: int, workers: int, quiet: bool) -> Findings:
         own = owner[row]
         place = int(np.flatnonzero(rows == own)[0]) + 1
         answers.append(Answer(str(pairs.texts.values[row]), rows[:SHOWN].tolist(), scores[:SHOWN].tolist(), own, place))
-    return Findings(result, pairs, answers)
+    return Findings(result, pairs, answers, share_known=100 * float(known.mean()))
+
+
+def _known(model: Model, pairs: Pairs) -> NDArray[np.bool_]:
+    """(T) which texts have a word that the training texts had: of the others nothing can be known."""
+    reads = model.text.reads
+    assert isinstance(reads, WordInput)
+    codes = (reads.vocabulary.encode(tokenise(str(text))) for text in pairs.texts.values)
+    return np.array([any(code != UNKNOWN for code in row) for row in codes])

@@ -59,8 +59,9 @@ def _page(out: Path, findings: Findings, engine: Engine, answered: list[tuple[st
             ),
             Section(
                 "Held-out texts, drawn at random",
-                f"Each is asked of the {held_out:,} held-out pictures alone, as in the figures above; what it finds is "
-                "not chosen by anybody.",
+                f"Each is asked of the {held_out:,} held-out pictures alone, as in the figures above. They are drawn from "
+                f"the {findings.share_known:.0f} % of held-out texts that share a word with those learnt from: of the "
+                "others, which the figures count too, a model of words can know nothing.",
                 [_sample(findings, answer) for answer in findings.answers],
             ),
         ),
@@ -71,7 +72,7 @@ def _page(out: Path, findings: Findings, engine: Engine, answered: list[tuple[st
 
 
 def _figures(findings: Findings) -> list[Figure]:
-    named = {"text_to_image": "words to picture", "image_to_text": "picture to words"}
+    named = {"text_to_image": "words → picture", "image_to_text": "picture → words"}
     figures = []
     for direction, words in named.items():
         for k in (1, 5, 10):
