@@ -54,3 +54,13 @@ class Words:
     word_drop: Annotated[float, "gru, bag: share of words left out while training"] = 0.0
     token_mask: Annotated[float, "share of words or subwords masked while training"] = 0.0
     word_dropout: Annotated[float, "gru, bag: share of the embedding's numbers zeroed while training"] = 0.0
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What ranks the pairs of a host that was published with a triplet loss."""
+
+    loss: Annotated[Literal["triplet", "softmax"], "triplet as published, or a softmax over the batch (InfoNCE)"] = (
+        "triplet"
+    )
+    temperature: Annotated[float, "softmax: temperature of the scores"] = 0.05

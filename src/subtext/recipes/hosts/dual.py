@@ -25,6 +25,7 @@ def dual(
     pooling: Annotated[Literal["mean", "last", "learnt"], "how words become one vector"] = "mean",
     dropout: Annotated[float, "texts: dropout before the joint space"] = 0.2,
     image_dropout: Annotated[float, "pictures: dropout before the joint space"] = 0.1,
+    perceptron: Annotated[bool, "pictures: a perceptron beside the linear map"] = True,
     temperature: Annotated[float, "temperature of the softmax, or what it starts from"] = 0.05,
     learn_temperature: Annotated[bool, "whether the temperature is learnt"] = False,
     label_smoothing: Annotated[float, "share of the target spread over the batch"] = 0.0,
@@ -37,17 +38,16 @@ def dual(
     from subtext.encoders.recurrent import GruShape
     from subtext.heads.gpo import Gpo
     from subtext.heads.mean import Mean
-    from subtext.losses.infonce import InfoNCE
     from subtext.model import Branch, Model
-    from subtext.objective import Objective, Term
+    from subtext.objective import Objective
     from subtext.recipes.parts import image_side, text_side
-    from subtext.similarity.cosine import Cosine
+    from subtext.recipes.softmax import softmax
     from subtext.training.setup import Setup
 
     image = image_side(supply, pictures, pixels)
     shape = GruShape(gru_width or width, words.word_width, words.gru_layers, words.both_directions)
     text = text_side(supply, words, shape, otherwise="bag", parts="mean" if pooling == "mean" else "states")
-    image_head = Mean(image.encoder.pooled_width, width, dropout=image_dropout)
+    image_head = Mean(image.encoder.pooled_width, width, dropout=image_dropout, residual=perceptron)
     text_head: Gpo | Mean
     if pooling == "learnt":
         text_head = Gpo(text.encoder.parts_width, width)
@@ -56,13 +56,11 @@ def dual(
         source: Literal["parts", "pooled"] = "parts" if by_parts else "pooled"
         width_in = text.encoder.parts_width if by_parts else text.encoder.pooled_width
         text_head = Mean(width_in, width, source=source, dropout=dropout)
-    loss = InfoNCE(label_smoothing=label_smoothing)
+    terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
     return Setup(
         model=Model(
-            Branch(image.reads, image.encoder, image_head),
-            Branch(text.reads, text.encoder, text_head),
-            Cosine(temperature=temperature, learnable=learn_temperature),
+            Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), similarity
         ),
-        objective=Objective({side: Term(loss, on=side, weight=0.5) for side in ("image_to_text", "text_to_image")}),
+        objective=Objective(dict(terms)),
         plan=PLAN,
     )

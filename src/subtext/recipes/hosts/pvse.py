@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.recipes.options import Pictures, Pixels, Words
+from subtext.recipes.options import Pictures, Pixels, Ranking, Words
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def pvse(
     pictures: Pictures = Pictures(append_pooled=True),
     pixels: Pixels = Pixels(flip=0.5),
     words: Words = Words(),
+    ranking: Ranking = Ranking(),
     width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
     views: Annotated[int, "K, vectors an item; 1 is the paper's baseline with attention"] = 2,
     dropout: Annotated[float, "dropout of words, of the global vector and of what attention adds"] = 0.0,
@@ -45,12 +46,14 @@ def pvse(
     """
     from dataclasses import replace
 
+    from subtext.core import DIRECTIONS
     from subtext.encoders.recurrent import GruShape
     from subtext.heads.pie import Pie
     from subtext.losses.triplet import Triplet
     from subtext.model import Branch, Model
     from subtext.objective import Objective, Penalty, Term
     from subtext.recipes.parts import image_side, text_side
+    from subtext.recipes.softmax import softmax
     from subtext.regularisers.mmd import MMD
     from subtext.regularisers.view_diversity import ViewDiversity
     from subtext.similarity.cosine import Cosine
@@ -74,12 +77,13 @@ def pvse(
     # The paper's code takes the mean over all cells, zeros among them, or over queries for the hardest negative.
     reduction: Literal["mean over cells", "mean"] = "mean over cells" if negatives == "all" else "mean"
     loss = Triplet(margin=margin, negatives=negatives)
-    parts: dict[str, Any] = {
-        side: Term(loss, on=side, reduction=reduction) for side in ("image_to_text", "text_to_image")
-    }
+    parts: dict[str, Any] = {side: Term(loss, on=side, reduction=reduction) for side in DIRECTIONS}
+    similarity = Cosine()
+    if ranking.loss == "softmax":
+        parts, similarity = softmax(ranking.temperature)
     if views > 1 and mmd:
         parts["mmd"] = Penalty(MMD(), mmd)
     if views > 1 and diversity:
         parts["view_diversity"] = Penalty(ViewDiversity(), diversity)
     branches = [Branch(side.reads, side.encoder, head) for side, head in zip((image, text), heads, strict=True)]
-    return Setup(model=Model(branches[0], branches[1], Cosine()), objective=Objective(parts), plan=PLAN)
+    return Setup(model=Model(branches[0], branches[1], similarity), objective=Objective(parts), plan=PLAN)

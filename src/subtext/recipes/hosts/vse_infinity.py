@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from subtext.recipes.options import Pictures, Pixels, Words
+from subtext.recipes.options import Pictures, Pixels, Ranking, Words
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def vse_infinity(
     pictures: Pictures = Pictures(region_drop=0.2, append_pooled=True),
     pixels: Pixels = Pixels(flip=0.5),
     words: Words = Words(token_mask=0.1, word_drop=0.1),
+    ranking: Ranking = Ranking(),
     width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
     margin: Annotated[float, "margin of the triplet loss, in cosine"] = 0.2,
     easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone"] = 1,
@@ -40,12 +41,14 @@ def vse_infinity(
 
     The first epoch sums over all negatives, as published: the hardest one alone collapses a model that knows nothing.
     """
+    from subtext.core import DIRECTIONS
     from subtext.encoders.recurrent import GruShape
     from subtext.heads.gpo import Gpo
     from subtext.losses.triplet import Triplet
     from subtext.model import Branch, Model
     from subtext.objective import Objective, Term
     from subtext.recipes.parts import image_side, text_side
+    from subtext.recipes.softmax import softmax
     from subtext.similarity.cosine import Cosine
     from subtext.training.setup import Setup
 
@@ -54,7 +57,10 @@ def vse_infinity(
     image_head = Gpo(image.encoder.parts_width, width, perceptron=perceptron)
     text_head = Gpo(text.encoder.parts_width, width)
     parts: dict[str, Any] = {}
-    for side in ("image_to_text", "text_to_image"):
+    similarity = Cosine()
+    if ranking.loss == "softmax":
+        parts, similarity = softmax(ranking.temperature)
+    for side in () if parts else DIRECTIONS:
         if easy_epochs:
             easy = Triplet(margin=margin, negatives="all")
             parts[f"{side}, all negatives"] = Term(easy, on=side, reduction="sum", until_epoch=easy_epochs)
@@ -62,7 +68,7 @@ def vse_infinity(
         parts[side] = Term(hard, on=side, reduction="sum", from_epoch=easy_epochs)
     return Setup(
         model=Model(
-            Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), Cosine()
+            Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), similarity
         ),
         objective=Objective(parts),
         plan=PLAN,
