@@ -46,6 +46,11 @@ class Command(click.Command):
         """Do what the command is for."""
         self.act(ctx)
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The usage as it was given, which names the arguments; else what click makes of the parameters."""
+        whole = self.options_metavar
+        return [whole] if whole is not None and whole != "[OPTIONS]" else super().collect_usage_pieces(ctx)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, heading by heading."""
         sections: dict[str, list[tuple[str, str]]] = {}
