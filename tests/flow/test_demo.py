@@ -14,9 +14,11 @@ from subtext.app.cli import main
 from subtext.app.demo import flow
 from subtext.app.demo.emoji import LANGUAGES, base_of, emoji, split
 from subtext.app.demo.flow import Demo, demo
+from subtext.checkpoint import load_record
 from subtext.data.check import check
 from subtext.errors import RequirementError
 from subtext.opening import open_engine
+from subtext.recipes.catalogue import hosts
 from subtext.report.page import Figure, Found, Page, Search, Section, render
 from subtext.report.thumbnail import thumbnail
 
@@ -82,6 +84,8 @@ def test_every_step_leaves_what_it_says(shown: tuple[Path, str]) -> None:
     figures = json.loads((out / "figures.json").read_text())
     assert figures["protocol"]["gallery"]["pictures"] == sum(row["split"] == "test" for row in rows)
     assert len(open_engine(out / "index").search(text="drapeau", top=3)) == 3
+    options = {option.name for option in hosts()[flow.HOST].options}
+    assert set(load_record(out / "run").arguments) == options, "a default that moves must not change the run"
 
 
 def test_the_page_needs_nothing_but_itself(shown: tuple[Path, str]) -> None:

@@ -19,6 +19,7 @@ from subtext.app.progress import meter, say
 from subtext.app.table import duration
 from subtext.checkpoint import load_record, write_text
 from subtext.errors import CheckpointError, RequirementError
+from subtext.recipes.catalogue import hosts
 
 if TYPE_CHECKING:
     from subtext.app.demo.findings import Findings
@@ -38,10 +39,20 @@ ARGUMENTS: dict[str, object] = {
     "text": "gru",
     "word_width": 300,
     "word_dropout": 0.2,
+    "dropout": 0.2,
     "image_dropout": 0.2,
+    "perceptron": False,
     "learn_temperature": True,
+    "perceptron": False,
 }
-PLAN: dict[str, object] = {"epochs": 16, "batch_size": 128, "captions": "one", "lr": 2e-3, "weight_decay": 0.05}
+PLAN: dict[str, object] = {
+    "epochs": 16,
+    "batch_size": 128,
+    "captions": "one",
+    "lr": 2e-3,
+    "weight_decay": 0.05,
+    "average": "none",
+}
 """What the recommended recipe is told for a few thousand small drawings; found on the validation split."""
 
 
@@ -152,7 +163,7 @@ def _train(asked: Demo) -> bool:
         pass  # Nothing was begun, or not as far as a record: training starts, or goes on from its own checkpoints.
     job = Job(
         host=HOST,
-        arguments=ARGUMENTS,
+        arguments=_arguments(),
         methods=(),
         plan=asked.plan,
         sources=Sources(data=asked.out / "data"),
@@ -161,6 +172,11 @@ def _train(asked: Demo) -> bool:
         quiet=asked.quiet,
     )
     return train(job).stopped
+
+
+def _arguments() -> dict[str, object]:
+    """Every option of the host by its value: a default that moves in a later version leaves the run as it is."""
+    return {**{option.name: option.default for option in hosts()[HOST].options}, **ARGUMENTS}
 
 
 def _evaluate(asked: Demo) -> Findings:
