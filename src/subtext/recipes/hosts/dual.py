@@ -11,7 +11,17 @@ if TYPE_CHECKING:
     from subtext.data.supply import Supply
     from subtext.training.setup import Setup
 
-PLAN = Plan(epochs=16, batch_size=640, lr=1e-3, optimiser="adamw", weight_decay=1e-4, schedule="one_cycle", warmup=0.1)
+PLAN = Plan(
+    epochs=24,
+    batch_size=1280,
+    lr=2e-3,
+    optimiser="adamw",
+    weight_decay=1e-4,
+    schedule="one_cycle",
+    warmup=0.1,
+    average="ema",
+    average_decay=0.99,
+)
 
 
 def dual(
@@ -19,22 +29,23 @@ def dual(
     *,
     pictures: Pictures = Pictures(feature_scaling="unit"),
     pixels: Pixels = Pixels(),
-    words: Words = Words(min_count=2, word_width=512, token_mask=0.1),
+    words: Words = Words(min_count=2, word_width=1024, token_mask=0.3),
     width: Annotated[int, "width of the joint space"] = 1024,
     gru_width: Annotated[int, "gru: width of its states; 0 for the joint width"] = 0,
     pooling: Annotated[Literal["mean", "last", "learnt"], "how words become one vector"] = "mean",
-    dropout: Annotated[float, "texts: dropout before the joint space"] = 0.2,
-    image_dropout: Annotated[float, "pictures: dropout before the joint space"] = 0.1,
+    dropout: Annotated[float, "texts: dropout before the joint space"] = 0.3,
+    image_dropout: Annotated[float, "pictures: dropout before the joint space"] = 0.2,
     perceptron: Annotated[bool, "pictures: a perceptron beside the linear map"] = True,
     temperature: Annotated[float, "temperature of the softmax, or what it starts from"] = 0.05,
     learn_temperature: Annotated[bool, "whether the temperature is learnt"] = False,
     label_smoothing: Annotated[float, "share of the target spread over the batch"] = 0.0,
 ) -> Setup:
-    """Plain dual encoder: a linear map of pictures, a bag of words or another text encoder, and InfoNCE.
+    """Plain dual encoder: a map of pictures, a bag of words or another text encoder, and InfoNCE.
 
     A bag of words is what `text=auto` means here: on a few ten thousand captions it beat every GRU that was tried, at a
     fraction of the time. All texts of a picture that are in the batch count as right.
     """
+    from subtext.encoders.bag import Bag
     from subtext.encoders.recurrent import GruShape
     from subtext.heads.gpo import Gpo
     from subtext.heads.mean import Mean
@@ -55,7 +66,9 @@ def dual(
         by_parts = pooling == "mean" and text.encoder.parts_width is not None
         source: Literal["parts", "pooled"] = "parts" if by_parts else "pooled"
         width_in = text.encoder.parts_width if by_parts else text.encoder.pooled_width
-        text_head = Mean(width_in, width, source=source, dropout=dropout)
+        # Words of the joint width live in the joint space: a map after their mean only helps to overfit.
+        project = not isinstance(text.encoder, Bag) or width_in != width
+        text_head = Mean(width_in, width, source=source, dropout=dropout, project=project)
     terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
     return Setup(
         model=Model(
