@@ -43,7 +43,6 @@ ARGUMENTS: dict[str, object] = {
     "image_dropout": 0.2,
     "perceptron": False,
     "learn_temperature": True,
-    "perceptron": False,
 }
 PLAN: dict[str, object] = {
     "epochs": 16,
