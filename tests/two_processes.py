@@ -21,6 +21,7 @@ from subtext.training.reading import Reader
 from subtext.training.step import Stepper
 
 ROWS = 15
+KINDS = (("penalty", 0), ("penalty", 4), ("parts", 0), ("together", 0), ("together", 4))
 TRAIN = Plan(epochs=2, batch_size=16, lr=1e-2, schedule="cosine", patience=5)
 
 
@@ -30,7 +31,10 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
     made = small.setup_with_parts() if kind == "parts" else small.setup_with_penalty()
     model, data = made.model.double().train(), small.pairs()
     plan = Plan(batch_size=ROWS, cache_chunk=chunk)
-    reading = Reader(model, data, Draw(0, 0), processes.count, processes.rank)(data.links[:ROWS])
+    reader = Reader(
+        model, data, Draw(0, 0), together=kind == "together", processes=processes.count, rank=processes.rank
+    )
+    reading = reader(data.links[:ROWS])
     reading.images["pooled"] = reading.images["pooled"].double()
     loss, parts = Stepper(model, made.objective, plan, processes)(reading, Epoch(number=0, seed=0), name="step 0")
     weights = list(model.parameters())
@@ -43,7 +47,7 @@ def main() -> None:
     """Gradients of every kind, then a training; the first process writes them."""
     torch.set_num_threads(1)
     out = Path(sys.argv[1])
-    for kind, chunk in (("penalty", 0), ("penalty", 4), ("parts", 0)):
+    for kind, chunk in KINDS:
         found = gradients(kind, chunk)
         if Processes("cpu").first:
             put_tensors(out / f"{kind}{chunk}.safetensors", found)

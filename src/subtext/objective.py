@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -12,6 +13,8 @@ from subtext.core import Comparison, Epoch, Scene
 from subtext.errors import ShapeError
 
 Reduction = Literal["sum", "mean", "mean over cells"]
+Share = float | Mapping[str, float]
+"""In (0, 1]: of a batch's queries, which part is here; one number, or one for each direction, by its name."""
 
 
 @runtime_checkable
@@ -58,7 +61,7 @@ class Term:
     from_epoch: int = 0
     until_epoch: int | None = None
 
-    def __call__(self, scene: Scene, epoch: Epoch, *, share: float = 1.0) -> Tensor:
+    def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> Tensor:
         """The term's share of the objective; zero, without gradient, in an epoch that is not its own."""
         comparison = scene.comparison(self.on)
         if epoch.number < self.from_epoch or (self.until_epoch is not None and epoch.number >= self.until_epoch):
@@ -73,7 +76,8 @@ class Term:
                 )
             values = values * sample_weight
         queries, candidates = comparison.scores.shape
-        scale = {"sum": 1.0, "mean": share / queries, "mean over cells": share / (queries * candidates)}[self.reduction]
+        part = _share(share, self.on)
+        scale = {"sum": 1.0, "mean": part / queries, "mean over cells": part / (queries * candidates)}[self.reduction]
         return self.weight * scale * values.sum()
 
 
@@ -84,9 +88,9 @@ class Penalty:
     regulariser: Regulariser
     weight: float
 
-    def __call__(self, scene: Scene, epoch: Epoch, *, share: float = 1.0) -> Tensor:
+    def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> Tensor:
         """The penalty's share of the objective."""
-        return self.weight * share * self.regulariser(scene)
+        return self.weight * _share(share, "image_to_text") * self.regulariser(scene)
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,14 @@ class Objective:
 
     parts: dict[str, Term | Penalty]
 
-    def __call__(self, scene: Scene, epoch: Epoch, *, share: float = 1.0) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> tuple[Tensor, dict[str, Tensor]]:
         """The total, and each part's share by name (detached); `share` in (0, 1]."""
         values = {name: part(scene, epoch, share=share) for name, part in self.parts.items()}
         total = torch.stack(list(values.values())).sum()
         return total, {name: value.detach() for name, value in values.items()}
+
+
+def _share(share: Share, comparison: str) -> float:
+    if not isinstance(share, Mapping):
+        return share
+    return share["image_to_text" if comparison.startswith("image") else "text_to_image"]

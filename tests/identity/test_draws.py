@@ -33,7 +33,7 @@ def named(data: Pairs, batches: list[np.ndarray]) -> list[list[tuple[str, str]]]
     return [[(data.images.ids[i], data.texts.ids[t]) for i, t in rows] for rows in batches]
 
 
-@pytest.mark.parametrize("captions", ["all", "one"])
+@pytest.mark.parametrize("captions", ["all", "one", "together"])
 def test_the_order_of_rows_changes_nothing(captions) -> None:
     data = pairs()
     rng = np.random.default_rng(0)
@@ -66,6 +66,24 @@ def test_one_text_a_picture_all_of_them_in_turn() -> None:
         seen.update((rows[:, 1] % 3).tolist())
     # 6,000 draws of three: 2,000 each, five standard deviations of sqrt(6000 x 2/9) = 36.5.
     assert all(abs(count - 2000) < 183 for count in seen.values())
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"), [(9, [9] * 4 + [6]), (10, [9] * 4 + [6]), (5, [6] * 7), (1, [6] * 7), (39, [39, 3]), (42, [42])]
+)
+def test_pictures_with_all_their_texts(size: int, wanted: list[int]) -> None:
+    data = pairs(count=14)
+    batches = epoch_batches(data, batch_size=size, epoch=0, seed=0, captions="together")
+    if size == 39:
+        wanted = [42]  # one picture alone has no negatives, and joins the batch before
+    assert [len(rows) for rows in batches] == wanted
+    for rows in batches:
+        pictures, counts = np.unique(rows[:, 0], return_counts=True)
+        assert (counts == 3).all()
+        assert len(pictures) > 1
+    assert sorted(map(tuple, np.concatenate(batches))) == sorted(map(tuple, data.links))
+    other = epoch_batches(data, batch_size=size, epoch=1, seed=0, captions="together")
+    assert not np.array_equal(np.concatenate(batches), np.concatenate(other))
 
 
 @pytest.mark.parametrize(

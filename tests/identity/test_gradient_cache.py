@@ -15,12 +15,14 @@ from subtext.training.setup import Setup
 from subtext.training.step import Stepper
 
 
-def _gradients(made: Setup, chunk: int, *, seed: int = 0, rows: int = 14) -> tuple[float, dict[str, torch.Tensor]]:
+def _gradients(
+    made: Setup, chunk: int, *, seed: int = 0, rows: int = 14, together: bool = False
+) -> tuple[float, dict[str, torch.Tensor]]:
     model = made.model.double().train()
     model.zero_grad()
     plan = Plan(batch_size=rows, cache_chunk=chunk)
     data = small.pairs()
-    reading = Reader(model, data, Draw(seed, 0))(data.links[:rows])
+    reading = Reader(model, data, Draw(seed, 0), together=together)(data.links[:rows])
     reading.images["pooled"] = reading.images["pooled"].double()
     stepper = Stepper(model, made.objective, plan, Processes("cpu"))
     loss, _ = stepper(reading, Epoch(number=0, seed=seed), name="step 0")
@@ -29,11 +31,12 @@ def _gradients(made: Setup, chunk: int, *, seed: int = 0, rows: int = 14) -> tup
     }
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("chunk", [1, 3, 7, 13])
-def test_chunks_give_the_plain_gradient(chunk: int) -> None:
+def test_chunks_give_the_plain_gradient(chunk: int, together: bool) -> None:
     made = small.setup(dropout=0.0)
-    plain_loss, plain = _gradients(made, 0)
-    loss, cached = _gradients(made, chunk)
+    plain_loss, plain = _gradients(made, 0, together=together)
+    loss, cached = _gradients(made, chunk, together=together)
     assert loss == pytest.approx(plain_loss, rel=1e-12)
     assert plain.keys() == cached.keys() == dict(made.model.named_parameters()).keys()
     for name, grad in plain.items():

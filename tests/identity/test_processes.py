@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from two_processes import KINDS
 
 from subtext.checkpoint import load_record, read_tensors
 from subtext.training.processes import Processes
@@ -40,7 +41,7 @@ def _started(out: Path, count: int) -> Path:
     return out
 
 
-@pytest.mark.parametrize(("kind", "chunk"), [("penalty", 0), ("penalty", 4), ("parts", 0)])
+@pytest.mark.parametrize(("kind", "chunk"), KINDS)
 def test_two_processes_give_one_processes_gradients(folders: dict[int, Path], kind: str, chunk: int) -> None:
     one = read_tensors(folders[1] / f"{kind}0.safetensors")
     two = read_tensors(folders[2] / f"{kind}{chunk}.safetensors")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -45,12 +46,14 @@ def item_blocks(items: Items, root: Path, *, batch_size: int) -> Iterator[Batch]
 
 
 def epoch_batches(
-    pairs: Pairs, *, batch_size: int, epoch: int, seed: int, captions: Literal["all", "one"] = "all"
+    pairs: Pairs, *, batch_size: int, epoch: int, seed: int, captions: Literal["all", "one", "together"] = "all"
 ) -> list[NDArray[np.int64]]:
     """The batches of one epoch: (B, 2) arrays of picture row and text row.
 
-    captions   "all": every link once; "one": every picture once, with one of its texts drawn anew each epoch
-    The last batch holds what is left over. A rest of one pair joins the batch before: alone it has no negatives.
+    captions   "all": every link once; "one": every picture once, with one of its texts drawn anew each epoch;
+               "together": every picture once with all its texts, as many pictures as stay within batch_size pairs
+    The last batch holds what is left over. A rest of one pair, or of one picture with all its texts, joins the batch
+    before: alone it has no negatives.
 
     Raises DataError when there is nothing to draw from.
     """
@@ -58,6 +61,8 @@ def epoch_batches(
         raise DataError(f"an epoch needs batches of at least 1 pair; it got batch_size {batch_size}")
     if not len(pairs.links):
         raise DataError("an epoch needs at least one pair of a picture and a text; the data set has none")
+    if captions == "together":
+        return _whole_pictures(pairs, batch_size, seed=seed, epoch=epoch)
     links = pairs.links if captions == "all" else _one_text_each(pairs, seed=seed, epoch=epoch)
     order = np.argsort(_link_draws(pairs, links, seed=seed, epoch=epoch), kind="stable")
     starts = list(range(0, len(links), batch_size))
@@ -98,6 +103,24 @@ def _one_text_each(pairs: Pairs, *, seed: int, epoch: int) -> NDArray[np.int64]:
     ordered = pairs.links[order, 0]
     first[1:] = ordered[1:] != ordered[:-1]
     return pairs.links[order[first]]
+
+
+def _whole_pictures(pairs: Pairs, batch_size: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+    """Batches of two pictures or more with all their links."""
+    drawn = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose="order/image")[:, 0]
+    texts = draw.uniform(pairs.texts.keys, seed=seed, epoch=epoch, purpose="order/text")[:, 0]
+    order = np.lexsort((texts[pairs.links[:, 1]], pairs.links[:, 0], drawn[pairs.links[:, 0]]))
+    links = pairs.links[order]
+    ends = [*(np.flatnonzero(np.diff(links[:, 0])) + 1).tolist(), len(links)]
+    starts, pictures = [0], 0
+    for begin, end in pairwise([0, *ends]):
+        if pictures > 1 and end - starts[-1] > batch_size:
+            starts.append(begin)
+            pictures = 0
+        pictures += 1
+    if pictures == 1 and len(starts) > 1:
+        starts.pop()
+    return [links[begin:end] for begin, end in pairwise([*starts, len(links)])]
 
 
 def _link_draws(

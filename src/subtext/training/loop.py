@@ -84,7 +84,14 @@ class Training:
         learning = [weight for weight in self.freezer.learning if weight.requires_grad]
         batches = self.batches(state.epoch)
         draw = Draw(self.options.seed, state.epoch)
-        reader = Reader(self.working, self.train, draw, self.processes.count, self.processes.rank)
+        reader = Reader(
+            self.working,
+            self.train,
+            draw,
+            together=self.plan.captions == "together",
+            processes=self.processes.count,
+            rank=self.processes.rank,
+        )
         epoch = Epoch(number=state.epoch, seed=self.options.seed)
         rest = batches[state.offset :]
         pending = state.totals.new_zeros(self.numbers)

@@ -51,7 +51,8 @@ class Plan:
     average_from: Annotated[float, "swa: share of the epochs before averaging starts"] = 0.6
     patience: Annotated[int, "stop after so many epochs without improvement; 0 for never"] = 0
     captions: Annotated[
-        Literal["all", "one"], "all: every pair once an epoch; one: every picture once, a text drawn"
+        Literal["all", "one", "together"],
+        "all: every pair once an epoch; one: every picture once, a text drawn; together: every picture, all texts",
     ] = "all"
     positives: Annotated[
         Literal["group", "pair"], "whether all texts of a picture in the batch count as right, or its partner alone"
@@ -77,5 +78,9 @@ class Plan:
             raise RecipeError(f"average_decay needs a number in [0, 1); it got {self.average_decay}")
         if self.freeze_epochs < -1:
             raise RecipeError(f"freeze_epochs needs -1 for never, or 0 or more; it got {self.freeze_epochs}")
+        if self.captions == "together" and self.positives == "pair":
+            raise RecipeError(
+                "captions=together needs positives=group, since a picture then has several partners; it got pair"
+            )
         if self.cache_chunk and self.cache_chunk > self.batch_size:
             raise RecipeError(f"cache_chunk needs at most batch_size, {self.batch_size}; it got {self.cache_chunk}")

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.errors import TrainingError
+from subtext.scene import Groups
 
 PATIENCE = timedelta(hours=2)
 """How long a process waits for another, which may be validating or writing."""
@@ -96,18 +97,20 @@ class Processes:
         return flat[: len(numbers)]
 
     def others(
-        self, images: Embeddings, texts: Embeddings, groups: Tensor
-    ) -> tuple[Embeddings, Embeddings, Tensor] | None:
+        self, images: Embeddings, texts: Embeddings, groups: Groups
+    ) -> tuple[Embeddings, Embeddings, Groups] | None:
         """What the other processes have in this step, in the order of their ranks; None where there are none."""
         if self.count == 1:
             return None
-        header = torch.tensor([len(groups), _parts(images), _parts(texts)], device=groups.device)
+        header = torch.tensor([len(images), len(texts), _parts(images), _parts(texts)], device=groups.images.device)
         shapes = torch.stack(_gather(header)).tolist()
-        longest = max(_numbers(images, n, p) + _numbers(texts, n, t) for n, p, t in shapes)
+        longest = max(_numbers(images, n, p) + _numbers(texts, m, t) for n, m, p, t in shapes)
         flat = torch.cat([_flat(images), _flat(texts)])
         rows = _Gather.apply(torch.nn.functional.pad(flat, (0, longest - len(flat))), self.rank)
         whole = [_whole(images, texts, groups)]
-        lengths = [n * (3 + p * (images.mask is not None) + t * (texts.mask is not None)) for n, p, t in shapes]
+        lengths = [
+            n * (2 + p * (images.mask is not None)) + m * (2 + t * (texts.mask is not None)) for n, m, p, t in shapes
+        ]
         whole_rows = _gather(torch.nn.functional.pad(whole[0], (0, max(lengths) - len(whole[0]))))
         found = [
             _rebuild((images, texts), rows[rank], whole_rows[rank], shapes[rank])
@@ -117,7 +120,7 @@ class Processes:
         return (
             Embeddings.cat([piece[0] for piece in found]),
             Embeddings.cat([piece[1] for piece in found]),
-            torch.cat([piece[2] for piece in found]),
+            Groups(*(torch.cat(pieces) for pieces in zip(*(piece[2] for piece in found), strict=True))),
         )
 
 
@@ -162,20 +165,20 @@ def _flat(items: Embeddings) -> Tensor:
     return torch.cat([value.reshape(-1) for name in _FIELDS if (value := getattr(items, name)) is not None])
 
 
-def _whole(images: Embeddings, texts: Embeddings, groups: Tensor) -> Tensor:
+def _whole(images: Embeddings, texts: Embeddings, groups: Groups) -> Tensor:
     """Everything that has no gradient: groups, ids, masks."""
     masks = [items.mask.reshape(-1).long() for items in (images, texts) if items.mask is not None]
-    return torch.cat([groups, images.ids, texts.ids, *masks])
+    return torch.cat([*groups, images.ids, texts.ids, *masks])
 
 
 def _rebuild(
     like: tuple[Embeddings, Embeddings], row: Tensor, whole: Tensor, shape: list[int]
-) -> tuple[Embeddings, Embeddings, Tensor]:
-    count = shape[0]
-    groups, ids = whole[:count], (whole[count : 2 * count], whole[2 * count : 3 * count])
-    start, at = 0, 3 * count
+) -> tuple[Embeddings, Embeddings, Groups]:
+    counts = shape[:2]
+    groups_and_ids = whole[: 2 * sum(counts)].split([*counts, *counts])
+    start, at = 0, 2 * sum(counts)
     built = []
-    for items, own_ids, parts in zip(like, ids, shape[1:], strict=True):
+    for items, own_ids, count, parts in zip(like, groups_and_ids[2:], counts, shape[2:], strict=True):
         values: dict[str, Tensor] = {"ids": own_ids}
         for name in _FIELDS:
             wanted = _shape(items, name, count, parts)
@@ -187,7 +190,7 @@ def _rebuild(
             values["mask"] = whole[at : at + count * parts].reshape(count, parts).bool()
             at += count * parts
         built.append(Embeddings(**values))
-    return built[0], built[1], groups
+    return built[0], built[1], Groups(*groups_and_ids[:2])
 
 
 def _automatic() -> str:

@@ -2,70 +2,103 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from subtext.data.batches import epoch_batches, item_batch
 from subtext.data.inputs import Draw, Tensors
 from subtext.data.pairs import Pairs
 from subtext.errors import TrainingError
 from subtext.model import Model
+from subtext.scene import Groups
 from subtext.training.plan import Plan
+
+Rows = NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
 class Reading:
     """What one process reads for one step.
 
-    images, texts  tensors of its share, row i of one with row i of the other
-    groups         (N) int64 of its share        whole  pairs of the step over all processes
+    images, texts  tensors of its share: of pairs, row i of one with row i of the other, or of pictures with all their
+                   texts
+    groups         of each picture and text of its share
+    share          part of the step's queries that is here, by comparison
     """
 
     images: Tensors
     texts: Tensors
-    groups: Tensor
-    whole: int
+    groups: Groups
+    share: Mapping[str, float]
 
     def to(self, device: torch.device) -> Reading:
         """The same on another device, without waiting for it."""
         if device.type == "cpu":
             return self
-        return Reading(_to(self.images, device), _to(self.texts, device), self.groups.to(device), self.whole)
+        groups = Groups(*(value.to(device) for value in self.groups))
+        return Reading(_to(self.images, device), _to(self.texts, device), groups, self.share)
 
-    def part(self, rows: slice) -> tuple[Tensors, Tensors]:
-        """Tensors of some of the pairs."""
+    def chunks(self, size: int) -> list[tuple[slice, slice]]:
+        """Rows of pictures and of texts that are embedded at a time: about `size` texts, and pictures in proportion."""
+        images, texts = (len(groups) for groups in self.groups)
+        count = min(-(-texts // size), images)
+        cuts = [(place * images // count, place * texts // count) for place in range(count + 1)]
+        return [(slice(a, c), slice(b, d)) for (a, b), (c, d) in pairwise(cuts)]
+
+    def part(self, images: slice, texts: slice) -> tuple[Tensors, Tensors]:
+        """Tensors of some of the pictures and texts."""
         return (
-            {name: value[rows] for name, value in self.images.items()},
-            {name: value[rows] for name, value in self.texts.items()},
+            {name: value[images] for name, value in self.images.items()},
+            {name: value[texts] for name, value in self.texts.items()},
         )
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the share of one process: rows of a batch -> Reading; `draw` None reads without augmentation."""
+    """Reads the share of one process: rows of a batch -> Reading; `draw` None reads without augmentation.
+
+    together  a picture of several pairs is read once, and its texts stay in one process
+    """
 
     model: Model
     pairs: Pairs
     draw: Draw | None
+    together: bool = False
     processes: int = 1
     rank: int = 0
 
     def __call__(self, rows: NDArray[np.int64]) -> Reading:
         """The tensors of a batch given as (B, 2) picture row and text row."""
-        whole = len(rows)
-        own = rows[self.rank * whole // self.processes : (self.rank + 1) * whole // self.processes]
-        pictures = item_batch(self.pairs.images, own[:, 0], self.pairs.root)
-        texts = item_batch(self.pairs.texts, own[:, 1], self.pairs.root)
+        if not self.together:
+            return self._reading(rows, rows[:, 0], self._own(rows))
+        images, firsts = np.unique(rows[:, 0], return_index=True)
+        images = images[np.argsort(firsts)]
+        # A text of several pictures is read once, where the first of them is.
+        texts = rows[np.sort(np.unique(rows[:, 1], return_index=True)[1])]
+        own = self._own(images)
+        return self._reading(texts, images, texts[np.isin(texts[:, 0], own)], own)
+
+    def _reading(
+        self, texts: NDArray[np.int64], images: NDArray[np.int64], own: NDArray[np.int64], own_images: Rows = None
+    ) -> Reading:
+        """Of a step with these pairs, one a text, and these pictures: what this process has of them."""
+        mine = own[:, 0] if own_images is None else own_images
+        pairs, groups = self.pairs, torch.from_numpy(self.pairs.images.groups)
         return Reading(
-            images=self.model.image.reads(pictures, self.draw),
-            texts=self.model.text.reads(texts, self.draw),
-            groups=torch.from_numpy(self.pairs.images.groups[own[:, 0]]),
-            whole=whole,
+            images=self.model.image.reads(item_batch(pairs.images, mine, pairs.root), self.draw),
+            texts=self.model.text.reads(item_batch(pairs.texts, own[:, 1], pairs.root), self.draw),
+            groups=Groups(groups[torch.from_numpy(mine)], groups[torch.from_numpy(own[:, 0])]),
+            share={"image_to_text": len(mine) / len(images), "text_to_image": len(own) / len(texts)},
         )
+
+    def _own(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        whole = len(rows)
+        return rows[self.rank * whole // self.processes : (self.rank + 1) * whole // self.processes]
 
 
 def batches_of(pairs: Pairs, plan: Plan, *, epoch: int, seed: int, processes: int) -> list[NDArray[np.int64]]:
@@ -75,7 +108,8 @@ def batches_of(pairs: Pairs, plan: Plan, *, epoch: int, seed: int, processes: in
     """
     least = max(2, processes)
     found = epoch_batches(pairs, batch_size=plan.batch_size, epoch=epoch, seed=seed, captions=plan.captions)
-    usable = [rows for rows in found if len(rows) >= least]
+    pictures = plan.captions == "together"
+    usable = [rows for rows in found if len(np.unique(rows[:, 0]) if pictures else rows) >= least]
     if not usable:
         raise TrainingError(
             f"training needs batches of {least} pairs or more, since what is wrong is learnt from other pairs; it got "

@@ -52,7 +52,7 @@ class Stepper:
         Gives this process's summand of the loss, () detached, and (parts) of each part of the objective.
         """
         size = self._plan.cache_chunk
-        if size and len(reading.groups) > size:
+        if size and len(reading.groups.texts) > size:
             return self._in_chunks(reading, epoch, name, share)
         self._seed(epoch, name)
         images, texts = self._embed(reading.images, reading.texts)
@@ -72,7 +72,7 @@ class Stepper:
         scene = compose(
             self._model.similarity, images, texts, reading.groups, positives=self._plan.positives, others=others
         )
-        total, parts = self._objective(scene, epoch, share=len(reading.groups) / reading.whole)
+        total, parts = self._objective(scene, epoch, share=reading.share)
         if not total.requires_grad:
             raise TrainingError(
                 f"epoch {epoch.number + 1} needs a term with a gradient; the objective's parts "
@@ -82,25 +82,24 @@ class Stepper:
         return total.detach(), torch.stack(list(parts.values()))
 
     def _in_chunks(self, reading: Reading, epoch: Epoch, name: str, share: float) -> tuple[Tensor, Tensor]:
-        count, size = len(reading.groups), self._plan.cache_chunk
-        chunks = [slice(start, min(start + size, count)) for start in range(0, count, size)]
+        chunks = reading.chunks(self._plan.cache_chunk)
         pieces = []
         with torch.no_grad():
             for chunk in chunks:
-                self._seed(epoch, f"{name} chunk {chunk.start}")
-                pieces.append(self._embed(*reading.part(chunk)))
+                self._seed(epoch, f"{name} chunk {chunk[1].start}")
+                pieces.append(self._embed(*reading.part(*chunk)))
         whole = tuple(_leaf(Embeddings.cat([piece[side] for piece in pieces])) for side in (0, 1))
         result = self._compare(whole[0], whole[1], reading, epoch, share)
         for chunk in chunks:
-            self._seed(epoch, f"{name} chunk {chunk.start}")
+            self._seed(epoch, f"{name} chunk {chunk[1].start}")
             outputs: list[Tensor] = []
             grads: list[Tensor] = []
-            for piece, all_ in zip(self._embed(*reading.part(chunk)), whole, strict=True):
+            for piece, all_, rows in zip(self._embed(*reading.part(*chunk)), whole, chunk, strict=True):
                 for field, value in _differentiable(piece).items():
                     grad = getattr(all_, field).grad
                     if grad is not None:
                         outputs.append(value)
-                        grads.append(grad[chunk, : value.shape[1]])
+                        grads.append(grad[rows, : value.shape[1]])
             if outputs:
                 torch.autograd.backward(outputs, grads)
         return result

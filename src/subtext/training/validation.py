@@ -30,7 +30,9 @@ def mean_loss(stepper: Stepper, model: Model, val: Pairs, plan: Plan, epoch: Epo
     model.eval()
     losses = [
         stepper.loss(reading.to(device), epoch)
-        for reading in read_ahead(batches, Reader(model, val, None), workers=workers)
+        for reading in read_ahead(
+            batches, Reader(model, val, None, together=plan.captions == "together"), workers=workers
+        )
     ]
     model.train(was_training)
     return float(torch.stack(losses).double().mean())

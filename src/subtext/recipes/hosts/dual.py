@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 PLAN = Plan(
     epochs=24,
     batch_size=1280,
+    captions="together",
     lr=2e-3,
     optimiser="adamw",
     weight_decay=1e-4,
