@@ -1,0 +1,107 @@
+"""A weighted sum of sorted values whose backward pass is fast on a processor.
+
+Sorting the few parts of an item in every dimension is slow because each sort is tiny and lies across memory. Here the
+place of a value is counted instead: how many others of its item and dimension are larger, a comparison that runs along
+memory for all dimensions at once. O(N P^2 D) comparisons of a vector unit's width, against N D sorts of P.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, no_type_check
+
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[Any]
+MOST_PARTS = 255
+"""Places are kept in a byte."""
+
+
+def ordered_sum(
+    parts: Float[Tensor, "n p d"], lengths: Int[Tensor, "n"], weights: Float[Tensor, "n p"]
+) -> Float[Tensor, "n d"]:
+    """(N D) sum over k < lengths of weights_k (k-th largest of the item's first values), float32 on the processor.
+
+    Equal values keep the order of their parts. What lies beyond an item's length is never read. The machine code is
+    made at the first call, about two seconds.
+    """
+    return _OrderedSum.apply(parts, lengths, weights)
+
+
+class _OrderedSum(torch.autograd.Function):
+    """z_nd = sum over i of w_n,place(i) x_nid; so dx_nid = w_n,place(i) g_nd, and dw_nk sums g x where place is k."""
+
+    @staticmethod
+    def forward(ctx: Any, parts: Tensor, lengths: Tensor, weights: Tensor) -> Tensor:
+        parts, weights = parts.detach().contiguous(), weights.detach().contiguous()
+        items, longest, width = parts.shape
+        out = torch.zeros(items, width)
+        places = torch.zeros(items, longest, width, dtype=torch.uint8)
+        _shared(_compiled(0), parts, lengths, weights, out, places)
+        ctx.save_for_backward(parts, lengths, weights, places)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor]:
+        parts, lengths, weights, places = ctx.saved_tensors
+        of_parts, of_weights = torch.zeros_like(parts), torch.zeros_like(weights)
+        grad = grads[0].contiguous()
+        _shared(_compiled(1), parts, lengths, weights, places, grad, of_parts, of_weights)
+        return of_parts, None, of_weights
+
+
+def _shared(kernel: Callable[..., None], *tensors: Tensor) -> None:
+    """Run a kernel on the items, a share in each of torch's threads."""
+    items = len(tensors[0])
+    threads = max(1, min(torch.get_num_threads(), items))
+    shares = pairwise(place * items // threads for place in range(threads + 1))
+    with ThreadPoolExecutor(threads) as pool:
+        running = [pool.submit(kernel, *(each[start:stop].numpy() for each in tensors)) for start, stop in shares]
+    for each in running:
+        each.result()
+
+
+@functools.cache
+def _compiled(which: int) -> Callable[..., None]:
+    import numba
+
+    return numba.njit(nogil=True)((_forward, _backward)[which])
+
+
+@no_type_check
+def _forward(parts: Array, lengths: Array, weights: Array, out: Array, places: Array) -> None:
+    items, _, width = parts.shape
+    for item in range(items):
+        length = lengths[item]
+        for low in range(length):
+            mine, place = parts[item, low], places[item, low]
+            for high in range(low + 1, length):
+                other, other_place = parts[item, high], places[item, high]
+                for d in range(width):
+                    larger = other[d] > mine[d]
+                    place[d] += larger
+                    other_place[d] += not larger
+        total = out[item]
+        for part in range(length):
+            value, place = parts[item, part], places[item, part]
+            for d in range(width):
+                total[d] += weights[item, place[d]] * value[d]
+
+
+@no_type_check
+def _backward(
+    parts: Array, lengths: Array, weights: Array, places: Array, grad: Array, of_parts: Array, of_weights: Array
+) -> None:
+    items, _, width = parts.shape
+    for item in range(items):
+        for part in range(lengths[item]):
+            value, place, slope = parts[item, part], places[item, part], of_parts[item, part]
+            for d in range(width):
+                slope[d] = weights[item, place[d]] * grad[item, d]
+                of_weights[item, place[d]] += grad[item, d] * value[d]

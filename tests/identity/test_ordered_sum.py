@@ -1,0 +1,50 @@
+"""The counted places give what sorting gives, and its gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from subtext.core import Encoded
+from subtext.heads.gpo import Gpo
+from subtext.ops.ordered_sum import ordered_sum
+
+
+def _by_sorting(parts: Tensor, lengths: Tensor, weights: Tensor) -> Tensor:
+    rows = []
+    for item, length in enumerate(lengths.tolist()):
+        ordered = parts[item, :length].sort(dim=0, descending=True, stable=True).values
+        rows.append((weights[item, :length, None] * ordered).sum(dim=0))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_it_is_the_sum_of_sorted_values(ties: bool) -> None:
+    parts = torch.randn(7, 9, 16)
+    if ties:
+        parts = (parts * 2).round() / 2
+    lengths = torch.tensor([9, 1, 4, 0, 7, 9, 2])
+    weights = torch.rand(7, 9)
+    found = []
+    for function in (ordered_sum, _by_sorting):
+        x, w = parts.clone().requires_grad_(), weights.clone().requires_grad_()
+        out = function(x, lengths, w)
+        (out * torch.arange(16.0)).sum().backward()
+        found.append((out.detach(), x.grad, w.grad))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_the_head_takes_it_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = Gpo(12, 8).train()
+    parts, mask = torch.randn(6, 5, 12), torch.arange(5) < torch.tensor([[5], [3], [1], [4], [5], [2]])
+    found = []
+    for least in (0, 1 << 40):
+        monkeypatch.setattr("subtext.heads.gpo.COUNTED_CELLS", least)
+        head.zero_grad()
+        made = head(Encoded(parts=parts, mask=mask), torch.arange(6)).vectors
+        (made * torch.arange(8.0)).sum().backward()
+        found.append([made.detach(), *[weight.grad.clone() for weight in head.parameters()]])
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
