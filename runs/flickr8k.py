@@ -20,13 +20,13 @@ from pathlib import Path
 HELD_OUT = 500
 SHARED = (
     "--loss softmax --text bag --captions together --positives group --optimiser adamw --no-amsgrad "
-    "--weight-decay 1e-4 --schedule one_cycle --warmup 0.1 --lr 2e-3 --feature-scaling unit --min-count 2 "
-    "--token-mask 0.1"
+    "--weight-decay 1e-4 --schedule one_cycle --warmup 0.1 --lr 2e-3 --feature-scaling unit --feature-dropout 0.1 "
+    "--min-count 2 --token-mask 0.2"
 )
 ROWS = {
     "dual": "dual",
     "vse_infinity": f"vse_infinity {SHARED} --word-drop 0 --word-width 512 --batch-size 1280 --epochs 10",
-    "pvse": f"pvse {SHARED} --views 2 --word-width 300 --batch-size 640 --epochs 6",
+    "pvse": f"pvse {SHARED} --views 2 --word-width 300 --batch-size 640 --epochs 8",
 }
 NAMES = [f"{way}/recall@{k}" for way in ("text_to_image", "image_to_text") for k in (1, 5, 10)]
 

@@ -108,26 +108,26 @@ class Gpo(nn.Module):
         return torch.einsum("np,npd->nd", weights.to(parts.dtype), ordered), weights
 
     def _lifted(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
-        lifted = self.project(parts)
-        if self.inner is None:
-            return lifted
-        # Parts that are not there must not enter the statistics of the batch.
+        """Parts in the joint space, zeros where there is none: those cost nothing, and enter no batch's statistics."""
         present = torch.ones(parts.shape[:2], dtype=torch.bool, device=parts.device) if mask is None else mask
-        inside = self.inner(parts[present])
-        several = len(inside) > 1
-        normed = nn.functional.batch_norm(
-            inside,
-            self.norm.running_mean,
-            self.norm.running_var,
-            self.norm.weight,
-            self.norm.bias,
-            training=self.training and several,
-            momentum=0.1,
-            eps=self.norm.eps,
-        )
-        beside = lifted.new_zeros(lifted.shape)
-        beside[present] = self.outer(torch.relu(normed)).to(lifted.dtype)
-        return lifted + beside
+        inside = parts[present]
+        lifted = self.project(inside)
+        if self.inner is not None:
+            hidden = self.inner(inside)
+            normed = nn.functional.batch_norm(
+                hidden,
+                self.norm.running_mean,
+                self.norm.running_var,
+                self.norm.weight,
+                self.norm.bias,
+                training=self.training and len(hidden) > 1,
+                momentum=0.1,
+                eps=self.norm.eps,
+            )
+            lifted = lifted + self.outer(torch.relu(normed)).to(lifted.dtype)
+        whole = lifted.new_zeros(*parts.shape[:2], lifted.shape[1])
+        whole[present] = lifted
+        return whole
 
 
 def _counted(parts: Tensor) -> bool:
