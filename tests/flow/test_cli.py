@@ -80,7 +80,7 @@ def test_training_leaves_a_complete_run(run: Path) -> None:
 def test_the_recommended_host_is_taken_and_told(made: Path, tmp_path: Path) -> None:
     answer = call("train", *options(made, tmp_path / "run"), "--epochs", 8, "--dry-run")
     assert "recommended" in answer.stderr and answer.stdout.startswith(f"{RECOMMENDED}: built, not trained")
-    assert re.search(r"image +408 +408", answer.stdout), "a linear map of 16 to 24 with its bias"
+    assert re.search(r"image +924 +924", answer.stdout), "16 to 24, and 16 to 12 to 24 beside it, with their biases"
     assert "8 epochs of 5 steps of 16 pairs: 40 steps" in answer.stdout
     assert not (tmp_path / "run").exists()
 

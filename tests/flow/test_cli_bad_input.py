@@ -202,7 +202,7 @@ def test_a_folder_that_holds_something_is_kept(trained: Path) -> None:
 
 def test_another_training_is_not_continued(trained: Path) -> None:
     output = train(trained, "dual", "--resume", "--dropout", "0.5", out="run", code=1)
-    assert "dropout: 0.2 -> 0.5" in output and "train in a new folder" in output
+    assert "dropout: 0.3 -> 0.5" in output and "train in a new folder" in output
 
 
 @pytest.fixture

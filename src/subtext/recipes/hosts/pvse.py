@@ -9,8 +9,11 @@ from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
     from subtext.data.supply import Supply
+    from subtext.objective import Term
+    from subtext.similarity.cosine import Cosine
     from subtext.training.setup import Setup
 
+Negatives = Literal["all", "hardest", "semi-hard"]
 PLAN = Plan(
     epochs=30,
     batch_size=128,
@@ -34,7 +37,7 @@ def pvse(
     views: Annotated[int, "K, vectors an item; 1 is the paper's baseline with attention"] = 2,
     dropout: Annotated[float, "dropout of words, of the global vector and of what attention adds"] = 0.0,
     margin: Annotated[float, "margin of the triplet loss, in cosine"] = 0.1,
-    negatives: Annotated[Literal["all", "hardest", "semi-hard"], "hardest in the paper, all in CVPRW 2022"] = "hardest",
+    negatives: Annotated[Negatives, "hardest in the paper, all in CVPRW 2022"] = "hardest",
     mmd: Annotated[float, "weight of the maximum mean discrepancy; only with several views"] = 0.01,
     diversity: Annotated[float, "weight of the view diversity; only with several views"] = 0.1,
     legacy_gru: Annotated[bool, "both directions of the GRU at the last word, as published numbers need"] = False,
@@ -46,17 +49,14 @@ def pvse(
     """
     from dataclasses import replace
 
-    from subtext.core import DIRECTIONS
     from subtext.encoders.recurrent import GruShape
     from subtext.heads.pie import Pie
-    from subtext.losses.triplet import Triplet
     from subtext.model import Branch, Model
-    from subtext.objective import Objective, Penalty, Term
+    from subtext.objective import Objective, Penalty
     from subtext.recipes.parts import image_side, text_side
     from subtext.recipes.softmax import softmax
     from subtext.regularisers.mmd import MMD
     from subtext.regularisers.view_diversity import ViewDiversity
-    from subtext.similarity.cosine import Cosine
     from subtext.training.setup import Setup
 
     image = image_side(supply, pictures, pixels)
@@ -74,16 +74,26 @@ def pvse(
         # A GRU gives the joint space's width itself; a backbone or features need a map to it.
         project = side is image or encoder.pooled_width != width
         heads.append(Pie(encoder.parts_width, encoder.pooled_width, width, views=own, project=project, dropout=dropout))
-    # The paper's code takes the mean over all cells, zeros among them, or over queries for the hardest negative.
-    reduction: Literal["mean over cells", "mean"] = "mean over cells" if negatives == "all" else "mean"
-    loss = Triplet(margin=margin, negatives=negatives)
-    parts: dict[str, Any] = {side: Term(loss, on=side, reduction=reduction) for side in DIRECTIONS}
-    similarity = Cosine()
-    if ranking.loss == "softmax":
-        parts, similarity = softmax(ranking.temperature)
+    terms, similarity = _triplet(margin, negatives) if ranking.loss == "triplet" else softmax(ranking.temperature)
+    parts: dict[str, Any] = dict(terms)
     if views > 1 and mmd:
         parts["mmd"] = Penalty(MMD(), mmd)
     if views > 1 and diversity:
         parts["view_diversity"] = Penalty(ViewDiversity(), diversity)
     branches = [Branch(side.reads, side.encoder, head) for side, head in zip((image, text), heads, strict=True)]
     return Setup(model=Model(branches[0], branches[1], similarity), objective=Objective(parts), plan=PLAN)
+
+
+def _triplet(margin: float, negatives: Negatives) -> tuple[dict[str, Term], Cosine]:
+    """The paper's ranking terms and similarity.
+
+    Its code takes the mean over all cells, zeros among them, or over queries for the hardest negative.
+    """
+    from subtext.core import DIRECTIONS
+    from subtext.losses.triplet import Triplet
+    from subtext.objective import Term
+    from subtext.similarity.cosine import Cosine
+
+    reduction: Literal["mean over cells", "mean"] = "mean over cells" if negatives == "all" else "mean"
+    loss = Triplet(margin=margin, negatives=negatives)
+    return {side: Term(loss, on=side, reduction=reduction) for side in DIRECTIONS}, Cosine()
