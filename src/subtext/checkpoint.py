@@ -40,6 +40,7 @@ class DataSource:
     split_seed               of the 80-10-10 split of data without splits
     bad                      what was done with rows that cannot be used
     fingerprint              of the training and validation pairs (`data.fingerprint`)
+    inputs                   of what pictures and texts are read as: feature files, vocabulary, transform
     """
 
     data: str = ""
@@ -51,6 +52,7 @@ class DataSource:
     split_seed: int = 0
     bad: Literal["refuse", "skip"] = "refuse"
     fingerprint: str = ""
+    inputs: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ class Record:
             _compare(name, _plain(getattr(self, name)), _plain(getattr(other, name)), found)
         if self.data.fingerprint != other.data.fingerprint:
             found.append(f"the pairs: {self.data.data or 'those of the run'} -> other pairs or other splits")
+        if self.data.inputs != other.data.inputs:
+            found.append("what pictures and texts are read as: other features, or files that have changed")
         return found
 
 

@@ -101,6 +101,11 @@ def read(batch: Batch, branch: Branch, draw: Draw | None, device: torch.device) 
 
 
 def _batches(values: Sequence[Any], size: int, root: Path) -> Iterator[Batch]:
+    if isinstance(values, str | bytes | Path):
+        raise RequirementError(
+            f"embedding needs a list of items; it got one {type(values).__name__}, {str(values)[:40]!r}; "
+            "put it in a list"
+        )
     for start in range(0, len(values), size):
         chosen = values[start : start + size]
         rows = np.arange(start, start + len(chosen), dtype=np.int64)

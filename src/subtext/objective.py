@@ -83,14 +83,18 @@ class Term:
 
 @dataclass(frozen=True)
 class Penalty:
-    """A regulariser and its coefficient."""
+    """A regulariser and its coefficient.
+
+    share_of  the direction whose queries it is a mean over; any, where it reads the whole batch
+    """
 
     regulariser: Regulariser
     weight: float
+    share_of: str = "image_to_text"
 
     def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> Tensor:
         """The penalty's share of the objective."""
-        return self.weight * _share(share, "image_to_text") * self.regulariser(scene)
+        return self.weight * _share(share, self.share_of) * self.regulariser(scene)
 
 
 @dataclass(frozen=True)

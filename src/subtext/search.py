@@ -75,7 +75,7 @@ class Engine:
         """Pictures in the index."""
         return len(self.folder.images)
 
-    def search(self, *, text: str | None = None, image: Any = None, top: int = 10, target: str = "images") -> list[Hit]:
+    def search(self, text: str | None = None, *, image: Any = None, top: int = 10, target: str = "images") -> list[Hit]:
         """The best `top` items for words or for a picture, best first.
 
         text    words that the picture or text should go with

@@ -178,3 +178,23 @@ def test_a_half_written_checkpoint_is_never_loaded(tmp_path: Path) -> None:
     assert any("is not used: it is incomplete" in note for note in done.notes)
     assert not half.exists()
     assert done.record.status == "finished"
+
+
+def test_other_features_are_another_training(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    small.run(out)
+    record = load_record(out)
+    other = replace(record, data=replace(record.data, inputs="something else"))
+    assert record.differences(other) == [
+        "what pictures and texts are read as: other features, or files that have changed"
+    ]
+    assert record.data.inputs
+
+
+def test_what_a_finished_run_had_reached_stays_told(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    small.run(out)
+    before = load_record(out)
+    small.run(out, options=RunOptions(device="cpu", workers=0, resume=True))
+    after = load_record(out)
+    assert (after.best, after.epochs, after.status) == (before.best, before.epochs, "finished")

@@ -49,7 +49,7 @@ def test_words_find_what_the_model_scores_best(place: Path, engine: Engine) -> N
     images, _ = embed_pairs(model, pairs)
     query = model.embed_texts(["a blue square"])
     wanted = model.similarity.cosine(images, query)[:, 0]
-    hits = engine.search(text="a blue square", top=12)
+    hits = engine.search("a blue square", top=12)
     assert [hit.id for hit in hits] == [pairs.images.ids[row] for row in wanted.argsort(descending=True)]
     np.testing.assert_allclose([hit.score for hit in hits], np.sort(wanted.numpy())[::-1], atol=1e-6)
     found = engine.search(text="a blue square", top=3, target="texts")

@@ -36,9 +36,13 @@ def test_it_is_the_sum_of_sorted_values(ties: bool) -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_the_head_takes_it_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("holes", [False, True])
+def test_the_head_takes_it_where_it_pays(monkeypatch: pytest.MonkeyPatch, holes: bool) -> None:
     head = Gpo(12, 8).train()
     parts, mask = torch.randn(6, 5, 12), torch.arange(5) < torch.tensor([[5], [3], [1], [4], [5], [2]])
+    if holes:
+        mask = mask.flip(1)
+        mask[0, 2] = mask[3, 3] = False
     found = []
     for least in (0, 1 << 40):
         monkeypatch.setattr("subtext.heads.gpo.COUNTED_CELLS", least)

@@ -25,8 +25,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 def write_file(path: Path, fill: Callable[[Path], None]) -> None:
     """Let `fill` write a file under another name, then put it in place; the folder is made where it is missing.
 
-    Raises CheckpointError when the disk is full; what stood there before stays.
+    Raises CheckpointError when the disk is full, or a folder stands there; what stood there before stays.
     """
+    if path.is_dir():
+        raise CheckpointError(f"a file is to be written to {path}, which is a folder; name a file")
     place = path.with_name(f"{HIDDEN}{os.getpid()}-{path.name}")
     with _plain_words(path):
         try:

@@ -51,9 +51,9 @@ def epoch_batches(
     """The batches of one epoch: (B, 2) arrays of picture row and text row.
 
     captions   "all": every link once; "one": every picture once, with one of its texts drawn anew each epoch;
-               "together": every picture once with all its texts, as many pictures as stay within batch_size pairs
-    The last batch holds what is left over. A rest of one pair, or of one picture with all its texts, joins the batch
-    before: alone it has no negatives.
+               "together": every picture once with all its texts, in batches of equally many pictures that have
+               about batch_size pairs
+    The last batch of pairs holds what is left over; a rest of one joins the batch before: alone it has no negatives.
 
     Raises DataError when there is nothing to draw from.
     """
@@ -106,21 +106,15 @@ def _one_text_each(pairs: Pairs, *, seed: int, epoch: int) -> NDArray[np.int64]:
 
 
 def _whole_pictures(pairs: Pairs, batch_size: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-    """Batches of two pictures or more with all their links."""
+    """Batches of about equally many pictures, two or more, with all their links; as many in every epoch."""
     drawn = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose="order/image")[:, 0]
     texts = draw.uniform(pairs.texts.keys, seed=seed, epoch=epoch, purpose="order/text")[:, 0]
     order = np.lexsort((texts[pairs.links[:, 1]], pairs.links[:, 0], drawn[pairs.links[:, 0]]))
     links = pairs.links[order]
-    ends = [*(np.flatnonzero(np.diff(links[:, 0])) + 1).tolist(), len(links)]
-    starts, pictures = [0], 0
-    for begin, end in pairwise([0, *ends]):
-        if pictures > 1 and end - starts[-1] > batch_size:
-            starts.append(begin)
-            pictures = 0
-        pictures += 1
-    if pictures == 1 and len(starts) > 1:
-        starts.pop()
-    return [links[begin:end] for begin, end in pairwise([*starts, len(links)])]
+    ends = np.append(np.flatnonzero(np.diff(links[:, 0])) + 1, len(links))
+    count = max(1, min(-(-len(links) // batch_size), len(ends) // 2))
+    cuts = [0, *(int(ends[place * len(ends) // count - 1]) for place in range(1, count + 1))]
+    return [links[begin:end] for begin, end in pairwise(cuts)]
 
 
 def _link_draws(

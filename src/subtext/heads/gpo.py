@@ -96,7 +96,7 @@ class Gpo(nn.Module):
         if _counted(parts):
             every = torch.full((items,), longest) if mask is None else mask.sum(dim=1)
             weights = self.places(every, longest)
-            return ordered_sum(parts, every, weights), weights
+            return ordered_sum(_first(parts, mask), every, weights), weights
         if mask is None:
             lengths = torch.full((items,), longest, device=parts.device)
             ordered = parts.sort(dim=1, descending=True).values
@@ -139,6 +139,14 @@ def _counted(parts: Tensor) -> bool:
         and parts.shape[1] <= MOST_PARTS
         and parts.numel() >= COUNTED_CELLS
     )
+
+
+def _first(parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
+    """Each item's own parts moved before those that are not there: a hidden region leaves a hole."""
+    if mask is None or not bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        return parts
+    order = torch.argsort((~mask).byte(), dim=1, stable=True)
+    return parts.gather(1, order[:, :, None].expand_as(parts))
 
 
 def _sinusoids(places: int, width: int) -> Float[Tensor, "p d"]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
+
+from subtext.errors import RecipeError
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Words:
     ] = "standard"
     min_count: Annotated[int, "gru, bag: words seen less often in the training texts are unknown"] = 1
     max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut"] = 64
-    word_width: Annotated[int, "gru, bag: width of the word embedding"] = 300
+    word_width: Annotated[int, "gru, bag: width of the word embedding; dual: 0 for what suits the encoder"] = 300
     gru_layers: Annotated[int, "gru: layers"] = 1
     both_directions: Annotated[bool, "gru: read from the end as well"] = True
     word_drop: Annotated[float, "gru, bag: share of words left out while training"] = 0.0
@@ -64,3 +67,17 @@ class Ranking:
         "triplet"
     )
     temperature: Annotated[float, "softmax: temperature of the scores"] = 0.05
+
+    def refuse_unused(self, changed: Mapping[str, bool]) -> None:
+        """Raise RecipeError for an option that was changed and belongs to the other loss.
+
+        changed  options of the triplet loss -> whether they are not at their defaults
+        """
+        unused = [name for name, is_changed in changed.items() if is_changed]
+        if self.loss == "triplet":
+            unused = [] if self.temperature == Ranking.temperature else ["temperature"]
+        if unused:
+            other = "softmax" if self.loss == "triplet" else "triplet"
+            raise RecipeError(
+                f"{', '.join(unused)} needs loss={other}; the loss is {self.loss}; leave it out, or change the loss"
+            )

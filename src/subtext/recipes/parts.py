@@ -111,7 +111,8 @@ def text_side(
     word_input = _word_input(saved, supply.texts, words)
     count = len(word_input.vocabulary)
     if kind == "bag":
-        return Side(word_input, Bag(count, words.word_width, dropout=words.word_dropout, parts=parts != "mean"))
+        bag = Bag(count, words.word_width, dropout=words.word_dropout or dropout, parts=parts != "mean")
+        return Side(word_input, bag)
     gru = Recurrent(
         count,
         shape,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -22,6 +23,8 @@ class ViewDiversity:
     the views, which share the global feature. PIE-Net's residuals come from a sigmoid, so their cosines are above 0 and
     the norm can be small only where they are near orthogonal.
 
+    of        "both", or one modality alone: where processes share a batch, each modality has a share of its own
+
     Takes     Scene whose queries have residuals, which the PIE head gives.
     Gives     () in [0, 2), 0 for K = 1. The gradient reaches the residuals of this process's pairs.
     Raises    RequirementError where a modality has no residuals.
@@ -35,9 +38,13 @@ class ViewDiversity:
     0.4243
     """
 
+    of: Literal["both", "image", "text"] = "both"
+
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
         """One value for the batch."""
-        return _overlap("image", scene.image_to_text.queries) + _overlap("text", scene.text_to_image.queries)
+        sides = {"image": scene.image_to_text.queries, "text": scene.text_to_image.queries}
+        chosen = [_overlap(side, items) for side, items in sides.items() if self.of in ("both", side)]
+        return torch.stack(chosen).sum()
 
 
 def _overlap(modality: str, items: Embeddings | None) -> Float[Tensor, ""]:

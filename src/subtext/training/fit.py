@@ -91,7 +91,8 @@ class _Fit:
             setup = replace(setup, plan=replace(setup.plan, select="last"))
             self.notes.append("no validation pairs: the last epoch's weights are kept")
         self.setup = setup
-        data = replace(record.data, fingerprint=_data_fingerprint(train, val))
+        inputs = f"{setup.model.image.reads.fingerprint}-{setup.model.text.reads.fingerprint}"
+        data = replace(record.data, fingerprint=_data_fingerprint(train, val), inputs=inputs)
         plan, phases = asdict(setup.plan), tuple(asdict(phase) for phase in setup.phases)
         new = replace(record, plan=plan, phases=phases, data=data, seed=run.seed, status="training")
         self.record = replace(new, version=__version__, versions=_versions())
@@ -215,6 +216,9 @@ class _Fit:
                 )
             snapshot, notes = newest_snapshot(out)
             self.notes += notes
+            # What it had reached stays told until there is more to tell.
+            reached = ("best", "best_epoch", "epochs", "steps", "seconds")
+            self.record = replace(self.record, **{name: getattr(found, name) for name in reached})
         elif holds and any(path.name not in ("cache",) and not path.name.startswith(".") for path in out.iterdir()):
             raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
         self.processes.wait()

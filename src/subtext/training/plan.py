@@ -78,6 +78,8 @@ class Plan:
             raise RecipeError(f"average_decay needs a number in [0, 1); it got {self.average_decay}")
         if self.freeze_epochs < -1:
             raise RecipeError(f"freeze_epochs needs -1 for never, or 0 or more; it got {self.freeze_epochs}")
+        if self.amsgrad and self.optimiser not in ("adam", "adamw"):
+            raise RecipeError(f"amsgrad is of adam and adamw; the optimiser is {self.optimiser}; leave it off")
         if self.captions == "together" and self.positives == "pair":
             raise RecipeError(
                 "captions=together needs positives=group, since a picture then has several partners; it got pair"

@@ -18,8 +18,6 @@ from subtext.model import Model
 from subtext.scene import Groups
 from subtext.training.plan import Plan
 
-Rows = NDArray[np.int64] | None
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -62,7 +60,7 @@ class Reading:
 class Reader:
     """Reads the share of one process: rows of a batch -> Reading; `draw` None reads without augmentation.
 
-    together  a picture of several pairs is read once, and its texts stay in one process
+    together  a picture of several pairs, and a text of several pictures, is read once
     """
 
     model: Model
@@ -74,26 +72,19 @@ class Reader:
 
     def __call__(self, rows: NDArray[np.int64]) -> Reading:
         """The tensors of a batch given as (B, 2) picture row and text row."""
-        if not self.together:
-            return self._reading(rows, rows[:, 0], self._own(rows))
-        images, firsts = np.unique(rows[:, 0], return_index=True)
-        images = images[np.argsort(firsts)]
-        # A text of several pictures is read once, where the first of them is.
-        texts = rows[np.sort(np.unique(rows[:, 1], return_index=True)[1])]
-        own = self._own(images)
-        return self._reading(texts, images, texts[np.isin(texts[:, 0], own)], own)
-
-    def _reading(
-        self, texts: NDArray[np.int64], images: NDArray[np.int64], own: NDArray[np.int64], own_images: Rows = None
-    ) -> Reading:
-        """Of a step with these pairs, one a text, and these pictures: what this process has of them."""
-        mine = own[:, 0] if own_images is None else own_images
+        images, texts = rows, rows
+        if self.together:
+            images, texts = (rows[np.sort(np.unique(rows[:, side], return_index=True)[1])] for side in (0, 1))
+        own_images, own_texts = self._own(images), self._own(texts)
         pairs, groups = self.pairs, torch.from_numpy(self.pairs.images.groups)
         return Reading(
-            images=self.model.image.reads(item_batch(pairs.images, mine, pairs.root), self.draw),
-            texts=self.model.text.reads(item_batch(pairs.texts, own[:, 1], pairs.root), self.draw),
-            groups=Groups(groups[torch.from_numpy(mine)], groups[torch.from_numpy(own[:, 0])]),
-            share={"image_to_text": len(mine) / len(images), "text_to_image": len(own) / len(texts)},
+            images=self.model.image.reads(item_batch(pairs.images, own_images[:, 0], pairs.root), self.draw),
+            texts=self.model.text.reads(item_batch(pairs.texts, own_texts[:, 1], pairs.root), self.draw),
+            groups=Groups(*(groups[torch.from_numpy(own[:, 0])] for own in (own_images, own_texts))),
+            share={
+                "image_to_text": len(own_images) / len(images),
+                "text_to_image": len(own_texts) / len(texts),
+            },
         )
 
     def _own(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -108,14 +99,19 @@ def batches_of(pairs: Pairs, plan: Plan, *, epoch: int, seed: int, processes: in
     """
     least = max(2, processes)
     found = epoch_batches(pairs, batch_size=plan.batch_size, epoch=epoch, seed=seed, captions=plan.captions)
-    pictures = plan.captions == "together"
-    usable = [rows for rows in found if len(np.unique(rows[:, 0]) if pictures else rows) >= least]
+    together = plan.captions == "together"
+    usable = [rows for rows in found if _fewest(rows, together=together) >= least]
     if not usable:
         raise TrainingError(
             f"training needs batches of {least} pairs or more, since what is wrong is learnt from other pairs; it got "
             f"{len(pairs.links)} pairs in batches of {plan.batch_size}; give more data or a larger --batch-size"
         )
     return usable
+
+
+def _fewest(rows: NDArray[np.int64], *, together: bool) -> int:
+    """Pictures or texts of a batch, whichever are fewer."""
+    return min(len(np.unique(rows[:, side])) for side in (0, 1)) if together else len(rows)
 
 
 def _to(tensors: Tensors, device: torch.device) -> Tensors:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Words
 from subtext.training.plan import Plan
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from subtext.data.supply import Supply
     from subtext.training.setup import Setup
 
+Pooling = Literal["mean", "last", "learnt"]
 PLAN = Plan(
     epochs=24,
     batch_size=1280,
@@ -30,10 +31,10 @@ def dual(
     *,
     pictures: Pictures = Pictures(feature_scaling="unit"),
     pixels: Pixels = Pixels(),
-    words: Words = Words(min_count=2, word_width=1024, token_mask=0.3),
+    words: Words = Words(min_count=2, word_width=0, token_mask=0.3),
     width: Annotated[int, "width of the joint space"] = 1024,
     gru_width: Annotated[int, "gru: width of its states; 0 for the joint width"] = 0,
-    pooling: Annotated[Literal["mean", "last", "learnt"], "how words become one vector"] = "mean",
+    pooling: Annotated[Pooling, "how words become one vector"] = "mean",
     dropout: Annotated[float, "texts: dropout before the joint space"] = 0.3,
     image_dropout: Annotated[float, "pictures: dropout before the joint space"] = 0.2,
     perceptron: Annotated[bool, "pictures: a perceptron beside the linear map"] = True,
@@ -44,11 +45,12 @@ def dual(
     """Plain dual encoder: a map of pictures, a bag of words or another text encoder, and InfoNCE.
 
     A bag of words is what `text=auto` means here: on a few ten thousand captions it beat every GRU that was tried, at a
-    fraction of the time. All texts of a picture that are in the batch count as right.
+    fraction of the time. All texts of a picture that are in the batch count as right. Unless told, the batch is a
+    twentieth of the training pairs: 64 to 1,280 of them, from pixels 256 at most.
     """
-    from subtext.encoders.bag import Bag
+    from dataclasses import replace
+
     from subtext.encoders.recurrent import GruShape
-    from subtext.heads.gpo import Gpo
     from subtext.heads.mean import Mean
     from subtext.model import Branch, Model
     from subtext.objective import Objective
@@ -57,24 +59,44 @@ def dual(
     from subtext.training.setup import Setup
 
     image = image_side(supply, pictures, pixels)
-    shape = GruShape(gru_width or width, words.word_width, words.gru_layers, words.both_directions)
-    text = text_side(supply, words, shape, otherwise="bag", parts="mean" if pooling == "mean" else "states")
+    # 0 is what suits the encoder: a bag's words live in the joint space, a GRU reads narrower ones.
+    shape = GruShape(gru_width or width, words.word_width or 300, words.gru_layers, words.both_directions)
+    words = replace(words, word_width=words.word_width or width)
+    parts: Literal["mean", "states"] = "mean" if pooling == "mean" else "states"
+    inside = dropout if pooling == "learnt" else 0.0
+    text = text_side(supply, words, shape, otherwise="bag", parts=parts, dropout=inside)
     image_head = Mean(image.encoder.pooled_width, width, dropout=image_dropout, residual=perceptron)
-    text_head: Gpo | Mean
-    if pooling == "learnt":
-        text_head = Gpo(text.encoder.parts_width, width)
-    else:
-        by_parts = pooling == "mean" and text.encoder.parts_width is not None
-        source: Literal["parts", "pooled"] = "parts" if by_parts else "pooled"
-        width_in = text.encoder.parts_width if by_parts else text.encoder.pooled_width
-        # Words of the joint width live in the joint space: a map after their mean only helps to overfit.
-        project = not isinstance(text.encoder, Bag) or width_in != width
-        text_head = Mean(width_in, width, source=source, dropout=dropout, project=project)
+    text_head = _text_head(text.encoder, width, pooling=pooling, dropout=dropout)
     terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
     return Setup(
         model=Model(
             Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), similarity
         ),
         objective=Objective(dict(terms)),
-        plan=PLAN,
+        plan=replace(PLAN, batch_size=_batch_size(supply)),
     )
+
+
+def _text_head(encoder: Any, width: int, *, pooling: Pooling, dropout: float) -> Any:
+    """What makes one vector of a text's words."""
+    from subtext.encoders.bag import Bag
+    from subtext.errors import RecipeError
+    from subtext.heads.gpo import Gpo
+    from subtext.heads.mean import Mean
+
+    bag = isinstance(encoder, Bag)
+    if pooling == "learnt":
+        return Gpo(encoder.parts_width, width)
+    if pooling == "last" and bag:
+        raise RecipeError("pooling=last needs words in order (text=gru); a bag of words has no last; take mean")
+    by_parts = pooling == "mean" and encoder.parts_width is not None
+    source: Literal["parts", "pooled"] = "parts" if by_parts else "pooled"
+    width_in = encoder.parts_width if by_parts else encoder.pooled_width
+    # Words of the joint width live in the joint space: a map after their mean only helps to overfit.
+    return Mean(width_in, width, source=source, dropout=dropout, project=not bag or width_in != width)
+
+
+def _batch_size(supply: Supply) -> int:
+    """A twentieth of the pairs, so that few pairs still make many steps; fewer where each picture is decoded."""
+    most = PLAN.batch_size if supply.image_features is not None else 256
+    return max(64, min(most, len(supply.texts) // 20)) if supply.texts else PLAN.batch_size

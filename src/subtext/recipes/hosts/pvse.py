@@ -36,8 +36,8 @@ def pvse(
     width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
     views: Annotated[int, "K, vectors an item; 1 is the paper's baseline with attention"] = 2,
     dropout: Annotated[float, "dropout of words, of the global vector and of what attention adds"] = 0.0,
-    margin: Annotated[float, "margin of the triplet loss, in cosine"] = 0.1,
-    negatives: Annotated[Negatives, "hardest in the paper, all in CVPRW 2022"] = "hardest",
+    margin: Annotated[float, "triplet: margin, in cosine"] = 0.1,
+    negatives: Annotated[Negatives, "triplet: hardest in the paper, all in CVPRW 2022"] = "hardest",
     mmd: Annotated[float, "weight of the maximum mean discrepancy; only with several views"] = 0.01,
     diversity: Annotated[float, "weight of the view diversity; only with several views"] = 0.1,
     legacy_gru: Annotated[bool, "both directions of the GRU at the last word, as published numbers need"] = False,
@@ -59,6 +59,7 @@ def pvse(
     from subtext.regularisers.view_diversity import ViewDiversity
     from subtext.training.setup import Setup
 
+    ranking.refuse_unused({"margin": margin != 0.1, "negatives": negatives != "hardest"})
     image = image_side(supply, pictures, pixels)
     text = text_side(
         supply,
@@ -79,7 +80,8 @@ def pvse(
     if views > 1 and mmd:
         parts["mmd"] = Penalty(MMD(), mmd)
     if views > 1 and diversity:
-        parts["view_diversity"] = Penalty(ViewDiversity(), diversity)
+        parts["image view diversity"] = Penalty(ViewDiversity(of="image"), diversity, share_of="image_to_text")
+        parts["text view diversity"] = Penalty(ViewDiversity(of="text"), diversity, share_of="text_to_image")
     branches = [Branch(side.reads, side.encoder, head) for side, head in zip((image, text), heads, strict=True)]
     return Setup(model=Model(branches[0], branches[1], similarity), objective=Objective(parts), plan=PLAN)
 

@@ -33,8 +33,8 @@ def vse_infinity(
     words: Words = Words(token_mask=0.1, word_drop=0.1),
     ranking: Ranking = Ranking(),
     width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
-    margin: Annotated[float, "margin of the triplet loss, in cosine"] = 0.2,
-    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone"] = 1,
+    margin: Annotated[float, "triplet: margin, in cosine"] = 0.2,
+    easy_epochs: Annotated[int, "triplet: epochs over all negatives before the hardest one alone"] = 1,
     perceptron: Annotated[bool, "a perceptron beside the linear map of regions"] = True,
 ) -> Setup:
     """VSE-infinity: regions and words pooled by learnt weights of ranks, and a triplet loss on the hardest negative.
@@ -52,6 +52,7 @@ def vse_infinity(
     from subtext.similarity.cosine import Cosine
     from subtext.training.setup import Setup
 
+    ranking.refuse_unused({"margin": margin != 0.2, "easy_epochs": easy_epochs != 1})
     image = image_side(supply, pictures, pixels)
     text = text_side(supply, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
     image_head = Gpo(image.encoder.parts_width, width, perceptron=perceptron)
