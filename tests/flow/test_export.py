@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from click.testing import CliRunner, Result
+from drawn import call
 from transformers import AutoModel, AutoTokenizer
 
 import subtext
-from subtext.app.cli import main
 from subtext.app.exporting import hub
 from subtext.app.exporting.stand_ins import Exportable
 from subtext.checkpoint import Record, load_record, save_run
@@ -24,12 +23,6 @@ from subtext.data.supply import Supply
 from subtext.errors import CheckpointError
 from subtext.opening import load, open_run
 from subtext.recipes.build import build
-
-
-def call(*words: object, code: int = 0) -> Result:
-    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-    assert answer.exit_code == code, answer.output
-    return answer
 
 
 @pytest.fixture(scope="module")

@@ -9,23 +9,16 @@ import drawn
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from drawn import call
 from PIL import Image
 
 import subtext
-from subtext.app.cli import main
 from subtext.data.inputs import Batch
 from subtext.data.readers import read_pairs
 from subtext.errors import DataError, IndexError_, RequirementError
 from subtext.evaluate import embed_pairs
 from subtext.opening import load, open_engine
 from subtext.search import Engine, build_index, model_fingerprint
-
-
-def call(*words: object, code: int = 0) -> Result:
-    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-    assert answer.exit_code == code, answer.output
-    return answer
 
 
 @pytest.fixture(scope="module")
