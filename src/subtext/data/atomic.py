@@ -41,8 +41,10 @@ def write_file(path: Path, fill: Callable[[Path], None]) -> None:
             place.unlink(missing_ok=True)
 
 
-def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = True) -> None:
     """Let `fill` write into a new folder, then put it in place, instead of what may stand there.
+
+    replace  False keeps a folder that another process has put there meanwhile, for contents that are equal anyway
 
     Raises CheckpointError when the disk is full.
     """
@@ -55,7 +57,9 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
             for file in sorted(place.rglob("*")):
                 _flush(file)
             _flush(place)
-            if path.exists():
+            if not replace:
+                _put_unless_there(place, path)
+            elif path.exists():
                 aside = path.with_name(f"{HIDDEN}{os.getpid()}-old-{path.name}")
                 path.replace(aside)
                 place.replace(path)
@@ -65,6 +69,15 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
             _flush(path.parent)
         finally:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def _put_unless_there(place: Path, path: Path) -> None:
+    """Rename, which fails where a folder that holds something stands already: whoever came first stays."""
+    try:
+        place.rename(path)
+    except OSError:
+        if not path.is_dir():
+            raise
 
 
 @contextmanager

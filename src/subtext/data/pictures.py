@@ -74,6 +74,22 @@ def picture_size(source: str | Path | bytes, root: Path) -> int | None:
         return None
 
 
+def picture_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
+    """Size, time of writing and time of change of the file that a path names, or that a piece lies in.
+
+    None where there is no such file. What is written over in place gets another stamp, its time of writing kept or not;
+    a folder that was renamed leaves the stamps of its files as they were.
+    """
+    found = _INSIDE.match(source)
+    for name in (source, *([found["file"]] if found is not None else [])):
+        try:
+            file = (root / name).stat()
+        except (OSError, ValueError):
+            continue
+        return file.st_size, file.st_mtime_ns, file.st_ctime_ns
+    return None
+
+
 def open_picture(source: Any, root: Path = Path(), *, at_least: int | None = None) -> Image.Image:
     """An RGB picture: turned as its EXIF says, the first frame of an animation, transparency laid on white.
 
@@ -136,7 +152,9 @@ def _from_file(source: str, root: Path) -> bytes:
             raise DataError(f"picture {source} is no ordinary file")
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise DataError(f"picture {source} is not in {root}; name the folder of the pictures (--images)") from error
+        raise DataError(
+            f"picture {source} is not in {root}; give its path from there, or the folder that picture paths start from"
+        ) from error
     except (OSError, ValueError) as error:
         raise DataError(f"picture {source!r} cannot be read: {error}") from error
 
