@@ -1,0 +1,201 @@
+"""The semantic graph: for every text the texts nearest to it, kept in a folder that says what it was made from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+from subtext.data import atomic
+from subtext.data.pairs import Items, Pairs
+from subtext.errors import DataError
+
+FORMAT = 1
+"""Raised when an older Subtext could no longer read what a newer one writes."""
+_MANIFEST, _IDS = "graph.json", "ids.json"
+_ARRAYS = {"marks": np.int64, "neighbours": np.int32, "distances": np.float32}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The neighbours of every text (Psi of Thomas and Kovashka 2020, section 3.1), nearest first.
+
+    A row is a text of a data set. A pair of picture and text takes its text's row, and both modalities share it: the
+    neighbours of a picture are the pictures of its text's neighbours (`pictures_of_texts`), one a neighbouring text.
+
+    ids         (N) the texts, in the order of Pairs.texts
+    marks       (N) int64, of each text's id and words: what tells another data set apart
+    neighbours  (N E) rows of this graph; -1 fills up a list that is shorter than E, always at its end
+    distances   (N E) to them in the space, rising, in its metric (L2, or 1 - cosine); infinite where there is no
+                neighbour
+    space       "name" of the space, and its settings
+    settings    how neighbours were chosen: split, among, search, metric, same_picture
+    source      where the texts came from, for people and for `subtext neighbours show`
+    """
+
+    ids: list[str]
+    marks: Int[np.ndarray, "n"]
+    neighbours: Int[np.ndarray, "n e"]
+    distances: Float[np.ndarray, "n e"]
+    space: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """How many texts."""
+        return len(self.ids)
+
+    @property
+    def width(self) -> int:
+        """E, the neighbours that were asked for."""
+        return int(self.neighbours.shape[1])
+
+    @cached_property
+    def counts(self) -> Int[np.ndarray, "n"]:
+        """(N) int64: how many neighbours each text has, 0 to E."""
+        return (self.neighbours >= 0).sum(axis=1).astype(np.int64)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that change with any text, its id, their order, the space or the settings."""
+        told = json.dumps([dict(self.space), dict(self.settings), self.width], sort_keys=True, ensure_ascii=False)
+        return hashlib.blake2b(told.encode() + self.marks.astype("<i8").tobytes(), digest_size=16).hexdigest()
+
+    def require(self, texts: Items) -> None:
+        """Raise DataError unless the graph's rows are these texts, in this order, word for word."""
+        found = marks_of(texts)
+        if len(found) == len(self) and bool((found == self.marks).all()):
+            return
+        known = int(np.isin(found, self.marks).sum())
+        raise DataError(
+            f"this graph needs the {len(self):,} texts that it was built for; it got {len(found):,}, of which it knows "
+            f"{known:,}{_hint(known, len(found))}"
+        )
+
+    def within(self, texts: Items) -> Graph:
+        """The graph among some of its texts: neighbours that are not among them are left out, and lists grow shorter.
+
+        Rows are those of `texts`. Raises DataError when one of them is not in the graph.
+        """
+        order = np.argsort(self.marks, kind="stable")
+        wanted = marks_of(texts)
+        places = np.minimum(np.searchsorted(self.marks[order], wanted), len(self) - 1)
+        rows = order[places]
+        strange = np.flatnonzero(self.marks[rows] != wanted)
+        if len(strange):
+            raise DataError(
+                f"this graph was built for other data: it knows {len(wanted) - len(strange):,} of {len(wanted):,} "
+                f"texts, and not {texts.ids[int(strange[0])]!r}; build one for this data (subtext neighbours build)"
+            )
+        new = np.full(len(self) + 1, -1, dtype=np.int32)
+        new[rows] = np.arange(len(rows), dtype=np.int32)
+        neighbours = new[self.neighbours[rows]]
+        gone = neighbours < 0
+        front = np.argsort(gone, axis=1, kind="stable")
+        return replace(
+            self,
+            ids=list(texts.ids),
+            marks=wanted,
+            neighbours=np.take_along_axis(neighbours, front, axis=1),
+            distances=np.take_along_axis(np.where(gone, np.inf, self.distances[rows]), front, axis=1).astype(
+                np.float32
+            ),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write a folder of arrays and JSON, whole or not at all.
+
+        Raises DataError when something stands there, CheckpointError when the disk is full.
+        """
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise DataError(f"a graph needs a new or empty folder; {folder} holds something; name another or remove it")
+        manifest = {
+            "kind": "subtext graph", "format": FORMAT, "texts": len(self), "neighbours": self.width,
+            "fingerprint": self.fingerprint, "space": dict(self.space), "settings": dict(self.settings),
+            "source": dict(self.source),
+        }  # fmt: skip
+
+        def fill(place: Path) -> None:
+            for name, kind in _ARRAYS.items():
+                np.save(place / f"{name}.npy", getattr(self, name).astype(kind), allow_pickle=False)
+            (place / _IDS).write_text(json.dumps(self.ids, ensure_ascii=False), encoding="utf-8")
+            told = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+            (place / _MANIFEST).write_text(told, encoding="utf-8")
+
+        atomic.write_folder(folder, fill)
+
+    @staticmethod
+    def load(folder: Path) -> Graph:
+        """What `save` wrote; neighbours and distances are mapped, not read.
+
+        Raises DataError when the folder is no graph, is damaged, or was written by a newer Subtext.
+        """
+        manifest = _manifest(folder)
+        try:
+            arrays = {
+                name: np.load(folder / f"{name}.npy", allow_pickle=False, mmap_mode=None if name == "marks" else "r")
+                for name in _ARRAYS
+            }
+            ids = json.loads((folder / _IDS).read_text(encoding="utf-8"))
+            graph = Graph(
+                ids=ids, **arrays, space=manifest["space"], settings=manifest["settings"], source=manifest["source"]
+            )
+        except (OSError, ValueError, KeyError) as problem:
+            raise DataError(f"{folder} is a damaged graph: {problem}; build it again") from problem
+        shape = (manifest.get("texts"), manifest.get("neighbours"))
+        lengths = {len(ids), len(graph.marks), len(graph.neighbours), len(graph.distances), shape[0]}
+        if len(lengths) != 1 or graph.neighbours.shape != shape or graph.distances.shape != shape:
+            raise DataError(f"{folder} is a damaged graph: its arrays are not {shape}; build it again")
+        if graph.fingerprint != manifest.get("fingerprint"):
+            raise DataError(f"{folder} is a damaged graph: its arrays are not those of its manifest; build it again")
+        return graph
+
+
+def marks_of(texts: Items) -> NDArray[np.int64]:
+    """(N) a number for each text, made from its id and its words."""
+    told = (
+        f"{name}\n{words!s}".encode("utf-8", "surrogatepass")
+        for name, words in zip(texts.ids, texts.values, strict=True)
+    )
+    digests = b"".join(hashlib.blake2b(each, digest_size=8).digest() for each in told)
+    return np.frombuffer(digests, dtype="<i8").astype(np.int64)
+
+
+def pictures_of_texts(pairs: Pairs) -> NDArray[np.int64]:
+    """(T) the picture row of each text: of its links the first; -1 for a text without a picture."""
+    found = np.full(len(pairs.texts), -1, dtype=np.int64)
+    found[pairs.links[::-1, 1]] = pairs.links[::-1, 0]
+    return found
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    file = folder / _MANIFEST
+    if not file.is_file():
+        what = "is not there" if not folder.exists() else f"has no {_MANIFEST}"
+        raise DataError(f"{folder} needs to be a folder that `subtext neighbours build` wrote; it {what}")
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise DataError(f"{file} needs to be JSON; {problem}; build the graph again") from problem
+    if not isinstance(found, dict) or found.get("kind") != "subtext graph":
+        raise DataError(f"{file} is not the manifest of a graph; name a folder that `subtext neighbours build` wrote")
+    if not isinstance(found.get("format"), int) or found["format"] > FORMAT:
+        raise DataError(
+            f"{file} has format {found.get('format')}; this version of Subtext reads formats up to {FORMAT}; use a "
+            "newer Subtext, or build the graph again"
+        )
+    return found
+
+
+def _hint(known: int, count: int) -> str:
+    if known == count:
+        return "; they are part of it, or in another order: Graph.within cuts it"
+    return "; it was built for other data: build one for this data (subtext neighbours build)"
