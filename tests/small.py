@@ -69,10 +69,8 @@ class Body(nn.Module):
         super().__init__()
         self.body = nn.Sequential(nn.Linear(WIDTH, width), nn.Dropout(dropout), nn.Linear(width, width))
         self.parts_width = self.pooled_width = width
-        self.calls = 0
 
     def forward(self, inputs: Tensors) -> Encoded:
-        self.calls += 1
         pooled = torch.tanh(self.body(inputs["pooled"]))
         return Encoded(parts=torch.stack([pooled, pooled.flip(1)], dim=1), pooled=pooled)
 

@@ -40,7 +40,8 @@ class DataSource:
     split_seed               of the 80-10-10 split of data without splits
     bad                      what was done with rows that cannot be used
     fingerprint              of the training and validation pairs (`data.fingerprint`)
-    inputs                   of what pictures and texts are read as: feature files, vocabulary, transform
+    inputs                   of what pictures and texts are read as: feature files, vocabulary, transform, and in
+                             what precision outputs of frozen encoders are cached
     """
 
     data: str = ""
@@ -123,7 +124,9 @@ class Record:
         if self.data.fingerprint != other.data.fingerprint:
             found.append(f"the pairs: {self.data.data or 'those of the run'} -> other pairs or other splits")
         if self.data.inputs != other.data.inputs:
-            found.append("what pictures and texts are read as: other features, or files that have changed")
+            found.append(
+                "what pictures and texts are read as: other features or cache precision, or files that have changed"
+            )
         return found
 
 
@@ -196,7 +199,7 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 def write_text(path: Path, text: str) -> None:
     """Write a file, whole or not at all.
 
-    Raises CheckpointError when the disk is full; what stood there before stays.
+    Raises OutputError when it cannot be written; what stood there before stays.
     """
 
     def fill(place: Path) -> None:

@@ -5,14 +5,18 @@
     FOLDER/KEY/pooled.npy   (N G)
     FOLDER/KEY/about.json   what the key was made of
 
-KEY is a hash of the encoder's weights and structure, of its Input's fingerprint, of the items and of the precision, so
-that a change of any of them is another folder. Arrays are memory-mapped: a cache may be larger than memory.
+KEY is a hash of the encoder's weights, structure and settings, of its Input's fingerprint, of the items (their pictures
+by size and times of the files, wherever their folder is) and of the precision, so that a change of any of them is
+another folder. Arrays are memory-mapped: a cache may be larger than memory. Several trainings may share a FOLDER: each
+KEY is put in place whole, and who comes second keeps what is there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -23,10 +27,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subtext.core import Encoded
-from subtext.data.atomic import write_folder
+from subtext.data.atomic import HIDDEN, write_folder
 from subtext.data.batches import item_blocks
 from subtext.data.inputs import Batch, Draw, Tensors
 from subtext.data.pairs import Items
+from subtext.data.pictures import picture_stamp
 from subtext.errors import DataError, RequirementError
 from subtext.model import Branch
 
@@ -34,16 +39,18 @@ Precision = Literal["float32", "float16"]
 Sources = Sequence[tuple[Items, Path]]
 """Items and the folder that their paths start from."""
 _BLOCK = 64
+_ABANDONED = 3600.0
+"""Seconds without a write after which an unfinished folder is taken for one whose writer was killed."""
 
 
 def refusal(branch: Branch, sources: Sources) -> str | None:
     """Why the branch's encoder cannot be cached, as the end of a sentence; None where it can."""
     if branch.reads.augments:
         return "its input is augmented, so that it gives something else every time"
-    values: dict[str, object] = {}
-    for items, _ in sources:
+    seen: dict[str, object] = {}
+    for items, root in sources:
         for name, value in zip(items.ids, items.values, strict=True):
-            if values.setdefault(name, value) != value:
+            if seen.setdefault(name, (value, root)) != (value, root):
                 return f"the id '{name}' stands for two items, and the cache is by id"
     return None
 
@@ -55,21 +62,23 @@ def write_cache(
 
     weights  fingerprint of the encoder's tensors
 
-    Raises RequirementError where the Input augments; CheckpointError when the disk is full.
+    Raises RequirementError where the Input augments; DataError when float16 cannot hold an output; CheckpointError when
+    the disk is full.
     """
     if (reason := refusal(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")
     about = _about(branch, sources, weights, precision)
     place = _place(folder, about)
     if not place.is_dir():
-        write_folder(place, lambda new: _run(branch, sources, new, about=about, device=device))
+        _sweep(folder)
+        write_folder(place, lambda new: _run(branch, sources, new, about=about, device=device), replace=False)
     return place
 
 
 def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision) -> Branch:
     """A branch with the same head that reads what `write_cache` wrote in place of running the encoder.
 
-    Raises DataError when it was not written.
+    Raises DataError when it was not written, or is damaged.
     """
     place = _place(folder, _about(branch, sources, weights, precision))
     if not place.is_dir():
@@ -89,9 +98,14 @@ class CachedInput:
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.folder = folder
         self._rows = {name: row for row, name in enumerate(names)}
-        self._masked = bool(json.loads((folder / "about.json").read_text(encoding="utf-8"))["masked"])
-        self._parts, self._pooled = _mapped(folder / "parts.npy"), _mapped(folder / "pooled.npy")
-        lengths = np.load(folder / "lengths.npy", allow_pickle=False)
+        try:
+            self._masked = bool(json.loads((folder / "about.json").read_text(encoding="utf-8"))["masked"])
+            self._parts, self._pooled = _mapped(folder / "parts.npy"), _mapped(folder / "pooled.npy")
+            lengths = np.load(folder / "lengths.npy", allow_pickle=False)
+        except (OSError, ValueError, EOFError, KeyError) as problem:
+            raise DataError(
+                f"the cache {folder} is damaged: {problem}; remove that folder, it is made again"
+            ) from problem
         self._starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         self._even = bool((lengths == lengths[0]).all())
 
@@ -213,6 +227,12 @@ class _Growing:
 
     def add(self, values: Tensor) -> None:
         """Append (n, width) values."""
+        largest = float(np.finfo(self._kind).max)
+        if self._kind != np.float32 and bool((values.abs() > largest).any()):
+            raise DataError(
+                f"caching as {self._kind} needs outputs within +-{largest:,.0f}; this encoder gives larger ones; cache "
+                "as float32"
+            )
         block = values.float().cpu().numpy().astype(self._kind)
         if self._width is None:
             self._width = block.shape[1]
@@ -229,25 +249,39 @@ def _about(branch: Branch, sources: Sources, weights: str, precision: Precision)
     digest = hashlib.blake2b(digest_size=16)
     for items, root in sources:
         for name, value in zip(items.ids, items.values, strict=True):
-            digest.update(repr((name, value, _stamp(root, value))).encode())
+            stamp = picture_stamp(value, root) if isinstance(value, str) else None
+            digest.update(repr((name, value, stamp)).encode())
     return {
         "weights": weights,
         "encoder": f"{type(branch.encoder).__qualname__} {branch.encoder}",
+        "settings": _settings(branch.encoder),
         "input": branch.reads.fingerprint,
         "items": digest.hexdigest(),
         "precision": precision,
     }
 
 
-def _stamp(root: Path, value: object) -> tuple[int, int] | None:
-    """Size and time of a picture's file, so that a changed picture is read again; None for what is no file."""
-    if not isinstance(value, str):
-        return None
-    try:
-        found = (root / value).stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_size, found.st_mtime_ns
+def _settings(encoder: nn.Module) -> dict[str, str]:
+    """What weights and modules do not show of an encoder: which vector is pooled, how a backbone is configured."""
+    plain = (str, bool, int, float, tuple, type(None))
+    found = {
+        name: repr(value)
+        for name, value in vars(encoder).items()
+        if isinstance(value, plain) and not name.startswith("_") and name != "training"
+    }
+    config = next((module.config for module in encoder.modules() if hasattr(module, "config")), None)
+    return found if config is None else {**found, "config": str(config)}
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what writers that were killed have left; who is still at work has written a moment ago."""
+    for left in folder.glob(f"{HIDDEN}*"):
+        try:
+            latest = max(file.stat().st_mtime for file in (left, *left.rglob("*")))
+        except FileNotFoundError:
+            continue  # Its writer has just finished.
+        if time.time() - latest > _ABANDONED:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _place(folder: Path, about: dict[str, object]) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +16,8 @@ from subtext.checkpoint import fingerprint
 from subtext.core import Encoded
 from subtext.data.batches import item_batch
 from subtext.data.inputs import Tensors
-from subtext.errors import DataError, RequirementError
-from subtext.features import cached_branch, refusal, write_cache
+from subtext.errors import CheckpointError, DataError, RequirementError
+from subtext.features import Sources, cached_branch, refusal, write_cache
 from subtext.model import Branch
 from subtext.training.options import RunOptions
 from subtext.training.plan import Phase, Plan
@@ -30,10 +32,26 @@ def _cached(branch: Branch, folder: Path, *, precision: str = "float32", weights
     return cached_branch(branch, sources, folder, weights=weights, precision=precision)
 
 
+def _written(branch: Branch, sources: Sources, folder: Path) -> Path:
+    return write_cache(branch, sources, folder, weights="w", precision="float32", device=CPU)
+
+
 def _encoded(branch: Branch, rows: list[int], split: str = "val") -> Encoded:
     items = small.pairs(12, split).images
     with torch.no_grad():
         return branch.encoder(branch.reads(item_batch(items, np.array(rows, dtype=np.int64), Path())))
+
+
+def _calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    seen: list[int] = []
+    plain = small.Body.forward
+
+    def counted(self: small.Body, inputs: Tensors) -> Encoded:
+        seen.append(len(inputs["ids"]))
+        return plain(self, inputs)
+
+    monkeypatch.setattr(small.Body, "forward", counted)
+    return seen
 
 
 @pytest.mark.parametrize(("precision", "near"), [("float32", 0.0), ("float16", 1e-3)])
@@ -69,14 +87,15 @@ def test_parts_of_different_number_come_back_with_their_mask(tmp_path: Path) -> 
     assert mine.parts.shape[1] == 3
 
 
-def test_the_key_is_of_weights_items_and_precision(tmp_path: Path) -> None:
+def test_the_key_is_of_weights_items_and_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _calls(monkeypatch)
     branch = small.setup().model.image.eval()
     folders = {_cached(branch, tmp_path).reads.folder}
     folders.add(_cached(branch, tmp_path, weights="other").reads.folder)
     folders.add(_cached(branch, tmp_path, precision="float16").reads.folder)
-    calls = branch.encoder.calls
+    seen.clear()
     assert _cached(branch, tmp_path).reads.folder in folders
-    assert branch.encoder.calls == calls
+    assert not seen
     assert len(folders) == len(list(tmp_path.iterdir())) == 3
 
 
@@ -123,18 +142,6 @@ def test_a_killed_writer_leaves_no_cache(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.iterdir())
 
 
-def _calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    seen: list[int] = []
-    plain = small.Body.forward
-
-    def counted(self: small.Body, inputs: Tensors) -> Encoded:
-        seen.append(len(inputs["ids"]))
-        return plain(self, inputs)
-
-    monkeypatch.setattr(small.Body, "forward", counted)
-    return seen
-
-
 def test_a_training_reads_the_cache_and_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = _calls(monkeypatch)
     cached = small.run(tmp_path / "cached", plan=FROZEN)
@@ -176,3 +183,121 @@ def test_a_cached_training_stops_and_goes_on(tmp_path: Path) -> None:
     assert any("going on from step 3" in note for note in end.notes)
     assert fingerprint(end.model.state_dict()) == fingerprint(whole.model.state_dict())
     assert (tmp_path / "elsewhere").is_dir()
+
+
+class Pooled(small.Body):
+    """Gives the mean of two vectors or the first, by a setting that neither weights nor modules show."""
+
+    def __init__(self, pooling: str) -> None:
+        super().__init__()
+        self.pooling = pooling
+
+    def forward(self, inputs: Tensors) -> Encoded:
+        first = self.body(inputs["pooled"])
+        return Encoded(pooled=first if self.pooling == "first" else (first + first.flip(1)) / 2)
+
+
+def test_a_setting_of_the_encoder_is_another_key(tmp_path: Path) -> None:
+    image = small.setup().model.image
+    encoders = [Pooled("first"), Pooled("mean")]
+    encoders[1].load_state_dict(encoders[0].state_dict())
+    first, mean = (_cached(Branch(image.reads, encoder, image.head).eval(), tmp_path) for encoder in encoders)
+    assert first.reads.folder != mean.reads.folder
+    assert not torch.equal(_encoded(first, [1]).pooled, _encoded(mean, [1]).pooled)
+
+
+def test_a_renamed_folder_of_pictures_is_the_same_key(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "a.jpg").write_bytes(b"one")
+    items = replace(small.pairs(1).images, values=["a.jpg"])
+    branch = small.setup().model.image.eval()
+    first = _written(branch, [(items, tmp_path / "old")], tmp_path / "c")
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert _written(branch, [(items, tmp_path / "new")], tmp_path / "c") == first
+
+
+@pytest.mark.parametrize("value", ["a.jpg", "shard.tar?offset=2&size=3"])
+def test_pictures_changed_in_place_are_another_key(tmp_path: Path, value: str) -> None:
+    """Of the same size and with the same time of writing, as copying tools keep it; inside a tar, too."""
+    file = tmp_path / value.partition("?")[0]
+    file.write_bytes(b"one picture")
+    times = file.stat()
+    items = replace(small.pairs(1).images, values=[value])
+    branch = small.setup().model.image.eval()
+    first = _written(branch, [(items, tmp_path)], tmp_path / "c")
+    assert _written(branch, [(items, tmp_path)], tmp_path / "c") == first
+    time.sleep(0.02)
+    file.write_bytes(b"two picture")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert _written(branch, [(items, tmp_path)], tmp_path / "c") != first
+
+
+def test_who_comes_second_keeps_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two trainings that share a cache begin at once: the other one ends while this one still encodes."""
+    branch = small.setup().model.image.eval()
+    sources = [(small.pairs(5).images, Path())]
+    plain, met = small.Body.forward, []
+
+    def overtaken(self: small.Body, inputs: Tensors) -> Encoded:
+        if not met:
+            met.append(True)
+            met.append(_written(branch, sources, tmp_path))
+            met.append((met[1] / "lengths.npy").stat().st_ino)
+        return plain(self, inputs)
+
+    monkeypatch.setattr(small.Body, "forward", overtaken)
+    place = _written(branch, sources, tmp_path)
+    assert place == met[1] and (place / "lengths.npy").stat().st_ino == met[2]
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_what_killed_writers_left_is_removed_and_others_work_is_not(tmp_path: Path) -> None:
+    for name, age in ((".writing-1-a", 7200), (".writing-2-b", 10)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "parts.npy").write_bytes(b"half")
+        for file in (tmp_path / name / "parts.npy", tmp_path / name):
+            os.utime(file, (time.time() - age, time.time() - age))
+    place = _written(small.setup().model.image.eval(), [(small.pairs(2).images, Path())], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([".writing-2-b", place.name])
+
+
+def test_a_damaged_cache_is_told(tmp_path: Path) -> None:
+    branch = small.setup().model.image.eval()
+    folder = _cached(branch, tmp_path).reads.folder
+    (folder / "pooled.npy").write_bytes(b"GIF89a")
+    with pytest.raises(DataError, match=r"is damaged: .*; remove that folder, it is made again"):
+        _cached(branch, tmp_path)
+
+
+def test_outputs_beyond_float16_are_refused(tmp_path: Path) -> None:
+    branch = small.setup().model.image.eval()
+    with torch.no_grad():
+        branch.encoder.body[2].weight.mul_(1e9)
+    branch = Branch(branch.reads, Large(branch.encoder), branch.head).eval()
+    assert _cached(branch, tmp_path).reads.folder.is_dir()
+    with pytest.raises(DataError, match=r"needs outputs within \+-65,504"):
+        _cached(branch, tmp_path, precision="float16")
+
+
+class Large(torch.nn.Module):
+    """An encoder whose outputs are large."""
+
+    def __init__(self, inner: small.Body) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, inputs: Tensors) -> Encoded:
+        return Encoded(pooled=self.inner(inputs).pooled * 1e6)
+
+
+def test_pictures_of_one_name_in_two_folders_are_two_items(tmp_path: Path) -> None:
+    items = replace(small.pairs(1).images, values=["a.jpg"])
+    reason = refusal(small.setup().model.image, [(items, tmp_path / "one"), (items, tmp_path / "two")])
+    assert reason is not None and "'train000' stands for two items" in reason
+
+
+def test_another_precision_of_the_cache_is_another_training(tmp_path: Path) -> None:
+    small.run(tmp_path / "run", plan=FROZEN)
+    half = RunOptions(device="cpu", workers=0, resume=True, cache_precision="float16")
+    with pytest.raises(CheckpointError, match="what pictures and texts are read as"):
+        small.run(tmp_path / "run", plan=FROZEN, options=half)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,22 +17,35 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from subtext.errors import CheckpointError
+from subtext.errors import OutputError
 
 HIDDEN = ".writing-"
 """What the name of an unfinished file or folder begins with."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+_ADVICE = {
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): (
+        "there is no free space left for it",
+        "free some space and do it again, a training with --resume",
+    ),
+    (errno.EACCES, errno.EPERM, errno.EROFS): (
+        "its folder is closed to this user",
+        "name a place that you may write to, or change the rights",
+    ),
+    (errno.ENOTDIR, errno.EEXIST): ("a file stands where a folder has to be", "name another place, or move that file"),
+}
+"""What the operating system's refusals mean, and what to do."""
 
 
 def write_file(path: Path, fill: Callable[[Path], None]) -> None:
     """Let `fill` write a file under another name, then put it in place; the folder is made where it is missing.
 
-    Raises CheckpointError when the disk is full, or a folder stands there; what stood there before stays.
+    Raises OutputError when the disk is full, a folder stands there or it may not be written; what stood there before
+    stays.
     """
-    if path.is_dir():
-        raise CheckpointError(f"a file is to be written to {path}, which is a folder; name a file")
-    place = path.with_name(f"{HIDDEN}{os.getpid()}-{path.name}")
-    with _plain_words(path):
+    place = _beside(path)
+    with written_to(path):
+        if path.is_dir():
+            raise OutputError(f"{path} needs to be free for a file; a folder stands there; name a file")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             fill(place)
@@ -46,12 +61,14 @@ def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = Tr
 
     replace  False keeps a folder that another process has put there meanwhile, for contents that are equal anyway
 
-    Raises CheckpointError when the disk is full.
+    Raises OutputError when the disk is full, a file stands there or it may not be written; what stood there before
+    stays.
     """
-    place = path.with_name(f"{HIDDEN}{os.getpid()}-{path.name}")
-    with _plain_words(path):
+    place = _beside(path)
+    with written_to(path):
+        if path.exists() and not path.is_dir():
+            raise OutputError(f"{path} needs to be free for a folder; a file stands there; name another place")
         try:
-            shutil.rmtree(place, ignore_errors=True)
             place.mkdir(parents=True)
             fill(place)
             for file in sorted(place.rglob("*")):
@@ -60,7 +77,7 @@ def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = Tr
             if not replace:
                 _put_unless_there(place, path)
             elif path.exists():
-                aside = path.with_name(f"{HIDDEN}{os.getpid()}-old-{path.name}")
+                aside = _beside(path)
                 path.replace(aside)
                 place.replace(path)
                 shutil.rmtree(aside, ignore_errors=True)
@@ -69,6 +86,11 @@ def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = Tr
             _flush(path.parent)
         finally:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def _beside(path: Path) -> Path:
+    """A name that no other writer has, on this machine or on another that shares the folder."""
+    return path.with_name(f"{HIDDEN}{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
 
 
 def _put_unless_there(place: Path, path: Path) -> None:
@@ -81,17 +103,28 @@ def _put_unless_there(place: Path, path: Path) -> None:
 
 
 @contextmanager
-def _plain_words(path: Path) -> Iterator[None]:
+def written_to(path: Path) -> Iterator[None]:
+    """Inside the block `path` is written: what the system refuses becomes an OutputError that says what to do."""
     try:
         yield
     except (OSError, SafetensorError) as problem:
-        full = isinstance(problem, OSError) and problem.errno in _FULL
-        if full or "os error 28" in str(problem) or "os error 122" in str(problem):
-            raise CheckpointError(
-                f"writing {path} needs free space on the disk, and there is none left; nothing of it was kept and what "
-                "stood there before still stands; free some space and go on with --resume"
-            ) from problem
-        raise
+        reason, advice = _meaning(problem)
+        raise OutputError(
+            f"{path} needs to be written, and cannot be: {reason}; what stood there before still stands; {advice}"
+        ) from problem
+
+
+def _meaning(problem: OSError | SafetensorError) -> tuple[str, str]:
+    """Why, and what to do."""
+    number = problem.errno if isinstance(problem, OSError) else None
+    if number is None and (told := re.search(r"os error (\d+)", str(problem))):
+        number = int(told[1])
+    if number is None and re.search(r"\d+ requested and \d+ written", str(problem)):
+        number = errno.ENOSPC  # NumPy's words, which keep the system's to themselves.
+    for numbers, meaning in _ADVICE.items():
+        if number in numbers:
+            return meaning
+    return (os.strerror(number) if number else str(problem)), "see to that and do it again"
 
 
 def _flush(path: Path) -> None:

@@ -91,7 +91,8 @@ class _Fit:
             setup = replace(setup, plan=replace(setup.plan, select="last"))
             self.notes.append("no validation pairs: the last epoch's weights are kept")
         self.setup = setup
-        inputs = f"{setup.model.image.reads.fingerprint}-{setup.model.text.reads.fingerprint}"
+        cached = "" if run.cache_precision == "float32" else f"-{run.cache_precision}"
+        inputs = f"{setup.model.image.reads.fingerprint}-{setup.model.text.reads.fingerprint}{cached}"
         data = replace(record.data, fingerprint=_data_fingerprint(train, val), inputs=inputs)
         plan, phases = asdict(setup.plan), tuple(asdict(phase) for phase in setup.phases)
         new = replace(record, plan=plan, phases=phases, data=data, seed=run.seed, status="training")

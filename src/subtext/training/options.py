@@ -14,7 +14,7 @@ from subtext.model import Model
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a training is run; nothing here changes what is learnt, but for the seed.
+    """How a training is run; of these, the seed and the precision of the cache alone change what is learnt.
 
     seed              of every draw
     device            "auto" (a GPU where there is one), or a torch device: "cpu", "cuda", "mps"
@@ -23,7 +23,8 @@ class RunOptions:
     checkpoint_every  steps between checkpoints; 0 for the ends of epochs alone, which always have one
     keep              checkpoints kept, the newest
     cache             folder for the outputs of frozen encoders; None for `cache` in the run's folder
-    cache_precision   how they are stored; float16 halves the disk, and moves the features by about 0.05 %
+    cache_precision   how they are stored; float16 halves the disk, and moves the features by about 0.05 %: `resume`
+                      needs the same again
     log_every         steps between two lines of log.jsonl
     tensorboard       also write TensorBoard's files (extra: tensorboard)
     """
