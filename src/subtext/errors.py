@@ -6,6 +6,7 @@
     |- DataError          files, rows, pictures and features that cannot be used
     |- RecipeError        a host, method or option that does not exist or does not fit
     |- CheckpointError    a run folder that cannot be read, or is another recipe's
+    |- OutputError        a file or folder that cannot be written
     |- IndexError_        a search index that cannot be read or does not fit the model
     |- TrainingError      training that cannot go on (a loss that is not a number)
 
@@ -37,9 +38,22 @@ class CheckpointError(SubtextError):
     """A run folder that is missing, incomplete, damaged, or made by another recipe."""
 
 
+class OutputError(SubtextError):
+    """A file or folder that cannot be written: the disk is full, something is in the way, or there is no right to."""
+
+
 class IndexError_(SubtextError):
     """A search index that is missing or damaged, or that another model made."""
 
 
 class TrainingError(SubtextError, RuntimeError):
     """Training that cannot go on."""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts, for messages.
+
+    >>> counted(1, "picture"), counted(2000, "picture")
+    ('1 picture', '2,000 pictures')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

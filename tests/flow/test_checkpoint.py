@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import small
 import torch
@@ -17,13 +21,15 @@ from subtext.checkpoint import (
     fingerprint,
     load_record,
     load_run,
+    put_tensors,
     read_tensors,
     save_record,
     save_run,
     write_tensors,
+    write_text,
 )
 from subtext.data.atomic import write_file, write_folder
-from subtext.errors import CheckpointError, SubtextError
+from subtext.errors import CheckpointError, OutputError
 from subtext.training.options import RunOptions
 
 RECORD = Record(
@@ -135,10 +141,9 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     save_record(tmp_path, RECORD)
     write_folder(tmp_path / "folder", lambda place: (place / "a").write_text("old") and None)
     monkeypatch.setattr("subtext.data.atomic.os.fsync", _full)
-    with pytest.raises(CheckpointError, match="needs free space on the disk") as caught:
+    with pytest.raises(OutputError, match=r"run\.json needs to be written.*no free space"):
         save_record(tmp_path, replace(RECORD, host="other"))
-    assert isinstance(caught.value, SubtextError)
-    with pytest.raises(CheckpointError, match="free some space"):
+    with pytest.raises(OutputError, match="free some space"):
         write_folder(tmp_path / "folder", lambda place: (place / "a").write_text("new") and None)
     monkeypatch.undo()
     assert load_record(tmp_path) == RECORD
@@ -146,11 +151,53 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "run.json"]
 
 
-def test_another_error_of_the_system_is_not_dressed_up(tmp_path: Path) -> None:
-    def refuse(place: Path) -> None:
-        raise PermissionError(errno.EACCES, "no")
+MANY = np.zeros(100_000, dtype=np.float32)
+WRITERS = {
+    "text": lambda place: place.write_text("a" * 400_000) and None,
+    "npy": lambda place: np.save(place.with_suffix(".npy"), MANY),
+    "npz": lambda place: np.savez(place.with_suffix(".npz"), a=MANY),
+    "parquet": lambda place: pq.write_table(pa.table({"a": np.random.default_rng(0).random(100_000)}), place),
+    "tensors": lambda place: put_tensors(place, {"a": torch.from_numpy(MANY)}),
+}
 
-    with pytest.raises(PermissionError):
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_every_library_that_writes_is_understood(tmp_path: Path, kind: str) -> None:
+    """The system itself refuses: no file may be larger than 100 KB here, as if there were no room for more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(OutputError, match="no free space"):
+            write_folder(tmp_path / "out", lambda place: WRITERS[kind](place / "file"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_in_the_way_stays_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match=r"folder needs to be free for a file; a folder stands there"):
+        write_text(tmp_path / "folder", "a")
+    with pytest.raises(OutputError, match=r"file needs to be free for a folder; a file stands there"):
+        write_folder(tmp_path / "file", lambda place: None)
+    for path in (tmp_path / "file" / "a", tmp_path / "file" / "b" / "c"):
+        with pytest.raises(OutputError, match=f"{path} needs to be written.*a file stands where a folder has to be"):
+            write_text(path, "a")
+        with pytest.raises(OutputError, match="a file stands where a folder has to be"):
+            write_folder(path, lambda place: None)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(errno.EACCES, "name a place that you may write to"), (errno.EIO, os.strerror(errno.EIO))]
+)
+def test_other_refusals_of_the_system_name_the_path(tmp_path: Path, number: int, told: str) -> None:
+    def refuse(place: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(OutputError, match=rf"{tmp_path / 'a'} needs to be written, and cannot be: .*{told}"):
         write_file(tmp_path / "a", refuse)
     assert not list(tmp_path.iterdir())
 
@@ -167,7 +214,7 @@ def test_a_disk_that_fills_up_while_training(tmp_path: Path, monkeypatch: pytest
             _full()
         plain(descriptor)
 
-    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="needs free space"):
+    with monkeypatch.context() as patch, pytest.raises(OutputError, match="no free space"):
         patch.setattr("subtext.data.atomic.os.fsync", flush)
         small.run(tmp_path / "run", options=options)
     assert not list((tmp_path / "run").rglob(".writing-*"))

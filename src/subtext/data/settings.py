@@ -15,19 +15,14 @@ from subtext.errors import CheckpointError
 def write_settings(path: Path, values: object) -> None:
     """Write JSON whole or not at all.
 
-    Raises CheckpointError when there is no room, or no right to write.
+    Raises OutputError when there is no room, or no right to write.
     """
     text = json.dumps(values, ensure_ascii=False, indent=1) + "\n"
 
     def fill(place: Path) -> None:
         place.write_text(text, encoding="utf-8")
 
-    try:
-        write_file(path, fill)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror}; make room, or name another folder"
-        ) from error
+    write_file(path, fill)
 
 
 def read_settings(path: Path, names: Sequence[str]) -> dict[str, Any]:

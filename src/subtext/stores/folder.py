@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data import atomic
-from subtext.errors import CheckpointError, IndexError_
+from subtext.errors import IndexError_
 from subtext.stores.manifest import Manifest
 from subtext.stores.shelf import Shelf, write_shelf
 
@@ -68,7 +68,7 @@ def write_folder(path: Path, manifest: Manifest, *, images: Side, texts: Side) -
     """Write an index, whole or not at all: it is made under another name beside `path`, and renamed.
 
     The manifest's counts, views and width are taken from the vectors. Raises IndexError_ when `path` holds something,
-    vectors and items do not agree, or the disk is full.
+    or vectors and items do not agree; OutputError when it cannot be written.
     """
     require_new(path)
     sides = {"images": images, "texts": texts}
@@ -87,11 +87,5 @@ def write_folder(path: Path, manifest: Manifest, *, images: Side, texts: Side) -
             write_shelf(place / name, vectors, items)
         (place / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
 
-    try:
-        atomic.write_folder(path, fill)
-    except CheckpointError as problem:
-        raise IndexError_(
-            f"writing {path} needs free space on the disk, and there is none left; nothing of it was kept; free some "
-            "space and build again"
-        ) from problem
+    atomic.write_folder(path, fill)
     return Folder(path)

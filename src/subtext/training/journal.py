@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from subtext.data.atomic import written_to
 from subtext.errors import RequirementError
 
 LOG, BOARD = "log.jsonl", "tensorboard"
@@ -28,32 +29,37 @@ class Journal:
     """Lines that say how a training went.
 
     When a training goes on, the log is cut back to what it was at the checkpoint: no step stands in it twice.
+    Everything here raises OutputError when the file cannot be written.
     """
 
     def __init__(self, run: Path, *, length: int = 0, tensorboard: bool = False, step: int = 0) -> None:
-        path = run / LOG
-        path.touch()
-        if path.stat().st_size > length:
-            os.truncate(path, length)
-        self._file = path.open("a", encoding="utf-8")
+        self._path = run / LOG
+        with written_to(self._path):
+            self._path.touch()
+            if self._path.stat().st_size > length:
+                os.truncate(self._path, length)
+            self._file = self._path.open("a", encoding="utf-8")
         self._board = _board(run / BOARD, step) if tensorboard else None
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         """Append {"event": ..., **values}; finite numbers under "step" go to TensorBoard too."""
-        self._file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
-        self._file.flush()
+        with written_to(self._path):
+            self._file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+            self._file.flush()
         if self._board is not None and "step" in values:
             for name, value in _numbers(values):
                 self._board.add_scalar(f"{event}/{name}", value, int(values["step"]))
 
     def settle(self) -> int:
         """Flush to the disk; gives the length in bytes, which a checkpoint remembers."""
-        os.fsync(self._file.fileno())
-        return self._file.tell()
+        with written_to(self._path):
+            os.fsync(self._file.fileno())
+            return self._file.tell()
 
     def close(self) -> None:
         """Finish both."""
-        self._file.close()
+        with written_to(self._path):
+            self._file.close()
         if self._board is not None:
             self._board.close()
 
