@@ -21,8 +21,8 @@ from subtext.data.supply import FeatureShape, Supply
 from subtext.errors import DataError
 from subtext.model import Model
 from subtext.opening import attach
-from subtext.recipes.build import build
-from subtext.recipes.catalogue import Recipe, hosts, methods
+from subtext.recipes.build import acting, build
+from subtext.recipes.catalogue import Recipe, methods
 from subtext.training.fit import fit
 from subtext.training.options import RunOptions
 from subtext.training.reading import batches_of
@@ -61,7 +61,7 @@ def train(job: Job) -> Trained:
     say(_counts(material), quiet=job.quiet)
     with training_meter(quiet=job.quiet) as told:
         fitted = fit(
-            setup, material.train, material.val, job.out, record=record_of(job, material), run=run, report=told
+            setup, material.train, material.val, job.out, record=record_of(job, material, setup), run=run, report=told
         )
     return Trained(_outcome(job, fitted.record, material), stopped=fitted.record.status == "stopped")
 
@@ -99,17 +99,17 @@ def prepare(job: Job, material: Material, *, seed: int) -> Setup:
     return setup
 
 
-def record_of(job: Job, material: Material) -> Record:
+def record_of(job: Job, material: Material, setup: Setup) -> Record:
     """What is known of the run before it starts.
 
-    Every option is written down, those left out too: a default may change, a run may not. Features that are a part of
-    the data set are remembered as a file.
+    Every option that acts is written down, those left out too: a default may change, a run may not. Features that are
+    a part of the data set are remembered as a file.
     """
     images = material.image_features
     sources = replace(job.sources, features=None if images is None else images.path).to_json()
     return Record(
         host=job.host,
-        arguments=_complete(hosts()[job.host], job.arguments),
+        arguments=acting(job.host, job.arguments, setup),
         methods=tuple((name, _complete(methods()[name], given)) for name, given in job.methods),
         data=DataSource(
             data=sources["data"],

@@ -20,13 +20,19 @@ class Language(nn.Module):
     parts   (N P E): last hidden states, with their mask
     pooled  (N E): the first token's state ("cls"), or the mean of the states that are there ("mean")
 
+    dropout     share of what is given that is zeroed while training
     pretrained  whether the body knows something that plans may want to freeze or to change slowly
 
     Takes  tokens (N P) int64, mask (N P) bool.    Raises RequirementError for a model that is not of this family.
     """
 
     def __init__(
-        self, body: PreTrainedModel, *, pooling: Literal["cls", "mean"] = "cls", pretrained: bool = False
+        self,
+        body: PreTrainedModel,
+        *,
+        pooling: Literal["cls", "mean"] = "cls",
+        dropout: float = 0.0,
+        pretrained: bool = False,
     ) -> None:
         super().__init__()
         width = getattr(body.config, "hidden_size", None)
@@ -38,6 +44,7 @@ class Language(nn.Module):
         drop_pooler(body)
         self.body = body
         self.pooling = pooling
+        self.dropout = nn.Dropout(dropout)
         self.pretrained = pretrained
         self.parts_width = self.pooled_width = width
 
@@ -48,10 +55,11 @@ class Language(nn.Module):
         weights: Weights = "pretrained",
         assets: Path | None = None,
         pooling: Literal["cls", "mean"] = "cls",
+        dropout: float = 0.0,
     ) -> Language:
         """By hub name or folder; see `open_body`."""
         body = open_body(name, weights=weights, assets=assets)
-        return Language(body, pooling=pooling, pretrained=has_weights(name, weights))
+        return Language(body, pooling=pooling, dropout=dropout, pretrained=has_weights(name, weights))
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States and pooled vectors of texts."""
@@ -59,7 +67,7 @@ class Language(nn.Module):
         mask = inputs["mask"]
         states = self.body(input_ids=inputs["tokens"], attention_mask=mask.to(inputs["tokens"].dtype)).last_hidden_state
         pooled = states[:, 0] if self.pooling == "cls" else masked_mean(states, mask)
-        return Encoded(parts=states, mask=mask, pooled=pooled)
+        return Encoded(parts=self.dropout(states), mask=mask, pooled=self.dropout(pooled))
 
     def body_layers(self) -> list[list[nn.Parameter]]:
         """Parameters of a pretrained body, bottom to top; none where all is new or learns by adapters."""

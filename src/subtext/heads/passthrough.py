@@ -18,6 +18,9 @@ class Passthrough(nn.Module):
     Raises  RequirementError when there is no pooled vector.
     """
 
+    reads = ("pooled",)
+    """What it takes of an encoder's output."""
+
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """The pooled vectors, of unit length."""
         if encoded.pooled is None:

@@ -41,6 +41,9 @@ class Pie(nn.Module):
     An item with one part alone has K equal views: ask for one.
     """
 
+    reads = ("parts", "pooled")
+    """What it takes of an encoder's output."""
+
     def __init__(
         self,
         parts_width: int,

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from subtext.errors import RecipeError
-from subtext.recipes import catalogue
-from subtext.recipes.catalogue import unknown
+from subtext.recipes import catalogue, unread
+from subtext.recipes.catalogue import Option, Recipe, plan_options, read_options, unknown
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def build(
     supply           what the data set, or the saved run, offers
 
     Initial weights are drawn from `supply.seed` and from nothing else; torch's own generator is left as it was.
-    Raises RecipeError for a name, option or value that there is not, and for a method that the host cannot carry.
+    Raises RecipeError for a name, option or value that there is not, for an option of a new run that was changed and
+    that nothing would read, and for a method that the host cannot carry.
     """
     import torch
 
@@ -46,13 +47,41 @@ def build(
     recipe = known[host]
     keywords = recipe.arguments(arguments)
     steps = [_method(name, given) for name, given in methods]
-    changes = _plan_changes(plan or {})
+    given = plan or {}
+    values = _values(recipe, arguments) | read_options("training option", plan_options(recipe.plan), given)
+    if supply.assets is None:
+        # Before anything heavy is built or fetched.
+        unread.refuse(_options(recipe), values, unread.asked(values, supply))
+        unread.refuse_features(host, values, supply)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=supply.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
         setup: Setup = recipe.function(supply, **keywords)
         for function, options in steps:
             setup = function(setup, **options)
+    changes = {name: values[name] for name in given}
+    if supply.assets is None:
+        facts = unread.asked(values, supply) | unread.found(setup)
+        unread.refuse(_options(recipe), values, facts)
+        # What a host was published with and nothing reads here goes back to what is common.
+        acts = unread.read(plan_options(recipe.plan), values, facts)
+        changes = {f.name: f.default for f in fields(Plan) if f.name not in acts} | changes
     return replace(setup, plan=replace(setup.plan, **changes))
+
+
+def acting(host: str, arguments: Mapping[str, object], setup: Setup) -> dict[str, object]:
+    """Every option of a host that the Setup built with these arguments reads, those left at their defaults too."""
+    recipe = catalogue.hosts()[host]
+    values = _values(recipe, arguments)
+    facts = {name: (str(value),) for name, value in values.items()} | unread.found(setup)
+    return unread.read(recipe.options, values, facts)
+
+
+def _values(recipe: Recipe, given: Mapping[str, object]) -> dict[str, Any]:
+    return read_options(f"option of '{recipe.name}'", recipe.options, given)
+
+
+def _options(recipe: Recipe) -> list[Option]:
+    return [*recipe.options, *plan_options(recipe.plan)]
 
 
 def _method(name: str, given: Mapping[str, object]) -> tuple[Callable[..., Setup], dict[str, object]]:
@@ -60,11 +89,3 @@ def _method(name: str, given: Mapping[str, object]) -> tuple[Callable[..., Setup
     if name not in known:
         raise RecipeError(unknown("method", name, known))
     return known[name].function, known[name].arguments(given)
-
-
-def _plan_changes(given: Mapping[str, object]) -> dict[str, Any]:
-    names = {field.name: field for field in fields(Plan)}
-    for name in given:
-        if name not in names:
-            raise RecipeError(unknown("training option", name, names))
-    return dict(given)

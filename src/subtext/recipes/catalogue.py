@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from subtext.errors import RecipeError
 from subtext.training.plan import Plan
+from subtext.training.when import When
 
 RECOMMENDED = "dual"
 """The host that is trained when none is named."""
@@ -29,8 +30,9 @@ class Option:
     type     int, float, str or bool
     choices  the values that there are; None for any of the type
     default  what holds when it is left out
-    help     one line
+    help     one line, after what has to be chosen for the option to be read
     group    the argument of the recipe that it is a field of; empty where it is an argument itself
+    when     what has to be chosen for the option to be read; all of them
     """
 
     name: str
@@ -39,6 +41,7 @@ class Option:
     default: object
     help: str
     group: str = ""
+    when: tuple[When, ...] = ()
 
     def read(self, value: object) -> object:
         """A value of this option's type, from itself or from text. Raises RecipeError when it is neither."""
@@ -85,15 +88,10 @@ class Recipe:
 
         Raises RecipeError for an option that there is not, with near names, and for a value of the wrong kind.
         """
-        options = {option.name: option for option in self.options}
-        flat = {name: option.default for name, option in options.items()}
-        for name, value in given.items():
-            if name not in options:
-                raise RecipeError(unknown(f"option of '{self.name}'", name, options))
-            flat[name] = options[name].read(value)
-        result: dict[str, Any] = {name: flat[name] for name, option in options.items() if not option.group}
+        flat = read_options(f"option of '{self.name}'", self.options, given)
+        result: dict[str, Any] = {option.name: flat[option.name] for option in self.options if not option.group}
         for group, kind in self.groups.items():
-            result[group] = kind(**{name: flat[name] for name, option in options.items() if option.group == group})
+            result[group] = kind(**{o.name: flat[o.name] for o in self.options if o.group == group})
         return result
 
 
@@ -111,6 +109,27 @@ def methods() -> dict[str, Recipe]:
     from subtext.recipes import methods as package
 
     return {recipe.name: recipe for recipe in _recipes(package)}
+
+
+def plan_options(plan: Plan) -> list[Option]:
+    """Every field of the plan as an option whose default is this plan's value."""
+    return _fields(Plan, plan, "")
+
+
+def read_options(kind: str, options: Iterable[Option], given: Mapping[str, object]) -> dict[str, Any]:
+    """The value of every option, its default where none was given.
+
+    kind  what they are, for a message
+
+    Raises RecipeError for an option that there is not, with near names, and for a value of the wrong kind.
+    """
+    known = {option.name: option for option in options}
+    flat = {name: option.default for name, option in known.items()}
+    for name, value in given.items():
+        if name not in known:
+            raise RecipeError(unknown(kind, name, known))
+        flat[name] = known[name].read(value)
+    return flat
 
 
 def unknown(kind: str, name: str, known: Mapping[str, object]) -> str:
@@ -151,7 +170,8 @@ def _fields(kind: Any, value: object, group: str) -> list[Option]:
 def _option(name: str, hint: Any, default: object, group: str) -> Option:
     if get_origin(hint) is not Annotated or default is inspect.Parameter.empty:
         raise RecipeError(f"a recipe's option needs Annotated[type, 'help'] and a default; '{name}' has {hint}")
-    kind, text = get_args(hint)[:2]
+    kind, text, *when = get_args(hint)
+    text = "".join(one.prefix for one in when) + text
     if get_origin(kind) is Literal:
-        return Option(name, str, get_args(kind), default, text, group)
-    return Option(name, kind, None, default, text, group)
+        return Option(name, str, get_args(kind), default, text, group, tuple(when))
+    return Option(name, kind, None, default, text, group, tuple(when))

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from subtext.data.text import WordInput
     from subtext.encoders.backbone import Weights
     from subtext.encoders.known import PictureNumbers
-    from subtext.encoders.precomputed import Precomputed, Scaling
     from subtext.encoders.recurrent import GruShape
-    from subtext.recipes.options import Pictures, Pixels, Words
+    from subtext.recipes.options import Pictures, Pixels, Regions, Words
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,10 @@ class Side:
     several: bool = True
 
 
-def image_side(supply: Supply, pictures: Pictures, pixels: Pixels) -> Side:
+def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regions | None = None) -> Side:
     """The picture side: precomputed features, or pixels and a backbone.
+
+    regions  for a host that reads a picture by its parts
 
     A new run is built from the options; a saved one from its assets, whose tensors follow.
 
@@ -42,12 +43,22 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels) -> Side:
     """
     from subtext.data.images import PixelInput
     from subtext.encoders.known import picture_numbers
+    from subtext.encoders.precomputed import Precomputed
 
     saved = supply.asset("image")
     kind = _kind(saved, pictures.image, supply.image_features, otherwise="tiny")
     if kind == "features":
-        reads = _feature_input("image", saved, supply.image_features, pictures.region_drop)
-        encoder = _precomputed(reads, supply.image_features, pictures.feature_scaling, pictures)
+        reads = _feature_input("image", saved, supply.image_features, 0.0 if regions is None else regions.region_drop)
+        mean, std = _statistics(supply.image_features)
+        encoder = Precomputed(
+            reads.pooled,
+            reads.grid,
+            scaling=pictures.feature_scaling,
+            mean=mean,
+            std=std,
+            dropout=pictures.feature_dropout,
+            append_pooled=regions is not None and regions.append_pooled,
+        )
         return Side(reads, encoder, several=reads.grid is not None)
     if kind.startswith("timm:"):
         return _timm(kind.removeprefix("timm:"), pictures, pixels, saved)
@@ -90,7 +101,7 @@ def text_side(
     shape        sizes of the GRU                      parts  which parts a GRU gives;
                  with "mean" a bag of words, whose mean is all that is wanted, gives none
     otherwise    what "auto" is without features
-    dropout      on what the GRU gives, or on features
+    dropout      on what the encoder gives
     legacy_last  see `encoders.recurrent`
 
     Raises RequirementError when features or training texts are needed and not supplied, or a backbone cannot be had.
@@ -107,11 +118,13 @@ def text_side(
         encoder = Precomputed(reads.pooled, reads.grid, scaling=words.text_scaling, mean=mean, std=std, dropout=dropout)
         return Side(reads, encoder, several=reads.grid is not None)
     if kind not in ("bag", "gru"):
-        return _language(kind, words, saved)
+        return _language(kind, words, saved, dropout)
     word_input = _word_input(saved, supply.texts, words)
     count = len(word_input.vocabulary)
     if kind == "bag":
-        bag = Bag(count, words.word_width, dropout=words.word_dropout or dropout, parts=parts != "mean")
+        # Both act on the same numbers: a share of what the other leaves.
+        both = 1 - (1 - words.word_dropout) * (1 - dropout)
+        bag = Bag(count, words.word_width, dropout=both, parts=parts != "mean")
         return Side(word_input, bag)
     gru = Recurrent(
         count,
@@ -175,21 +188,6 @@ def _word_input(saved: Path | None, texts: tuple[str, ...], words: Words) -> Wor
     return WordInput(vocabulary, max_tokens=words.max_tokens, word_drop=words.word_drop, token_mask=words.token_mask)
 
 
-def _precomputed(reads: Any, shape: FeatureShape | None, scaling: Scaling, pictures: Pictures) -> Precomputed:
-    from subtext.encoders.precomputed import Precomputed
-
-    mean, std = _statistics(shape)
-    return Precomputed(
-        reads.pooled,
-        reads.grid,
-        scaling=scaling,
-        mean=mean,
-        std=std,
-        dropout=pictures.feature_dropout,
-        append_pooled=pictures.append_pooled,
-    )
-
-
 def _statistics(shape: FeatureShape | None) -> tuple[Any, Any]:
     return (None, None) if shape is None else (shape.mean, shape.std)
 
@@ -203,11 +201,11 @@ def _timm(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> 
     return Side(pixel_input(pixels, encoder.numbers) if saved is None else PixelInput.load(saved), encoder)
 
 
-def _language(kind: str, words: Words, saved: Path | None) -> Side:
+def _language(kind: str, words: Words, saved: Path | None, dropout: float) -> Side:
     from subtext.data.text import SubwordInput
     from subtext.encoders.language import Language
 
-    encoder = Language.open(kind, weights=words.text_weights, assets=saved, pooling=words.text_pooling)
+    encoder = Language.open(kind, weights=words.text_weights, assets=saved, pooling=words.text_pooling, dropout=dropout)
     if saved is not None:
         return Side(SubwordInput.load(saved), encoder)
     found = tokeniser(kind)

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from subtext.errors import RecipeError
+from subtext.training.when import When
+
+_PRETRAINED = When("body", ("pretrained",), needs="a pretrained encoder that learns")
+_LAYERS = When("body", ("layers",), needs="a pretrained encoder of several layers that learns")
+_LEARNING = When("freeze_epochs", ("-1",), needs="freeze_epochs other than -1", but=True)
 
 
 @dataclass(frozen=True)
@@ -30,25 +35,31 @@ class Plan:
     batch_size: Annotated[int, "pairs a step, over all processes"] = 128
     lr: Annotated[float, "peak learning rate"] = 2e-4
     optimiser: Annotated[Literal["adam", "adamw", "adamp", "sgd"], "which optimiser"] = "adam"
-    amsgrad: Annotated[bool, "AMSGrad, for adam and adamw"] = False
+    amsgrad: Annotated[bool, "AMSGrad", When("optimiser", ("adam", "adamw"))] = False
     weight_decay: Annotated[float, "decay of the weights (never of biases, norms and embeddings' scale)"] = 0.0
-    momentum: Annotated[float, "momentum, for sgd"] = 0.9
+    momentum: Annotated[float, "share of the last step that is taken again", When("optimiser", ("sgd",))] = 0.9
     clip: Annotated[float, "largest norm of the gradient; 0 for none"] = 2.0
     accumulate: Annotated[int, "steps whose gradients are averaged before the weights move"] = 1
-    cache_chunk: Annotated[int, "gradient caching: pairs embedded at a time; 0 for the whole batch at once"] = 0
+    cache_chunk: Annotated[int, "gradient caching: pictures, or texts, embedded at a time; 0 for the whole batch"] = 0
     schedule: Annotated[
         Literal["constant", "plateau", "step", "cosine", "one_cycle"], "how the learning rate moves"
     ] = "constant"
     warmup: Annotated[float, "share of all steps in which the rate rises from zero"] = 0.0
-    step_epochs: Annotated[int, "step: epochs between drops"] = 15
-    factor: Annotated[float, "step and plateau: what a drop multiplies the rate by"] = 0.1
-    plateau_epochs: Annotated[int, "plateau: epochs without improvement before a drop"] = 10
-    layer_decay: Annotated[float, "rate of each encoder layer relative to the one above it"] = 1.0
-    encoder_factor: Annotated[float, "learning rate of pretrained encoder bodies, relative to lr"] = 1.0
-    freeze_epochs: Annotated[int, "epochs before pretrained encoder bodies start to learn; -1 for never"] = 0
+    step_epochs: Annotated[int, "epochs between drops", When("schedule", ("step",))] = 15
+    factor: Annotated[float, "what a drop multiplies the rate by", When("schedule", ("step", "plateau"))] = 0.1
+    plateau_epochs: Annotated[int, "epochs without improvement before a drop", When("schedule", ("plateau",))] = 10
+    layer_decay: Annotated[
+        float, "rate of each layer of a pretrained encoder, relative to the one above it", _LAYERS, _LEARNING
+    ] = 1.0
+    encoder_factor: Annotated[
+        float, "learning rate of pretrained encoder bodies, relative to lr", _PRETRAINED, _LEARNING
+    ] = 1.0
+    freeze_epochs: Annotated[
+        int, "epochs before pretrained encoder bodies start to learn; -1 for never", _PRETRAINED
+    ] = 0
     average: Annotated[Literal["none", "ema", "swa"], "which averaged weights are evaluated and kept"] = "none"
-    average_decay: Annotated[float, "ema: share of the old average kept at each step"] = 0.999
-    average_from: Annotated[float, "swa: share of the epochs before averaging starts"] = 0.6
+    average_decay: Annotated[float, "share of the old average kept at each step", When("average", ("ema",))] = 0.999
+    average_from: Annotated[float, "share of the epochs before averaging starts", When("average", ("swa",))] = 0.6
     patience: Annotated[int, "stop after so many epochs without improvement; 0 for never"] = 0
     captions: Annotated[
         Literal["all", "one", "together"],

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Literal, get_args, get_origin, get_type_hints
 
 import click
 
 from subtext.errors import RecipeError
 from subtext.recipes.catalogue import Option, Recipe, unknown
-from subtext.training.plan import Plan
-
-
-def plan_options(plan: Plan) -> list[Option]:
-    """Every field of the plan as an option whose default is this plan's value."""
-    options = []
-    for name, hint in get_type_hints(Plan, include_extras=True).items():
-        kind, text = get_args(hint)[:2]
-        choices = tuple(get_args(kind)) if get_origin(kind) is Literal else None
-        value = getattr(plan, name)
-        options.append(Option(name, str if choices else kind, choices, value, text))
-    assert len(options) == len(dataclasses.fields(Plan))
-    return options
 
 
 def click_option(option: Option, prefix: str) -> click.Option:

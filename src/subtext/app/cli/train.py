@@ -15,9 +15,9 @@ from subtext.app.cli.command import (
     quiet_option,
     workers_option,
 )
-from subtext.app.cli.options import chosen, click_option, parse_methods, plan_options
+from subtext.app.cli.options import chosen, click_option, parse_methods
 from subtext.app.job import Job, Sources
-from subtext.recipes.catalogue import RECOMMENDED, Recipe, hosts, methods, unknown
+from subtext.recipes.catalogue import RECOMMENDED, Recipe, hosts, methods, plan_options, unknown
 
 RECIPE, PLAN = "recipe__", "plan__"
 

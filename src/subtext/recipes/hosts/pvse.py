@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.recipes.options import Pictures, Pixels, Ranking, Words
+from subtext.recipes.options import Pictures, Pixels, Ranking, Regions, Words
 from subtext.training.plan import Plan
+from subtext.training.when import When
 
 if TYPE_CHECKING:
     from subtext.data.supply import Supply
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from subtext.training.setup import Setup
 
 Negatives = Literal["all", "hardest", "semi-hard"]
+_TRIPLET = When("loss", ("triplet",))
+_GRU = When("text", ("gru",))
+_BOTH = When("both_directions", ("True",), needs="both_directions=True")
+_VIEWS = When("views", ("1",), needs="views above 1", but=True)
 PLAN = Plan(
     epochs=30,
     batch_size=128,
@@ -29,18 +34,19 @@ PLAN = Plan(
 def pvse(
     supply: Supply,
     *,
-    pictures: Pictures = Pictures(append_pooled=True),
+    pictures: Pictures = Pictures(),
+    regions: Regions = Regions(append_pooled=True),
     pixels: Pixels = Pixels(flip=0.5),
     words: Words = Words(),
     ranking: Ranking = Ranking(),
     width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
     views: Annotated[int, "K, vectors an item; 1 is the paper's baseline with attention"] = 2,
     dropout: Annotated[float, "dropout of words, of the global vector and of what attention adds"] = 0.0,
-    margin: Annotated[float, "triplet: margin, in cosine"] = 0.1,
-    negatives: Annotated[Negatives, "triplet: hardest in the paper, all in CVPRW 2022"] = "hardest",
-    mmd: Annotated[float, "weight of the maximum mean discrepancy; only with several views"] = 0.01,
-    diversity: Annotated[float, "weight of the view diversity; only with several views"] = 0.1,
-    legacy_gru: Annotated[bool, "both directions of the GRU at the last word, as published numbers need"] = False,
+    margin: Annotated[float, "margin, in cosine", _TRIPLET] = 0.1,
+    negatives: Annotated[Negatives, "hardest in the paper, all in CVPRW 2022", _TRIPLET] = "hardest",
+    mmd: Annotated[float, "several views: weight of the maximum mean discrepancy", _VIEWS] = 0.01,
+    diversity: Annotated[float, "several views: weight of the view diversity", _VIEWS] = 0.1,
+    legacy_gru: Annotated[bool, "both directions at the last word, as published numbers need", _GRU, _BOTH] = False,
 ) -> Setup:
     """PVSE: K views an item by attention over its parts, and a triplet loss on the pair of views that fits best.
 
@@ -59,8 +65,7 @@ def pvse(
     from subtext.regularisers.view_diversity import ViewDiversity
     from subtext.training.setup import Setup
 
-    ranking.refuse_unused({"margin": margin != 0.1, "negatives": negatives != "hardest"})
-    image = image_side(supply, pictures, pixels)
+    image = image_side(supply, pictures, pixels, regions)
     text = text_side(
         supply,
         replace(words, word_dropout=words.word_dropout or dropout),

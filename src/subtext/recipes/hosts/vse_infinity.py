@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from subtext.recipes.options import Pictures, Pixels, Ranking, Words
+from subtext.recipes.options import Pictures, Pixels, Ranking, Regions, Words
 from subtext.training.plan import Plan
+from subtext.training.when import When
 
 if TYPE_CHECKING:
     from subtext.data.supply import Supply
     from subtext.training.setup import Setup
 
+_TRIPLET = When("loss", ("triplet",))
 PLAN = Plan(
     epochs=25,
     batch_size=128,
@@ -28,13 +30,14 @@ PLAN = Plan(
 def vse_infinity(
     supply: Supply,
     *,
-    pictures: Pictures = Pictures(region_drop=0.2, append_pooled=True),
+    pictures: Pictures = Pictures(),
+    regions: Regions = Regions(region_drop=0.2, append_pooled=True),
     pixels: Pixels = Pixels(flip=0.5),
     words: Words = Words(token_mask=0.1, word_drop=0.1),
     ranking: Ranking = Ranking(),
     width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
-    margin: Annotated[float, "triplet: margin, in cosine"] = 0.2,
-    easy_epochs: Annotated[int, "triplet: epochs over all negatives before the hardest one alone"] = 1,
+    margin: Annotated[float, "margin, in cosine", _TRIPLET] = 0.2,
+    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", _TRIPLET] = 1,
     perceptron: Annotated[bool, "a perceptron beside the linear map of regions"] = True,
 ) -> Setup:
     """VSE-infinity: regions and words pooled by learnt weights of ranks, and a triplet loss on the hardest negative.
@@ -52,8 +55,7 @@ def vse_infinity(
     from subtext.similarity.cosine import Cosine
     from subtext.training.setup import Setup
 
-    ranking.refuse_unused({"margin": margin != 0.2, "easy_epochs": easy_epochs != 1})
-    image = image_side(supply, pictures, pixels)
+    image = image_side(supply, pictures, pixels, regions)
     text = text_side(supply, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
     image_head = Gpo(image.encoder.parts_width, width, perceptron=perceptron)
     text_head = Gpo(text.encoder.parts_width, width)
