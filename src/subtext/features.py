@@ -62,8 +62,8 @@ def write_cache(
 
     weights  fingerprint of the encoder's tensors
 
-    Raises RequirementError where the Input augments; DataError when float16 cannot hold an output; CheckpointError when
-    the disk is full.
+    Raises RequirementError where the Input augments; DataError when float16 cannot hold an output; OutputError when it
+    cannot be written.
     """
     if (reason := refusal(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
+from subtext.data.features import FeatureInput
 from subtext.data.inputs import Batch, Draw, Input, Tensors
 from subtext.errors import RequirementError
 from subtext.ops import draw as draws
@@ -59,13 +61,22 @@ class Model(nn.Module):
                 "pairs; use two stages: index a dual encoder, and re-order what it finds with this model"
             )
 
-    def embed_images(self, images: Sequence[Any], *, batch_size: int = 64, root: Path | str = ".") -> Embeddings:
-        """Embeddings of pictures: paths, bytes, PIL pictures, or one feature array each; ids are positions."""
-        return self.embed(self.image, _batches(images, batch_size, Path(root)))
+    def embed_images(
+        self, images: Sequence[Any] | NDArray[Any], *, batch_size: int = 64, root: Path | str = "."
+    ) -> Embeddings:
+        """Embeddings of pictures; ids are positions.
 
-    def embed_texts(self, texts: Sequence[Any], *, batch_size: int = 256) -> Embeddings:
-        """Embeddings of texts: strings, or one feature array each; ids are positions."""
-        return self.embed(self.text, _batches(texts, batch_size, Path()))
+        images  paths (against root), bytes or PIL pictures. For a model that reads features: of each picture an array,
+                (G) or (P E); where it reads both parts {"pooled": (G), "grid": (P E)}; or its name in the file of
+                features that the run was opened with
+
+        Raises DataError when a picture cannot be read, or features are of another shape than the model reads.
+        """
+        return self.embed(self.image, _batches(self.image.reads, images, batch_size, Path(root)))
+
+    def embed_texts(self, texts: Sequence[Any] | NDArray[Any], *, batch_size: int = 256) -> Embeddings:
+        """Embeddings of texts: strings, or features as `embed_images` takes them; ids are positions."""
+        return self.embed(self.text, _batches(self.text.reads, texts, batch_size, Path()))
 
     def embed(
         self, branch: Branch, batches: Iterator[Batch], *, done: Callable[[int], None] | None = None
@@ -100,14 +111,18 @@ def read(batch: Batch, branch: Branch, draw: Draw | None, device: torch.device) 
     return {name: value.to(device) for name, value in branch.reads(batch, draw).items()}
 
 
-def _batches(values: Sequence[Any], size: int, root: Path) -> Iterator[Batch]:
-    if isinstance(values, str | bytes | Path):
+def _batches(reads: Input, values: Sequence[Any] | NDArray[Any], size: int, root: Path) -> Iterator[Batch]:
+    one_array = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiub"
+    if one_array or isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
         raise RequirementError(
             f"embedding needs a list of items; it got one {type(values).__name__}, {str(values)[:40]!r}; "
             "put it in a list"
         )
     for start in range(0, len(values), size):
-        chosen = values[start : start + size]
+        chosen = [str(value) if isinstance(value, Path) else value for value in values[start : start + size]]
+        if isinstance(reads, FeatureInput):
+            # Items are named by their positions here, which a file of features may happen to use as names.
+            reads.require(chosen)
         rows = np.arange(start, start + len(chosen), dtype=np.int64)
         ids = [value if isinstance(value, str) else str(row) for value, row in zip(chosen, rows, strict=True)]
         yield Batch(values=chosen, ids=ids, rows=rows, keys=draws.keys(ids), root=root)

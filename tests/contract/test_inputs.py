@@ -20,7 +20,7 @@ from subtext.data.inputs import Batch, Draw, Input
 from subtext.data.language import guess_language
 from subtext.data.text import SubwordInput, Vocabulary, WordInput, tokenise
 from subtext.data.vocabulary import END, PAD, START, UNKNOWN
-from subtext.errors import CheckpointError, DataError
+from subtext.errors import CheckpointError, DataError, OutputError
 from subtext.ops import draw
 
 TEXTS = ["a dog runs", "a cat", "", "word " * 10_000, "犬 🐶", "a dog and a cat and a bird"]
@@ -179,7 +179,7 @@ def test_saved_inputs_that_are_missing_or_damaged(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match=r"cannot be written: .*; make room"):
+    with pytest.raises(OutputError, match=r"cannot be: a file stands where a folder has to be; .*; name another place"):
         words().save(tmp_path / "file" / "assets")
 
 
@@ -310,12 +310,79 @@ def test_padding_regions_and_region_drop(tmp_path: Path) -> None:
         assert not mask[1, 2:].any(), "padding is never kept instead"
 
 
-def test_arrays_given_by_the_user() -> None:
+def test_zeros_before_a_real_region_are_real_in_any_batch() -> None:
+    gap, padded = np.ones((4, 3), np.float32), np.ones((4, 3), np.float32)
+    gap[1], padded[2:] = 0, 0
+    reads = FeatureInput("image", grid=3)
+    assert reads(batch([gap]))["mask"].tolist() == [[True] * 4]
+    assert reads(batch([gap, padded]))["mask"].tolist() == [[True] * 4, [True, True, False, False]]
+
+
+def test_features_that_items_bring() -> None:
     pooled = FeatureInput("image", pooled=3)(batch([np.arange(3), np.ones(3)]))
     assert pooled["pooled"].tolist() == [[0, 1, 2], [1, 1, 1]]
     grid = FeatureInput("image", grid=3)(batch([np.ones((4, 3)), np.ones((4, 3))]))
     assert grid["grid"].shape == (2, 4, 3)
     assert grid["mask"].all()
+    both = FeatureInput("image", pooled=2, grid=3)(
+        batch([{"grid": np.full((4, 3), n), "pooled": np.full(2, n)} for n in (1.0, 2.0)])
+    )
+    assert both["pooled"].tolist() == [[1, 1], [2, 2]]
+    assert both["grid"][:, 0, 0].tolist() == [1, 2] and both["grid"].dtype == torch.float32
+    one = FeatureInput("text", pooled=2)(batch([{"pooled": np.ones(2)}]))
+    assert one["pooled"].tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (
+            np.ones(2),
+            r"needs \{'pooled': an array \(2\), 'grid': an array \(regions, 3\)\}.*got an array \(2,\) of float",
+        ),
+        ({"pooled": np.ones(2)}, r"it got \{'pooled': an array \(2,\) of float64\}"),
+        ({"pooled": np.ones(5), "grid": np.ones((4, 3))}, r"it got \{'pooled': an array \(5,\)"),
+        ({"pooled": np.ones(2), "grid": np.ones(3)}, r"'grid': an array \(3,\) of float64"),
+        ({"pooled": np.ones(2), "grid": np.ones((0, 3))}, r"'grid': an array \(0, 3\)"),
+        ({"pooled": np.ones(2), "grid": np.ones((4, 3)), "more": np.ones(1)}, "'more': an array"),
+        ({"pooled": [1.0, 2.0], "grid": np.ones((4, 3))}, "'pooled': a value of type list"),
+        ({"pooled": np.array(["a", "b"]), "grid": np.ones((4, 3))}, "of <U1"),
+    ],
+)
+def test_features_of_another_form_are_told_what_is_needed(value: object, told: str) -> None:
+    with pytest.raises(DataError, match=told):
+        FeatureInput("image", pooled=2, grid=3)(batch([value]))
+
+
+def test_items_that_do_not_agree_or_are_not_finite() -> None:
+    reads = FeatureInput("image", grid=3)
+    with pytest.raises(DataError, match=r"one shape in a batch; 'grid' has \(2, 3\) and \(4, 3\); fill .* zeros"):
+        reads(batch([np.ones((4, 3)), np.ones((2, 3))]))
+    with pytest.raises(DataError, match="'grid' of this batch has NaN or infinity"):
+        reads(batch([np.full((4, 3), np.nan)]))
+    with pytest.raises(DataError, match=r"it got a\.jpg"):
+        reads(batch([np.ones((4, 3)), "a.jpg"]))
+    with pytest.raises(DataError, match=r"has no file to look it up in; .*--features"):
+        reads(batch(["a.jpg"]))
+
+
+def test_a_file_that_has_more_is_read_for_what_the_encoder_reads(tmp_path: Path) -> None:
+    file = features(tmp_path)
+    assert set(FeatureInput("image", pooled=5).with_file(file)(batch([None] * 3))) == {"pooled", "ids"}
+    assert set(FeatureInput("image", file)(batch([None] * 3))) == {"pooled", "grid", "mask", "ids"}
+    with pytest.raises(DataError, match=r"'pooled' features of width 9; .*f\.npz has 5; give features made as"):
+        FeatureInput("image", pooled=9).with_file(file)
+
+
+@pytest.mark.parametrize("row", range(0, 200, 23))
+def test_the_fingerprint_of_a_file_is_of_every_number(tmp_path: Path, row: int) -> None:
+    values = np.zeros((200, 3), np.float16)
+    found = []
+    for change in (0.0, 0.5, 0.0):
+        values[row, 1] = change
+        np.savez(tmp_path / "f.npz", names=np.arange(200), pooled=values)
+        found.append(FeatureFile.open(tmp_path / "f.npz").fingerprint)
+    assert found[0] == found[2] != found[1]
 
 
 def test_pixels_are_normalised_and_cropped_in_the_middle() -> None:

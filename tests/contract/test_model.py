@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import small
+import torch
 
-from subtext.errors import RequirementError
+from subtext.data.features import FeatureFile, FeatureInput
+from subtext.encoders.precomputed import Precomputed
+from subtext.errors import DataError, RequirementError
+from subtext.heads.mean import Mean
+from subtext.model import Branch, Model
 
 
 def test_one_string_is_no_list_of_texts() -> None:
@@ -13,3 +21,44 @@ def test_one_string_is_no_list_of_texts() -> None:
     with pytest.raises(RequirementError, match=r"a list of items; it got one str, 'red wet'; put it in a list"):
         model.embed_texts("red wet")
     assert len(model.embed_texts(["red wet", "blue"])) == 2
+
+
+def reading(pooled: int | None, grid: int | None, file: FeatureFile | None = None) -> Model:
+    """A model whose pictures are features; its texts are words."""
+    other = small.setup().model
+    reads = FeatureInput("image", file, pooled=pooled, grid=grid)
+    image = Branch(reads, Precomputed(pooled, grid), Mean(pooled or grid, 8))
+    return Model(image, other.text, other.similarity).eval()
+
+
+def test_both_parts_of_features_are_embedded_from_python() -> None:
+    model = reading(4, 6)
+    items = [{"pooled": np.full(4, n, np.float32), "grid": np.full((3, 6), -n, np.float32)} for n in (1, 2, 3)]
+    found = model.embed_images(items)
+    assert len(found) == 3
+    torch.testing.assert_close(model.embed_images(items[1:2]).vectors, found[1:2].vectors)
+    with pytest.raises(DataError, match=r"\{'pooled': an array \(4\), 'grid': an array \(regions, 6\)\} for each item"):
+        model.embed_images([np.ones(4, np.float32)])
+
+
+def test_one_part_of_features_is_an_array_or_rows_of_one() -> None:
+    model, rows = reading(4, None), np.arange(8, dtype=np.float32).reshape(2, 4)
+    torch.testing.assert_close(model.embed_images(rows).vectors, model.embed_images(list(rows)).vectors)
+    with pytest.raises(RequirementError, match="it got one ndarray"):
+        model.embed_images(rows[0])
+    with pytest.raises(DataError, match=r"needs an array \(4\) for each item, or its name.*; it got an array \(5,\)"):
+        model.embed_images([np.ones(5)])
+
+
+def test_names_are_looked_up_and_positions_are_no_names(tmp_path: Path) -> None:
+    """A file whose names are numbers must not answer for pictures that only have a place in a list."""
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.savez(tmp_path / "f.npz", names=np.array(["0", "1", "a.jpg"]), pooled=rows)
+    model = reading(4, None, FeatureFile.open(tmp_path / "f.npz"))
+    found = model.embed_images([Path("photos/a.jpg"), "1"])
+    torch.testing.assert_close(found.vectors, model.embed_images(rows[[2, 1]]).vectors)
+    for nameless in (b"bytes", None, torch.ones(4)):
+        with pytest.raises(DataError, match=r"reads image features: .*; it got a value of type"):
+            model.embed_images([nameless])
+    with pytest.raises(DataError, match=r"needs a row for every item; 1 of 1 have none, first 'b\.jpg'"):
+        model.embed_images(["b.jpg"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,14 @@ class Rows:
                 taken[here] = piece[(rows[here] - start) * step]
             start += length
         return taken
+
+    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        """All rows in order as they are on disk, contiguous, about `size` bytes at a time."""
+        rows = max(1, size // max(1, self.dtype.itemsize * int(np.prod(self.shape[1:]))))
+        for piece, step in zip(self.pieces, self.steps, strict=True):
+            counted = piece[::step]
+            for start in range(0, len(counted), rows):
+                yield np.ascontiguousarray(counted[start : start + rows])
 
     def _lengths(self) -> list[int]:
         return [-(-len(piece) // step) for piece, step in zip(self.pieces, self.steps, strict=True)]

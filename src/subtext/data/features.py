@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,18 +20,22 @@ from subtext.ops import draw as draws
 __all__ = ["FeatureFile", "FeatureInput"]
 
 _FILE = "features.json"
-_AXES: tuple[tuple[Literal["pooled", "grid"], int], ...] = (("pooled", 1), ("grid", 2))
+_AXES = {"pooled": 1, "grid": 2}
+"""The axes of each part, of one item."""
 
 
 @dataclass(frozen=True)
 class FeatureInput:
     """Items -> "pooled" (N G) and/or "grid" (N P E) with "mask" (N P), looked up by name or given as arrays.
 
+    An item that brings its features is one array where the encoder reads one part, (G) or (P E), and a mapping where it
+    reads both, {"pooled": (G), "grid": (P E)}. Regions of zeros at the end of a grid are padding.
+
     modality     "image" or "text", for messages
-    file         where features are; None in an opened run until `with_file`, which still reads arrays given in a batch
+    file         where features are; None in an opened run until `with_file`, which still reads what items bring
     region_drop  share of regions hidden while training, in [0, 1); an item always keeps one (Chen et al. 2021 drop
                  a share of the regions in the same way)
-    pooled, grid  widths that the encoder expects; taken from the file where not given
+    pooled, grid  widths that the encoder reads; both taken from the file where neither is given
     """
 
     modality: Literal["image", "text"]
@@ -44,15 +49,16 @@ class FeatureInput:
             raise DataError(f"region_drop is a share in [0, 1); it got {self.region_drop}")
         if self.file is None:
             return
-        for name, _ in _AXES:
+        new = not self._widths
+        for name in _AXES:
             rows, wanted = getattr(self.file, name), getattr(self, name)
             got = None if rows is None else rows.shape[-1]
-            if wanted is None:
+            if new:
                 object.__setattr__(self, name, got)
-            elif got != wanted:
+            elif wanted is not None and got != wanted:
                 raise DataError(
                     f"the {self.modality} encoder needs '{name}' features of width {wanted}; {self.file.path} has "
-                    f"{'none' if got is None else got}; give the features that it was trained on"
+                    f"{'none' if got is None else got}; give features made as those that it was trained on"
                 )
 
     @property
@@ -74,18 +80,23 @@ class FeatureInput:
         return replace(self, file=file)
 
     def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
-        """The features of a batch as float32, and its ids.
+        """The features of a batch as float32, and its ids: those that the items bring, else those of their names.
 
-        An item whose value is an array brings its own features: one axis is pooled, two are a grid; else it is looked
-        up by name. Raises DataError when an item has no features, or they are not finite or of another width.
+        Raises DataError when an item has no features, or they are not finite, not alike or of another width.
         """
-        given = [isinstance(value, np.ndarray) for value in batch.values]
-        arrays = self._stacked(batch) if any(given) else self._looked_up(batch)
+        brought = any(isinstance(value, np.ndarray | Mapping) for value in batch.values)
+        arrays = self._brought(batch) if brought else self._looked_up(batch)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if "grid" in arrays:
             tensors["mask"] = torch.from_numpy(self._mask(arrays["grid"], batch, draw))
         tensors["ids"] = torch.from_numpy(np.ascontiguousarray(batch.rows))
         return tensors
+
+    def require(self, values: Sequence[Any]) -> None:
+        """Raise DataError unless each value is a name to look up, or brings features: a picture alone is not enough."""
+        for value in values:
+            if not isinstance(value, str | np.ndarray | Mapping):
+                raise DataError(f"{self._needs}; it got {_told(value)}")
 
     def save(self, folder: Path) -> None:
         """Write widths and settings; the file itself stays where it is."""
@@ -102,39 +113,59 @@ class FeatureInput:
     def _looked_up(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
         if self.file is None:
             raise DataError(
-                f"this model reads {self.modality} features, and has no file of them; it got {batch.ids[0]!r}; give "
-                f"the file (--{'' if self.modality == 'image' else 'text-'}features FILE), or one array an item"
+                f"{self._needs}; it got the name {batch.ids[0]!r} and has no file to look it up in; name the file when "
+                f"the run is opened (--{'' if self.modality == 'image' else 'text-'}features on the command line)"
             )
         rows = self.file.rows(batch.ids, batch.values)
-        return {name: self.file.take(name, rows) for name, _ in _AXES if getattr(self, name) is not None}
+        return {name: self.file.take(name, rows) for name in self._widths}
 
-    def _stacked(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
-        wanted = {name: axes for name, axes in _AXES if getattr(self, name) is not None}
-        shapes: set[tuple[int, ...]] = {np.shape(value) for value in batch.values}
-        if len(shapes) != 1:
-            raise DataError(
-                f"{self.modality} features given as arrays need one shape; they have {sorted(map(str, shapes))}"
-            )
-        shape = shapes.pop()
-        fits = [name for name, axes in wanted.items() if len(shape) == axes and shape[-1:] == (getattr(self, name),)]
-        if not fits or len(wanted) > 1:
-            needs = " and ".join(
-                f"'{name}' ({axes} axes, width {getattr(self, name)})" for name, axes in wanted.items()
-            )
-            raise DataError(
-                f"the {self.modality} encoder needs {needs}; it got one array of shape {shape} an item; give "
-                f"{'a feature file that has both' if len(wanted) > 1 else 'arrays of that width'}"
-            )
-        stacked = np.stack([np.asarray(value, dtype=np.float32) for value in batch.values])
-        if not np.isfinite(stacked).all():
-            raise DataError(f"{self.modality} features need finite numbers; an array of this batch has NaN or infinity")
-        return {fits[0]: stacked}
+    def _brought(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
+        items = [self._parts(value) for value in batch.values]
+        arrays = {}
+        for name in self._widths:
+            shapes = sorted({item[name].shape for item in items})
+            if len(shapes) > 1:
+                raise DataError(
+                    f"{self.modality} features given as arrays need one shape in a batch; '{name}' has {shapes[0]} and "
+                    f"{shapes[1]}; fill the shorter up with regions of zeros, which count as padding"
+                )
+            arrays[name] = np.stack([item[name] for item in items]).astype(np.float32, copy=False)
+            if not np.isfinite(arrays[name]).all():
+                raise DataError(
+                    f"{self.modality} features need finite numbers; '{name}' of this batch has NaN or infinity"
+                )
+        return arrays
+
+    def _parts(self, value: Any) -> Mapping[str, NDArray[Any]]:
+        """The arrays that one item brings, by name."""
+        widths = self._widths
+        found = {next(iter(widths)): value} if isinstance(value, np.ndarray) and len(widths) == 1 else value
+        if not (
+            isinstance(found, Mapping)
+            and found.keys() == widths.keys()
+            and all(_fits(found[name], _AXES[name], width) for name, width in widths.items())
+        ):
+            raise DataError(f"{self._needs}; it got {_told(value)}")
+        return found
+
+    @property
+    def _widths(self) -> dict[str, int]:
+        """The parts that the encoder reads, and how wide they are."""
+        return {name: getattr(self, name) for name in _AXES if getattr(self, name) is not None}
+
+    @property
+    def _needs(self) -> str:
+        """What an item has to be, as the beginning of a sentence."""
+        arrays = {name: f"an array ({'regions, ' * (_AXES[name] - 1)}{width})" for name, width in self._widths.items()}
+        one = _told(arrays) if len(arrays) > 1 else next(iter(arrays.values()), "an array")
+        return f"this model reads {self.modality} features: it needs {one} for each item, or its name in a file of them"
 
     def _mask(self, grid: NDArray[np.float32], batch: Batch, draw: Draw | None) -> NDArray[np.bool_]:
         mask: NDArray[np.bool_] = np.ones(grid.shape[:2], dtype=bool)
         if not grid[:, -1].any(axis=-1).all():
-            # Padding stands last, so a file whose last regions are all real has none.
-            mask = (grid != 0).any(axis=-1).reshape(mask.shape)
+            # Padding stands last: where all last regions are real there is none, and zeros before a real one are real.
+            real = (grid != 0).any(axis=-1).reshape(mask.shape)
+            mask = np.logical_or.accumulate(real[:, ::-1], axis=1)[:, ::-1].copy()
             mask[:, 0] |= ~mask.any(axis=1)
         if draw is None or not self.region_drop:
             return mask
@@ -145,3 +176,23 @@ class FeatureInput:
         kept = drawn >= self.region_drop
         kept[np.arange(len(kept)), drawn.argmax(axis=1)] = True
         return kept
+
+
+def _fits(array: object, axes: int, width: int) -> bool:
+    """Whether a part of one item is what the encoder reads."""
+    return (
+        isinstance(array, np.ndarray)
+        and array.dtype.kind in "fiub"
+        and array.ndim == axes
+        and array.size > 0
+        and array.shape[-1] == width
+    )
+
+
+def _told(value: object) -> str:
+    """What an item is, in words."""
+    if isinstance(value, np.ndarray):
+        return f"an array {value.shape} of {value.dtype}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name!r}: {_told(part)}' for name, part in value.items())}}}"
+    return value[:60] if isinstance(value, str) else f"a value of type {type(value).__name__}"
