@@ -22,9 +22,10 @@ from subtext.losses.triplet import Triplet
 from subtext.model import Model
 from subtext.objective import Term
 from subtext.ops import draw as draws
-from subtext.recipes.build import build
-from subtext.recipes.catalogue import hosts
+from subtext.recipes.build import acting, build
+from subtext.recipes.catalogue import hosts, plan_options
 from subtext.scene import compose
+from subtext.training.plan import Plan
 from subtext.training.setup import Setup
 from subtext.weighting.rank import Rank
 
@@ -366,3 +367,137 @@ def test_what_is_missing_is_said(
     told = {name: value.format(**models) if isinstance(value, str) else value for name, value in arguments.items()}
     with pytest.raises(RequirementError, match=said):
         build(host, told, supply=supply)
+
+
+# An option that what was chosen does not read -> the host, what is told, and what there is. {bert} and the like are
+# folders of models.
+UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
+    *[
+        ("vse", name, value, {}, "pooled")
+        for name, value in (
+            ("weights", "random"), ("image_size", 32), ("resize", "crop"), ("flip", 0.2), ("least_area", 0.5),
+            ("erase", 0.1), ("text_weights", "random"), ("text_pooling", "mean"), ("text_scaling", "unit"),
+            ("layer_decay", 0.9), ("encoder_factor", 0.5), ("freeze_epochs", 2), ("freeze_epochs", -1),
+            ("momentum", 0.5), ("plateau_epochs", 3), ("average_decay", 0.9), ("average_from", 0.5),
+        )
+    ],
+    *[
+        ("vse", name, value, {"image": "tiny"}, "")
+        for name, value in (("feature_scaling", "unit"), ("feature_dropout", 0.1), ("layer_decay", 0.9))
+    ],
+    *[
+        ("vse_infinity", name, value, {"image": "tiny"}, "")
+        for name, value in (("region_drop", 0.1), ("append_pooled", False))
+    ],
+    *[
+        ("vse", name, value, {"text": text}, "pooled")
+        for text in ("features", "{bert}")
+        for name, value in (
+            ("gru_layers", 2), ("both_directions", True), ("word_width", 8), ("min_count", 2), ("word_drop", 0.1),
+            ("word_dropout", 0.1),
+        )
+    ],
+    *[("vse", name, value, {"text": "features"}, "pooled") for name, value in (("max_tokens", 9), ("token_mask", 0.1))],
+    *[
+        ("dual", name, value, {"text": "bag"}, "pooled")
+        for name, value in (("gru_layers", 2), ("both_directions", False), ("gru_width", 8))
+    ],
+    ("dual", "pooling", "last", {"text": "features"}, "pooled"),
+    ("dual", "text_pooling", "mean", {"text": "{bert}"}, "pooled"),
+    ("vse_infinity", "text_pooling", "mean", {"text": "{bert}"}, "pooled"),
+    ("vse_infinity", "region_drop", 0.1, {}, "pooled"),
+    ("vse_infinity", "append_pooled", False, {}, "grid"),
+    ("vse_infinity", "temperature", 0.1, {}, "grid"),
+    *[("vse_infinity", name, 3, {"loss": "softmax"}, "grid") for name in ("margin", "easy_epochs")],
+    *[("pvse", name, value, {"loss": "softmax"}, "grid") for name, value in (("margin", 0.3), ("negatives", "all"))],
+    *[("pvse", name, 0.2, {"views": 1}, "grid") for name in ("mmd", "diversity")],
+    ("pvse", "legacy_gru", True, {"text": "bag"}, "grid"),
+    ("pvse", "legacy_gru", True, {"both_directions": False}, "grid"),
+    ("pvse", "plateau_epochs", 3, {"schedule": "cosine"}, "grid"),
+    ("vse", "step_epochs", 3, {"schedule": "cosine"}, "pooled"),
+    ("vse", "factor", 0.3, {"schedule": "cosine"}, "pooled"),
+    ("vse", "amsgrad", True, {"optimiser": "sgd"}, "pooled"),
+    ("vse", "encoder_factor", 0.3, {"image": "{vit}", "freeze_epochs": -1}, ""),
+    ("clip", "lora_scale", 4.0, {"model": "{clip}"}, ""),
+    ("clip", "lora_dropout", 0.1, {"model": "{clip}"}, ""),
+    ("clip", "freeze_epochs", 1, {"model": "{clip}", "lora": 2}, ""),
+    ("clip", "encoder_factor", 0.5, {"model": "{clip}", "weights": "random"}, ""),
+]  # fmt: skip
+PLANNED = {option.name for option in plan_options(Plan())}
+
+
+@pytest.mark.parametrize(("host", "name", "value", "told", "image"), UNREAD, ids=lambda found: str(found))
+def test_an_option_that_nothing_reads_is_refused(
+    host: str,
+    name: str,
+    value: object,
+    told: dict[str, object],
+    image: str,
+    models: dict[str, str],
+    features: dict[str, FeatureFile],
+) -> None:
+    """Alone with what was chosen it is an error that names it; without it the same line builds."""
+    given = {key: text.format(**models) if isinstance(text, str) else text for key, text in told.items()}
+    if host != "clip":
+        given["width"] = 16
+    supply = supply_of(Case(host, image=image, text="pooled" if told.get("text") == "features" else ""), features)
+    plan = {key: given.pop(key) for key in list(given) if key in PLANNED}
+    changed = plan | {name: value} if name in PLANNED else plan
+    more = {} if name in PLANNED else {name: value}
+    with pytest.raises(RecipeError, match=rf"^{name} needs .*leave {name} out"):
+        build(host, given | more, plan=changed, supply=supply)
+    build(host, given, plan=plan, supply=supply)
+
+
+def test_every_option_with_a_condition_is_refused_somewhere() -> None:
+    conditional = {option.name for recipe in hosts().values() for option in recipe.options if option.when}
+    conditional |= {option.name for option in plan_options(Plan()) if option.when}
+    tried = {name for _, name, *_ in UNREAD}
+    assert conditional == tried
+
+
+def test_what_a_host_was_published_with_trips_nobody(features: dict[str, FeatureFile]) -> None:
+    """Flips and slower bodies of VSE-infinity mean nothing for features: they go, without a word."""
+    setup = made(case := Case("vse_infinity", SMALL, "grid"), {}, supply_of(case, features))
+    assert setup.plan.encoder_factor == 1.0 and hosts()["vse_infinity"].plan.encoder_factor == 0.1
+    acts = acting("vse_infinity", SMALL, setup)
+    assert acts["word_width"] == 8 and acts["region_drop"] == 0.2 and acts["easy_epochs"] == 1
+    assert not {"flip", "weights", "append_pooled", "temperature", "text_scaling"} & acts.keys()
+
+
+def test_a_new_optimiser_leaves_the_old_ones_options_behind(features: dict[str, FeatureFile]) -> None:
+    supply = supply_of(Case("pvse", image="grid"), features)
+    assert build("pvse", SMALL, plan={"optimiser": "sgd"}, supply=supply).plan.amsgrad is False
+
+
+@pytest.mark.parametrize(
+    ("host", "told", "supply", "said"),
+    [
+        ("clip", {}, Supply(FeatureShape(pooled=4)), "^features needs another host; clip reads none"),
+        ("clip", {}, Supply(text_features=FeatureShape(pooled=4)), "^text_features needs another host"),
+        ("vse", {"image": "resnet-50"}, Supply(FeatureShape(pooled=4)), "features needs image=features; image is resn"),
+    ],
+)
+def test_features_that_nobody_reads_are_refused_before_anything_is_fetched(
+    host: str, told: dict[str, object], supply: Supply, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the hub was asked"))
+    with pytest.raises(RecipeError, match=said):
+        build(host, told, supply=supply)
+
+
+def test_both_dropouts_of_a_bag_act(features: dict[str, FeatureFile]) -> None:
+    told = {**SMALL, "text": "bag", "pooling": "learnt", "dropout": 0.5, "word_dropout": 0.2}
+    setup = made(case := Case("dual", told, "pooled"), {}, supply_of(case, features))
+    assert setup.model.text.encoder.dropout.p == pytest.approx(1 - 0.5 * 0.8)
+
+
+def test_a_backbones_words_are_dropped_where_pooling_is_learnt(
+    models: dict[str, str], features: dict[str, FeatureFile]
+) -> None:
+    told = {"width": 16, "text": "{bert}", "pooling": "learnt", "dropout": 0.9}
+    setup = made(case := Case("dual", told, "pooled"), models, supply_of(case, features))
+    text = setup.model.text
+    inputs = text.reads(batches()[1])
+    zeros = float((text.train().encoder(inputs).parts == 0).float().mean())
+    assert zeros > 0.8 and float((text.eval().encoder(inputs).parts == 0).float().mean()) < 0.1

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from subtext.model import Branch
     from subtext.training.setup import Setup
 
+_BUILT = ("parts", "whole")
+"""What is known of a text side once it is built: whether it has several parts, and whether the whole text is read."""
+
 
 def asked(values: Mapping[str, object], supply: Supply) -> dict[str, tuple[str, ...]]:
     """What is known before anything is built or fetched: every option's value, and what encodes the two sides.
@@ -30,12 +33,12 @@ def asked(values: Mapping[str, object], supply: Supply) -> dict[str, tuple[str, 
     else:
         facts["image"] = (image, "pixels")
     if text == "features" or (text == "auto" and supply.text_features is not None):
-        facts["text"] = ("features", "whole")
+        facts["text"] = ("features", *_BUILT)
     elif text in ("", "auto"):
         # The host's own; known once it is built.
         facts.pop("text", None)
     else:
-        facts["text"] = (text,) if text in ("gru", "bag") else (text, "backbone", "whole")
+        facts["text"] = (text, *_BUILT) if text in ("gru", "bag") else (text, "backbone", *_BUILT)
     return facts
 
 
@@ -93,13 +96,16 @@ def _features(shape: FeatureShape | FeatureInput | None) -> tuple[str, ...]:
 
 
 def _text(branch: Branch) -> tuple[str, ...]:
+    from subtext.data.features import FeatureInput
     from subtext.encoders.bag import Bag
     from subtext.encoders.open_clip_dual import Tower
     from subtext.encoders.precomputed import Precomputed
     from subtext.encoders.recurrent import Recurrent
 
-    whole = ("whole",) if "pooled" in getattr(branch.head, "reads", ()) else ()
+    encoder, reads = branch.encoder, branch.reads
+    several = reads.grid is not None if isinstance(reads, FeatureInput) else not isinstance(encoder, Tower)
+    built = ("parts",) * several + ("whole",) * ("pooled" in getattr(branch.head, "reads", ()))
     for kind, name in ((Bag, "bag"), (Recurrent, "gru"), (Precomputed, "features"), (Tower, "open_clip")):
-        if isinstance(branch.encoder, kind):
-            return (name, *whole)
-    return ("a text backbone", "backbone", *whole)
+        if isinstance(encoder, kind):
+            return (name, *built)
+    return ("a text backbone", "backbone", *built)

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Words
 from subtext.training.plan import Plan
+from subtext.training.when import When
 
 if TYPE_CHECKING:
     from subtext.data.supply import Supply
     from subtext.training.setup import Setup
 
 Pooling = Literal["mean", "last", "learnt"]
+_GRU = When("text", ("gru",))
+_PARTS = When("text", ("parts",), needs="a text of several parts, words or regions")
 PLAN = Plan(
     epochs=24,
     batch_size=1280,
@@ -33,8 +36,8 @@ def dual(
     pixels: Pixels = Pixels(),
     words: Words = Words(min_count=2, word_width=0, token_mask=0.3),
     width: Annotated[int, "width of the joint space"] = 1024,
-    gru_width: Annotated[int, "gru: width of its states; 0 for the joint width"] = 0,
-    pooling: Annotated[Pooling, "how words become one vector"] = "mean",
+    gru_width: Annotated[int, "width of its states; 0 for the joint width", _GRU] = 0,
+    pooling: Annotated[Pooling, "how words become one vector", _PARTS] = "mean",
     dropout: Annotated[float, "texts: dropout before the joint space"] = 0.3,
     image_dropout: Annotated[float, "pictures: dropout before the joint space"] = 0.2,
     perceptron: Annotated[bool, "pictures: a perceptron beside the linear map"] = True,
