@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from subtext.data.inputs import Batch, Draw
 from subtext.data.pairs import Items, Judgements, Pairs
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluate import Protocol, embed_pairs, evaluate, evaluate_embeddings, evaluate_scores
+from subtext.evaluate import gallery as galleries
 from subtext.evaluate import run as running
+from subtext.evaluate.bootstrap import intervals
 from subtext.model import Branch, Model
 from subtext.similarity.cosine import Cosine
 
@@ -228,22 +231,152 @@ def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
     assert result.intervals == evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=2000)).intervals
 
 
+def judged(pictures: int, texts: int, each: int, seed: int = 0) -> tuple[Pairs, np.ndarray]:
+    """Texts that were each judged to fit several pictures, so that all are connected; and whose row links them."""
+    g = np.random.default_rng(seed)
+    rows = np.stack([g.choice(pictures, size=each, replace=False) for _ in range(texts)])
+    vectors = g.standard_normal((pictures, 16))
+
+    def items(kind: str, values: np.ndarray) -> Items:
+        names = [f"{kind}{row}" for row in range(len(values))]
+        written = [" ".join(f"{v:.9f}" for v in vector) for vector in values]
+        return Items(names, written, np.zeros(len(values), dtype=np.int64), np.array(["test"] * len(values)))
+
+    text_rows = np.repeat(np.arange(texts), each)
+    links = np.stack([rows.reshape(-1), text_rows], axis=1)
+    judgements = Judgements(text_rows, rows.reshape(-1), np.ones(len(links), dtype=np.float32))
+    noisy = vectors[rows].mean(axis=1) + 0.5 * g.standard_normal((texts, 16))
+    return Pairs(items("image", vectors), items("text", noisy), links, Path(), judgements), rows
+
+
+def test_connected_judgements_are_resampled_by_picture() -> None:
+    """All are of one component; a text goes with the first picture that a row of the data names it with."""
+    pairs, rows = judged(80, 160, 4)
+    result = evaluate(model(), pairs, protocol=Protocol(recall=(10,), c_way=(), bootstrap=2000))
+    assert len(set(pairs.images.groups)) == 1
+    assert result.protocol["intervals"]["clusters"]["text_to_image"] == len(set(rows.min(axis=1)))
+    hits = 100 * result.per_query["text_to_image/recall@10"]
+    low, high = result.intervals["text_to_image/recall@10"]
+    assert 0.5 < (high - low) / (2 * 1.96 * hits.std() / math.sqrt(160)) < 2
+    assert result.notes == ()
+
+
+def test_a_text_of_a_group_goes_with_its_own_picture() -> None:
+    """Forty pictures share a group, and each has a text of its own: forty clusters, and folds keep pairs together."""
+    pairs, _, _ = made(pictures=40, texts_each=1)
+    one = np.zeros(40, dtype=np.int64)
+    grouped = replace(pairs, images=replace(pairs.images, groups=one), texts=replace(pairs.texts, groups=one))
+    gallery = galleries.of_pairs(grouped)
+    assert gallery.owners.tolist() == list(range(40))
+    assert [texts.tolist() for _, texts, _ in gallery.folds(2)] == [list(range(20)), list(range(20, 40))]
+    unlinked = galleries.of_pairs(replace(grouped, links=np.empty((0, 2), dtype=np.int64)))
+    assert set(unlinked.owners.tolist()) == {0}
+
+
+def test_the_interval_is_that_of_a_plain_loop_over_pictures() -> None:
+    g = np.random.default_rng(4)
+    values, clusters = g.random(60), g.integers(0, 15, 60)
+    found = intervals({"a": values}, {"a": clusters}, {}, samples=4000, seed=0)["a"]
+    means = []
+    for _ in range(4000):
+        drawn = g.choice(np.unique(clusters), size=len(np.unique(clusters)))
+        means.append(np.concatenate([values[clusters == cluster] for cluster in drawn]).mean())
+    np.testing.assert_allclose(found, np.percentile(means, [2.5, 97.5]), atol=0.01)
+
+
+@pytest.mark.parametrize(("pictures", "there"), [(9, False), (10, True)])
+def test_few_pictures_have_no_interval_and_a_sentence_why(pictures: int, there: bool) -> None:
+    pairs, _, _ = made(pictures=pictures, noise=2.0)
+    result = evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=100))
+    told = result.to_json()
+    assert (told["intervals"]["rsum"] is not None) == there
+    assert (told["intervals"]["text_to_image/recall@1"] is not None) == there
+    assert told["protocol"]["intervals"]["clusters"] == {"image_to_text": pictures, "text_to_image": pictures}
+    assert any("needs 10 of them; the queries are of 9" in note for note in result.notes) != there
+    assert "image_to_text/median_rank" not in told["intervals"]
+
+
+def test_a_figure_on_which_all_queries_agree_has_no_interval() -> None:
+    result = evaluate_scores(torch.eye(30), np.arange(30), np.arange(30), Protocol(recall=(1,), c_way=()))
+    assert result.figures["text_to_image/recall@1"] == 100
+    assert result.to_json()["intervals"]["text_to_image/recall@1"] is None
+    assert result.notes == (
+        "no 95 % interval of image to text recall@1, text to image recall@1: all queries agree, so resampling shows no "
+        "spread",
+    )
+
+
+def test_a_choice_that_the_gallery_is_too_small_for_is_left_out_and_told() -> None:
+    pairs, _, _ = made(pictures=12, texts_each=2)
+    result = evaluate(model(), pairs, protocol=Protocol(c_way=(5, 20, 40), bootstrap=0))
+    ways = {name for name in result.figures if "_way" in name}
+    assert ways == {
+        *(f"{d}/5_way{what}" for d in ("image_to_text", "text_to_image") for what in ("@1", "@3", "_mean_rank")),
+        *(f"image_to_text/20_way{what}" for what in ("@1", "@3", "_mean_rank")),
+    }
+    assert not {name for name in (*result.chance, *result.per_query) if "40_way" in name}
+    assert any("20-way choice of texts among pictures is left out: it needs 19 wrong" in note for note in result.notes)
+    assert any("40-way choice of pictures" in note and "at most 22" in note for note in result.notes)
+    assert all(math.isfinite(value) for value in result.figures.values())
+
+
+def test_a_choice_that_some_queries_have_too_few_candidates_for_says_so() -> None:
+    groups = np.array([0] * 4 + [1, 2])
+    result = evaluate_scores(torch.rand(6, 6), groups, groups, Protocol(recall=(1,), c_way=(4,), bootstrap=0))
+    assert np.isnan(result.per_query["image_to_text/4_way@1"]).tolist() == [True] * 4 + [False] * 2
+    assert any(
+        "4-way choice of pictures among texts leaves out queries with fewer than 3 wrong texts" in n
+        for n in result.notes
+    )
+
+
+def test_nothing_that_belongs_together_is_refused() -> None:
+    with pytest.raises(RequirementError, match="none of 2 pictures and 3 texts do"):
+        evaluate_scores(torch.rand(2, 3), np.array([0, 1]), np.array([2, 3, 4]))
+
+
+def test_the_smallest_data_has_figures() -> None:
+    result = evaluate_scores(torch.ones(1, 1), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    assert result.figures["rsum"] == 600
+    assert result.figures["image_to_text/median_rank"] == 1
+    assert result.chance["rsum"] == 600
+    json.dumps(result.to_json(), allow_nan=False)
+
+
+def test_broken_scores_and_ties_are_told() -> None:
+    scores = torch.ones(12, 12)
+    scores[3, 3] = torch.nan
+    result = evaluate_scores(scores, np.arange(12), np.arange(12), Protocol(c_way=(), bootstrap=0))
+    assert any(note.startswith("not a number: 1 score,") for note in result.notes)
+    assert any(note.startswith("ties: in up to 91.7 % of queries") for note in result.notes)
+
+
 def test_the_file_states_the_protocol(tmp_path: Path) -> None:
     pairs, _, _ = made(pictures=4, texts_each=2)
     result = evaluate(model(), pairs, protocol=Protocol(c_way=(3, 100), sampled=True, seed=5, bootstrap=50))
-    result.save(tmp_path / "out" / "figures.json", per_query=True)
+    result.save(tmp_path / "out" / "figures.json")
+    result.save_queries(tmp_path / "out" / "queries.npz")
     told = json.loads((tmp_path / "out" / "figures.json").read_text())
     assert told["text_to_image/recall@1"] == result.figures["text_to_image/recall@1"]
-    assert told["text_to_image/100_way@1"] is None
+    assert "text_to_image/100_way@1" not in told and told["notes"] == list(result.notes)
     stated = told["protocol"]
     assert (stated["ties"], stated["seed"], stated["folds"], stated["split"]) == ("pessimistic", 5, 1, "val")
     assert stated["gallery"] == {"pictures": 4, "texts": 8}
-    assert set(stated["versions"]) == {"subtext", "torch", "numpy"}
+    assert "all texts" in stated["candidates"] and "rounded down" in stated["median_rank"]
+    assert set(stated["versions"]) == {"python", "subtext", "torch", "transformers", "numpy"}
+    assert stated["versions"]["torch"] == torch.__version__
     assert len(stated["data"]) == 32
-    with np.load(tmp_path / "out" / "figures.npz", allow_pickle=False) as kept:
+    with np.load(tmp_path / "out" / "queries.npz", allow_pickle=False) as kept:
         assert kept["text_to_image/id"].tolist() == pairs.texts.ids
         assert 100 * kept["text_to_image/recall@1"].mean() == pytest.approx(told["text_to_image/recall@1"])
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["figures.json", "figures.npz"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["figures.json", "queries.npz"]
+
+
+def test_the_median_of_two_middle_ranks_is_rounded_down() -> None:
+    """Ranks 1 and 2: Karpathy's code says 1, a plain median 1.5."""
+    result = evaluate_scores(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), np.arange(2), np.arange(2))
+    assert result.per_query["image_to_text/mean_rank"].tolist() == [1, 2]
+    assert result.figures["image_to_text/median_rank"] == 1
 
 
 @pytest.mark.parametrize(

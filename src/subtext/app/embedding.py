@@ -13,19 +13,23 @@ import pyarrow.parquet as pq
 
 from subtext.app.job import Work
 from subtext.app.opened import open_work
+from subtext.app.output import require_file
 from subtext.app.progress import meter
 from subtext.app.table import size
 from subtext.core import Embeddings
 from subtext.data.atomic import write_file
 from subtext.data.pairs import Items
+from subtext.errors import counted
 from subtext.evaluate import embed_pairs
 
 
 def embed(work: Work, out: Path) -> str:
     """Embed the split, write `out` (.npz or .parquet), say what is in it.
 
-    Raises RequirementError when the run's model only scores pairs and so has no vectors to keep.
+    Raises RequirementError when the run's model only scores pairs and so has no vectors to keep, and OutputError
+    when the file cannot be written, before the work begins.
     """
+    require_file(out)
     opened = open_work(work)
     opened.model.require_indexable("embed")
     pairs = opened.pairs
@@ -36,7 +40,8 @@ def embed(work: Work, out: Path) -> str:
     write: Callable[[Path, Items, Embeddings, Items, Embeddings], None] = _npz if out.suffix == ".npz" else _parquet
     write_file(out, lambda place: write(place, pairs.images, images, pairs.texts, texts))
     shape = f"{images.views} x {images.width}" if images.views > 1 else str(images.width)
-    return f"{out}: {len(images):,} pictures and {len(texts):,} texts, vectors of {shape}, {size(out.stat().st_size)}"
+    counts = f"{counted(len(images), 'picture')} and {counted(len(texts), 'text')}"
+    return f"{out}: {counts}, vectors of {shape}, {size(out.stat().st_size)}"
 
 
 def _npz(path: Path, images: Items, image_vectors: Embeddings, texts: Items, text_vectors: Embeddings) -> None:

@@ -2,71 +2,118 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from subtext.app.figures import SHOWN, figures_table
-from subtext.app.job import Work
-from subtext.app.opened import open_work
+from subtext.app.job import Sources, Work
+from subtext.app.opened import Opened, open_work, remembered
+from subtext.app.output import require_file
 from subtext.app.progress import meter
-from subtext.checkpoint import write_text
-from subtext.data.atomic import write_file
+from subtext.checkpoint import Record
+from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, Result
 from subtext.evaluate import evaluate as measure
+from subtext.search import model_fingerprint
 
 
-def evaluate(work: Work, protocol: Mapping[str, Any], json_out: str | None, per_query: Path | None) -> tuple[str, str]:
-    """Evaluate as the work says; gives a table for people and the JSON.
+def evaluate(work: Work, protocol: Mapping[str, Any], json_out: Path | None, per_query: Path | None) -> Result:
+    """Evaluate as the work says, and write what is asked for.
 
     protocol   fields of `subtext.evaluate.Protocol`
-    json_out   file for the JSON, "-" for none of it on disk; per_query  npz for one value a query
+    json_out   file for figures and protocol; per_query  npz for one value a query
 
-    Raises what opening, reading and evaluating raise.
+    Raises what opening, reading and evaluating raise; OutputError for a file that cannot be written, before the
+    work begins.
     """
     asked = Protocol(**protocol)
+    files = [path for path in (json_out, per_query) if path is not None]
+    for path in files:
+        require_file(path)
+    if len({path.resolve() for path in files}) < len(files):
+        raise RequirementError(f"figures and values a query need a file each; both are to go to {json_out}")
     opened = open_work(work)
     pairs = opened.pairs
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
         result = measure(
             opened.model, pairs, protocol=asked, batch_size=work.batch_size, workers=work.workers, progress=told
         )
-    found = _json(result, work, opened.split)
-    text = json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False)
-    if json_out not in (None, "-"):
-        write_text(Path(json_out), text + "\n")
+    role, warning = _role(opened, work.sources)
+    about = {**_subject(opened, work), "split": opened.split, "split_role": role}
+    result = replace(result, about=about, notes=(*([warning] if warning else []), *result.notes))
+    if json_out is not None:
+        result.save(json_out)
     if per_query is not None:
-        write_file(per_query, lambda place: _write_arrays(place, result))
-    return _text(result, opened.split, asked), text
+        result.save_queries(per_query)
+    return result
 
 
-def _json(result: Result, work: Work, split: str) -> dict[str, Any]:
-    found = result.to_json()
-    found["model"] = {"run": str(work.run.resolve())} if work.run is not None else {"pretrained": work.model}
-    found["split"] = split
-    return found
+def summary(result: Result) -> str:
+    """The figures for people: what was measured, a table with intervals and chance, and the notes."""
+    asked = result.protocol
+    gallery, folds = asked["gallery"], asked["folds"]
+    what = f"split {result.about['split']} of {Path(result.about['data']['data']).name}"
+    counts = f"{counted(gallery['pictures'], 'picture')}, {counted(gallery['texts'], 'text')}"
+    head = f"{what}: {counts}{f', {folds} folds' if folds > 1 else ''}; ties {asked['ties']}"
+    intervals = result.intervals if asked["bootstrap"] else None
+    recalls = [f"recall@{k}" for k in asked["recall"]]
+    names = [*recalls, *(name for name in SHOWN if "recall" not in name)]
+    lines = [head, figures_table(result.figures, result.chance, intervals, names=names)]
+    ways = [f"{c}_way{what}" for c in asked["c_way"] for what in ("@1", "@3", "_mean_rank")]
+    if any(name.split("/")[-1] in ways for name in result.figures):
+        lines.append(figures_table(result.figures, result.chance, intervals, names=ways, summed=False))
+    return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])
 
 
-def _text(result: Result, split: str, asked: Protocol) -> str:
-    gallery = result.protocol["gallery"]
-    folds = f", {asked.folds} folds" if asked.folds > 1 else ""
-    head = f"split {split}: {gallery['pictures']:,} pictures, {gallery['texts']:,} texts{folds}; ties {asked.ties}"
-    ways = [f"{c}_way{what}" for c in asked.c_way for what in ("@1", "@3", "_mean_rank")]
-    names = [name for name in SHOWN if "recall" not in name]
-    recalls = [f"recall@{k}" for k in asked.recall]
-    lines = [head, figures_table(result.figures, result.chance, result.intervals, names=[*recalls, *names])]
-    if ways:
-        lines.append(figures_table(result.figures, result.chance, result.intervals, names=ways, summed=False))
-    ties = max(result.figures[f"{direction}/tie_share"] for direction in ("image_to_text", "text_to_image"))
-    if ties > 0:
-        lines.append(f"ties: in up to {ties:.1f} % of queries a wrong candidate has the partner's score")
-    return "\n".join(lines)
+def _subject(opened: Opened, work: Work) -> dict[str, Any]:
+    """Which model, and on what data."""
+    record, sources = opened.record, work.sources
+    model: dict[str, Any] = {"fingerprint": model_fingerprint(opened.model)}
+    if record is None:
+        model = {"pretrained": work.model, **model}
+    else:
+        assert work.run is not None
+        sources = sources.over(remembered(record.data))
+        model = {
+            "run": str(work.run.expanduser().resolve()),
+            "host": record.host,
+            "arguments": record.arguments,
+            "methods": [list(method) for method in record.methods],
+            "seed": record.seed,
+            "epoch": record.best_epoch,
+            "epochs": record.epochs,
+            "training": record.status,
+            **model,
+        }
+    return {"model": model, "data": sources.to_json()}
 
 
-def _write_arrays(place: Path, result: Result) -> None:
-    columns: dict[str, Any] = dict(result.per_query)
-    with place.open("wb") as file:
-        np.savez(file, allow_pickle=False, **columns)
+def _role(opened: Opened, given: Sources) -> tuple[str, str]:
+    """What the split was to the run: "training", "selection", "held out" or "unknown"; and a warning where one is due.
+
+    Only the run's own file is known: of another one nobody can say whether it holds the same pictures.
+    """
+    record, split = opened.record, opened.split
+    if record is None or (given.data is not None and given.to_json()["data"] != record.data.data):
+        return "unknown", ""
+    if given.split_seed not in (None, record.data.split_seed):
+        return "unknown", (
+            f"--split-seed {given.split_seed} is not the run's, {record.data.split_seed}: where the data has no splits "
+            "of its own, this one holds pictures that the run learnt from"
+        )
+    if split in ("all", record.data.train_split):
+        holds = "holds" if split == "all" else "is"
+        return "training", f"split {split} {holds} what the run learnt from: these figures say nothing about new data"
+    if split == record.data.val_split and (guided := _guided(record)):
+        return "selection", f"split {split} {guided}: expect a little less on data that decided nothing (--split NAME)"
+    return "held out", ""
+
+
+def _guided(record: Record) -> str:
+    """What the validation split decided in a training; empty when it was only looked at."""
+    if record.plan.get("select") != "last":
+        return f"selected the epoch, {record.best_epoch} of {record.epochs}"
+    stops = bool(record.plan.get("patience")) or record.plan.get("schedule") == "plateau"
+    return "decided how long the run learnt, and how fast" if stops else ""

@@ -24,13 +24,16 @@ def figures_table(
     names: Sequence[str] = SHOWN,
     summed: bool = True,
 ) -> str:
-    """Both directions, with 95 % intervals where there are some, the chance line under each, and RSUM if `summed`."""
+    """Both directions, with the chance line under each, and RSUM if `summed`.
+
+    intervals  of 95 %, on a line of their own, with a dash where there is none; None for no such line
+    """
     names = [name for name in names if any(f"{direction}/{name}" in figures for direction in DIRECTIONS)]
     rows: list[list[Cell]] = []
     for direction in DIRECTIONS:
         whole = [f"{direction}/{name}" for name in names]
         rows.append([direction.replace("_", " "), *[figures.get(name) for name in whole]])
-        if intervals:
+        if intervals is not None:
             rows.append(["  95 %", *[_interval(intervals, name) for name in whole]])
         rows.append(["  chance", *[chance.get(name) for name in whole]])
     text = table(["", *[name.replace("_", " ") for name in names]], rows)

@@ -1,4 +1,4 @@
-"""Intervals by resampling pictures, with everything that belongs to a picture kept together."""
+"""Intervals by resampling pictures, each with the texts that go with it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from numpy.typing import NDArray
 from subtext.ops import draw
 
 LEVEL = 0.95
+FEWEST = 10
+"""Clusters below which a figure has no interval: so few samples hardly differ, and promise more than is known."""
 _TOGETHER = 32
 """Samples drawn at a time: a bound on memory, and part of what a seed means."""
+_ROUNDING = 1e-9
+"""Width of an interval, relative to its end, that rounding alone can make."""
 
 
 def intervals(
@@ -25,15 +29,18 @@ def intervals(
     """Percentile intervals at 95 % of means of values, and of sums of such means.
 
     values    name -> (Q) values, NaN for a query without one
-    clusters  name -> (Q) what is drawn together: the queries of one group come or stay away as one
+    clusters  name -> (Q) what is drawn together: the queries of one cluster come or stay away as one
     sums      name -> names of values whose means it adds up (RSUM)
 
     Every figure sees the same samples, so the interval of a sum knows how its parts move together. A sample draws as
     many clusters as there are, with replacement; a figure of a sample is the mean over the queries drawn.
 
+    A figure has no interval when its queries are of fewer than 10 clusters, nor when every sample gives the same (a
+    recall of 0 or of 100): a point would claim to be certain. A sum has none when one of its parts has too few.
+
     Cost   time O(samples x clusters x figures), memory O(32 clusters + clusters x figures).
     """
-    names = [name for name in values if not np.isnan(values[name]).all()]
+    names = [name for name in values if cluster_count(values[name], clusters[name]) >= FEWEST]
     if not names or not samples:
         return {}
     known = np.unique(np.concatenate([clusters[name][~np.isnan(values[name])] for name in names]))
@@ -49,7 +56,13 @@ def intervals(
         if all(part in drawn for part in parts):
             drawn[name] = np.sum([drawn[part] for part in parts], axis=0)
     edges = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]
-    return {name: tuple(float(v) for v in np.nanpercentile(column, edges)) for name, column in drawn.items()}  # type: ignore[misc]
+    found = {name: np.nanpercentile(column, edges).tolist() for name, column in drawn.items()}
+    return {name: (low, high) for name, (low, high) in found.items() if high - low > _ROUNDING * abs(high)}
+
+
+def cluster_count(values: NDArray[np.float64], clusters: NDArray[np.int64]) -> int:
+    """How many clusters the queries with a value are of."""
+    return len(np.unique(clusters[~np.isnan(values)]))
 
 
 def _means(totals: NDArray[np.float64], sizes: NDArray[np.float64], samples: int, seed: int) -> NDArray[np.float64]:

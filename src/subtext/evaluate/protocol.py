@@ -17,10 +17,10 @@ class Protocol:
                ("optimistic"), at a random place ("expected"), or by position ("stable")
     folds      how many consecutive blocks the pictures are cut into, each with the texts of its pictures; figures are
                means over blocks. COCO's "1K" is 5 folds of 5,000 pictures
-    c_way      the c of the c-way choices; a c above the gallery has no value
+    c_way      the c of the c-way choices; one that the gallery is too small for is left out, and a note says so
     sampled    c-way by one seeded draw of distractors a query, as the papers did, instead of the mean over all draws
     seed       of bootstrap samples and of sampled choices
-    bootstrap  resamplings behind the intervals; 0 for none
+    bootstrap  resamplings of pictures behind the 95 % intervals; 0 for none
     exact      scores in fixed tiles, equal to the bit for any block size and order; slower
 
     Raises RequirementError for numbers that mean nothing.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,14 @@ class Result:
     """What an evaluation found.
 
     figures    name -> number: "image_to_text/recall@10", "text_to_image/median_rank", "rsum" ... Shares are in per
-               cent, ranks count from 1; NaN where the gallery is too small for a figure
-    intervals  name -> (low, high), 95 % by resampling pictures; for means, not for medians
+               cent, ranks count from 1. A figure that the gallery is too small for is not there, and a note says so
+    intervals  name -> (low, high), 95 % by resampling pictures; for means, not for medians, and only where there are
+               pictures enough
     chance     name -> what a random order is expected to give
     protocol   how it was measured: gallery, truth, ties, folds, seed, versions, data
     per_query  name -> (Q) values behind each mean, and "<direction>/id" (Q) names of the queries
+    notes      sentences that a reader of the figures should know
+    about      what was measured, as JSON can hold it (model, data, split); whoever calls fills it in
     """
 
     figures: dict[str, float]
@@ -31,37 +33,45 @@ class Result:
     chance: dict[str, float]
     protocol: dict[str, Any]
     per_query: dict[str, NDArray[Any]]
+    notes: tuple[str, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the per-query values, as JSON can hold it: figures on top by name, null for NaN."""
+        """Everything but the per-query values: figures on top by name; an interval that there is not is null."""
+        means = [name for name in self.figures if name in self.per_query or name == "rsum"]
         return {
-            **_plain(self.figures),
-            "intervals": _plain(self.intervals),
-            "chance": _plain(self.chance),
+            **self.figures,
+            "intervals": {name: list(self.intervals[name]) if name in self.intervals else None for name in means},
+            "chance": self.chance,
+            "notes": list(self.notes),
+            **self.about,
             "protocol": self.protocol,
         }
 
-    def save(self, path: Path, *, per_query: bool = False) -> None:
-        """Write the JSON file, and with per_query an npz of the same name beside it; each is whole or not there."""
-        text = json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n"
-        write_file(path, lambda place: _write_text(place, text))
-        if per_query:
-            write_file(path.with_suffix(".npz"), self._write_arrays)
+    def text(self) -> str:
+        """The same as indented JSON."""
+        return json.dumps(self.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
 
-    def _write_arrays(self, place: Path) -> None:
-        with place.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **self.per_query)
+    def save(self, path: Path) -> None:
+        """Write the JSON file, whole or not at all.
 
+        Raises OutputError when it cannot be written.
+        """
+        text = self.text() + "\n"
 
-def _write_text(place: Path, text: str) -> None:
-    place.write_text(text, encoding="utf-8")
+        def fill(place: Path) -> None:
+            place.write_text(text, encoding="utf-8")
 
+        write_file(path, fill)
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
+    def save_queries(self, path: Path) -> None:
+        """Write the per-query values as npz, by the names that they have here; whole or not at all.
+
+        Raises OutputError when it cannot be written.
+        """
+
+        def fill(place: Path) -> None:
+            with place.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **self.per_query)
+
+        write_file(path, fill)

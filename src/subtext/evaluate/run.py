@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,19 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import subtext
 from subtext import scoring
-from subtext.core import DIRECTIONS, Embeddings
+from subtext.core import DIRECTIONS, Direction, Embeddings
 from subtext.data.pairs import Pairs
 from subtext.errors import ShapeError
 from subtext.evaluate import gallery as galleries
 from subtext.evaluate import values as measuring
-from subtext.evaluate.bootstrap import LEVEL, intervals
+from subtext.evaluate.bootstrap import intervals
 from subtext.evaluate.embedding import embed_pairs
 from subtext.evaluate.gallery import Gallery
+from subtext.evaluate.notes import notes
 from subtext.evaluate.protocol import Protocol
 from subtext.evaluate.result import Result
+from subtext.evaluate.statement import stated
 from subtext.model import Model
 from subtext.ops.rank import KERNEL_CELLS, Counts, best_of, both_directions
 from subtext.relevance.match import Match
@@ -51,6 +53,7 @@ def evaluate(
     protocol  None for the default one
     progress  hears how many pictures and texts are embedded
 
+    Raises RequirementError when no picture and text of `pairs` belong together, or there are more folds than pictures.
     Cost   embedding, and one similarity of every pair in each direction; memory is bounded by the embeddings and
            blocks of 64 MB (a score matrix of up to 256 MB is kept instead).
     """
@@ -123,7 +126,7 @@ def _streamed(
     images, texts = items
     compiled = len(images) * len(texts) >= KERNEL_CELLS
 
-    def blocks(direction: Any, queries: Embeddings, candidates: Embeddings) -> Iterator[Counts]:
+    def blocks(direction: Direction, queries: Embeddings, candidates: Embeddings) -> Iterator[Counts]:
         positives = match.cells(direction)
         for start, stop, scores in scoring.blocks(
             similarity, queries, candidates, direction, block_bytes, exact=protocol.exact
@@ -137,69 +140,73 @@ def _streamed(
     )
 
 
+@dataclass(frozen=True)
+class _Fold:
+    """What one fold gives; names are "<direction>/<figure>".
+
+    sizes    pictures and texts
+    pools    direction -> fewest and most wrong candidates of a query
+    invalid  direction -> scores that are not a number
+    """
+
+    sizes: list[int]
+    figures: dict[str, float] = field(default_factory=dict)
+    chance: dict[str, float] = field(default_factory=dict)
+    pools: dict[Direction, tuple[int, int]] = field(default_factory=dict)
+    invalid: dict[Direction, int] = field(default_factory=dict)
+
+
 def _measure(count: Counting, gallery: Gallery, protocol: Protocol) -> Result:
     """Counts of every fold to values, figures, chance and intervals."""
-    sizes: list[list[int]] = []
-    found: list[dict[str, float]] = []
-    chances: list[dict[str, float]] = []
+    folds: list[_Fold] = []
     per_query: dict[str, NDArray[Any]] = {}
-    invalid = dict.fromkeys(DIRECTIONS, 0)
     keys = {direction: gallery.keys(direction) for direction in DIRECTIONS}
     for image_rows, text_rows, match in gallery.folds(protocol.folds):
-        sizes.append([len(image_rows), len(text_rows)])
-        found.append({})
-        chances.append({})
+        fold = _Fold([len(image_rows), len(text_rows)])
         both = zip(DIRECTIONS, (image_rows, text_rows), count(image_rows, text_rows, match), strict=True)
         for direction, rows, counts in both:
             values = measuring.query_values(counts, keys[direction][rows], protocol)
-            found[-1] |= _prefixed(direction, measuring.figures(values))
-            chances[-1] |= _prefixed(direction, measuring.chance(counts, protocol))
-            invalid[direction] += int(counts.invalid.sum())
+            fold.figures.update(_prefixed(direction, measuring.figures(values)))
+            fold.chance.update(_prefixed(direction, measuring.chance(counts, protocol)))
+            fold.pools[direction] = measuring.pool(counts)
+            fold.invalid[direction] = int(counts.invalid.sum())
             for name, column in _prefixed(direction, values).items():
                 blank = np.full(len(gallery.ids(direction)), np.nan)
                 per_query.setdefault(name, blank)[rows] = column
+        folds.append(fold)
+    return _joined(folds, per_query, gallery, protocol)
+
+
+def _joined(folds: list[_Fold], per_query: dict[str, NDArray[Any]], gallery: Gallery, protocol: Protocol) -> Result:
+    """The folds as one Result, without figures that a fold is too small for."""
+    figures = _averaged([fold.figures for fold in folds])
+    chance = {name: value for name, value in _averaged([fold.chance for fold in folds]).items() if name in figures}
+    per_query = {name: column for name, column in per_query.items() if name in figures}
     recalls = [f"{direction}/recall@{k}" for direction in DIRECTIONS for k in protocol.recall]
-    figures, chance = _averaged(found), _averaged(chances)
     for table in (figures, chance):
         table["rsum"] = sum(table[name] for name in recalls)
-    figures |= {f"{direction}/nan_scores": float(number) for direction, number in invalid.items()}
+    pools: dict[Direction, tuple[int, int]] = {}
+    for direction in DIRECTIONS:
+        figures[f"{direction}/nan_scores"] = float(sum(fold.invalid[direction] for fold in folds))
+        fewest, most = zip(*(fold.pools[direction] for fold in folds), strict=True)
+        pools[direction] = (min(fewest), min(most))
+    clusters = {str(direction): gallery.clusters(direction) for direction in DIRECTIONS}
+    found = intervals(
+        {name: measuring.unit(name) * column for name, column in per_query.items()},
+        {name: clusters[name.split("/")[0]] for name in per_query},
+        {"rsum": recalls},
+        samples=protocol.bootstrap,
+        seed=protocol.seed,
+    )
+    statement = stated(protocol, gallery, per_query, [fold.sizes for fold in folds])
     return Result(
         figures=figures,
-        intervals=_intervals(per_query, recalls, gallery, protocol),
+        intervals=found,
         chance=chance,
-        protocol=_stated(protocol, gallery, per_query, sizes),
+        protocol=statement,
         per_query=per_query | {f"{d}/id": np.asarray(gallery.ids(d), dtype=np.str_) for d in DIRECTIONS},
+        notes=notes(statement, figures, found, pools),
     )
-
-
-def _intervals(
-    per_query: dict[str, NDArray[Any]], recalls: list[str], gallery: Gallery, protocol: Protocol
-) -> dict[str, tuple[float, float]]:
-    scaled = {name: measuring.unit(name) * column for name, column in per_query.items()}
-    groups = {f"{direction}/": gallery.groups(direction) for direction in DIRECTIONS}
-    clusters = {name: groups[name[: name.index("/") + 1]] for name in scaled}
-    return intervals(scaled, clusters, {"rsum": recalls}, samples=protocol.bootstrap, seed=protocol.seed)
-
-
-def _stated(
-    protocol: Protocol, gallery: Gallery, per_query: dict[str, NDArray[Any]], sizes: list[list[int]]
-) -> dict[str, Any]:
-    """The protocol as the JSON states it."""
-    asked = {d: int((~np.isnan(per_query[f"{d}/{measuring.RANK}"])).sum()) for d in DIRECTIONS}
-    stated = asdict(protocol) | {"recall": list(protocol.recall), "c_way": list(protocol.c_way)}
-    return stated | {
-        "split": gallery.split,
-        "gallery": {"pictures": len(gallery.image_ids), "texts": len(gallery.text_ids)},
-        "fold_sizes": sizes,
-        "queries": asked,
-        "left_out": {direction: len(gallery.ids(direction)) - asked[direction] for direction in DIRECTIONS},
-        "positives": gallery.positives,
-        "c_way_truth": "the best-scored positive; other positives are no distractors",
-        "intervals": {"level": LEVEL, "samples": protocol.bootstrap, "resampled": "pictures, with all of their group"},
-        "units": "recall, mrr, c-way accuracy and tie_share in per cent; ranks from 1; nan_scores a count",
-        "data": gallery.fingerprint,
-        "versions": {"subtext": subtext.__version__, "torch": torch.__version__, "numpy": np.__version__},
-    }
 
 
 def _prefixed(direction: str, table: dict[str, Any]) -> dict[str, Any]:
@@ -207,5 +214,6 @@ def _prefixed(direction: str, table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _averaged(tables: list[dict[str, float]]) -> dict[str, float]:
-    """Mean of each figure over the folds."""
-    return {name: float(np.mean([table[name] for table in tables])) for name in tables[0]}
+    """Mean of each figure over the folds; one that a fold has no value of is left out."""
+    means = {name: float(np.mean([table[name] for table in tables])) for name in tables[0]}
+    return {name: value for name, value in means.items() if not math.isnan(value)}

@@ -50,6 +50,12 @@ def figures(values: dict[str, NDArray[np.float64]]) -> dict[str, float]:
     return found
 
 
+def pool(counts: Counts) -> tuple[int, int]:
+    """Wrong candidates of the query that has fewest and of the one that has most, among queries with a partner."""
+    negatives = counts.negatives[counts.positives > 0]
+    return (int(negatives.min()), int(negatives.max())) if len(negatives) else (0, 0)
+
+
 def chance(counts: Counts, protocol: Protocol) -> dict[str, float]:
     """What a random order of the same candidates would be expected to give."""
     found = {f"recall@{k}": 100 * mean(chance_recall(counts, k)) for k in protocol.recall}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from subtext.app.cli.command import PATH, Command, data_options, run_options
@@ -30,13 +32,20 @@ def _act(ctx: click.Context) -> None:
         raise click.UsageError("give either RUN, a folder that `subtext train` made, or --model NAME_OR_PATH", ctx)
     if values["model"] is not None and values["data"] is None:
         raise click.UsageError("--model needs --data: a pretrained model remembers no data set", ctx)
+    if values["model"] is not None and (values["features"] or values["text_features"]):
+        raise click.UsageError("--model reads pictures and words, no features; leave --features out", ctx)
     from subtext.app.evaluation import evaluate as carry_out
+    from subtext.app.evaluation import summary
 
     names = ("ties", "folds", "c_way", "bootstrap", "seed")
-    text, json = carry_out(
-        Work.from_options(values), {name: values[name] for name in names}, values["json_out"], values["per_query"]
+    printed = values["json_out"] == Path("-")
+    result = carry_out(
+        Work.from_options(values),
+        {name: values[name] for name in names},
+        None if printed else values["json_out"],
+        values["per_query"],
     )
-    click.echo(json if values["json_out"] == "-" else text)
+    click.echo(result.text() if printed else summary(result))
 
 
 evaluate = Command(
@@ -89,6 +98,7 @@ evaluate = Command(
         "Output": [
             click.Option(
                 ["--json", "json_out"],
+                type=PATH,
                 metavar="FILE",
                 help="Write figures and protocol as JSON; - for standard output.",
             ),
