@@ -47,7 +47,8 @@ def subtext(arguments: list[str]) -> Cost:
     started = time.monotonic()
     child = subprocess.Popen([sys.executable, "-m", "subtext.app", *arguments])
     _, status, usage = os.wait4(child.pid, 0)
-    if status:
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
         sys.exit(f"this failed: subtext {' '.join(arguments)}")
     # Linux counts the peak in kilobytes, macOS in bytes.
     unit = 2**20 if sys.platform == "darwin" else 2**10

@@ -1,0 +1,66 @@
+"""The scripts that repeat published figures: whose pictures they learn from, and what they print."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runs.common import HEAD, NAMES, line, selection, subtext
+
+RUNS = Path(__file__).resolve().parents[2] / "runs"
+
+
+def test_the_last_train_pictures_select_and_the_first_are_learnt_from(tmp_path: Path) -> None:
+    splits = ["train"] * 3 + ["val"] + ["train"] * 3
+    rows = [{"image": f"{place}.jpg", "split": split} for place, split in enumerate(splits)]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+    def chosen(first: int | None) -> dict[str, str]:
+        made = selection(tmp_path / "all.jsonl", tmp_path / "chosen.jsonl", held_out=2, first=first)
+        found = [json.loads(text) for text in made.read_text(encoding="utf-8").splitlines()]
+        return {row["image"][0]: row["split"] for row in found}
+
+    assert chosen(None) == {
+        "0": "train",
+        "1": "train",
+        "2": "train",
+        "4": "train",
+        "5": "select",
+        "6": "select",
+        "3": "val",
+    }
+    assert chosen(1) == {"0": "train", "5": "select", "6": "select", "3": "val"}
+
+
+def test_a_row_has_means_ranges_and_the_largest_memory() -> None:
+    results = [
+        dict.fromkeys(NAMES, value) | {"rsum": 6 * value, "seconds": 2.0, "processor_seconds": 1.0, "peak_mb": peak}
+        for value, peak in ((10.0, 300.0), (20.0, 400.0))
+    ]
+    told = line("plain", results)
+    assert "15.0 / 15.0 / 15.0 [10.0-20.0]" in told
+    assert "90.0 [60.0-120.0]" in told
+    assert told.endswith("| 2 (1) | 400 |")
+    assert told.count("|") == HEAD.splitlines()[0].count("|")
+
+
+def test_a_command_that_fails_ends_the_script(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="this failed: subtext data check"):
+        subtext(["data", "check", str(tmp_path / "nothing.jsonl")])
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.skipif("SUBTEXT_DATA" not in os.environ, reason="needs SUBTEXT_DATA")
+def test_tiny_coco_learns_from_pixels(tmp_path: Path) -> None:
+    command = [sys.executable, str(RUNS / "pixels.py"), "--out", str(tmp_path), "--rows", "tiny_coco", "--seeds", "0"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=550).stdout
+    assert "tiny_coco, seed 0: text_to_image/recall@10" in told
+    assert "chance 20.0" in told
+    record = json.loads((tmp_path / "tiny-coco-0" / "run.json").read_text(encoding="utf-8"))
+    assert record["status"] == "finished"
