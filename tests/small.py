@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +25,7 @@ from subtext.model import Branch, Model
 from subtext.objective import Objective, Penalty, Term
 from subtext.regularisers.mmd import MMD
 from subtext.similarity.cosine import Cosine
-from subtext.training.options import Fitted, RunOptions
+from subtext.training.options import Fitted, Report, RunOptions
 from subtext.training.plan import Phase, Plan
 from subtext.training.setup import Setup
 
@@ -152,16 +155,29 @@ def setup_with_penalty() -> Setup:
     return replace(made, objective=Objective(parts))
 
 
+class Interrupt:
+    """Hears reports, and asks the training to stop once so many steps are done, as Ctrl-C would."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.reports: list[Report] = []
+
+    def __call__(self, report: Report) -> None:
+        self.reports.append(report)
+        if report.step >= self.step and report.note is None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            self.step = 10**9
+
+
 def run(out: Path, *, plan: Plan | None = None, options: RunOptions | None = None, **changes: object) -> Fitted:
-    """One fit of the small setup."""
+    """One fit of the small setup, or of `made`, which is given the plan."""
     from subtext.training.fit import fit
 
-    made = setup(plan, **{key: changes[key] for key in ("phases", "noise", "dropout") if key in changes})
-    val = changes.get("val", pairs(12, "val"))
+    given = {key: changes[key] for key in ("phases", "noise", "dropout") if key in changes}
     return fit(
-        made,
+        changes.get("made", partial(setup, **given))(plan),
         changes.get("train", pairs()),
-        val,
+        changes.get("val", pairs(12, "val")),
         out,
         record=Record(host="small", arguments={"width": 8}),
         run=options or RunOptions(device="cpu", workers=0),

@@ -111,16 +111,20 @@ class Record:
             ) from problem
 
     def differences(self, other: Record) -> list[str]:
-        """What would make `other` another training: one "name: this -> other" each; empty when it is the same."""
+        """What would make `other` another training: one "--option this -> other" each; empty when it is the same.
+
+        Options are spelt as the command line has them. Another host is told alone: its options are others anyway.
+        """
+        if self.host != other.host:
+            return [f"the host: {self.host} -> {other.host}"]
         found: list[str] = []
-        for name in ("host", "seed"):
-            _compare(name, getattr(self, name), getattr(other, name), found)
-        for name in ("arguments", "plan"):
-            mine, theirs = _plain(getattr(self, name)), _plain(getattr(other, name))
-            for key in sorted(set(mine) | set(theirs)):
-                _compare(key, mine.get(key), theirs.get(key), found)
-        for name in ("methods", "phases"):
-            _compare(name, _plain(getattr(self, name)), _plain(getattr(other, name)), found)
+        mine, theirs = ({"seed": each.seed} | _plain(each.arguments) | _plain(each.plan) for each in (self, other))
+        for name in sorted(set(mine) | set(theirs)):
+            _compare(name, mine.get(name), theirs.get(name), found)
+        if _plain(self.methods) != _plain(other.methods):
+            found.append(f"{_with(self.methods)} -> {_with(other.methods)}")
+        if _plain(self.phases) != _plain(other.phases):
+            found.append(f"phases {list(self.phases)} -> {list(other.phases)}")
         if self.data.fingerprint != other.data.fingerprint:
             found.append(f"the pairs: {self.data.data or 'those of the run'} -> other pairs or other splits")
         if self.data.inputs != other.data.inputs:
@@ -246,5 +250,24 @@ def _plain(value: Any) -> Any:
 
 
 def _compare(name: str, mine: Any, theirs: Any, found: list[str]) -> None:
-    if mine != theirs:
-        found.append(f"{name}: {mine!r} -> {theirs!r}")
+    if mine == theirs:
+        return
+    spelt = name.replace("_", "-")
+    if isinstance(mine, bool) and isinstance(theirs, bool):
+        found.append(f"--{'' if mine else 'no-'}{spelt} -> --{'' if theirs else 'no-'}{spelt}")
+    else:
+        found.append(f"--{spelt} {_value(mine)} -> {_value(theirs)}")
+
+
+def _value(value: Any) -> str:
+    return "not given" if value is None or value == "" else str(value)
+
+
+def _with(methods: tuple[tuple[str, dict[str, Any]], ...]) -> str:
+    """The methods as --with has them."""
+    told = [f"--with {':'.join(filter(None, (name, _options(given))))}" for name, given in methods]
+    return " ".join(told) or "no --with"
+
+
+def _options(given: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}={value}" for name, value in given.items())

@@ -55,10 +55,15 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "named"),
     [
-        (replace(RECORD, arguments={"views": 5, "image": "grid"}), "views: 4 -> 5"),
-        (replace(RECORD, host="vse"), "host: 'pvse' -> 'vse'"),
-        (replace(RECORD, methods=RECORD.methods[::-1]), "methods: "),
-        (replace(RECORD, plan={"lr": 1e-3, "clip": 1}), "clip: None -> 1"),
+        (replace(RECORD, arguments={"views": 5, "image": "grid"}), "--views 4 -> 5"),
+        (replace(RECORD, host="vse"), "the host: pvse -> vse"),
+        (
+            replace(RECORD, methods=RECORD.methods[::-1]),
+            "--with daa:weight=0.1 --with hal -> --with hal --with daa:weight=0.1",
+        ),
+        (replace(RECORD, plan={"lr": 1e-3, "clip": 1}), "--clip not given -> 1"),
+        (replace(RECORD, host="vse", seed=3, arguments={"width": 1}, methods=()), "the host: pvse -> vse"),
+        (replace(RECORD, methods=()), "--with daa:weight=0.1 --with hal -> no --with"),
         (replace(RECORD, data=DataSource(fingerprint="11")), "the pairs: a.jsonl -> other pairs or other splits"),
     ],
 )

@@ -173,10 +173,11 @@ def test_heads_alone_in_every_phase_is_frozen_too(tmp_path: Path, monkeypatch: p
     assert sum(seen) == 40 + 12
 
 
-def test_a_cached_training_stops_and_goes_on(tmp_path: Path) -> None:
+def test_a_cached_training_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = small.run(tmp_path / "whole", plan=FROZEN)
     options = RunOptions(device="cpu", workers=0, checkpoint_every=3, keep=9)
-    small.run(tmp_path / "run", plan=FROZEN, options=options)
+    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    small.run(tmp_path / "run", plan=FROZEN, options=options, report=small.Interrupt(8))
     for late in sorted((tmp_path / "run" / "checkpoints").iterdir())[1:]:
         (late / "manifest.json").unlink()
     end = small.run(tmp_path / "run", plan=FROZEN, options=replace(options, resume=True, cache=tmp_path / "elsewhere"))

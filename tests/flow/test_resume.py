@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,11 +12,13 @@ from pathlib import Path
 import pytest
 import small
 
-from subtext.checkpoint import fingerprint, load_record, load_run
-from subtext.errors import CheckpointError
-from subtext.training.options import Report, RunOptions
+from subtext.checkpoint import Record, fingerprint, load_record, load_run, save_record
+from subtext.errors import CheckpointError, TrainingError
+from subtext.training.options import RunOptions
 from subtext.training.plan import Phase, Plan
 
+FROZEN = Plan(epochs=2, batch_size=16, freeze_epochs=-1)
+RESUMED = RunOptions(device="cpu", workers=0, resume=True)
 PROGRAM = Path(__file__).parents[1] / "killed.py"
 
 
@@ -79,27 +80,17 @@ PLANS = {
 }
 
 
-class Interrupt:
-    """Asks the training to stop once so many steps are done, as Ctrl-C would."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self.reports: list[Report] = []
-
-    def __call__(self, report: Report) -> None:
-        self.reports.append(report)
-        if report.step >= self.step and report.note is None:
-            os.kill(os.getpid(), signal.SIGTERM)
-            self.step = 10**9
+@pytest.fixture(autouse=True)
+def every_step_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_stopped_and_resumed_ends_the_same(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+def test_stopped_and_resumed_ends_the_same(tmp_path: Path, name: str) -> None:
     options = RunOptions(device="cpu", workers=0)
     whole = small.run(tmp_path / "whole", plan=PLANS[name], options=options, noise=0.1)
     for step in (2, 7):
-        hear = Interrupt(step)
+        hear = small.Interrupt(step)
         part = small.run(
             tmp_path / "parts", plan=PLANS[name], options=replace(options, resume=True), noise=0.1, report=hear
         )
@@ -139,10 +130,10 @@ def test_resume_on_an_empty_folder_begins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"plan": Plan(epochs=3, batch_size=16, lr=2e-2, warmup=0.1, schedule="one_cycle")}, r"lr: 0\.01 -> 0\.02"),
-        ({"options": RunOptions(device="cpu", workers=0, resume=True, seed=3)}, r"seed: 0 -> 3"),
+        ({"plan": Plan(epochs=3, batch_size=16, lr=2e-2, warmup=0.1, schedule="one_cycle")}, r"--lr 0\.01 -> 0\.02"),
+        ({"options": RunOptions(device="cpu", workers=0, resume=True, seed=3)}, r"--seed 0 -> 3"),
         ({"train": small.pairs(39)}, r"other pairs or other splits"),
-        ({"phases": (Phase(1, "heads"),)}, r"phases: "),
+        ({"phases": (Phase(1, "heads"),)}, r"phases \[\] -> "),
     ],
 )
 def test_resume_of_another_training_names_the_difference(tmp_path: Path, change: dict[str, object], named: str) -> None:
@@ -156,7 +147,7 @@ def test_resume_of_another_training_names_the_difference(tmp_path: Path, change:
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     whole = small.run(tmp_path / "whole")
     options = RunOptions(device="cpu", workers=0, checkpoint_every=2, keep=3)
-    small.run(tmp_path / "run", options=options)
+    small.run(tmp_path / "run", options=options, report=small.Interrupt(8))
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     weights = newest / "weights.safetensors"
     spoilt = bytearray(weights.read_bytes())
@@ -168,7 +159,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_half_written_checkpoint_is_never_loaded(tmp_path: Path) -> None:
-    small.run(tmp_path / "run", options=RunOptions(device="cpu", workers=0, keep=2))
+    small.run(tmp_path / "run", options=RunOptions(device="cpu", workers=0, keep=2), report=small.Interrupt(8))
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     (newest / "manifest.json").unlink()
     half = newest.parent / f".writing-1-{newest.name}"
@@ -189,6 +180,93 @@ def test_other_features_are_another_training(tmp_path: Path) -> None:
         "what pictures and texts are read as: other features or cache precision, or files that have changed"
     ]
     assert record.data.inputs
+
+
+def test_another_host_is_all_that_is_told(tmp_path: Path) -> None:
+    small.run(tmp_path / "run", report=small.Interrupt(2))
+    record = load_record(tmp_path / "run")
+    save_record(tmp_path / "run", replace(record, host="large", arguments={"depth": 3}, plan={}))
+    with pytest.raises(CheckpointError) as caught:
+        small.run(tmp_path / "run", options=RESUMED)
+    assert "differs in the host: large -> small (there -> here); give the same" in str(caught.value)
+
+
+def test_many_differences_are_counted(tmp_path: Path) -> None:
+    small.run(tmp_path / "run", report=small.Interrupt(2))
+    other = Plan(epochs=9, batch_size=8, lr=2e-2, warmup=0.2, schedule="cosine", amsgrad=True, clip=0.0)
+    with pytest.raises(CheckpointError, match=r"--amsgrad, --batch-size 16 -> 8, .*, and 2 more \(there"):
+        small.run(tmp_path / "run", plan=other, options=RESUMED)
+
+
+def test_a_finished_run_keeps_what_is_needed_alone(tmp_path: Path) -> None:
+    done = small.run(tmp_path / "run", plan=FROZEN)
+    assert any("was run once" in note for note in done.notes)
+    kept = {"run.json", "model.safetensors", "log.jsonl", "README.md", "assets"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == kept
+
+
+def test_a_stopped_run_keeps_what_goes_on(tmp_path: Path) -> None:
+    small.run(tmp_path / "run", plan=FROZEN, report=small.Interrupt(2))
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) and list((tmp_path / "run" / "cache").iterdir())
+
+
+class Killed(BaseException):
+    """What nothing catches, as a kill is."""
+
+
+def test_killed_while_it_tidies_up_it_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = small.run(tmp_path / "whole")
+
+    def half(out: Path) -> None:
+        next(file for file in (out / "checkpoints").rglob("*") if file.is_file()).unlink()
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr("subtext.training.folder.tidy", half)
+        small.run(tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoints").is_dir()
+    before = _bytes(tmp_path / "run")
+    end = small.run(tmp_path / "run", options=RESUMED)
+    assert any("nothing is left to train" in note for note in end.notes)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert _bytes(tmp_path / "run") == before == _bytes(tmp_path / "whole")
+    assert fingerprint(end.model.state_dict()) == fingerprint(whole.model.state_dict())
+    assert not end.model.training
+
+
+def test_killed_before_it_is_called_finished_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = small.run(tmp_path / "whole")
+    plain = save_record
+
+    def die(out: Path, record: Record) -> None:
+        if record.status == "finished":
+            raise Killed
+        plain(out, record)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr("subtext.training.folder.save_record", die)
+        small.run(tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    end = small.run(tmp_path / "run", options=RESUMED)
+    assert any("going on from step 15" in note for note in end.notes)
+    assert _bytes(tmp_path / "run") == _bytes(tmp_path / "whole")
+    assert fingerprint(end.model.state_dict()) == fingerprint(whole.model.state_dict())
+
+
+def test_damaged_checkpoints_do_not_push_new_ones_out(tmp_path: Path) -> None:
+    every = replace(RESUMED, checkpoint_every=3, keep=9)
+    small.run(tmp_path / "run", options=every, report=small.Interrupt(7))
+    place = tmp_path / "run" / "checkpoints"
+    for folder in sorted(place.iterdir())[1:]:
+        (folder / "manifest.json").unlink()
+    small.run(tmp_path / "run", options=replace(every, checkpoint_every=1, keep=2), report=small.Interrupt(4))
+    assert [path.name for path in sorted(place.iterdir())] == ["step-00000004", "step-00000005"]
+
+
+def test_what_cannot_be_trained_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="fp16 needs a GPU"):
+        small.run(tmp_path / "run", plan=Plan(precision="fp16"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_a_finished_run_had_reached_stays_told(tmp_path: Path) -> None:

@@ -14,30 +14,20 @@ from typing import Literal
 import torch
 
 from subtext import __version__
-from subtext.checkpoint import (
-    ASSETS,
-    RECORD,
-    WEIGHTS,
-    Record,
-    load_record,
-    save_assets,
-    save_record,
-    write_tensors,
-    write_text,
-)
+from subtext.checkpoint import WEIGHTS, Record, load_run, write_tensors
 from subtext.data.fingerprint import fingerprint
 from subtext.data.pairs import Pairs
-from subtext.errors import CheckpointError, SubtextError
-from subtext.model import Model
-from subtext.report.model_card import model_card
+from subtext.errors import CheckpointError, OutputError, SubtextError
+from subtext.training import folder
 from subtext.training.frozen import working_model
 from subtext.training.interrupt import Stop, listening
 from subtext.training.journal import Journal
 from subtext.training.loop import Training
 from subtext.training.options import Fitted, Report, RunOptions
+from subtext.training.possible import require_possible
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup
-from subtext.training.snapshot import Snapshot, clean, newest_snapshot, write_snapshot
+from subtext.training.snapshot import Snapshot, newest_snapshot, write_snapshot
 
 REPORT_EVERY = 0.25
 """Seconds between two reports of progress."""
@@ -53,7 +43,7 @@ def fit(
     run: RunOptions,
     report: Callable[[Report], None] | None = None,
 ) -> Fitted:
-    """Train a setup and leave a run folder: record, kept weights, assets, log, checkpoints, model card.
+    """Train a setup and leave a run folder: record, kept weights, assets, log and model card.
 
     train, val  pairs to learn from, and to select the epoch by; without val the last epoch is kept
     record      host, arguments, methods and data of the run; the plan, the seed and all that follows are filled in here
@@ -61,61 +51,73 @@ def fit(
 
     The same call with `resume` after any end, a kill among them, goes on from the newest whole checkpoint and ends with
     the same weights, to the bit on a CPU with the same number of threads. SIGINT and SIGTERM end it after the step
-    under way, with a checkpoint.
+    under way, with a checkpoint. A training that is finished has no checkpoints any more, and `resume` opens it.
 
     Raises CheckpointError for a folder that holds something when not resuming, and when what is resumed was another
-    training; TrainingError when a loss or gradient is not finite, the last checkpoint staying as it is.
+    training; OutputError when the folder cannot be written; TrainingError when it cannot be trained as asked, and when
+    a loss or gradient is not finite, the last checkpoint staying as it is.
     """
+    notes: list[str] = []
+    if val is None and setup.plan.select != "last":
+        setup = replace(setup, plan=replace(setup.plan, select="last"))
+        notes.append("no validation pairs: the last epoch's weights are kept")
+    processes = Processes(run.device)
+    record = _described(record, setup, train, val, run)
     with _own_generator():
-        return _Fit(setup, train, val, out, record=record, run=run, report=report).go()
+        found = folder.begun(out, record, resume=run.resume)
+        processes.wait()  # until all have looked: the first one writes from here on
+        if found is not None and found.status == "finished":
+            return _opened(setup, out, found, processes, report)
+        notes += require_possible(setup, train, processes)
+        if found is not None:
+            # What it had reached stays told until there is more to tell.
+            reached = ("best", "best_epoch", "epochs", "steps", "seconds")
+            record = replace(record, **{name: getattr(found, name) for name in reached})
+        snapshot, passed_over = newest_snapshot(out) if found is not None else (None, [])
+        processes.wait()
+        if processes.first:
+            folder.enter(out, record, setup.model)
+        processes.wait()
+        setup.model.to(processes.device)
+        processes.same_start(setup.model)
+        working, told = working_model(
+            setup, (train, val), run.cache or out / folder.CACHE, run=run, processes=processes
+        )
+        training = Training(setup, working, train, val, options=run, processes=processes, out=out)
+        notes += [*passed_over, *told]
+        return _Fit(training, out, record=record, report=report, notes=notes).go(snapshot)
 
 
 class _Fit:
-    """One call of `fit`."""
+    """A training carried out in its folder."""
 
     def __init__(
         self,
-        setup: Setup,
-        train: Pairs,
-        val: Pairs | None,
+        training: Training,
         out: Path,
         *,
         record: Record,
-        run: RunOptions,
         report: Callable[[Report], None] | None,
+        notes: list[str],
     ) -> None:
-        self.out, self.run, self.tell = out, run, report
-        self.notes: list[str] = []
-        self.processes = Processes(run.device)
-        if val is None and setup.plan.select != "last":
-            setup = replace(setup, plan=replace(setup.plan, select="last"))
-            self.notes.append("no validation pairs: the last epoch's weights are kept")
-        self.setup = setup
-        cached = "" if run.cache_precision == "float32" else f"-{run.cache_precision}"
-        inputs = f"{setup.model.image.reads.fingerprint}-{setup.model.text.reads.fingerprint}{cached}"
-        data = replace(record.data, fingerprint=_data_fingerprint(train, val), inputs=inputs)
-        plan, phases = asdict(setup.plan), tuple(asdict(phase) for phase in setup.phases)
-        new = replace(record, plan=plan, phases=phases, data=data, seed=run.seed, status="training")
-        self.record = replace(new, version=__version__, versions=_versions())
-        snapshot = self._opened()
-        setup.model.to(self.processes.device)
-        self.processes.same_start(setup.model)
-        working = self._working(train, val)
-        self.training = Training(setup, working, train, val, options=run, processes=self.processes)
-        if snapshot is not None:
-            self.training.state.restore(snapshot)
-            self.notes.append(f"going on from step {snapshot.step}")
-        self.before = self.training.state.seconds
-        self.first_step = self.training.state.step
-        self.started = self.reported = time.monotonic()
-        length = snapshot.state["log"] if snapshot is not None else 0
+        self.training, self.setup = training, training.setup
+        self.processes, self.run = training.processes, training.options
+        self.out, self.record, self.tell, self.notes = out, record, report, notes
         self.journal: Journal | None = None
-        if self.processes.first:
-            self.journal = Journal(out, length=length, tensorboard=run.tensorboard, step=self.first_step)
+        self.before = 0.0
+        self.first_step = 0
+        self.started = self.reported = time.monotonic()
 
-    def go(self) -> Fitted:
-        """Train to the end, or to where it is stopped."""
+    def go(self, snapshot: Snapshot | None) -> Fitted:
+        """Train to the end, or to where it is stopped; from a checkpoint, or from the beginning."""
         state = self.training.state
+        if snapshot is not None:
+            state.restore(snapshot)
+            self.notes.append(f"going on from step {snapshot.step}")
+        self.before, self.first_step = state.seconds, state.step
+        if self.processes.first:
+            length = snapshot.state["log"] if snapshot is not None else 0
+            self.journal = Journal(self.out, length=length, tensorboard=self.run.tensorboard, step=state.step)
         for note in self.notes:
             self._report(note=note)
         try:
@@ -126,7 +128,7 @@ class _Fit:
             return self._finish(stopped)
         except SubtextError:
             # A full disk takes no record either; what went wrong first is what has to be told.
-            with suppress(CheckpointError):
+            with suppress(OutputError):
                 self._write_record("stopped")
             raise
         finally:
@@ -175,16 +177,25 @@ class _Fit:
             self._write_kept()
         state.put_kept()
         self._write_record("stopped" if stopped else "finished")
+        if self.processes.first and not stopped:
+            folder.tidy(self.out)
         self.processes.wait()
-        model = self.setup.model.eval()
-        return Fitted(run=self.out, model=model, record=self.record, notes=tuple(self.notes))
+        return Fitted(run=self.out, model=self.setup.model.eval(), record=self.record, notes=tuple(self.notes))
 
     def _write_record(self, status: Literal["training", "finished", "stopped"]) -> None:
         """Write the record as of now, and the card."""
-        self.record = self._current(status)
+        state = self.training.state
+        self.record = replace(
+            self.record,
+            status=status,
+            best=state.watch.figures or {},
+            best_epoch=state.watch.best_epoch,
+            epochs=state.epoch,
+            steps=state.step,
+            seconds=round(state.seconds, 2),
+        )
         if self.processes.first:
-            save_record(self.out, self.record)
-            write_text(self.out / "README.md", model_card(self.record))
+            folder.describe(self.out, self.record)
 
     def _write_kept(self) -> None:
         """model.safetensors: the best weights so far; those of now before the first epoch's end."""
@@ -198,59 +209,6 @@ class _Fit:
         if self.processes.first and self.journal is not None:
             write_snapshot(self.out, self.training.state.snapshot(self.journal.settle()), keep=self.run.keep)
         self.processes.wait()
-
-    def _opened(self) -> Snapshot | None:
-        """Make the folder ready; gives the checkpoint to go on from, None to start from the beginning."""
-        out = self.out
-        holds = out.exists() and (not out.is_dir() or any(out.iterdir()))
-        if holds and not self.run.resume:
-            raise CheckpointError(
-                f"--out needs a new or an empty folder; {out} holds something; name another, or go on with --resume"
-            )
-        snapshot = None
-        if holds and (out / RECORD).is_file():
-            found = load_record(out)
-            if differences := found.differences(self.record):
-                raise CheckpointError(
-                    f"--resume needs the training that {out} began; this one differs in {'; '.join(differences)}; "
-                    "give the same options, or train in a new folder"
-                )
-            snapshot, notes = newest_snapshot(out)
-            self.notes += notes
-            # What it had reached stays told until there is more to tell.
-            reached = ("best", "best_epoch", "epochs", "steps", "seconds")
-            self.record = replace(self.record, **{name: getattr(found, name) for name in reached})
-        elif holds and any(path.name not in ("cache",) and not path.name.startswith(".") for path in out.iterdir()):
-            raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
-        self.processes.wait()
-        if self.processes.first:
-            out.mkdir(parents=True, exist_ok=True)
-            clean(out)
-            # The record comes first: a folder without one is not known as a run by the next --resume.
-            save_record(out, self.record)
-            if not (out / ASSETS).is_dir():
-                save_assets(out, self.setup.model)
-        self.processes.wait()
-        return snapshot
-
-    def _working(self, train: Pairs, val: Pairs | None) -> Model:
-        model, notes = working_model(
-            self.setup, (train, val), self.run.cache or self.out / "cache", run=self.run, processes=self.processes
-        )
-        self.notes += notes
-        return model
-
-    def _current(self, status: Literal["training", "finished", "stopped"]) -> Record:
-        state = self.training.state
-        return replace(
-            self.record,
-            status=status,
-            best=state.watch.figures or {},
-            best_epoch=state.watch.best_epoch,
-            epochs=state.epoch,
-            steps=state.step,
-            seconds=round(state.seconds, 2),
-        )
 
     def _clock(self) -> None:
         self.training.state.seconds = self.before + time.monotonic() - self.started
@@ -282,8 +240,42 @@ class _Fit:
         self.tell(Report(epoch, plan.epochs, state.step, steps, loss, figures, left, note, last))
 
 
-def _data_fingerprint(train: Pairs, val: Pairs | None) -> str:
-    return f"{fingerprint(train)}-{fingerprint(val) if val is not None else 'none'}"
+def _opened(
+    setup: Setup, out: Path, found: Record, processes: Processes, report: Callable[[Report], None] | None
+) -> Fitted:
+    """A training that is finished: its model; and what a kill in its last moment left behind is removed."""
+    note = f"{out} is finished: nothing is left to train"
+    try:
+        setup.model.load_state_dict(load_run(out)[1])
+    except RuntimeError as problem:
+        raise CheckpointError(
+            f"{out} needs the weights of its own recipe; {problem}; train in a new folder"
+        ) from problem
+    setup.model.to(processes.device).eval()
+    if processes.first:
+        folder.tidy(out)
+        if report is not None:
+            epochs = setup.plan.epochs
+            report(Report(found.epochs, epochs, found.steps, found.steps, float("nan"), found.best, note=note))
+    processes.wait()
+    return Fitted(run=out, model=setup.model, record=found, notes=(note,))
+
+
+def _described(record: Record, setup: Setup, train: Pairs, val: Pairs | None, run: RunOptions) -> Record:
+    """The record of what is about to be trained."""
+    cached = "" if run.cache_precision == "float32" else f"-{run.cache_precision}"
+    inputs = f"{setup.model.image.reads.fingerprint}-{setup.model.text.reads.fingerprint}{cached}"
+    pairs = f"{fingerprint(train)}-{fingerprint(val) if val is not None else 'none'}"
+    return replace(
+        record,
+        plan=asdict(setup.plan),
+        phases=tuple(asdict(phase) for phase in setup.phases),
+        data=replace(record.data, fingerprint=pairs, inputs=inputs),
+        seed=run.seed,
+        status="training",
+        version=__version__,
+        versions=_versions(),
+    )
 
 
 def _versions() -> dict[str, str]:

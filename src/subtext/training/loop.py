@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,10 +14,10 @@ from subtext.core import Epoch
 from subtext.data.batches import read_ahead
 from subtext.data.inputs import Draw
 from subtext.data.pairs import Pairs
-from subtext.errors import TrainingError
 from subtext.model import Model
 from subtext.training import validation
 from subtext.training.average import Average
+from subtext.training.finite import not_finite
 from subtext.training.interrupt import Stop
 from subtext.training.optimiser import build_optimiser, set_rate
 from subtext.training.options import RunOptions
@@ -38,6 +39,7 @@ class Training:
 
     setup    as the recipe made it; its model's weights are what is saved
     working  the model that is trained: the same modules, or cached outputs in place of frozen encoders
+    out      the run's folder, for the pairs of a batch that went wrong; None writes nothing
     """
 
     def __init__(
@@ -49,7 +51,9 @@ class Training:
         *,
         options: RunOptions,
         processes: Processes,
+        out: Path | None = None,
     ) -> None:
+        self.out = out
         self.setup, self.plan, self.working = setup, setup.plan, working
         self.train, self.val = train, val
         self.options, self.processes = options, processes
@@ -127,18 +131,14 @@ class Training:
         return verdict.keep
 
     def check(self) -> None:
-        """Raise TrainingError, with the ids of the batch, when a loss or a gradient was not finite."""
+        """Raise TrainingError, with ids of the batch, when a loss or a gradient was not finite."""
         place = int(self.first_bad)
         if place < 0:
             return
         first = place - place % self.plan.accumulate
         rows = np.concatenate(self.batches(self.state.epoch)[first : place + 1])
-        ids = [f"{self.train.images.ids[image]} / {self.train.texts.ids[text]}" for image, text in rows.tolist()]
-        raise TrainingError(
-            f"training needs finite losses and gradients; batch {place + 1} of epoch {self.state.epoch + 1} gave one "
-            "that is not, and nothing was saved after it; look at its pairs, or lower --lr; (picture / text): "
-            + ", ".join(ids)
-        )
+        out = self.out if self.processes.first else None
+        raise not_finite(self.train, rows, epoch=self.state.epoch + 1, batch=place + 1, out=out)
 
     def mean_loss(self) -> float:
         """Of the epoch so far; nan before its first step."""

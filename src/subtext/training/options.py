@@ -21,7 +21,7 @@ class RunOptions:
     workers           threads that read batches ahead; 0 reads in the loop
     resume            go on from the newest complete checkpoint of the folder
     checkpoint_every  steps between checkpoints; 0 for the ends of epochs alone, which always have one
-    keep              checkpoints kept, the newest
+    keep              checkpoints kept, the newest; a finished training has none any more
     cache             folder for the outputs of frozen encoders; None for `cache` in the run's folder
     cache_precision   how they are stored; float16 halves the disk, and moves the features by about 0.05 %: `resume`
                       needs the same again

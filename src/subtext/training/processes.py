@@ -3,8 +3,9 @@
 Every process takes its share of each batch. Embeddings are gathered; each process scores its own items as queries
 against everybody's as candidates, so the sum over processes of their losses is the loss of the whole batch. The
 gather's backward pass sums, at each embedding's own process, the gradients that all processes have for it; the sum over
-processes of the weights' gradients is then the gradient that one process would have had. A BatchNorm in training sees
-its own process's share alone: only without one, or with it frozen, are several processes equal to one.
+processes of the weights' gradients is then the gradient that one process would have had. A batch norm in training sees
+its own process's share alone: only without one, or with it frozen, are several processes equal to one (`possible` says
+so when a training begins).
 
 `accelerate launch` sets the processes up. The weights' gradients are summed here, in one flat tensor, rather than by
 DistributedDataParallel: that cannot see gradient caching's second pass, nor weights that begin to learn half-way.

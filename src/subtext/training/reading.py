@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -40,20 +39,6 @@ class Reading:
             return self
         groups = Groups(*(value.to(device) for value in self.groups))
         return Reading(_to(self.images, device), _to(self.texts, device), groups, self.share)
-
-    def chunks(self, size: int) -> list[tuple[slice, slice]]:
-        """Rows of pictures and of texts that are embedded at a time: about `size` texts, and pictures in proportion."""
-        images, texts = (len(groups) for groups in self.groups)
-        count = min(-(-texts // size), images)
-        cuts = [(place * images // count, place * texts // count) for place in range(count + 1)]
-        return [(slice(a, c), slice(b, d)) for (a, b), (c, d) in pairwise(cuts)]
-
-    def part(self, images: slice, texts: slice) -> tuple[Tensors, Tensors]:
-        """Tensors of some of the pictures and texts."""
-        return (
-            {name: value[images] for name, value in self.images.items()},
-            {name: value[texts] for name, value in self.texts.items()},
-        )
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,11 @@ class Snapshot:
 
 
 def write_snapshot(run: Path, snapshot: Snapshot, *, keep: int) -> None:
-    """Write a checkpoint, then remove all but the newest `keep`.
+    """Write a checkpoint, then remove all but it and the `keep - 1` before it.
 
-    Raises CheckpointError when the disk is full; the checkpoints that were there stay.
+    Later ones are removed too: the training went on from before them because they were damaged.
+
+    Raises OutputError when the disk is full; the checkpoints that were there stay.
     """
 
     def fill(place: Path) -> None:
@@ -52,9 +54,12 @@ def write_snapshot(run: Path, snapshot: Snapshot, *, keep: int) -> None:
 
     # An epoch's end has a name of its own: writing it must not remove the checkpoint of the epoch's last step.
     ended = _ENDED if snapshot.state["offset"] == 0 else ""
-    write_folder(run / FOLDER / f"{_PREFIX}{snapshot.step:08d}{ended}", fill)
-    for old in _folders(run)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+    new = run / FOLDER / f"{_PREFIX}{snapshot.step:08d}{ended}"
+    write_folder(new, fill)
+    folders = _folders(run)
+    place = folders.index(new) + 1
+    for other in [*folders[: max(place - keep, 0)], *folders[place:]]:
+        shutil.rmtree(other, ignore_errors=True)
 
 
 def newest_snapshot(run: Path) -> tuple[Snapshot | None, list[str]]:

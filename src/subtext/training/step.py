@@ -2,15 +2,17 @@
 
 Gradient caching (Gao et al. 2021, GradCache): embed all chunks without keeping a graph; compute the loss on all of
 them and its gradient for each embedding; embed each chunk again, now with its graph, and send those gradients back.
-Peak memory is that of one chunk, and the gradient is that of the whole batch, because the loss reaches the weights
-through the embeddings alone. Dropout is the same both times: the generator is seeded anew for every chunk.
-A BatchNorm in training sees one chunk at a time, and counts its running statistics twice; freeze it, or do without.
+A chunk is some pictures or some texts, so peak memory is that of one side of one chunk. The gradient is that of the
+whole batch, because the loss reaches the weights through the embeddings alone. Dropout is the same both times: the
+generator is seeded anew for every chunk. A batch norm in training would break all this, and is refused (`possible`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ from torch import Tensor
 from subtext.core import Embeddings, Epoch
 from subtext.data.inputs import Tensors
 from subtext.errors import TrainingError
-from subtext.model import Model
+from subtext.model import Branch, Model
 from subtext.objective import Objective
 from subtext.ops import draw
 from subtext.scene import compose
@@ -28,16 +30,13 @@ from subtext.training.reading import Reading
 
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
+Side = Literal["image", "text"]
+
 
 class Stepper:
     """Adds the gradient of one batch to the model's weights."""
 
     def __init__(self, model: Model, objective: Objective, plan: Plan, processes: Processes) -> None:
-        if plan.precision == "fp16" and processes.device.type != "cuda":
-            raise TrainingError(
-                f"precision fp16 needs a GPU, where its loss is scaled; the device is {processes.device.type}; "
-                "use bf16, or float32"
-            )
         self._model = model
         self._objective = objective
         self._plan = plan
@@ -52,16 +51,16 @@ class Stepper:
         Gives this process's summand of the loss, () detached, and (parts) of each part of the objective.
         """
         size = self._plan.cache_chunk
-        if size and len(reading.groups.texts) > size:
+        if size and max(map(len, reading.groups)) > size:
             return self._in_chunks(reading, epoch, name, share)
         self._seed(epoch, name)
-        images, texts = self._embed(reading.images, reading.texts)
+        images, texts = self._embed("image", reading.images), self._embed("text", reading.texts)
         return self._compare(images, texts, reading, epoch, share)
 
     @torch.no_grad()
     def loss(self, reading: Reading, epoch: Epoch) -> Tensor:
         """() the objective of a batch on this process alone, without gradient."""
-        images, texts = self._embed(reading.images, reading.texts)
+        images, texts = self._embed("image", reading.images), self._embed("text", reading.texts)
         scene = compose(self._model.similarity, images, texts, reading.groups, positives=self._plan.positives)
         return self._objective(scene, epoch)[0]
 
@@ -82,33 +81,29 @@ class Stepper:
         return total.detach(), torch.stack(list(parts.values()))
 
     def _in_chunks(self, reading: Reading, epoch: Epoch, name: str, share: float) -> tuple[Tensor, Tensor]:
-        chunks = reading.chunks(self._plan.cache_chunk)
-        pieces = []
+        sides: tuple[tuple[Side, Tensors], ...] = (("image", reading.images), ("text", reading.texts))
         with torch.no_grad():
-            for chunk in chunks:
-                self._seed(epoch, f"{name} chunk {chunk[1].start}")
-                pieces.append(self._embed(*reading.part(*chunk)))
-        whole = tuple(_leaf(Embeddings.cat([piece[side] for piece in pieces])) for side in (0, 1))
-        result = self._compare(whole[0], whole[1], reading, epoch, share)
-        for chunk in chunks:
-            self._seed(epoch, f"{name} chunk {chunk[1].start}")
-            outputs: list[Tensor] = []
-            grads: list[Tensor] = []
-            for piece, all_, rows in zip(self._embed(*reading.part(*chunk)), whole, chunk, strict=True):
-                for field, value in _differentiable(piece).items():
-                    grad = getattr(all_, field).grad
-                    if grad is not None:
-                        outputs.append(value)
-                        grads.append(grad[rows, : value.shape[1]])
-            if outputs:
-                torch.autograd.backward(outputs, grads)
+            pieces = [[piece for _, piece in self._chunks(*side, epoch, name)] for side in sides]
+        images, texts = (_leaf(Embeddings.cat(found)) for found in pieces)
+        result = self._compare(images, texts, reading, epoch, share)
+        for side, whole in zip(sides, (images, texts), strict=True):
+            for rows, piece in self._chunks(*side, epoch, name):
+                _send_back(piece, whole, rows)
         return result
 
-    def _embed(self, images: Tensors, texts: Tensors) -> tuple[Embeddings, Embeddings]:
-        """Both sides; arithmetic in the plan's precision, and embeddings in at least float32."""
+    def _chunks(self, side: Side, inputs: Tensors, epoch: Epoch, name: str) -> Iterator[tuple[slice, Embeddings]]:
+        """The side in pieces of at most `cache_chunk` items; the same every time."""
+        size = self._plan.cache_chunk
+        for start in range(0, len(inputs["ids"]), size):
+            rows = slice(start, start + size)
+            self._seed(epoch, f"{name} {side} {start}")
+            yield rows, self._embed(side, {key: value[rows] for key, value in inputs.items()})
+
+    def _embed(self, side: Side, inputs: Tensors) -> Embeddings:
+        """Items of one side; arithmetic in the plan's precision, and embeddings in at least float32."""
+        branch: Branch = getattr(self._model, side)
         with self._arithmetic():
-            found = self._model(images, texts)
-        return _float(found[0]), _float(found[1])
+            return _float(branch(inputs))
 
     def _arithmetic(self) -> AbstractContextManager[None]:
         kind = _HALF.get(self._plan.precision)
@@ -130,6 +125,19 @@ class Stepper:
 def _differentiable(items: Embeddings) -> dict[str, Tensor]:
     values = {f.name: getattr(items, f.name) for f in fields(items)}
     return {name: value for name, value in values.items() if value is not None and value.requires_grad}
+
+
+def _send_back(piece: Embeddings, whole: Embeddings, rows: slice) -> None:
+    """Send the gradients that the whole batch's embeddings have got through the graph of a piece, its `rows`."""
+    outputs: list[Tensor] = []
+    grads: list[Tensor] = []
+    for name, value in _differentiable(piece).items():
+        grad = getattr(whole, name).grad
+        if grad is not None:
+            outputs.append(value)
+            grads.append(grad[rows, : value.shape[1]])
+    if outputs:
+        torch.autograd.backward(outputs, grads)
 
 
 def _leaf(items: Embeddings) -> Embeddings:

@@ -1,0 +1,75 @@
+"""The folder of a training: what has to stand in it, what is written into it, and what is left at the end.
+
+While it trains, a run has checkpoints and perhaps cached outputs of its frozen encoders. Once its record says
+"finished" neither is wanted again and both are removed; that record is written last, so a kill before it leaves the
+checkpoints to go on from, and a kill after it leaves at worst some files that the next --resume removes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from subtext.checkpoint import ASSETS, RECORD, Record, load_record, save_assets, save_record, write_text
+from subtext.data.atomic import written_to
+from subtext.errors import CheckpointError
+from subtext.model import Model
+from subtext.report.model_card import model_card
+from subtext.training.finite import NOT_FINITE
+from subtext.training.snapshot import FOLDER, clean
+
+CACHE, CARD = "cache", "README.md"
+
+SHOWN = 5
+"""How many differences from the training that is to go on a sentence has room for."""
+
+
+def begun(out: Path, record: Record, *, resume: bool) -> Record | None:
+    """The record of the training that is to go on in a folder; None where one begins.
+
+    Raises CheckpointError when the folder holds something and `resume` is False, holds things but no training, or
+    holds the training of another record.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    if not resume or not out.is_dir():
+        raise CheckpointError(
+            f"--out needs a new or an empty folder; {out} holds something; name another, or go on with --resume"
+        )
+    if not (out / RECORD).is_file():
+        if any(path.name != CACHE and not path.name.startswith(".") for path in out.iterdir()):
+            raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
+        return None
+    found = load_record(out)
+    if differences := found.differences(record):
+        more = f", and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
+        raise CheckpointError(
+            f"--resume needs the training that {out} began; this one differs in {', '.join(differences[:SHOWN])}{more} "
+            "(there -> here); give the same options, or train in a new folder"
+        )
+    return found
+
+
+def enter(out: Path, record: Record, model: Model) -> None:
+    """Make the folder ready to be trained in."""
+    with written_to(out):
+        out.mkdir(parents=True, exist_ok=True)
+    clean(out)
+    (out / NOT_FINITE).unlink(missing_ok=True)
+    # The record comes first: a folder without one is not known as a run by the next --resume.
+    save_record(out, record)
+    if not (out / ASSETS).is_dir():
+        save_assets(out, model)
+
+
+def describe(out: Path, record: Record) -> None:
+    """Write the card, then the record, which says what is to be believed."""
+    write_text(out / CARD, model_card(record))
+    save_record(out, record)
+
+
+def tidy(out: Path) -> None:
+    """Remove what a finished training has no more use for."""
+    clean(out)
+    for name in (FOLDER, CACHE):
+        shutil.rmtree(out / name, ignore_errors=True)

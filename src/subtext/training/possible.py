@@ -1,0 +1,64 @@
+"""What a training cannot do, refused before anything is written; and what is worth a word before it begins."""
+
+from __future__ import annotations
+
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from subtext.data.pairs import Pairs
+from subtext.errors import TrainingError
+from subtext.training.optimiser import parameter_groups
+from subtext.training.phases import Freezer, stage
+from subtext.training.processes import Processes
+from subtext.training.reading import batches_of
+from subtext.training.setup import Setup
+
+SHOWN = 3
+"""How many names of modules a sentence has room for."""
+
+
+def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[str]:
+    """Refuse what cannot be trained as asked; gives notes on what can, but not as one may think.
+
+    Raises TrainingError for fp16 without a GPU, a model without a weight that learns, pairs that make no batch, and a
+    batch norm in training with gradient caching: each chunk would be normed by itself, and the gradient be another one.
+    """
+    plan = setup.plan
+    if plan.precision == "fp16" and processes.device.type != "cuda":
+        raise TrainingError(
+            f"precision fp16 needs a GPU, where its loss is scaled; the device is {processes.device.type}; "
+            "use bf16, or float32"
+        )
+    parameter_groups(setup.model, plan)
+    batches_of(train, plan, epoch=0, seed=0, processes=processes.count)
+    norms = batch_norms(setup)
+    if norms and plan.cache_chunk:
+        raise TrainingError(
+            "gradient caching (--cache-chunk) needs items that do not see each other; this model norms over the batch "
+            f"while training (in {_named(norms)}); do without (vse_infinity: --no-perceptron), freeze the encoder that "
+            "does (--freeze-epochs -1), or train without --cache-chunk"
+        )
+    if norms and processes.count > 1:
+        return [
+            f"batch norms ({_named(norms)}) see the share of the batch that each of the {processes.count} processes "
+            "has: the weights will not be those that one process would give"
+        ]
+    return []
+
+
+def batch_norms(setup: Setup) -> list[str]:
+    """Names of the modules that norm over the batch in some epoch of the training."""
+    freezer = Freezer(setup.model)
+    was_training = setup.model.training
+    found: dict[str, None] = {}
+    for current in {stage(setup.plan, setup.phases, epoch) for epoch in range(setup.plan.epochs)}:
+        freezer.apply(current)
+        modules = setup.model.named_modules()
+        found |= {name: None for name, module in modules if isinstance(module, _BatchNorm) and module.training}
+    freezer.release()
+    setup.model.train(was_training)
+    return list(found)
+
+
+def _named(modules: list[str]) -> str:
+    more = f" and {len(modules) - SHOWN} more" if len(modules) > SHOWN else ""
+    return ", ".join(modules[:SHOWN]) + more
