@@ -1,0 +1,170 @@
+"""The documents' commands and code run as they are written, on made data under the names that the documents use."""
+
+from __future__ import annotations
+
+import doctest
+import itertools
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import drawn
+import numpy as np
+import pytest
+import tiny_models
+from click.testing import CliRunner
+from PIL import Image
+from walk import ROOT
+
+from subtext.app.cli import main
+from subtext.data.readers import read_pairs
+from subtext.recipes.catalogue import RECOMMENDED
+
+DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/concepts.md", "docs/choosing.md", "CONTRIBUTING.md")
+RUN_AS_CODE = ("python",)
+RUN_AS_COMMANDS = ("bash", "console")
+SHOWN_ONLY = {"": "trees and diagrams", "json": "data: read by a test of its own"}
+"""Languages of blocks that are not run, and why. Commands may not stand in them."""
+
+NOT_RUN = {"make": "installs packages from the network; that its target exists is tested instead"}
+"""First words of commands that are not run, and why."""
+
+TEXTS = {"red": "the ruling stands", "blue": "waving hand", "green": "balance scale", "black": "justice"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: the document, the line that it starts on, its language and what stands in it."""
+
+    document: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        """Its lines as a shell sees them: continued lines joined, prompts, comments and empty lines left out."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        if self.language == "console":
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        return [line for line in lines if shlex.split(line, comments=True)]
+
+
+def blocks(document: str) -> Iterator[Block]:
+    """The fenced blocks of a document, in order."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
+        yield Block(document, text[: found.start()].count("\n") + 2, found[1], found[2])
+
+
+@pytest.fixture(scope="module")
+def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the documents say that a reader has: an archive, features of its pictures, what `make demo` leaves."""
+    place = tmp_path_factory.mktemp("supplies")
+    emoji = drawn.write(place / "demo" / "data")
+    for name, code in (("red", "1F44B"), ("blue", "2696")):
+        (emoji / "pictures").mkdir(exist_ok=True)
+        Image.new("RGB", (72, 72), drawn.COLOURS[name]).save(emoji / "pictures" / f"{code}.png")
+    rows = [json.loads(line) for line in (emoji / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        name = row.pop("file_name")
+        row["captions"].append(TEXTS.get(row["id"], row["id"]))
+        del row["language"]
+        row["image"] = name
+        for copy in (place / name, place / "pictures" / name):
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy(emoji / name, copy)
+    for name, colour in (("a.jpg", "red"), ("b.jpg", "blue")):
+        Image.new("RGB", (40, 40), drawn.COLOURS[colour]).save(place / name)
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (place / "captions.jsonl").write_text(lines, encoding="utf-8")
+    pooled = np.random.default_rng(0).normal(size=(len(rows), 8)).astype(np.float32)
+    np.savez(place / "features.npz", names=np.array([row["image"] for row in rows]), pooled=pooled)
+    tiny_models.clip(place / "openai" / "clip-vit-base-patch32")  # A name that is a folder is that folder.
+    return place
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_what_a_document_says_runs_as_written(
+    document: str, supplies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(supplies, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(document):
+        where = f"{document}:{block.line}"
+        if block.language in RUN_AS_COMMANDS:
+            for command in block.commands:
+                run_command(command, where)
+        elif block.language in RUN_AS_CODE:
+            run_code(block, names)
+        else:
+            assert block.language in SHOWN_ONLY, f"{where}: a block of a language that no test knows"
+
+
+def run_command(command: str, where: str) -> None:
+    """Run one line, in this process; it must end well."""
+    program, *words = shlex.split(command, comments=True)
+    if program in NOT_RUN:
+        assert all(f"\n{target}:" in (ROOT / "Makefile").read_text() for target in words), f"{where}: {command}"
+        return
+    assert program == "subtext", f"{where}: {command}: only subtext is run"
+    if "--onnx" in words:  # The exporter traces, and the checks of signatures would be traced with it.
+        code = "import sys; from subtext.app.cli import main; main(sys.argv[1:])"
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{where}: {command}\n{done.stderr}"
+        return
+    answer = CliRunner().invoke(main, words)
+    assert answer.exit_code == 0, f"{where}: {command}\n{answer.output}\n{answer.exception!r}"
+
+
+def run_code(block: Block, names: dict[str, object]) -> None:
+    """Run a block with the names that earlier ones left; where it is a session, what it shows must be what comes."""
+    if ">>>" not in block.text:
+        exec(compile(block.text, f"{block.document}:{block.line}", "exec"), names)  # noqa: S102
+        return
+    test = doctest.DocTestParser().get_doctest(block.text, names, block.document, block.document, block.line - 1)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    said: list[str] = []
+    runner.run(test, out=said.append, clear_globs=False)
+    names.update(test.globs)
+    assert not runner.failures, "".join(said)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_command_hides_in_a_block_that_is_not_run(document: str) -> None:
+    hidden = [
+        (block.line, line)
+        for block in blocks(document)
+        if block.language in SHOWN_ONLY
+        for line in block.text.splitlines()
+        if re.match(r"(\$ )?(subtext|make|python|pip|import|from) ", line)
+    ]
+    assert not hidden
+
+
+def test_the_rows_that_are_shown_are_read(supplies: Path, tmp_path: Path) -> None:
+    shown = [block for document in DOCUMENTS for block in blocks(document) if block.language == "json"]
+    assert shown
+    for block in shown:
+        (tmp_path / "rows.jsonl").write_text(block.text, encoding="utf-8")
+        reading = read_pairs(tmp_path / "rows.jsonl", images=supplies)
+        assert len(reading.pairs.images) == len(block.text.splitlines()) and not reading.problems
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_within_a_sentence_name_options_that_exist(document: str) -> None:
+    text = re.sub(r"^```.*?^```$", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for command in re.findall(r"`subtext ([^`]+)`", text):
+        names = list(itertools.takewhile(lambda word: not word.startswith("-"), command.split()))
+        host = [RECOMMENDED] if names == ["train"] else []
+        answer = CliRunner().invoke(main, [*names, *host, "--help"])
+        assert answer.exit_code == 0, f"{document}: subtext {command}\n{answer.output}"
+        unknown = set(re.findall(r"--[\w-]+", command)) - set(re.findall(r"--[\w-]+", answer.output))
+        assert not unknown, f"{document}: subtext {command}"
