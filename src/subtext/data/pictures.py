@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import zlib
@@ -53,12 +54,17 @@ def read_bytes(source: str | Path | bytes, root: Path) -> bytes:
     Raises DataError when there is no such file, or nothing is in it.
     """
     if isinstance(source, bytes):
-        data, name = source, f"{len(source)} bytes"
+        data, name = source, f"of {len(source):,} bytes"
     else:
         data, name = _from_file(str(source), root), str(source)
     if not data:
         raise DataError(f"picture {name} is empty (0 bytes); remove it or fetch it again")
     return data
+
+
+def is_there(source: str, root: Path) -> bool:
+    """Whether a path is a file; a name that no disk can have is none."""
+    return os.path.isfile(os.path.join(root, source))  # noqa: PTH113, PTH118 (Path.is_file raises for such names)
 
 
 def picture_size(source: str | Path | bytes, root: Path) -> int | None:

@@ -31,6 +31,8 @@ def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
         if not captions.is_file():
             raise DataError(f"{path.name} needs its captions beside it; {captions} is not there")
         array = open_npy(path)
+        if array.ndim < 2:
+            raise DataError(f"{path} needs a row of numbers a picture, or several; it has shape {array.shape}")
         found[prefix] = (array, captions, 5 if _repeated(array) else 1)
     if not found:
         raise DataError(f"{folder} needs train_ims.npy, dev_ims.npy or test_ims.npy for features in SCAN's form")

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from subtext.data.pictures import is_there
 from subtext.data.readers.assemble import assemble
 from subtext.data.readers.check_pictures import check_pictures
 from subtext.data.readers.recognise import open_source
-from subtext.data.readers.rows import Problem, Progress, Reading, Source, UnusableData
+from subtext.data.readers.rows import Problem, Progress, Reading, Source, UnusableData, told
+from subtext.errors import DataError, counted
 
-__all__ = ["Problem", "Reading", "read_pairs"]
+__all__ = ["Problem", "Reading", "read_pairs", "told"]
 
 
 def read_pairs(
@@ -37,8 +39,11 @@ def read_pairs(
 
     Raises DataError when there is no data set, no pair is left, or a row cannot be used and bad is "refuse".
     """
-    source = open_source(Path(path), images)
-    assembled = assemble(source, seed=seed, merge_split=merge_split)
+    try:
+        source = open_source(Path(path), images)
+        assembled = assemble(source, seed=seed, merge_split=merge_split)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     pairs, problems = assembled.pairs, assembled.problems
     if images is None:
         pairs = replace(pairs, root=_root(source, pairs.images.values))
@@ -50,8 +55,8 @@ def read_pairs(
         raise UnusableData(f"{path} needs at least one picture with a text; it has none{_told(fatal)}", problems)
     if fatal and bad == "refuse":
         raise UnusableData(
-            f"{path} has {len(fatal):,} problem{'s' if len(fatal) > 1 else ''}{_told(fatal)}; mend them, or skip bad "
-            "rows (--bad skip)",
+            f"{path} has {counted(len(fatal), 'problem')}{_told(fatal)}; mend {'it' if len(fatal) == 1 else 'them'}, "
+            "or skip bad rows (--bad skip)",
             problems,
         )
     return Reading(pairs, problems, source.features)
@@ -61,10 +66,11 @@ def _root(source: Source, values: list[str | bytes | None]) -> Path:
     """The source's own root, or `images` in it where the first pictures lie there and not in the root."""
     first = [value for value in values[:20] if isinstance(value, str)]
     inner = source.root / "images"
-    if not first or any((source.root / value).exists() for value in first):
+    if not first or any(is_there(value, source.root) for value in first):
         return source.root
-    return inner if any((inner / value).exists() for value in first) else source.root
+    return inner if any(is_there(value, inner) for value in first) else source.root
 
 
 def _told(problems: list[Problem]) -> str:
-    return f": {'; '.join(map(str, problems[:3]))}{'; ...' if len(problems) > 3 else ''}" if problems else ""
+    sentences = told(problems)
+    return f": {'; '.join(sentences[:3])}{'; ...' if len(sentences) > 3 else ''}" if sentences else ""

@@ -38,7 +38,7 @@ def assemble(source: Source, *, seed: int, merge_split: Mapping[str, str] | None
         try:
             state.add(row)
         except RowError as error:
-            problems.append(Problem(row.where, str(error)))
+            problems.append(error.at(row.where))
     _join_groups(state)
     splits, lacking = _splits(state.groups, seed)
     problems += lacking

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import unicodedata
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
 from subtext.data.pairs import Items, Pairs
-from subtext.data.pictures import open_picture
+from subtext.data.pictures import is_there, open_picture
 from subtext.data.readers.rows import Problem, Progress
 from subtext.errors import DataError
 
@@ -21,14 +23,23 @@ def check_pictures(
     """The pairs whose pictures can be used, and a problem for each that cannot.
 
     verify  decode every picture, in threads; else only look whether its file is there
+
+    Where none is there it is the folder that is wrong, which is one problem and not one a row.
     """
-    found = _nameless(pairs.images)
-    found |= _undecodable(pairs, progress) if verify else _missing(pairs.images, pairs.root)
+    pairs = _respelt(pairs)
+    lost = _missing(pairs.images, pairs.root)
+    if len(lost) == len(pairs.images) > 1:
+        first = (pairs.root / str(pairs.images.values[0])).absolute()
+        what = f"none of the {len(lost):,} is there; the first was looked for at {first}; name their folder (--images)"
+        return without_pictures(pairs, np.empty(0, dtype=np.int64)), [Problem("pictures", what)]
+    found = _nameless(pairs.images) | lost
+    if verify:
+        found |= _undecodable(pairs, set(found), progress)
     if not found:
         return pairs, []
     keep = np.ones(len(pairs.images), dtype=bool)
     keep[list(found)] = False
-    problems = [Problem(where[row], what) for row, what in sorted(found.items())]
+    problems = [Problem(where[row], what, name=_named(pairs.images, row, what)) for row, what in sorted(found.items())]
     return without_pictures(pairs, np.flatnonzero(keep).astype(np.int64)), problems
 
 
@@ -66,6 +77,23 @@ def _missing(images: Items, root: Path) -> dict[int, str]:
     return missing
 
 
+def _named(images: Items, row: int, what: str) -> str:
+    """What the sentence calls the picture, as it stands there."""
+    value = images.values[row]
+    name = value if isinstance(value, str) else images.ids[row]
+    return next((form for form in (f"'{name}'", name) if form in what), "")
+
+
+def _respelt(pairs: Pairs) -> Pairs:
+    """Paths as the disk spells them: an accent is one character or two, and archives of some systems swap them."""
+    values = list(pairs.images.values)
+    for row, value in enumerate(values):
+        if isinstance(value, str) and not value.isascii() and not is_there(value, pairs.root):
+            forms = (unicodedata.normalize(form, value) for form in ("NFC", "NFD"))
+            values[row] = next((form for form in forms if is_there(form, pairs.root)), value)
+    return replace(pairs, images=replace(pairs.images, values=values)) if values != pairs.images.values else pairs
+
+
 def _names_in(folder: str) -> set[str]:
     try:
         with os.scandir(folder) as entries:
@@ -74,8 +102,8 @@ def _names_in(folder: str) -> set[str]:
         return set()
 
 
-def _undecodable(pairs: Pairs, progress: Progress | None) -> dict[int, str]:
-    rows = [row for row, value in enumerate(pairs.images.values) if value is not None]
+def _undecodable(pairs: Pairs, known: set[int], progress: Progress | None) -> dict[int, str]:
+    rows = [row for row, value in enumerate(pairs.images.values) if value is not None and row not in known]
 
     def why(row: int) -> str | None:
         try:

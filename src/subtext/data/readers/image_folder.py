@@ -17,7 +17,7 @@ _NAMES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 def metadata_files(folder: Path) -> list[Path]:
     """The metadata of a folder, or of its sub-folders down to two levels; in the order of their names."""
     for pattern in ("", "*/", "*/*/"):
-        found = sorted(path for name in _NAMES for path in folder.glob(pattern + name))
+        found = sorted(path for name in _NAMES for path in folder.glob(pattern + name) if path.is_file())
         if found:
             return found
     return []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from subtext.data.readers.columns import IMAGE, RowError, image_of, valid
+from subtext.data.readers.columns import IMAGE, RowError, image_of, name_of, wrong_text
 from subtext.data.readers.rows import Problem, Row, Source
 from subtext.data.readers.splits import split_in_name
 from subtext.data.readers.table import TABLES, raws
@@ -70,7 +70,8 @@ def read_mteb(folder: Path, images: Path | None) -> Source:
         text, image = (one.query, one.candidate) if pictured[0] else (one.candidate, one.query)
         if image not in image_side or text not in text_side:
             lost = image if image not in image_side else text
-            problems.append(Problem(one.where, f"judges '{lost}', which is neither in corpus nor in queries"))
+            what = f"judges '{lost}', which is neither in corpus nor in queries"
+            problems.append(Problem(one.where, what, name=f"'{lost}'"))
         else:
             triples.append((text, image, one))
     rows = list(_rows(image_side, text_side, triples))
@@ -86,15 +87,17 @@ def _side(paths: list[Path], folder: Path, problems: list[Problem]) -> dict[str,
             if isinstance(raw, Problem):
                 problems.append(raw)
                 continue
-            name = raw.get("_id", raw.get("id"))
-            if name in (None, ""):
+            try:
+                name = name_of(raw, "_id", "id")
+            except RowError as error:
+                problems.append(error.at(where))
+                continue
+            if name is None:
                 problems.append(Problem(where, "needs an 'id' (or '_id') to be judged by"))
-            elif str(name) in side:
-                problems.append(
-                    Problem(where, f"id '{name}' stands at {side[str(name)][0]} already; ids need to be unique")
-                )
+            elif name in side:
+                problems.append(Problem(where, f"id '{name}' stands at {side[name][0]} already; ids need to be unique"))
             else:
-                side[str(name)] = (where, {column: value for column, value in raw.items() if column != "_id"})
+                side[name] = (where, {column: value for column, value in raw.items() if column != "_id"})
     return side
 
 
@@ -105,18 +108,25 @@ def _judged(paths: list[Path], folder: Path, problems: list[Problem]) -> Iterato
             if isinstance(raw, Problem):
                 problems.append(raw)
                 continue
-            query = next((raw[name] for name in _QUERY if raw.get(name) is not None), None)
-            candidate = next((raw[name] for name in _CANDIDATE if raw.get(name) is not None), None)
+            if not raw.keys() & {*_QUERY} or not raw.keys() & {*_CANDIDATE}:
+                have = ", ".join(f"'{column}'" for column in list(raw)[:8])
+                raise DataError(
+                    f"{path} needs the columns 'query-id', 'corpus-id' and 'score'; {where} has {have}; name them in a "
+                    "table's first line"
+                )
             try:
+                query, candidate = name_of(raw, *_QUERY), name_of(raw, *_CANDIDATE)
                 score = float(raw.get("score", 1))
-            except (TypeError, ValueError):
+            except (RowError, TypeError, ValueError):
+                query = candidate = None
                 score = math.nan
             if query is None or candidate is None or not math.isfinite(score):
+                shown = str(dict(raw))[:200]
                 problems.append(
-                    Problem(where, f"needs 'query-id', 'corpus-id' and a finite 'score'; it has {dict(raw)}")
+                    Problem(where, f"needs 'query-id', 'corpus-id' and a finite 'score'; it has {shown}", name=shown)
                 )
                 continue
-            yield _Judged(str(query), str(candidate), score, split, where)
+            yield _Judged(query, candidate, score, split, where)
 
 
 def _rows(
@@ -146,7 +156,7 @@ def _rows(
             yield row
     for text, (where, columns) in text_side.items():
         words = _words(columns)
-        if f"t{text}" not in used and words is not None:
+        if f"t{text}" not in used and wrong_text(words) is None:
             yield Row(where, None, None, [words], [text], split=rest, lone=True)
 
 
@@ -156,20 +166,25 @@ def _row(
     try:
         value, _ = image_of(picture)
     except RowError as error:
-        return Problem(where, str(error))
+        return error.at(where)
     if value is None:
-        return Problem(where, f"'{image}' has no picture; fill in its 'image'")
+        return Problem(where, f"'{image}' has no picture; fill in its 'image'", name=f"'{image}'")
     name, columns = written if written is not None else ("", {})
     words = _words(columns)
-    if written is not None and words is None:
-        return Problem(where, f"the text '{name}' is empty; give one, or leave it out")
+    wrong = wrong_text(words)
+    if written is not None and wrong is not None:
+        return Problem(where, f"the text '{name}' {wrong}", name=f"'{name}'")
     more = {key: value for key, value in {**columns, **picture}.items() if key not in _TAKEN and value is not None}
-    return Row(where, value, image, [words] if words else [], [name] if words else None, more=more)
+    texts = [] if written is None else [words]
+    return Row(where, value, image, texts, [name] if texts else None, more=more)
 
 
-def _words(columns: Mapping[str, Any]) -> str | None:
-    parts = [columns.get(name) for name in ("title", "text")]
-    return " ".join(part for part in parts if isinstance(part, str) and part.strip() and valid(part)) or None
+def _words(columns: Mapping[str, Any]) -> Any:
+    """The title, where there is one, before the text; what is no string stays as it is, to be told of."""
+    title, text = columns.get("title"), columns.get("text")
+    if not isinstance(title, str) or not title.strip():
+        return text
+    return f"{title} {text}" if isinstance(text, str) and text.strip() else title
 
 
 def _connected(edges: list[tuple[str, str]]) -> dict[str, str]:

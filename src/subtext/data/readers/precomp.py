@@ -9,6 +9,7 @@ from subtext.data.feature_file import FeatureFile
 from subtext.data.readers.columns import valid
 from subtext.data.readers.rows import Problem, Row, Source
 from subtext.data.scan_files import SPLIT_FILES, scan_names, scan_splits
+from subtext.errors import counted
 
 
 def read_precomp(folder: Path, images: Path | None) -> Source:
@@ -27,7 +28,10 @@ def _rows(folder: Path) -> Iterator[Row | Problem]:
         lines = lines[:-1] if lines and lines[-1] == "" else lines
         names = scan_names(prefix, -(-len(array) // step))
         if not len(array) or len(lines) % len(names):
-            yield Problem(captions.name, f"needs as many lines for each of {len(names)} pictures; it has {len(lines)}")
+            yield Problem(
+                captions.name,
+                f"needs as many lines for each of {counted(len(names), 'picture')}; it has {len(lines):,}",
+            )
             continue
         each = len(lines) // len(names)
         for number, name in enumerate(names):

@@ -44,9 +44,9 @@ def _open_file(path: Path, images: Path | None) -> Source:
         raise DataError(f"{path} needs rows; the file is empty")
     if shards(path):
         return read_webdataset(path, images)
-    if path.suffix == ".json" and is_karpathy(path):
+    if path.suffix.lower() == ".json" and is_karpathy(path):
         return read_karpathy(path, images)
-    if path.suffix in TABLES:
+    if path.suffix.lower() in TABLES:
         return read_table(path, images)
     raise DataError(
         f"a data set needs a file that ends in {', '.join(TABLES)} or .tar; it got {path.name}; or name a folder"
@@ -66,8 +66,8 @@ def _open_folder(folder: Path, images: Path | None) -> Source:
     if parquet:
         splits = [split_in_name(file.name) for file in parquet]
         return read_tables(parquet, splits if all(splits) else [None] * len(parquet), images, folder)
-    files = sorted(file for file in folder.iterdir() if file.suffix in TABLES and file.is_file())
-    karpathy = [file for file in files if file.suffix == ".json" and is_karpathy(file)]
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in TABLES and file.is_file())
+    karpathy = [file for file in files if file.suffix.lower() == ".json" and is_karpathy(file)]
     if len(karpathy) == 1:
         return read_karpathy(karpathy[0], images)
     if len(files) == 1:

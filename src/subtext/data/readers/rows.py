@@ -22,15 +22,43 @@ class Problem:
     where  "line 17", "metadata.csv line 3", "picture a.jpg"
     what   what is wrong, and what to do
     fatal  whether what it speaks of cannot be used; else it is a warning
+    name   the piece of the sentence that differs from row to row ("'a.jpg'"), so that many of a kind can be counted; ""
+           where none does
     """
 
     where: str
     what: str
     fatal: bool = True
+    name: str = ""
 
     def __str__(self) -> str:
         """Where and what, in one sentence."""
         return f"{self.where}: {self.what}"
+
+    @property
+    def kind(self) -> str:
+        """What problems of one kind have in common: the sentence without the name."""
+        return self.what.replace(self.name, "...", 1) if self.name else self.what
+
+
+def told(problems: Iterable[Problem]) -> list[str]:
+    """Problems for people: one sentence a kind, with where the first ones are and how many there are.
+
+    >>> told([Problem(f"line {n}", "has no text") for n in range(2, 7)])
+    ['line 2 and 4 like it (line 3, line 4, ...): has no text']
+    """
+    kinds: dict[tuple[str, bool], list[Problem]] = {}
+    for problem in problems:
+        kinds.setdefault((problem.kind, problem.fatal), []).append(problem)
+    return [_together(alike) for alike in kinds.values()]
+
+
+def _together(alike: list[Problem]) -> str:
+    first, others = alike[0], [problem.where for problem in alike[1:]]
+    if not others:
+        return str(first)
+    places = ", ".join([*others[:2], *(["..."] if len(others) > 2 else [])])
+    return f"{first.where} and {len(others):,} like it ({places}): {first.what}"
 
 
 @dataclass(slots=True)

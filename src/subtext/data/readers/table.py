@@ -6,14 +6,20 @@ import csv
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from subtext.data.readers.columns import Raw, rows_of, valid
+from subtext.data.readers.columns import Raw, described, rows_of, valid
 from subtext.data.readers.rows import Problem, Row, Source
 from subtext.errors import DataError
 
+if TYPE_CHECKING:
+    import pyarrow
+
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 """Endings of the files that `raws` reads."""
+
+_MARK = b"\xef\xbb\xbf"
+"""What some editors put before UTF-8."""
 
 _LONGEST_FIELD = 64 * 2**20
 
@@ -38,11 +44,12 @@ def raws(path: Path, prefix: str = "") -> Iterator[Raw]:
 
     Raises DataError when the file cannot be read at all.
     """
+    ending = path.suffix.lower()
     try:
-        if path.suffix == ".parquet":
+        if ending == ".parquet":
             yield from _parquet(path, prefix)
-        elif path.suffix in (".csv", ".tsv"):
-            yield from _csv(path, prefix, "\t" if path.suffix == ".tsv" else ",")
+        elif ending in (".csv", ".tsv"):
+            yield from _csv(path, prefix, "\t" if ending == ".tsv" else ",")
         else:
             yield from _json(path, prefix)
     except OSError as error:
@@ -51,12 +58,16 @@ def raws(path: Path, prefix: str = "") -> Iterator[Raw]:
 
 def _json(path: Path, prefix: str) -> Iterator[Raw]:
     with path.open("rb") as file:
-        start = file.read(4)
+        start = file.read(4096)
         _utf8(path, start)
-        file.seek(3 if start.startswith(b"\xef\xbb\xbf") else 0)
-        if path.suffix == ".json" and _listed(start):
-            yield from _json_list(path, file.read(), prefix)
-            return
+        file.seek(3 if start.startswith(_MARK) else 0)
+        if path.suffix.lower() == ".json":
+            first = start.removeprefix(_MARK).lstrip().partition(b"\n")[0].strip()
+            if first.startswith(b"["):
+                yield from _json_list(path, file.read(), prefix)
+                return
+            if first == b"{":
+                raise DataError(f"{path} needs to be a JSON list, or one JSON object a line; it is one long object")
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -66,8 +77,9 @@ def _json(path: Path, prefix: str) -> Iterator[Raw]:
             except UnicodeDecodeError:
                 yield where, Problem(where, "is not valid UTF-8; save the file as UTF-8")
                 continue
-            except (json.JSONDecodeError, RecursionError) as error:
-                yield where, Problem(where, f"is no JSON: {_short(error)}")
+            except (ValueError, RecursionError) as error:
+                # A ValueError that is not of JSON's is a whole number of thousands of digits.
+                yield where, Problem(where, f"is no JSON: {_short(error)}", name=_short(error))
                 continue
             yield where, _object(value, where)
 
@@ -75,21 +87,17 @@ def _json(path: Path, prefix: str) -> Iterator[Raw]:
 def _json_list(path: Path, data: bytes, prefix: str) -> Iterator[Raw]:
     try:
         values = json.loads(data)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} needs to be a JSON list, or one JSON object a line; {_short(error)}") from error
     for number, value in enumerate(values, start=1):
         where = f"{prefix}entry {number}"
         yield where, _object(value, where)
 
 
-def _listed(start: bytes) -> bool:
-    return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
-
-
 def _object(value: Any, where: str) -> Mapping[str, Any] | Problem:
     if isinstance(value, dict):
         return value
-    return Problem(where, f'needs a JSON object ({{"image": ..., "captions": [...]}}); it is {type(value).__name__}')
+    return Problem(where, f'needs a JSON object ({{"image": ..., "captions": [...]}}); it is {described(value)}')
 
 
 def _csv(path: Path, prefix: str, separator: str) -> Iterator[Raw]:
@@ -98,8 +106,9 @@ def _csv(path: Path, prefix: str, separator: str) -> Iterator[Raw]:
     before = csv.field_size_limit(_LONGEST_FIELD)
     try:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            reader = csv.reader(file, delimiter=separator, strict=False)
-            header = next(reader, None)
+            # Strict: else a quote that nothing closes would make one text of all the lines that follow.
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            header = _header(reader, path)
             if not header:
                 raise DataError(f"{path} needs a first line that names its columns; the file is empty")
             header = [name.strip() for name in header]
@@ -110,7 +119,7 @@ def _csv(path: Path, prefix: str, separator: str) -> Iterator[Raw]:
                 try:
                     cells = next(reader, None)
                 except csv.Error as error:
-                    yield where, Problem(where, f"is no CSV: {error}")
+                    yield where, Problem(where, f"is no CSV: {error}; a quote inside of quotes is written twice")
                     continue
                 if cells is None:
                     return
@@ -118,6 +127,14 @@ def _csv(path: Path, prefix: str, separator: str) -> Iterator[Raw]:
                     yield where, _cells(header, cells, where)
     finally:
         csv.field_size_limit(before)
+
+
+def _header(reader: Iterator[list[str]], path: Path) -> list[str]:
+    """The first line that holds something."""
+    try:
+        return next(filter(None, reader), [])
+    except csv.Error as error:
+        raise DataError(f"{path} needs a first line that names its columns; it is no CSV: {error}") from error
 
 
 def _cells(header: list[str], cells: list[str], where: str) -> Mapping[str, Any] | Problem:
@@ -137,12 +154,34 @@ def _parquet(path: Path, prefix: str) -> Iterator[Raw]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if len(set(names)) != len(names):
+                raise DataError(f"{path} needs columns with different names; they are {', '.join(names)}")
             for batch in file.iter_batches(batch_size=1024):
-                for value in batch.to_pylist():
+                for value in _values(batch):
                     number += 1
-                    yield f"{prefix}row {number}", value
+                    where = f"{prefix}row {number}"
+                    yield where, value if isinstance(value, dict) else Problem(where, value)
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} needs to be a Parquet file; after {number} rows: {_short(error)}") from error
+
+
+def _values(batch: pyarrow.RecordBatch) -> list[dict[str, Any] | str]:
+    """Rows as dictionaries, or why one of them cannot be read."""
+    try:
+        return batch.to_pylist()
+    except ValueError:
+        pass
+    # A string that is no UTF-8, or a time that Python has no number for, spoils its own row alone.
+    values: list[dict[str, Any] | str] = []
+    for row in range(batch.num_rows):
+        try:
+            values += batch.slice(row, 1).to_pylist()
+        except UnicodeDecodeError:
+            values.append("is not valid UTF-8; write it as UTF-8")
+        except ValueError as error:
+            values.append(f"has a value that cannot be read: {_short(error)}")
+    return values
 
 
 def _utf8(path: Path, start: bytes) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.pictures import inside
-from subtext.data.readers.columns import TEXT, rows_of
+from subtext.data.readers.columns import TEXT, Raw, described, rows_of
 from subtext.data.readers.rows import Problem, Row, Source
 from subtext.data.readers.splits import split_in_name
 from subtext.errors import DataError
@@ -63,12 +63,15 @@ def read_webdataset(pattern: Path, images: Path | None) -> Source:
 
 def _rows(path: Path, root: Path, split: str | None) -> Iterator[Row | Problem]:
     shard = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
-    samples = list(_samples(path, shard))
-    raws = [
-        (f"{shard} sample {sample['id']}", _columns(sample)) if isinstance(sample, dict) else (sample.where, sample)
-        for sample in samples
-    ]
-    yield from rows_of(raws, shard, split=split)
+    raws: list[Raw] = []
+    for sample in _samples(path, shard):
+        if isinstance(sample, Problem):
+            raws.append((sample.where, sample))
+        else:
+            # A name that is no UTF-8 has to be shown somehow.
+            where = f"{shard} sample {sample['id']}".encode("utf-8", "replace").decode()
+            raws.append((where, _columns(sample, where)))
+    yield from rows_of(raws, None, split=split)
 
 
 def _samples(path: Path, shard: str) -> Iterator[dict[str, Any] | Problem]:
@@ -108,25 +111,22 @@ def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return b"" if file is None else file.read()
 
 
-def _columns(sample: dict[str, Any]) -> dict[str, Any] | Problem:
-    where = f"sample {sample['id']}"
+def _columns(sample: dict[str, Any], where: str) -> dict[str, Any] | Problem:
     if "image" not in sample:
         return Problem(where, "has no picture; its files end in none of " + ", ".join(sorted(PICTURES)))
     columns: dict[str, Any] = {"id": sample["id"], "image": sample["image"]}
     if "json" in sample:
         try:
-            described = json.loads(sample["json"])
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-            return Problem(where, f"its .json is no JSON: {error}")
-        if not isinstance(described, dict):
-            return Problem(where, f"its .json needs to be an object; it is {type(described).__name__}")
-        columns = {
-            name: value for name, value in described.items() if name not in ("id", "image", "file_name")
-        } | columns
+            found = json.loads(sample["json"])
+        except (ValueError, RecursionError) as error:
+            return Problem(where, f"its .json is no JSON: {str(error)[:200]}", name=str(error)[:200])
+        if not isinstance(found, dict):
+            return Problem(where, f"its .json needs to be an object; it is {described(found)}")
+        columns = {name: value for name, value in found.items() if name not in ("id", "image", "file_name")} | columns
     written = next((sample[ending] for ending in sorted(_WORDS) if ending in sample), None)
     if written is not None and not columns.get("captions"):
         columns = {name: value for name, value in columns.items() if name not in TEXT}
-        columns["text"] = written.decode("utf-8", "surrogateescape").strip()
+        columns["text"] = written.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").strip()
     if "cls" in sample:
         columns.setdefault("labels", sample["cls"].decode("utf-8", "replace").strip())
     return columns
