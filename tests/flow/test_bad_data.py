@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from subtext.data.check import check
+from subtext.data.check import Report, check
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Batch
-from subtext.data.readers import read_pairs
+from subtext.data.readers import read_pairs, told
 from subtext.errors import DataError
 from subtext.ops import draw
 
@@ -38,8 +40,12 @@ ROWS: list[tuple[str, object, str]] = [
     ("no JSON", b'{"image": ', r"line 2: is no JSON"),
     ("not UTF-8", b'{"image": "a.png", "text": "caf\xe9"}', r"line 2: is not valid UTF-8"),
     ("half a surrogate", b'{"image": "a.png", "text": "\\ud83d"}', r"line 2: the text is not valid UTF-8"),
-    ("no object", [1, 2], r"line 2: needs a JSON object .* it is list"),
+    ("no object", [1, 2], r"line 2: needs a JSON object .* it is a list"),
     ("deep nesting", b"[" * 100_000, r"line 2: is no JSON"),
+    ("a number of 5,000 digits", b'{"image": "a.png", "text": "x", "id": %s}' % (b"9" * 5000), r"line 2: is no JSON"),
+    ("cut off", b'{"image": "a.png", "te', r"line 2: is no JSON"),
+    ("a long line of rubbish", b"x" * 1_000_000, r"line 2: is no JSON"),
+    ("null", None, r"line 2: needs a JSON object .* it is nothing"),
     ("no picture", {"image": "", "text": "x"}, r"line 2: has no picture"),
     ("no text", {"image": "a.png"}, r"line 2: has no text"),
     ("empty text", {"image": "a.png", "text": "  "}, r"line 2: the text is empty"),
@@ -48,15 +54,27 @@ ROWS: list[tuple[str, object, str]] = [
     (
         "text is no string",
         {"image": "a.png", "text": {"en": "x"}},
-        r"line 2: the text needs to be a string; it is dict",
+        r"line 2: the text needs to be a string; it is an object",
     ),
+    ("a whole number", {"image": "a.png", "text": 7}, r"line 2: the text needs to be a string; it is the number 7"),
+    ("a number", {"image": "a.png", "captions": [1.5]}, r"line 2: the text needs to be a string; it is the number 1.5"),
+    ("not a number", b'{"image": "a.png", "text": NaN}', r"line 2: has no text"),
+    ("no picture but NaN", b'{"image": NaN, "text": "x"}', r"line 2: has no picture"),
     ("missing picture", {"image": "gone.png", "text": "x"}, r"line 2: picture 'gone.png' is not in"),
     ("an address", {"image": "https://x.org/a.png", "text": "x"}, r"line 2: 'image' is an address"),
+    ("another address", {"image": "S3://x/a.png", "text": "x"}, r"line 2: 'image' is an address"),
+    ("a picture in the path", {"image": "data:image/png;base64,AA", "text": "x"}, r"line 2: 'image' is an address"),
     ("an absolute path", {"image": "/nowhere/a.png", "text": "x"}, r"line 2: picture '/nowhere/a.png' is not in"),
     ("a path with a zero", {"image": "a\0.png", "text": "x"}, r"line 2: picture .* is not in"),
     ("a very long path", {"image": "a" * 5000, "text": "x"}, r"line 2: picture .* is not in"),
     ("a folder", {"image": "..", "text": "x"}, r"line 2: picture '..' is not in"),
     ("a number for a picture", {"image": 3, "text": "x"}, r"line 2: 'image' needs a path"),
+    ("a picture list", {"image": ["a.png"], "text": "x"}, r"line 2: 'image' needs a path.* it is a list"),
+    (
+        "half a surrogate aside",
+        b'{"image": "a.png", "text": "x", "labels": "\\ud83d"}',
+        r"line 2: has a column that is not",
+    ),
     ("a split that is a list", {"image": "b.png", "text": "x", "split": ["train"]}, r"line 2: 'split' needs a string"),
     (
         "names that do not count",
@@ -138,6 +156,17 @@ def test_rows_that_contradict_one_another(tmp_path: Path, rows: list[dict], mess
     assert set(pairs.links[:, 0]) == set(range(len(pairs.images))), "no picture is left without a text"
 
 
+def twice(folder: Path) -> Path:
+    columns = [pa.array(["a.png"]), pa.array(["x"]), pa.array(["y"])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["image", "text", "text"]), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def as_folder(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
+
+
 def whole_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
     def table(data: bytes, name: str) -> Callable[[], Path]:
         def make() -> Path:
@@ -158,11 +187,33 @@ def whole_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
         "wrong CSV columns": (table(b"image,words\na.png,x\n", "a.csv"), r"needs a text column .* 'image', 'words'"),
         "CSV without rows": (table(b"image,text\n", "a.csv"), r"it has none"),
         "CSV columns twice": (table(b"image,text,text\n", "a.csv"), r"columns with different names"),
+        "CSV with an empty line first": (table(b"\n\nimage,words\na.png,x\n", "a.csv"), r"'image', 'words'"),
+        "CSV with a quote left open": (
+            table(b'image,text\na.png,"x\nb.png,y\n', "a.csv"),
+            r"line 2: is no CSV: unexpected end of data",
+        ),
+        "CSV with a word after a quote": (table(b'image,text\na.png,"x" y\n', "a.csv"), r"line 2: is no CSV: .* twice"),
+        "CSV with a list as Python writes it": (
+            table(b"image,captions\na.png,\"['x', 'y']\"\n", "a.csv"),
+            r"line 2: 'captions' is a list as Python writes it; write it as JSON",
+        ),
         "CSV with a comma too many": (table(b"image,text\na.png,x,y\n", "a.csv"), r"line 2: needs 2 cells.* it has 3"),
         "CSV not UTF-8": (table(b"image,text\na.png,caf\xe9\n", "a.csv"), r"line 2: is not valid UTF-8"),
         "UTF-16": (table("image,text\n".encode("utf-16"), "a.csv"), r"it is UTF-16; save it again as UTF-8"),
         "no Parquet": (table(b"PAR1 nothing", "a.parquet"), r"needs to be a Parquet file"),
         "no tar": (table(b"\1" * 600, "a.tar"), r"a.tar: is cut off or damaged after 0 samples"),
+        "JSON over several lines": (table(b'{\n"image": "a.png"}', "a.json"), r"it is one long object"),
+        "COCO's own form": (
+            table(b'{"images": [{"file_name": "a.png"}], "annotations": []}', "a.json"),
+            r"needs 'sentences' .* it has none; take that file",
+        ),
+        "Karpathy cut off": (
+            table(b'{"images": [{"sentences": [', "a.json"),
+            r"needs to be a JSON object with 'images'",
+        ),
+        "Parquet columns twice": (lambda: twice(folder), r"columns with different names; they are image, text, text"),
+        "a name that no disk can have": (lambda: folder / ("x" * 5000), r"cannot be read: File name too long"),
+        "a folder in place of a file": (lambda: as_folder(folder, "a.jsonl"), r"in no format that is known"),
         "no list": (table(b"[1, 2", "a.json"), r"needs to be a JSON list"),
         "an empty Karpathy file": (
             table(b'{"images": [], "sentences": 0}', "a.json"),
@@ -222,10 +273,10 @@ def test_unreadable_pictures_are_found_before_training(tmp_path: Path) -> None:
     assert reading.pairs.images.ids == ["a.png"]
     assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert [problem.where for problem in reading.problems] == ["line 2", "line 3", "line 4"]
-    told = " ".join(problem.what for problem in reading.problems)
-    assert "cut.png cannot be decoded" in told
-    assert "none.jpg is no picture" in told
-    assert "zero.jpg is empty (0 bytes)" in told
+    sentences = " ".join(problem.what for problem in reading.problems)
+    assert "cut.png cannot be decoded" in sentences
+    assert "none.jpg is no picture" in sentences
+    assert "zero.jpg is empty (0 bytes)" in sentences
     with pytest.raises(DataError, match="has 3 problems: line 2"):
         read_pairs(path, verify=True)
 
@@ -246,18 +297,77 @@ def test_one_row(tmp_path: Path) -> None:
     missing = ({"train", "val", "test"} - set(pairs.counts())).pop()
     with pytest.raises(DataError, match=f"split '{missing}' needs at least one pair; this data set has"):
         pairs.split(missing)
-    assert "holds all pictures, 1" in str(check(path).problems[0])
+    report = check(path)
+    assert not report.usable and not report.trainable and not report.evaluable
+    assert "two groups or more in the split 'train'" in report.reasons["train"]
+    assert "among one no answer is wrong" in report.reasons["evaluate"]
+
+
+def test_what_data_is_good_for(tmp_path: Path) -> None:
+    splits = {"train": 3, "val": 1, "test": 2}
+    rows = [{"id": f"{split}{n}", "text": "x", "split": split} for split, count in splits.items() for n in range(count)]
+
+    def found(*chosen: str, named: Collection[str] = tuple(splits)) -> Report:
+        names = [str(row["id"]) for row in rows if row["split"] in named]
+        file = features(tmp_path, names=np.array(names), pooled=np.ones((len(names), 3), np.float32))
+        return check(write(tmp_path, *(row for row in rows if row["split"] in chosen)), features=file)
+
+    whole = found("train", "val", "test")
+    assert whole.trainable and whole.evaluable and whole.evaluable_splits == ["test", "train"] and not whole.reasons
+    assert json.loads(json.dumps(whole.to_json()))["trainable"] is True
+    alone = found("train")
+    assert not alone.trainable and alone.evaluable
+    assert "needs a split 'val' to be measured on; there is 'train' (3 groups)" in alone.reasons["train"]
+    test = found("test")
+    assert not test.trainable and test.evaluable and "there is 'test' (2 groups)" in test.reasons["train"]
+    assert not found("val").usable
+    partly = found("train", "val", "test", named=("train", "val"))
+    assert partly.trainable and partly.evaluable_splits == ["train"]
+    assert not partly.features[0].whole and "2 of 6 have none" in partly.features[0].told
+    assert found("train", "val", named=("test",)).reasons["train"] == "the features cover no whole split"
+
+
+def test_names_alone_are_good_for_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path, *({"id": f"p{n}", "text": "x", "split": split} for n, split in enumerate(("train", "val"))))
+    assert "known by name alone; give the features" in check(path).reasons["train"]
+
+
+def test_many_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
+    photo(tmp_path / "a.png")
+    gone = [{"image": f"gone{n}.png", "text": "x"} for n in range(20)]
+    path = write(tmp_path, GOOD, *gone, {"image": "a.png"}, {"image": "a.png"})
+    with pytest.raises(
+        DataError, match=r"has 22 problems: .*line 2 and 19 like it \(line 3, line 4, \.\.\.\): picture 'gone0"
+    ):
+        read_pairs(path)
+    report = check(path)
+    assert len(report.problems) == 22
+    assert [problem.name for problem in report.problems if problem.name] == [f"'gone{n}.png'" for n in range(20)]
+    sentences = told(report.problems)
+    assert len(sentences) == 2
+    assert sentences[0] == "line 22 and 1 like it (line 23): has no text; give a caption, or leave the row out"
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_another_folder_is_one_problem(tmp_path: Path, verify: bool) -> None:
+    path = write(tmp_path, *({"image": f"gone{n}.png", "text": "x"} for n in range(20)))
+    with pytest.raises(
+        DataError, match=r"none of the 20 is there; the first was looked for at /.*gone0.png; name their"
+    ):
+        read_pairs(path, verify=verify)
+    assert len(check(path, verify=verify).problems) == 1
 
 
 def test_any_language_and_ten_thousand_words(tmp_path: Path) -> None:
     texts = ["🐶🐶", "犬が走る", "собака бежит", "كلب يجري", "word " * 10_000, "?!"]
     (tmp_path / "a.csv").write_text("id,text\n" + "".join(f"p{n},{text}\n" for n, text in enumerate(texts)), "utf-8")
-    report = check(tmp_path / "a.csv")
+    names = np.array([f"p{n}" for n in range(len(texts))])
+    report = check(tmp_path / "a.csv", features=features(tmp_path, names=names, pooled=np.ones((len(texts), 2))))
     assert report.usable
     assert report.words["max"] == 10_000
     assert report.words["min"] == 0
     assert {"ja", "ru", "ar"} <= set(report.languages)
-    assert any("1 have no word" in problem.what for problem in report.problems)
+    assert any("1 of 6 have no word" in problem.what for problem in report.problems)
 
 
 def test_check_counts_copies_and_leaks(tmp_path: Path) -> None:
@@ -336,10 +446,10 @@ def test_features_that_are_not_numbers_or_of_another_width(tmp_path: Path) -> No
 
 def test_features_without_a_file_or_of_odd_arrays() -> None:
     reads = FeatureInput("image", pooled=3)
-    with pytest.raises(DataError, match=r"has no file of them; it got 'a.png'; give the file \(--features FILE\)"):
+    with pytest.raises(DataError, match=r"it got the name 'a.png' and has no file to look it up in; .* \(--features"):
         reads(batch("a.png"))
     arrays = Batch([np.ones(4)], ["x"], np.arange(1), np.arange(1), Path())
-    with pytest.raises(DataError, match=r"needs 'pooled' \(1 axes, width 3\); it got one array of shape \(4,\)"):
+    with pytest.raises(DataError, match=r"needs an array \(3\) for each item, .*; it got an array \(4,\) of float64"):
         reads(arrays)
 
 

@@ -8,12 +8,11 @@ from subtext.app.job import Sources
 from subtext.app.progress import picture_meter
 from subtext.app.table import Cell, table
 from subtext.data.check import Report, check
-from subtext.data.feature_file import FeatureFile
-from subtext.data.readers import read_pairs
-from subtext.errors import DataError
+from subtext.data.readers import told
+from subtext.errors import counted
 
 SHOWN = 20
-"""Problems that are shown to people; JSON holds all."""
+"""Kinds of problems that are shown to people; JSON holds every problem."""
 
 EXAMPLES = 3
 """Duplicates and leaks that are shown to people."""
@@ -22,72 +21,63 @@ EXAMPLES = 3
 def check_data(
     sources: Sources, *, verify: bool = False, as_json: bool = False, quiet: bool = False
 ) -> tuple[str, bool]:
-    """The report of a data set and of the features that go with it, and whether they can be used."""
+    """The report of a data set and of the features that go with it, and whether they are good for anything."""
     assert sources.data is not None
 
-    with picture_meter(quiet=quiet or not verify) as told:
+    with picture_meter(quiet=quiet or not verify) as heard:
         report = check(
             sources.data.expanduser(),
             images=sources.images,
             seed=sources.split_seed or 0,
             bad=sources.bad or "refuse",
             verify=verify,
-            need_pictures=sources.features is None,
-            progress=told,
+            features=sources.features and sources.features.expanduser(),
+            text_features=sources.text_features and sources.text_features.expanduser(),
+            progress=heard,
         )
-    features = _check_features(sources) if report.pairs else {}
-    usable = report.usable and all(features.values())
-    if as_json:
-        found = report.to_json() | {"features": features, "usable": usable}
-        return json.dumps(found, indent=2, ensure_ascii=False), usable
-    return _text(report, features, usable), usable
+    text = json.dumps(report.to_json(), indent=2, ensure_ascii=False) if as_json else _text(report)
+    return text, report.usable
 
 
-def _check_features(sources: Sources) -> dict[str, bool]:
-    """A sentence for each file of features, and whether it covers the data."""
-    found: dict[str, bool] = {}
-    assert sources.data is not None
-    for path, modality in ((sources.features, "pictures"), (sources.text_features, "texts")):
-        if path is None:
-            continue
-        try:
-            pairs = read_pairs(
-                sources.data.expanduser(), images=sources.images, bad="skip", need_pictures=sources.features is None
-            ).pairs
-            items = pairs.images if modality == "pictures" else pairs.texts
-            shape = FeatureFile.open(path.expanduser()).shape(items.ids, items.values)
-            widths = " and ".join(
-                f"{name} {width}" for name, width in (("pooled", shape.pooled), ("grid", shape.grid)) if width
-            )
-            found[f"{path}: features of all {len(items):,} {modality} ({widths})"] = True
-        except DataError as error:
-            found[str(error)] = False
-    return found
-
-
-def _text(report: Report, features: dict[str, bool], usable: bool) -> str:
-    lines = [f"{report.path}: {report.pictures:,} pictures, {report.texts:,} texts, {report.pairs:,} pairs"]
+def _text(report: Report) -> str:
+    counts = zip((report.pictures, report.texts, report.pairs), ("picture", "text", "pair"), strict=True)
+    lines = [f"{report.path}: {', '.join(counted(number, noun) for number, noun in counts)}"]
     if report.splits:
         rows: list[list[Cell]] = [
             [name, counts["pictures"], counts["texts"], counts["pairs"]] for name, counts in report.splits.items()
         ]
         lines.append(table(["split", "pictures", "texts", "pairs"], rows, indent=2))
     if report.words:
-        words = report.words
-        lines.append(f"words a text: {words['min']:.0f} to {words['max']:.0f}, half have {words['median']:.0f} or less")
+        least, half, most = (f"{report.words[name]:,.0f}" for name in ("min", "median", "max"))
+        lines.append(f"words a text: {least} to {most}, half have {half} or less")
     if report.languages:
         listed = ", ".join(f"{name} {count:,}" for name, count in list(report.languages.items())[:8])
         lines.append(f"languages{' (guessed)' if report.guessed else ''}: {listed}")
     if report.pairs:
-        lines.append(f"duplicates: {report.duplicate_texts:,} texts, {report.duplicate_pictures:,} pictures")
+        copies = counted(report.duplicate_texts, "text"), counted(report.duplicate_pictures, "picture")
+        lines.append(f"duplicates: {', '.join(copies)}")
     lines += [f"  {example!r}" for example in report.duplicate_text_examples[:EXAMPLES]]
     lines += [f"  {' = '.join(example)}" for example in report.duplicate_picture_examples[:EXAMPLES]]
     lines += [f"leak: {leak}" for leak in report.leaks[:EXAMPLES]]
     if len(report.leaks) > EXAMPLES:
         lines.append(f"leaks: {len(report.leaks) - EXAMPLES:,} more; --json has all")
-    lines += [f"{'features' if good else 'problem'}: {text}" for text, good in features.items()]
-    lines += [f"{'problem' if problem.fatal else 'note'}: {problem}" for problem in report.problems[:SHOWN]]
-    if len(report.problems) > SHOWN:
-        lines.append(f"... {len(report.problems) - SHOWN:,} more; --json has all")
-    lines.append("usable" if usable else "not usable as it is")
-    return "\n".join(lines)
+    lines += [f"{'features' if covered.whole else 'problem'}: {covered.told}" for covered in report.features]
+    problems = [
+        f"{word}: {sentence}"
+        for word, fatal in (("problem", True), ("note", False))
+        for sentence in told(problem for problem in report.problems if problem.fatal is fatal)
+    ]
+    lines += problems[:SHOWN]
+    if len(problems) > SHOWN:
+        lines.append(f"... {len(problems) - SHOWN:,} more; --json has all")
+    return "\n".join([*lines, _verdict(report)])
+
+
+def _verdict(report: Report) -> str:
+    """What the data set is good for, and why not for more."""
+    splits = ", ".join(report.evaluable_splits)
+    if report.trainable:
+        return f"usable: to train on, and to evaluate on ({splits})"
+    if report.evaluable:
+        return f"usable: to evaluate on ({splits}); not to train on: {report.reasons['train']}"
+    return f"not usable as it is: {'; '.join(dict.fromkeys(report.reasons.values()))}"

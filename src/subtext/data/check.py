@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from subtext.data.coverage import Coverage, coverage
 from subtext.data.language import guess_language
 from subtext.data.pairs import Items, Pairs
 from subtext.data.pictures import picture_size, read_bytes
-from subtext.data.readers import Problem, read_pairs
+from subtext.data.purpose import judge
+from subtext.data.readers import Problem, Reading, read_pairs
 from subtext.data.readers.rows import Progress, UnusableData
 from subtext.data.words import tokenise
-from subtext.errors import DataError
+from subtext.errors import DataError, counted
 
 _SHOWN = 20
 """How many groups of duplicates a report names."""
@@ -35,7 +37,10 @@ class Report:
     duplicate_pictures the same bytes under two names: how many pictures are copies, and examples
     leaks              pictures or texts of a test or val split whose copy stands in another split
     problems           row by row; fatal ones cannot be used
-    usable             whether it can be trained on as it is (with bad="skip": after leaving bad rows out)
+    features           for each file of features, whether it covers the data
+    reasons            "train", "evaluate" -> why it cannot be trained on, or evaluated on, as it is (with bad="skip":
+                       after leaving bad rows out); empty when it can
+    evaluable_splits   those in which an answer can be wrong; "all" where only the whole has two groups
     """
 
     path: str
@@ -53,11 +58,29 @@ class Report:
     duplicate_picture_examples: list[list[str]]
     leaks: list[str]
     problems: list[Problem]
-    usable: bool
+    features: list[Coverage]
+    reasons: dict[str, str]
+    evaluable_splits: list[str]
+
+    @property
+    def trainable(self) -> bool:
+        """Whether `train` would take it."""
+        return "train" not in self.reasons
+
+    @property
+    def evaluable(self) -> bool:
+        """Whether `evaluate` would say something of a model."""
+        return "evaluate" not in self.reasons
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is good for anything."""
+        return self.trainable or self.evaluable
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
-        return asdict(self)
+        verdict = {"usable": self.usable, "trainable": self.trainable, "evaluable": self.evaluable}
+        return asdict(self) | verdict
 
 
 def check(
@@ -67,12 +90,15 @@ def check(
     seed: int = 0,
     bad: Literal["refuse", "skip"] = "refuse",
     verify: bool = True,
-    need_pictures: bool = True,
+    features: Path | None = None,
+    text_features: Path | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Read a data set and report; a data set that cannot be read at all gives a report that says why.
 
-    Arguments are those of `read_pairs`. Only pictures of equal size in bytes are compared, byte by byte (a hash).
+    features, text_features  files that stand for pictures, whose own files need not be there then, and for texts
+
+    The other arguments are those of `read_pairs`. Only pictures of equal size in bytes are compared, by a hash.
     """
     try:
         reading = read_pairs(
@@ -81,16 +107,20 @@ def check(
             seed=seed,
             bad="skip",
             verify=verify,
-            need_pictures=need_pictures,
+            need_pictures=features is None,
             progress=progress,
         )
     except DataError as error:
         return _empty(path, error)
     pairs = reading.pairs
-    problems = [*reading.problems, *_warnings(pairs)]
+    wording = _wording(pairs.texts)
     texts = _copies(pairs.texts.values)
-    pictures = _equal_pictures(pairs) if need_pictures else []
-    languages, guessed = _languages(pairs.texts)
+    pictures = _equal_pictures(pairs) if features is None else []
+    covered = [
+        *([coverage(features, pairs.images, "picture")] if features is not None else []),
+        *([coverage(text_features, pairs.texts, "text")] if text_features is not None else []),
+    ]
+    verdict = judge(pairs, covered, _obstacle(reading, bad, features, text_features))
     return Report(
         path=str(path),
         pictures=len(pairs.images),
@@ -98,16 +128,18 @@ def check(
         pairs=len(pairs.links),
         groups=len(np.unique(pairs.images.groups)),
         splits=_splits(pairs),
-        words=_words(pairs.texts),
-        languages=languages,
-        guessed=guessed,
+        words=wording.lengths,
+        languages=wording.languages,
+        guessed=wording.guessed,
         duplicate_texts=sum(len(rows) - 1 for rows in texts),
         duplicate_text_examples=[str(pairs.texts.values[rows[0]])[:200] for rows in texts[:_SHOWN]],
         duplicate_pictures=sum(len(rows) - 1 for rows in pictures),
         duplicate_picture_examples=[[pairs.images.ids[row] for row in rows] for rows in pictures[:_SHOWN]],
         leaks=[*_leaks("picture", pairs.images, pictures), *_leaks("text", pairs.texts, texts)],
-        problems=problems,
-        usable=bad == "skip" or not any(problem.fatal for problem in problems),
+        problems=[*reading.problems, *wording.problems],
+        features=covered,
+        reasons=verdict.reasons,
+        evaluable_splits=verdict.splits,
     )
 
 
@@ -128,8 +160,27 @@ def _empty(path: Path, error: DataError) -> Report:
         duplicate_picture_examples=[],
         leaks=[],
         problems=(error.problems if isinstance(error, UnusableData) else []) or [Problem(str(path), str(error))],
-        usable=False,
+        features=[],
+        reasons=dict.fromkeys(("train", "evaluate"), "there is no pair that can be used"),
+        evaluable_splits=[],
     )
+
+
+def _obstacle(reading: Reading, bad: str, features: Path | None, text_features: Path | None) -> str | None:
+    """Why nothing at all can be done with a data set that was read, or None."""
+    fatal = sum(problem.fatal for problem in reading.problems)
+    if fatal and bad == "refuse":
+        return (
+            f"it has {counted(fatal, 'problem')}; mend {'it' if fatal == 1 else 'them'}, or skip bad rows (--bad skip)"
+        )
+    known = (
+        ("pictures", reading.pairs.images, features or reading.features, "--features"),
+        ("texts", reading.pairs.texts, text_features, "--text-features"),
+    )
+    for what, items, given, option in known:
+        if given is None and any(value is None for value in items.values):
+            return f"{what} are known by name alone; give the features that go with the names ({option} FILE)"
+    return None
 
 
 def _splits(pairs: Pairs) -> dict[str, dict[str, int]]:
@@ -141,47 +192,46 @@ def _splits(pairs: Pairs) -> dict[str, dict[str, int]]:
     }
 
 
-def _words(texts: Items) -> dict[str, float]:
-    lengths = [len(tokenise(text)) for text in texts.values if isinstance(text, str)]
-    if not lengths:
-        return {}
-    return {"min": float(min(lengths)), "median": float(np.median(lengths)), "max": float(max(lengths))}
+@dataclass(frozen=True)
+class _Wording:
+    lengths: dict[str, float]
+    languages: dict[str, int]
+    guessed: bool
+    problems: list[Problem]
 
 
-def _languages(texts: Items) -> tuple[dict[str, int], bool]:
+def _wording(texts: Items) -> _Wording:
+    """What is in the texts, each of them taken apart once."""
     column = texts.more.get("language")
-    guessed = column is None
-    names: Iterable[Any] = (
-        column if column is not None else (guess_language(text) for text in texts.values if isinstance(text, str))
+    languages = Counter(map(str, column or ()))
+    lengths, wordless = [], []
+    for text in texts.values:
+        if not isinstance(text, str):
+            continue
+        words = tokenise(text)
+        lengths.append(len(words))
+        if not words:
+            wordless.append(text)
+        if column is None:
+            languages[guess_language(text, words)] += 1
+    spread = zip(("min", "median", "max"), map(float, np.quantile(lengths or [0], (0, 0.5, 1))), strict=True)
+    what = f"{len(wordless):,} of {len(lengths):,} have no word, such as {wordless[0][:40]!r}" if wordless else ""
+    return _Wording(
+        lengths=dict(spread) if lengths else {},
+        languages=dict(languages.most_common()),
+        guessed=column is None,
+        problems=[Problem("texts", what, fatal=False)] if wordless else [],
     )
-    return dict(Counter(str(name) for name in names).most_common()), guessed
-
-
-def _warnings(pairs: Pairs) -> list[Problem]:
-    found = []
-    counts = pairs.counts()
-    if len(counts) == 1:
-        only = next(iter(counts))
-        found.append(
-            Problem(
-                f"split '{only}'",
-                f"holds all pictures, {counts[only]}; training needs others to be measured on; give more, or 'split's",
-                fatal=False,
-            )
-        )
-    wordless = [text for text in pairs.texts.values if isinstance(text, str) and not tokenise(text)]
-    if wordless:
-        found.append(Problem("texts", f"{len(wordless)} have no word, such as {wordless[0][:40]!r}", fatal=False))
-    return found
 
 
 def _copies(values: Sequence[Hashable]) -> list[list[int]]:
     """Rows that have one value, where it is more than one; in the order of their first."""
+    counts = Counter(values)
     rows: dict[Hashable, list[int]] = defaultdict(list)
     for row, value in enumerate(values):
-        if value is not None:
+        if value is not None and counts[value] > 1:
             rows[value].append(row)
-    return [same for same in rows.values() if len(same) > 1]
+    return list(rows.values())
 
 
 def _equal_pictures(pairs: Pairs) -> list[list[int]]:

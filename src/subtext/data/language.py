@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 
 from subtext.data.words import tokenise
 
@@ -22,7 +23,10 @@ _LITTLE = {
     "pl": "i w na z do się nie jest to że po od za przez dla o jak są przy ze",
     "tr": "bir ve bu için ile da de çok olan gibi daha o ne mi var içinde üzerinde olarak",
 }
-_WORDS = {language: frozenset(words.split()) for language, words in _LITTLE.items()}
+_LANGUAGES = {
+    word: tuple(language for language, words in _LITTLE.items() if word in words.split())
+    for word in {word for words in _LITTLE.values() for word in words.split()}
+}
 
 # The name that Unicode gives to a letter begins with its script; one language stands for a script of several.
 _SCRIPTS = {
@@ -44,8 +48,8 @@ _SCRIPTS = {
 }
 
 
-def guess_language(text: str) -> str:
-    """A two-letter language code, or "und".
+def guess_language(text: str, words: Sequence[str] | None = None) -> str:
+    """A two-letter language code, or "und", from a text and its words, where somebody has them already.
 
     A rough guess: it tells scripts, and ten languages in Latin letters by their most common words; Ukrainian is taken
     for Russian, Persian for Arabic, and a text of one or two words is mostly "und".
@@ -58,8 +62,7 @@ def guess_language(text: str) -> str:
             script = scripts.most_common(1)[0][0]
             if script != "LATIN":
                 return _SCRIPTS.get(script, UNKNOWN)
-    words = tokenise(text)
-    counts = {language: sum(word in little for word in words) for language, little in _WORDS.items()}
-    best = max(counts, key=lambda language: counts[language])
-    tied = [language for language, count in counts.items() if count == counts[best]]
-    return best if counts[best] and len(tied) == 1 else UNKNOWN
+    words = tokenise(text) if words is None else words
+    counts = Counter(language for word in words for language in _LANGUAGES.get(word, ()))
+    best = counts.most_common(2)
+    return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else UNKNOWN
