@@ -10,14 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 
 from subtext.checkpoint import Record
 from subtext.core import Embeddings, Encoded
+from subtext.data.images import PixelInput
 from subtext.data.inputs import Batch, Draw, Tensors
 from subtext.data.pairs import Items, Pairs
 from subtext.data.text import Vocabulary, WordInput
 from subtext.encoders.recurrent import GruShape, Recurrent
+from subtext.heads.gpo import Gpo
 from subtext.heads.mean import Mean
 from subtext.losses.infonce import InfoNCE
 from subtext.losses.triplet import Triplet
@@ -153,6 +156,44 @@ def setup_with_penalty() -> Setup:
     cells = Term(Triplet(margin=0.3, negatives="hardest"), "image_to_text", reduction="mean over cells")
     parts = {**made.objective.parts, "cells": cells, "mmd": Penalty(MMD(), 0.3)}
     return replace(made, objective=Objective(parts))
+
+
+def setup_with_pooling(plan: Plan | None = None, *, perceptron: bool = True) -> Setup:
+    """Generalised pooling on both sides; the perceptron beside it norms over the batch."""
+    made = setup(plan)
+    image = Branch(made.model.image.reads, made.model.image.encoder, Gpo(16, 8, perceptron=perceptron, place_width=4))
+    text = Branch(made.model.text.reads, made.model.text.encoder, Gpo(8, 8, place_width=4))
+    return replace(made, model=Model(image, text, made.model.similarity))
+
+
+class Glance(nn.Module):
+    """An encoder of pixels: the mean of a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.see = nn.Conv2d(3, 16, 3, stride=2)
+
+    def forward(self, inputs: Tensors) -> Encoded:
+        return Encoded(pooled=torch.tanh(self.see(inputs["pixels"])).mean((2, 3)))
+
+
+def setup_with_pixels(plan: Plan | None = None) -> Setup:
+    """Pictures cropped, mirrored and erased, words dropped and masked, all at random."""
+    made = setup(plan)
+    pixels = PixelInput(size=8, least_area=0.3, flip=0.5, erase=0.5)
+    words = replace(made.model.text.reads, word_drop=0.2, token_mask=0.3)
+    image = Branch(pixels, Glance(), made.model.image.head)
+    return replace(
+        made, model=Model(image, Branch(words, made.model.text.encoder, made.model.text.head), Cosine(temperature=0.1))
+    )
+
+
+def with_pictures(data: Pairs, folder: Path) -> Pairs:
+    """The same pairs with a picture of noise on the disk for each image."""
+    for row, name in enumerate(data.images.ids):
+        pixels = np.random.default_rng(row).integers(0, 256, (12, 16, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{name}.png")
+    return replace(data, images=replace(data.images, values=[f"{name}.png" for name in data.images.ids]), root=folder)
 
 
 class Interrupt:

@@ -1,0 +1,76 @@
+"""Stopping and going on where much is remembered or drawn: the end is the same to the bit, whoever reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import small
+
+from subtext.checkpoint import fingerprint
+from subtext.training.options import Fitted, RunOptions
+from subtext.training.plan import Phase, Plan
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan, what is trained by it, and what its notes have to say (so that the case is what it is called)."""
+
+    plan: Plan
+    made: object
+    told: str = ""
+    pictures: bool = False
+
+
+QUICK = Plan(epochs=3, batch_size=12, lr=1e-2)
+CASES = {
+    "averaged, together, accumulated, pooled": Case(
+        replace(QUICK, captions="together", accumulate=3, average="ema", average_decay=0.9, clip=0.5),
+        small.setup_with_pooling,
+    ),
+    "phases and a late thaw": Case(
+        replace(QUICK, epochs=4, freeze_epochs=2, optimiser="adamw", weight_decay=0.1),
+        partial(small.setup, phases=(Phase(1, "heads"), Phase(1, "all", factor=0.5), Phase(1, "all"))),
+    ),
+    "pixels and words drawn anew": Case(replace(QUICK, average="swa"), small.setup_with_pixels, pictures=True),
+    "pixels in chunks": Case(replace(QUICK, cache_chunk=5), small.setup_with_pixels, pictures=True),
+    "chunks of pictures with all texts": Case(
+        replace(QUICK, captions="together", cache_chunk=5, accumulate=2),
+        partial(small.setup_with_pooling, perceptron=False),
+    ),
+    "plateau and early stopping": Case(
+        replace(QUICK, epochs=20, schedule="plateau", plateau_epochs=0, factor=0.1, patience=3, optimiser="sgd", lr=2),
+        small.setup,
+        told="stopped early after epoch",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stopped_twice_by_other_readers_it_ends_the_same(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reads in the loop and is never stopped; the other reads in two threads, and is stopped twice."""
+    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    case = CASES[name]
+    data = {"train": small.pairs(24), "val": small.pairs(8, "val")}
+    if case.pictures:
+        data = {split: small.with_pictures(pairs, tmp_path) for split, pairs in data.items()}
+
+    def fitted(out: str, workers: int, report: object = None) -> Fitted:
+        options = RunOptions(device="cpu", workers=workers, resume=True, log_every=1)
+        return small.run(tmp_path / out, plan=case.plan, made=case.made, options=options, report=report, **data)
+
+    whole = fitted("whole", 0)
+    for step in (1, 5):
+        assert fitted("parts", 2, small.Interrupt(step)).record.status == "stopped"
+    end = fitted("parts", 2)
+    assert end.record.status == "finished"
+    assert case.told in "".join(end.notes)
+    weights = [(tmp_path / out / "model.safetensors").read_bytes() for out in ("whole", "parts")]
+    assert weights[0] == weights[1]
+    assert fingerprint(end.model.state_dict()) == fingerprint(whole.model.state_dict())
+    assert end.record.best == whole.record.best
+    assert (end.record.epochs, end.record.steps) == (whole.record.epochs, whole.record.steps)
