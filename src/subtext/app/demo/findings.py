@@ -54,12 +54,13 @@ class Findings:
         """The one sentence to take away: how far above chance."""
         name = "text_to_image/recall@10"
         value, chance = self.result.figures[name], self.result.chance[name]
-        low, high = self.result.intervals[name]
+        low, high = self.result.intervals.get(name, (value, value))
         how = (
             f"{value / chance:.0f} times chance" if low > chance else "which is not above chance: the interval holds it"
         )
+        sure = f" (95 %: {low:.1f} to {high:.1f})" if low < high else ""
         return (
-            f"Of texts of emoji that it never saw, {value:.1f} % (95 %: {low:.1f} to {high:.1f}) find their picture "
+            f"Of texts of emoji that it never saw, {value:.1f} %{sure} find their picture "
             f"among the first ten of {len(self.held_out.images):,}; chance gives {chance:.1f} %: {how}."
         )
 

@@ -77,7 +77,7 @@ def _figures(findings: Findings) -> list[Figure]:
     for direction, words in named.items():
         for k in (1, 5, 10):
             name = f"{direction}/recall@{k}"
-            low, high = findings.result.intervals[name]
+            low, high = findings.result.intervals.get(name, (None, None))
             value, chance = findings.result.figures[name], findings.result.chance[name]
             figures.append(Figure(f"{words}, first {k}" if k > 1 else f"{words}, first", value, chance, low, high))
     return figures
