@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from subtext.data.fingerprint import fingerprint
 from subtext.data.pairs import Pairs
 from subtext.data.pictures import open_picture
 from subtext.data.readers import read_pairs
+from subtext.errors import DataError
 
 
 def png(shade: int = 0, size: tuple[int, int] = (4, 3)) -> bytes:
@@ -348,6 +350,139 @@ def test_other_names_of_splits(tmp_path: Path) -> None:
     ]
     pairs = read_pairs(lines(tmp_path / "a.jsonl", rows), merge_split={"extra": "train"}).pairs
     assert list(pairs.images.splits) == ["train", "val", "fold-3", "train"]
+
+
+def test_bytes_that_editors_leave(tmp_path: Path) -> None:
+    """A mark before UTF-8, carriage returns, empty lines, an ending in capitals."""
+    pictures(tmp_path, 2)
+    rows = [json.dumps(row, ensure_ascii=False).encode() for row in ROWS]
+    (tmp_path / "a.JSONL").write_bytes(b"\xef\xbb\xbf" + b"\r\n\r\n".join(rows) + b"\r\n \r\n")
+    assert named(read_pairs(tmp_path / "a.JSONL").pairs) == WANTED
+    (tmp_path / "b.json").write_bytes(b"\xef\xbb\xbf\r\n\r\n  [\r\n" + b",\r\n".join(rows) + b"\r\n]")
+    assert named(read_pairs(tmp_path / "b.json").pairs) == WANTED
+    (tmp_path / "c.CSV").write_bytes(b'\xef\xbb\xbf\r\nimage,text\r\n0.png,"a\r\nb"\r\n\r\n1.png,c\r\n')
+    assert named(read_pairs(tmp_path / "c.CSV").pairs) == [("0.png", "a\r\nb"), ("1.png", "c")]
+
+
+def test_cells_are_texts_as_they_are_written(tmp_path: Path) -> None:
+    pictures(tmp_path, 6)
+    cells = ["1", "1.0", "007", "nan", "[1, 2]", "[sic] a dog"]
+    (tmp_path / "a.csv").write_text("image,captions\n" + "".join(f'{n}.png,"{cell}"\n' for n, cell in enumerate(cells)))
+    assert [text for _, text in named(read_pairs(tmp_path / "a.csv").pairs)] == cells
+
+
+def test_ids_are_joined_as_numbers_or_as_strings(tmp_path: Path) -> None:
+    """What pandas made 1.0 of is 1 elsewhere."""
+    pictures(tmp_path, 1)
+    lines(tmp_path / "corpus.jsonl", [{"_id": 1, "image": "0.png"}])
+    lines(tmp_path / "queries.jsonl", [{"_id": 2.0, "text": "x"}])
+    lines(tmp_path / "qrels.jsonl", [{"query-id": "2", "corpus-id": 1.0}])
+    assert named(read_pairs(tmp_path).pairs) == [("1", "x")]
+
+
+def test_paths_of_every_kind(tmp_path: Path) -> None:
+    """Above the folder, absolute, and an accent that the disk spells as two characters."""
+    pictures(tmp_path, 2)
+    (tmp_path / "inner").mkdir()
+    apart, joined = unicodedata.normalize("NFD", "é.png"), unicodedata.normalize("NFC", "é.png")
+    (tmp_path / "inner" / apart).write_bytes(png(7))
+    rows = [{"image": path, "text": "x"} for path in ("../0.png", str(tmp_path / "1.png"), joined)]
+    pairs = read_pairs(lines(tmp_path / "inner" / "a.jsonl", rows), verify=True).pairs
+    shades = [open_picture(value, pairs.root).getpixel((0, 0))[0] for value in pairs.images.values]
+    assert shades == [0, 1, 7]
+    assert pairs.images.ids[2] == joined, "its name is what the file says"
+
+
+def test_a_string_that_is_no_utf8_costs_its_row(tmp_path: Path) -> None:
+    pictures(tmp_path, 3)
+    data = pa.py_buffer(b"xcaf\xe9y")
+    texts = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(np.array([0, 1, 5, 6], np.int32)), data])
+    table = pa.Table.from_arrays([pa.array([f"{n}.png" for n in range(3)]), texts], names=["image", "text"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    reading = read_pairs(tmp_path / "a.parquet", bad="skip")
+    assert named(reading.pairs) == [("0.png", "x"), ("2.png", "y")]
+    assert [str(problem) for problem in reading.problems] == ["row 2: is not valid UTF-8; write it as UTF-8"]
+
+
+def test_numbers_for_texts_are_told_by_row(tmp_path: Path) -> None:
+    pictures(tmp_path, 2)
+    pq.write_table(pa.table({"image": ["0.png", "1.png"], "text": [1.0, float("nan")]}), tmp_path / "a.parquet")
+    with pytest.raises(
+        DataError, match=r"row 1: the text needs to be a string; it is the number 1.0; row 2: has no text"
+    ):
+        read_pairs(tmp_path / "a.parquet")
+
+
+def test_a_shard_with_odd_members(tmp_path: Path) -> None:
+    """A mark before the text, links, absolute names, a name that is no UTF-8, a picture or a text alone."""
+    link = tarfile.TarInfo("link.png")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    members = [("/top/a.png", png(1)), ("/top/a.txt", b"\xef\xbb\xbfx\r\n"), ("b.png", png(2)), ("c.txt", b"c")]
+    members += [("\udce9.png", png(3)), ("\udce9.txt", b"e"), ("f.png", png(4)), ("f.json", b'{"caption": NaN}')]
+    members += [("g.png", png(5)), ("g.json", b"{")]
+    shard(tmp_path / "a.tar", members)
+    with tarfile.open(tmp_path / "a.tar", "a") as tar:
+        tar.addfile(link)
+    reading = read_pairs(tmp_path / "a.tar", bad="skip", verify=True)
+    assert named(reading.pairs) == [("/top/a", "x")]
+    told = [str(problem) for problem in reading.problems]
+    for sentence in (
+        "a.tar sample b: has no text",
+        "a.tar sample c: has no picture",
+        "a.tar sample ?: 'id' is not valid",
+    ):
+        assert any(one.startswith(sentence) for one in told), sentence
+    assert any(one.startswith("a.tar sample g: its .json is no JSON") for one in told)
+    assert sum("sample f: has no text" in one for one in told) == 1
+    assert "\udce9" not in "".join(told), "what is told can be printed"
+
+
+def test_karpathy_with_odd_entries(tmp_path: Path) -> None:
+    pictures(tmp_path, 1)
+    good = {"filename": "0.png", "sentences": [{"raw": "x"}]}
+    odd: list[object] = [
+        3,
+        {"filename": "1.png"},
+        {**good, "sentences": ["x"]},
+        {**good, "sentences": [{"raw": 3}]},
+        {"filename": "y" * 5000, "filepath": "z", "sentences": [{"raw": "x"}]},
+    ]
+    data = json.dumps({"images": [good, *odd]}).encode()
+    (tmp_path / "dataset.json").write_bytes(b"\xef\xbb\xbf" + data)
+    reading = read_pairs(tmp_path / "dataset.json", bad="skip")
+    assert named(reading.pairs) == [("0.png", "x")]
+    assert sorted(problem.where for problem in reading.problems) == [f"picture {n}" for n in range(2, 7)]
+    assert sum("in 'sentences' a list of objects" in problem.what for problem in reading.problems) == 3
+
+
+def test_judgements_with_odd_rows(tmp_path: Path) -> None:
+    pictures(tmp_path, 2)
+    lines(tmp_path / "corpus.jsonl", [{"_id": f"i{n}", "image": f"{n}.png"} for n in range(2)])
+    lines(
+        tmp_path / "queries.jsonl", [{"_id": "t0", "text": "x"}, {"_id": "t1", "text": 5}, {"_id": ["t2"], "text": "z"}]
+    )
+    qrels = [("t0", "i0", 1), ("t1", "i1", 1), ("t9", "i1", 1), ("t0", "i1", "high")]
+    lines(tmp_path / "qrels.jsonl", [{"query-id": t, "corpus-id": i, "score": score} for t, i, score in qrels])
+    reading = read_pairs(tmp_path, bad="skip")
+    assert named(reading.pairs) == [("i0", "x")]
+    told = [str(problem) for problem in reading.problems]
+    assert "queries.jsonl line 3: '_id' needs a string or a whole number; it is a list" in told
+    assert "qrels.jsonl line 2: the text 't1' needs to be a string; it is the number 5" in told
+    assert "qrels.jsonl line 3: judges 't9', which is neither in corpus nor in queries" in told
+    assert any(one.startswith("qrels.jsonl line 4: needs 'query-id'") for one in told)
+    (tmp_path / "qrels.jsonl").unlink()
+    (tmp_path / "qrels.tsv").write_text("t0\t0\ti0\t1\nt1\t0\ti1\t1\n")
+    with pytest.raises(
+        DataError, match=r"needs the columns 'query-id', 'corpus-id' and 'score'; .* has 't0', '0', 'i0'"
+    ):
+        read_pairs(tmp_path)
+
+
+def test_precomp_with_an_array_without_rows(tmp_path: Path) -> None:
+    np.save(tmp_path / "train_ims.npy", np.float32(3))
+    (tmp_path / "train_caps.txt").write_text("x\n")
+    with pytest.raises(DataError, match="needs a row of numbers a picture"):
+        read_pairs(tmp_path)
 
 
 def test_thirty_thousand_rows_are_quick(tmp_path: Path) -> None:
