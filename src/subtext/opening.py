@@ -96,10 +96,10 @@ def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
     Raises RecipeError when the branch reads something else, and DataError when the widths differ.
     """
     if not isinstance(branch.reads, FeatureInput):
-        option = "--features" if modality == "image" else "--text-features"
+        option = "features" if modality == "image" else "text features"
         raise RecipeError(
-            f"{option} needs a model whose {modality} side reads features; this one reads by "
-            f"{type(branch.reads).__name__}; leave {option} out"
+            f"{option} need a model whose {modality} side reads them; this one reads by {type(branch.reads).__name__}; "
+            f"leave the {option} out"
         )
     branch.reads = branch.reads.with_file(file)
 
@@ -116,12 +116,21 @@ def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
     write_text(folder / CARD, model_card(record))
 
 
-def open_engine(index: Path | str, *, run: Path | str | None = None, device: str = "cpu") -> Engine:
+def open_engine(
+    index: Path | str,
+    *,
+    run: Path | str | None = None,
+    features: Path | str | None = None,
+    device: str = "cpu",
+) -> Engine:
     """The search engine of an index folder, with the model of the run that its manifest names.
 
-    run  where that run is now, when it was moved
+    run       where that run is now, when it was moved
+    features  file of picture features that a query picture is looked up in, for a model that reads them; by default
+              the one that the index was built from, where it is still there
 
-    Raises IndexError_ when the index cannot be read, its run is gone, or the model is not the one that made it.
+    Raises IndexError_ when the index cannot be read, its run is gone, or the model is not the one that made it; for a
+    file that is given, what `open_run` raises.
     """
     from subtext.search import Engine
     from subtext.stores.folder import Folder
@@ -129,10 +138,19 @@ def open_engine(index: Path | str, *, run: Path | str | None = None, device: str
     folder = Folder(Path(index).expanduser())
     place = run if run is not None else folder.manifest.run
     if not place:
-        raise IndexError_(f"{index} needs the run that made it, and names none; say where it is (--run RUN)")
+        raise IndexError_(f"{index} needs the run that made it, and names none; say where it is (run, or --run RUN)")
     if not Path(place).expanduser().is_dir():
-        raise IndexError_(f"{index} needs the run that made it; {place} is not there; say where it is now (--run RUN)")
-    return Engine(folder, load(place, device=device))
+        raise IndexError_(
+            f"{index} needs the run that made it; {place} is not there; say where it is now (run, or --run RUN)"
+        )
+    engine = Engine(folder, load(place, device=device))
+    for modality, given in (("image", features), ("text", None)):
+        remembered = folder.manifest.data.get("features" if modality == "image" else "text_features")
+        if given is not None:
+            attach(getattr(engine.model, modality), FeatureFile.open(Path(given).expanduser()), modality)
+        elif remembered is not None and Path(remembered).exists():
+            attach(getattr(engine.model, modality), FeatureFile.open(Path(remembered)), modality)
+    return engine
 
 
 def _rebuilt(folder: Path, record: Record, supply: Supply) -> Model:

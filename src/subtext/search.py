@@ -18,6 +18,8 @@ from subtext.checkpoint import fingerprint
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
 from subtext.data.pairs import Items, Pairs
+from subtext.data.text import WordInput, tokenise
+from subtext.data.vocabulary import UNKNOWN
 from subtext.errors import DataError, IndexError_, RequirementError
 from subtext.index import nearest
 from subtext.model import Model
@@ -60,8 +62,8 @@ class Engine:
         if mine != folder.manifest.fingerprint:
             raise IndexError_(
                 f"{folder.path} needs the model that made it, {folder.manifest.run or folder.manifest.host} "
-                f"({folder.manifest.fingerprint[:12]}); it got another ({mine[:12]}): its queries would mean nothing "
-                "there; build the index again with this model"
+                f"({folder.manifest.fingerprint[:12]}); it got another ({mine[:12]}), or that run trained further: its "
+                "queries would mean nothing there; build the index again with this model"
             )
         self.folder = folder
         self.model = model
@@ -78,12 +80,13 @@ class Engine:
     def search(self, text: str | None = None, *, image: Any = None, top: int = 10, target: str = "images") -> list[Hit]:
         """The best `top` items for words or for a picture, best first.
 
-        text    words that the picture or text should go with
-        image   path, bytes, PIL picture; or one feature array, for a model that reads features
+        text    words that the picture or text should go with; `words` says which of them the model knows
+        image   path, bytes or PIL picture. For a model that reads features: a picture's file or name that its file of
+                features has, an npy or npz with those of one picture, or the arrays as `Model.embed_images` takes them
         target  "images" or "texts": what is looked for
 
-        Raises RequirementError unless one of text and image is given, and DataError for an empty text or a picture that
-        cannot be read.
+        Raises RequirementError unless one of text and image is given, and where the model reads features that it is not
+        given; DataError for an empty text, or a picture or features that cannot be read.
         """
         if (text is None) == (image is None):
             raise RequirementError(
@@ -103,22 +106,62 @@ class Engine:
             for rows, scores in zip(found.rows, found.scores, strict=True)
         ]
 
+    def words(self, text: str) -> dict[str, bool] | None:
+        """Each word of a text, and whether the model knows it; None for a model that reads pieces of words.
+
+        An answer to words of which none is known means nothing, however large its scores.
+        """
+        reads = self.model.text.reads
+        if not isinstance(reads, WordInput):
+            return None
+        words = tokenise(text)[: reads.max_tokens - 2]
+        codes = reads.vocabulary.encode(words)
+        return {word: code != UNKNOWN for word, code in zip(words, codes, strict=True)}
+
+    def named(self, image: Any) -> str | None:
+        """The name by which features stand for a picture's file: its path as given, as the index has it, or file name.
+
+        None where the model reads the picture itself, or its file of features has no such name.
+        """
+        reads = self.model.image.reads
+        if not isinstance(reads, FeatureInput) or reads.file is None or not isinstance(image, str | Path):
+            return None
+        path, root = Path(image).expanduser().resolve(), Path(self.folder.manifest.root)
+        inside = [path.relative_to(root).as_posix()] if path.is_relative_to(root) else []
+        return reads.file.name_of(str(image), *inside)
+
     def _text(self, text: str) -> Embeddings:
         if not text.strip():
             raise DataError("a search needs words; the text is empty")
+        reads = self.model.text.reads
+        if isinstance(reads, FeatureInput) and (reads.file is None or reads.file.name_of(text) is None):
+            raise RequirementError(
+                "this model reads precomputed text features, not words: it needs a text that its file names; it got "
+                f"{text[:60]!r}; search with a picture, or embed features of the words and ask `Engine.near`"
+            )
         return self.model.embed_texts([text])
 
     def _image(self, image: Any) -> Embeddings:
-        if isinstance(image, Path):
-            image = str(image)
-        reads_features = isinstance(self.model.image.reads, FeatureInput)
-        if reads_features and not isinstance(image, np.ndarray):
-            raise RequirementError(
-                "this model reads precomputed picture features, not pictures; a search by picture needs one array of "
-                f"features; it got {type(image).__name__}; give the array, or search with words"
-            )
+        reads = self.model.image.reads
+        if isinstance(reads, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
+            image = self._features(reads, image)
         # Handed on as it is: a JPEG that the index decoded at a smaller scale has to be decoded so again.
         return self.model.embed_images([image])
+
+    def _features(self, reads: FeatureInput, image: Any) -> Any:
+        """What stands for a picture where its pixels are not read: a name to be looked up, or arrays."""
+        name = self.named(image)
+        if name is not None:
+            return name
+        if isinstance(image, str | Path) and Path(image).suffix in (".npy", ".npz"):
+            return reads.of_file(Path(image).expanduser())
+        got = str(image) if isinstance(image, str | Path) else f"a value of type {type(image).__name__}"
+        file = "a file of features (there is none)" if reads.file is None else str(reads.file.path)
+        raise RequirementError(
+            f"this model reads precomputed picture features, not pictures: it needs a picture that {file} names, or an "
+            f".npy or .npz with the features of one picture; it got {got}; compute them as those that the model was "
+            "trained on, or search with words"
+        )
 
     def _hit(self, item: Mapping[str, Any], score: float) -> Hit:
         path = item.get("path")

@@ -8,6 +8,7 @@ from pathlib import Path
 import drawn
 import numpy as np
 import pytest
+import small
 import torch
 from drawn import call
 from PIL import Image
@@ -43,8 +44,10 @@ def test_words_find_what_the_model_scores_best(place: Path, engine: Engine) -> N
     query = model.embed_texts(["a blue square"])
     wanted = model.similarity.cosine(images, query)[:, 0]
     hits = engine.search("a blue square", top=12)
-    assert [hit.id for hit in hits] == [pairs.images.ids[row] for row in wanted.argsort(descending=True)]
-    np.testing.assert_allclose([hit.score for hit in hits], np.sort(wanted.numpy())[::-1], atol=1e-6)
+    scores = dict(zip(pairs.images.ids, wanted.tolist(), strict=True))
+    assert {hit.id for hit in hits} == set(scores)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    np.testing.assert_allclose([hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=1e-6)
     found = engine.search(text="a blue square", top=3, target="texts")
     assert found[0].captions == ["a blue square"] and found[0].score == pytest.approx(1, abs=1e-5)
     assert found[0].metadata["images"] == ["blue"] and found[0].metadata["language"] == "en"
@@ -141,6 +144,40 @@ def test_the_command_line_answers(place: Path) -> None:
     assert json.loads(call("index", "info", index, "--json").stdout)["counts"] == {"images": 12, "texts": 24}
 
 
+def test_words_that_the_model_does_not_know_are_told(place: Path) -> None:
+    index = place / "index"
+    some = call("search", index, "a blue wardrobe, two wardrobes", "--top", 1)
+    assert (
+        some.stderr
+        == "warning: the model does not know 'wardrobe', 'two', 'wardrobes'; the answer rests on the other words\n"
+    )
+    assert "warning" not in some.stdout and "square" in some.stdout
+    none = call("search", index, "Kleiderschrank?", "--json")
+    assert none.stderr == "warning: the model knows no word of the query: 'kleiderschrank'; this answer means nothing\n"
+    found = json.loads(none.stdout)
+    assert found["unknown_words"] == ["kleiderschrank"] and found["warning"].endswith("means nothing")
+    assert len(found["hits"]) == 10
+    assert "knows no word of the query; there is none in it" in call("search", index, "?!").stderr
+    assert "'w7' and 12 more;" in call("search", index, "red " + " ".join(f"w{n}" for n in range(20))).stderr
+    known = call("search", index, "a red square", "--json")
+    assert known.stderr == "" and json.loads(known.stdout)["unknown_words"] == []
+    assert json.loads(known.stdout)["warning"] is None
+    picture = json.loads(call("search", index, "--image", place / "data" / "red.png", "--json").stdout)
+    assert picture["unknown_words"] == [] and picture["query"]["features_of"] is None
+
+
+def test_what_a_model_knows_of_words(engine: Engine) -> None:
+    assert engine.words("A red tram, a tram!") == {"a": True, "red": True, "tram": False}
+    assert engine.words("...") == {}
+    longest = engine.model.text.reads.max_tokens - 2  # type: ignore[attr-defined]
+    assert engine.words("red " * longest + "tram") == {"red": True}, "what is cut off is not read"
+
+
+def test_a_model_of_pieces_of_words_has_no_unknown_words(engine: Engine) -> None:
+    engine.model.text.reads = small.Traits()
+    assert engine.words("Kleiderschrank") is None
+
+
 def test_a_split_can_be_indexed(place: Path, tmp_path: Path) -> None:
     answer = call("index", "build", tmp_path / "val", "--run", place / "run", "--split", "val", "--quiet")
     assert "2 pictures and 4 texts" in answer.stdout
@@ -154,3 +191,11 @@ def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
     assert "give either" in call("search", place / "index", "words", "--image", "a.png", code=2).stderr
     call("search", place / "index", "words", "--top", 0, code=2)
     assert "nowhere" in call("index", "build", tmp_path / "index", "--run", tmp_path / "nowhere", code=1).stderr
+    gone = call("search", place / "index", "--image", tmp_path / "gone.png", code=1).stderr
+    assert "gone.png" in gone and "--" not in gone, "no advice of options that this command has not"
+    answer = call("search", place / "index", "--image", place / "data" / "red.png", "--features", "f.npz", code=1)
+    assert "f.npz is not there" in answer.stderr
+    assert "--image FILE" in call("search", place / "index", "words", "--features", "f.npz", code=2).stderr
+    np.savez(tmp_path / "f.npz", names=np.array(["red.png"]), pooled=np.ones((1, 4)))
+    answer = call("search", place / "index", "--image", "red.png", "--features", tmp_path / "f.npz", code=1)
+    assert "features need a model whose image side reads them; this one reads by PixelInput" in answer.stderr

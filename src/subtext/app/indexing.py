@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from subtext.app.job import Work
 from subtext.app.opened import open_work, remembered
 from subtext.app.progress import meter
 from subtext.app.table import size, table
+from subtext.data.features import FeatureInput
+from subtext.errors import counted
 from subtext.evaluate import embed_pairs
+from subtext.model import Branch
 from subtext.search import build_index
 from subtext.stores.folder import Folder, require_new
 
@@ -29,6 +33,7 @@ def build(work: Work, out: Path) -> str:
     assert opened.record is not None
     pairs = opened.pairs
     sources = work.sources.over(remembered(opened.record.data))
+    sources = replace(sources, features=_file(opened.model.image), text_features=_file(opened.model.text))
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
         embeddings = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
     folder = build_index(
@@ -42,7 +47,8 @@ def build(work: Work, out: Path) -> str:
     )
     counts = folder.manifest.counts
     return (
-        f"{out}: {counts['images']:,} pictures and {counts['texts']:,} texts, vectors of {_shape(folder)}, "
+        f"{out}: {counted(counts['images'], 'picture')} and {counted(counts['texts'], 'text')}, vectors of "
+        f"{_shape(folder)}, "
         f'{size(folder.bytes)}\nnext:\n  subtext search {shlex.quote(str(out))} "words"'
     )
 
@@ -70,6 +76,11 @@ def info(index: Path, *, as_json: bool) -> str:
         ["made", f"{manifest.created} by Subtext {manifest.version}"],
     ]
     return table(["index", str(index)], rows)
+
+
+def _file(branch: Branch) -> Path | None:
+    """The file of features that a branch has read: given, remembered by the run, or part of the data set."""
+    return branch.reads.file.path if isinstance(branch.reads, FeatureInput) and branch.reads.file is not None else None
 
 
 def _shape(folder: Folder) -> str:

@@ -108,6 +108,11 @@ class FeatureFile:
             )
         return np.asarray(found, dtype=np.int64)
 
+    def name_of(self, *names: str) -> str | None:
+        """The first of these names that has a row, as it is given or as a path's file name; None where none has."""
+        files = [PurePosixPath(name).name for name in names]
+        return next((name for name in (*names, *files) if name in self._row_of), None)
+
     def shape(self, ids: Sequence[str] | None = None, values: Sequence[Any] | None = None) -> FeatureShape:
         """Widths, and mean and standard deviation over the items given (all rows by default), read in blocks.
 

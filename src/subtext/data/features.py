@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from subtext.data.arrays import open_npy, open_npz
 from subtext.data.feature_file import FeatureFile
 from subtext.data.inputs import Batch, Draw, Tensors
 from subtext.data.settings import read_settings, settings_hash, write_settings
@@ -97,6 +98,19 @@ class FeatureInput:
         for value in values:
             if not isinstance(value, str | np.ndarray | Mapping):
                 raise DataError(f"{self._needs}; it got {_told(value)}")
+
+    def of_file(self, path: Path) -> dict[str, NDArray[Any]]:
+        """What the encoder reads of one item, from a file of its own: an npz with "pooled" and/or "grid", or an npy.
+
+        Raises DataError when it is none of these, or its arrays are not what the encoder reads.
+        """
+        if not path.is_file():
+            raise DataError(f"{self._needs}; {path} is not there")
+        found = open_npz(path, tuple(self._widths)) if path.suffix == ".npz" else open_npy(path)
+        try:
+            return dict(self._parts(found))
+        except DataError as error:
+            raise DataError(f"{path} needs the features of one item; {error}") from error
 
     def save(self, folder: Path) -> None:
         """Write widths and settings; the file itself stays where it is."""

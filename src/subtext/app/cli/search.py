@@ -11,7 +11,9 @@ def _act(ctx: click.Context) -> None:
     values = ctx.params
     if (values["words"] is None) == (values["image"] is None):
         raise click.UsageError('give either "WORDS" or --image FILE', ctx)
-    from subtext.app.asking import ask
+    if values["features"] is not None and values["image"] is None:
+        raise click.UsageError("--features says where --image FILE is looked up; leave it out, or give a picture", ctx)
+    from subtext.app.asking import Places, ask
 
     click.echo(
         ask(
@@ -20,8 +22,7 @@ def _act(ctx: click.Context) -> None:
             image=values["image"],
             top=values["top"],
             target=values["target"],
-            run=values["run"],
-            device=values["device"],
+            places=Places(values["run"], values["features"], values["device"]),
             as_json=values["as_json"],
         )
     )
@@ -35,6 +36,7 @@ search = Command(
             click.Argument(["index"], type=PATH),
             click.Argument(["words"], required=False),
             click.Option(["--image"], type=PATH, metavar="FILE", help="Ask with a picture instead of words."),
+            click.Option(["--features"], type=PATH, metavar="FILE", help="Features that --image is looked up in."),
         ],
         "Answer": [
             click.Option(["--top"], type=click.IntRange(1), default=10, show_default=True, help="How many to find."),
@@ -54,7 +56,12 @@ search = Command(
     },
     help="""Find the pictures (or texts) of INDEX that go best with WORDS or with a picture.
 
-    The score is the cosine of their vectors: it orders what is found for one query, and is no probability.""",
+    The score is the cosine of their vectors: it orders what is found for one query, and is no probability. Words that
+    the model does not know are told on standard error and in the JSON (unknown_words); where it knows none the answer
+    means nothing, is said to, and the exit code is 0 all the same.
+
+    A model that reads precomputed features takes as --image a picture whose name its features have (those that the
+    index was built from, unless --features names others), or an .npy or .npz with the features of one picture.""",
     examples=[
         'subtext search library "a dog that waits for its owner"',
         "subtext search library --image photo.jpg --for texts --top 5",
