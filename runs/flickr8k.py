@@ -1,11 +1,13 @@
-"""The Flickr8k rows of the README: three recipes, three seeds, one protocol.
+"""Flickr8k under one protocol: the rows of the README, and what each setting is worth.
 
-    SUBTEXT_DATA=... python runs/flickr8k.py --out DIR [--rows dual pvse ...] [--seeds 0 1 2]
+    SUBTEXT_DATA=... python runs/flickr8k.py --out DIR [--rows dual pvse ...] [--seeds 0 1 2] [--grid FILE]
 
 SUBTEXT_DATA points at a folder with flickr8k/captions.jsonl (6,000 train and 1,000 val pictures) and
 flickr8k/mobilenet_pooled.npz. The last 500 train pictures are the selection set: they choose the epoch, and chose the
-settings below; val is scored once a run. Everything is written below DIR; the same call again goes on where it was
-stopped. About two minutes a run on two quiet cores.
+settings. Rows of `SCORED` score val as well, once a run. Rows whose name ends in
+"+ grid" need --grid: an .npz with `names` and `grid` (pictures, cells, 768) of the same network over the pictures in
+flickr8k/images; their pooled features stay those of mobilenet_pooled.npz. Everything is written below DIR, and the same
+call again goes on where it was stopped. One to six minutes a run on two quiet cores.
 """
 
 from __future__ import annotations
@@ -13,80 +15,94 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import HEAD, line, measured, selection
 
 HELD_OUT = 500
-SHARED = (
-    "--loss softmax --text bag --captions together --positives group --optimiser adamw --no-amsgrad "
-    "--weight-decay 1e-4 --schedule one_cycle --warmup 0.1 --lr 2e-3 --feature-scaling unit --feature-dropout 0.1 "
-    "--min-count 2 --token-mask 0.2"
+BAG = "--text bag --word-drop 0 --token-mask 0.2 --min-count 2 --feature-scaling unit --feature-dropout 0.1"
+EASY = (
+    "--loss softmax --captions together --positives group --optimiser adamw --no-amsgrad --weight-decay 1e-4 "
+    f"--schedule one_cycle --warmup 0.1 --lr 2e-3 {BAG}"
 )
+VSE = f"vse_infinity {EASY} --word-width 512 --batch-size 1280 --epochs 10"
+PVSE = f"pvse {EASY} --word-width 300 --batch-size 640 --epochs 8"
+SCORED = {"dual": "dual", "vse_infinity": VSE, "pvse": f"{PVSE} --views 2"}
 ROWS = {
-    "dual": "dual",
-    "vse_infinity": f"vse_infinity {SHARED} --word-drop 0 --word-width 512 --batch-size 1280 --epochs 10",
-    "pvse": f"pvse {SHARED} --views 2 --word-width 300 --batch-size 640 --epochs 8",
+    **SCORED,
+    "dual, temperature 0.03": "dual --temperature 0.03",
+    "dual, temperature 0.1": "dual --temperature 0.1",
+    "dual, temperature learnt": "dual --learn-temperature",
+    "dual, width 512": "dual --width 512",
+    "dual, width 2048": "dual --width 2048",
+    "dual, a map after the words' mean": "dual --word-width 1000",
+    "dual, no perceptron": "dual --no-perceptron",
+    "dual, no dropout, no masked words": "dual --dropout 0 --image-dropout 0 --token-mask 0",
+    "dual, constant rate": "dual --schedule constant --warmup 0 --lr 1e-3",
+    "dual, generalised pooling of words": "dual --pooling learnt",
+    "dual, GRU": "dual --text gru --gru-width 512 --epochs 8",
+    "dual, standardised features": "dual --feature-scaling standard",
+    "vse_infinity + grid": VSE,
+    "vse_infinity, without the pooled vector + grid": f"{VSE} --no-append-pooled",
+    "vse_infinity, hardest negatives": VSE.replace("--loss softmax", "--loss triplet"),
+    "vse_infinity, hardest negatives from the start": VSE.replace("--loss softmax", "--loss triplet --easy-epochs 0"),
+    "pvse, K = 1": f"{PVSE} --views 1",
+    "pvse, K = 4": f"{PVSE} --views 4",
+    "pvse, K = 2 + grid": f"{PVSE} --views 2",
+    "pvse, hardest negatives": f"{PVSE.replace('--loss softmax', '--loss triplet')} --views 2",
 }
-NAMES = [f"{way}/recall@{k}" for way in ("text_to_image", "image_to_text") for k in (1, 5, 10)]
 
 
-def selection(captions: Path, out: Path) -> Path:
-    """The captions with the last train pictures in a split of their own, "select"."""
-    rows = [json.loads(line) for line in captions.read_text(encoding="utf-8").splitlines()]
-    train = [row for row in rows if row["split"] == "train"]
-    for row in train[-HELD_OUT:]:
-        row["split"] = "select"
-    made = out / "captions.jsonl"
-    made.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+def with_grid(pooled: Path, grid: Path, out: Path) -> Path:
+    """One feature file of the pooled vectors of one file and the cells of another, joined by name."""
+    made = out / "pooled-and-grid.npz"
+    if not made.is_file():
+        vectors, cells = np.load(pooled), np.load(grid)
+        place = {name: row for row, name in enumerate(cells["names"])}
+        rows = [place[name] for name in vectors["names"]]
+        np.savez(made, names=vectors["names"], pooled=vectors["pooled"], grid=cells["grid"][rows])
     return made
 
 
-def measure(name: str, seed: int, data: Path, folder: Path, out: Path) -> dict[str, float]:
-    """Train one row with one seed, or go on, and score val."""
-    run, found = out / f"{name}-{seed}", out / f"{name}-{seed}.json"
-    if not found.is_file():
-        pictures = ["--images", str(folder / "images"), "--features", str(folder / "mobilenet_pooled.npz")]
-        sources = ["--data", str(data), *pictures, "--val-split", "select"]
-        command = ["train", *ROWS[name].split(), *sources, "--out", str(run), "--seed", str(seed), "--resume"]
-        subtext(command)
-        subtext(["evaluate", str(run), "--split", "val", "--json", str(found)])
+def measure(name: str, seed: int, sources: list[str], out: Path) -> list[dict[str, Any]]:
+    """Train one row with one seed, or go on: its figures on the selection set and, where it is scored, on val."""
+    folder = "".join(letter if letter.isalnum() else "-" for letter in name)
+    run = out / f"{folder}-{seed}"
+    found = measured(run, [*ROWS[name].split(), *sources, "--seed", str(seed)], split="val" if name in SCORED else None)
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    return {**json.loads(found.read_text(encoding="utf-8")), "seconds": record["seconds"]}
-
-
-def subtext(arguments: list[str]) -> None:
-    """Run the command line as a user does."""
-    subprocess.run([sys.executable, "-m", "subtext.app", *arguments], check=True)
-
-
-def line(name: str, results: list[dict[str, float]]) -> str:
-    """A row of the table: means over seeds, and the range of recall@10."""
-    means = {key: sum(result[key] for result in results) / len(results) for key in (*NAMES, "seconds")}
-    cells = []
-    for names in (NAMES[:3], NAMES[3:]):
-        tens = [result[names[-1]] for result in results]
-        told = " / ".join(f"{means[key]:.1f}" for key in names)
-        cells.append(f"{told} [{min(tens):.1f}-{max(tens):.1f}]")
-    return f"| `{name}` | {cells[0]} | {cells[1]} | {means['seconds']:.0f} |"
+    return [{**found, **record["best"]}, *([found] if name in SCORED else [])]
 
 
 def main() -> None:
-    """Train and score what is asked for, and print the table."""
+    """Train and score what is asked for, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(SCORED), metavar="ROW", help=str([*ROWS]))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--grid", type=Path)
     asked = parser.parse_args()
     if "SUBTEXT_DATA" not in os.environ:
         sys.exit("this needs the data: set SUBTEXT_DATA to the folder that holds flickr8k/")
+    gridded = [name for name in asked.rows if name.endswith("+ grid")]
+    if gridded and asked.grid is None:
+        sys.exit(f"{gridded[0]!r} needs features of cells: give them with --grid FILE")
     folder = Path(os.environ["SUBTEXT_DATA"]) / "flickr8k"
     asked.out.mkdir(parents=True, exist_ok=True)
-    data = selection(folder / "captions.jsonl", asked.out)
-    table = ["| recipe | text to image R@1 / 5 / 10 | image to text R@1 / 5 / 10 | seconds |", "|---|---|---|---|"]
+    data = selection(folder / "captions.jsonl", asked.out / "captions.jsonl", held_out=HELD_OUT)
+    pooled = folder / "mobilenet_pooled.npz"
+    tables: dict[str, list[str]] = {"selection set": [], "val": []}
     for name in asked.rows:
-        table.append(line(name, [measure(name, seed, data, folder, asked.out) for seed in asked.seeds]))
-    print("\n".join(table))
+        features = with_grid(pooled, asked.grid, asked.out) if name in gridded else pooled
+        sources = ["--data", str(data), "--images", str(folder / "images"), "--features", str(features)]
+        sources += ["--val-split", "select"]
+        by_seed = [measure(name, seed, sources, asked.out) for seed in asked.seeds]
+        for rows, results in zip(tables.values(), zip(*by_seed, strict=True), strict=False):
+            rows.append(line(name, list(results)))
+    for split, rows in tables.items():
+        print("\n".join([f"\n{split}\n", HEAD, *rows]))
 
 
 if __name__ == "__main__":
