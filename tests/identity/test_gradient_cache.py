@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
 import pytest
 import small
 import torch
+from torch import nn
 
 from subtext.core import Epoch
 from subtext.data.inputs import Draw
+from subtext.data.pairs import Pairs
+from subtext.errors import TrainingError
 from subtext.training.plan import Plan
+from subtext.training.possible import batch_norms, require_possible
 from subtext.training.processes import Processes
 from subtext.training.reading import Reader
 from subtext.training.setup import Setup
@@ -16,12 +25,12 @@ from subtext.training.step import Stepper
 
 
 def _gradients(
-    made: Setup, chunk: int, *, seed: int = 0, rows: int = 14, together: bool = False
+    made: Setup, chunk: int, *, seed: int = 0, rows: int = 14, together: bool = False, data: Pairs | None = None
 ) -> tuple[float, dict[str, torch.Tensor]]:
     model = made.model.double().train()
     model.zero_grad()
     plan = Plan(batch_size=rows, cache_chunk=chunk)
-    data = small.pairs()
+    data = data or small.pairs()
     reading = Reader(model, data, Draw(seed, 0), together=together)(data.links[:rows])
     reading.images["pooled"] = reading.images["pooled"].double()
     stepper = Stepper(model, made.objective, plan, Processes("cpu"))
@@ -77,3 +86,61 @@ def test_parts_of_unequal_length_are_padded_and_cut_again(chunk: int) -> None:
     assert loss == pytest.approx(plain_loss, rel=1e-12)
     for name, grad in plain.items():
         torch.testing.assert_close(cached[name], grad, rtol=1e-9, atol=1e-12, msg=name)
+
+
+def _pictures_share_texts() -> Pairs:
+    """Two pictures a group, and one text for both."""
+    data = small.pairs(14, captions=1)
+    groups = np.arange(14) // 2
+    links = np.stack([np.arange(14), groups], axis=1)
+    return replace(
+        data, images=replace(data.images, groups=groups), texts=replace(data.texts, groups=np.arange(14)), links=links
+    )
+
+
+@pytest.mark.parametrize("chunk", [2, 3, 5])
+@pytest.mark.parametrize("data", [small.pairs(4, captions=5), _pictures_share_texts()], ids=["texts", "pictures"])
+def test_a_chunk_holds_so_many_items_of_either_side_at_most(
+    chunk: int, data: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = small.setup(dropout=0.0)
+    _, plain = _gradients(made, 0, together=True, data=data, rows=20)
+    seen: dict[str, list[int]] = {"image": [], "text": []}
+    for side, lengths in seen.items():
+        encoder = getattr(made.model, side).encoder
+        encoder.register_forward_pre_hook(lambda _, given, lengths=lengths: lengths.append(len(given[0]["ids"])))
+    _, cached = _gradients(made, chunk, together=True, data=data, rows=20)
+    items = {"image": len(data.images), "text": len(np.unique(data.links[:, 1]))}
+    for side, lengths in seen.items():
+        assert max(lengths) <= chunk
+        assert sum(lengths) == 2 * items[side]
+    for name, grad in plain.items():
+        torch.testing.assert_close(cached[name], grad, rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_a_batch_norm_in_training_is_refused_with_chunks(tmp_path: Path) -> None:
+    plan = Plan(epochs=1, batch_size=16, cache_chunk=4)
+    with pytest.raises(TrainingError, match=r"items that do not see each other.*image\.head\.norm.*--no-perceptron"):
+        small.run(tmp_path / "run", plan=plan, made=small.setup_with_pooling)
+    assert not (tmp_path / "run").exists()
+    small.run(tmp_path / "run", plan=plan, made=partial(small.setup_with_pooling, perceptron=False))
+
+
+def test_a_batch_norm_that_rests_is_none() -> None:
+    """In a body that never learns; and one that thaws later counts from the beginning."""
+    made = small.setup()
+    made.model.image.encoder.body.append(nn.BatchNorm1d(16, affine=False))
+    assert batch_norms(made) == ["image.encoder.body.3"]
+    assert batch_norms(replace(made, plan=replace(made.plan, freeze_epochs=2))) == ["image.encoder.body.3"]
+    assert batch_norms(replace(made, plan=replace(made.plan, freeze_epochs=-1))) == []
+    assert made.model.training and all(weight.requires_grad for weight in made.model.parameters())
+
+
+def test_a_batch_norm_that_several_processes_share_is_told() -> None:
+    processes = Processes("cpu")
+    made = small.setup_with_pooling()
+    assert require_possible(made, small.pairs(), processes) == []
+    processes.count = 2
+    (note,) = require_possible(made, small.pairs(), processes)
+    assert note.startswith("batch norms (image.head.norm) see the share of the batch that each of the 2 processes has")
+    assert require_possible(small.setup(), small.pairs(), processes) == []
