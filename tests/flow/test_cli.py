@@ -150,7 +150,7 @@ def test_an_ended_training_goes_on_to_nothing(run: Path, made: Path) -> None:
 
 def test_resume_of_nothing_starts_from_the_beginning(made: Path, tmp_path: Path) -> None:
     answer = call("train", "dual", *options(made, tmp_path / "new"), "--epochs", 1, "--resume", "-q")
-    assert "finished after 1 epochs" in answer.stdout
+    assert "finished after 1 epoch," in answer.stdout
 
 
 def test_pixels_are_trained_and_a_pretrained_model_is_measured(tmp_path: Path) -> None:

@@ -106,6 +106,14 @@ def one_row(folder: Path) -> None:
     made_data.write_rows(folder / "pairs.jsonl", [{"image": "photo000.jpg", "caption": "a dog"}])
 
 
+def one_id_twice(folder: Path) -> None:
+    edit(folder, lambda found: [row.update(id=f"p{max(number, 1)}") for number, row in enumerate(found)] and None)
+
+
+def numbers_for_texts(folder: Path) -> None:
+    edit(folder, lambda found: [row.update(captions=[number]) for number, row in enumerate(found)] and None)
+
+
 def pickled(folder: Path) -> None:
     np.savez(folder / "features.npz", names=np.array(["a", None], dtype=object), pooled=np.ones((2, 16)))
 
@@ -123,6 +131,8 @@ BAD_DATA = [
     (empty_texts, "line 5"),
     (one_row, "split '"),
     (pickled, "features.npz"),
+    (one_id_twice, "line 2: id 'p1' names another picture (photo000.jpg, line 1)"),
+    (numbers_for_texts, "line 1: the text needs to be a string; it is the number 0"),
 ]
 
 
@@ -132,6 +142,47 @@ def test_bad_data_is_refused_before_anything_is_written(data: Path, spoil: Calla
     output = train(data, "dual", code=1)
     assert output.startswith("error: ") and told in output
     assert len(output.splitlines()) == 1 and not (data / "new").exists()
+
+
+@pytest.mark.parametrize("spoil", [spoil for spoil, _ in BAD_DATA], ids=[spoil.__name__ for spoil, _ in BAD_DATA])
+def test_data_check_says_beforehand_what_training_refuses(data: Path, spoil: Callable[[Path], None]) -> None:
+    words = ["data", "check", data / "pairs.jsonl", "--features", data / "features.npz", "--json"]
+    assert json.loads(call(*words)[1])["trainable"] is True
+    spoil(data)
+    code, output = call(*words)
+    found = json.loads(output)
+    assert found["trainable"] is False and found["reasons"]["train"]
+    assert code == (0 if found["evaluable"] else 1)
+
+
+def test_data_check_says_what_data_is_good_for(data: Path) -> None:
+    words = ["data", "check", data / "pairs.jsonl", "--features", data / "features.npz"]
+    assert call(*words)[1].endswith("usable: to train on, and to evaluate on (test, train, val)\n")
+    no_validation(data)
+    code, output = call(*words)
+    assert code == 0 and "usable: to evaluate on (train); not to train on: training needs a split 'val'" in output
+    one_row(data)
+    code, output = call(*words)
+    assert code == 1 and "1 picture, 1 text, 1 pair" in output and "not usable as it is" in output
+
+
+def test_pictures_that_are_not_there_are_one_sentence(data: Path) -> None:
+    place = (
+        f"none of the 60 is there; the first was looked for at {data / 'photo000.jpg'}; name their folder (--images)"
+    )
+    where = ["--data", data / "pairs.jsonl", "--out", data / "new"]
+    code, output = call("train", "dual", *where, *TRAIN)
+    assert code == 1 and place in output and len(output.splitlines()) == 1
+    code, output = call("data", "check", data / "pairs.jsonl")
+    assert code == 1 and place in output and len(output.splitlines()) == 3
+
+
+def test_pictures_that_cannot_be_read_are_named_by_line(data: Path) -> None:
+    for row in rows(data):
+        (data / str(row["image"])).write_bytes(b"<html>not found</html>")
+    code, output = call("train", "dual", "--data", data / "pairs.jsonl", "--out", data / "new", *TRAIN)
+    assert code == 1 and len(output.splitlines()) == 1
+    assert "line 1 and 59 like it (line 2, line 3, ...): photo000.jpg is no picture that can be read" in output
 
 
 WRONG_LINES = [
@@ -186,7 +237,7 @@ def test_texts_of_every_kind_are_learnt_from(data: Path) -> None:
         found[45]["captions"] = ["ποτέ 🦄", "unseen words alone"]
 
     edit(data, change)
-    assert "finished after 1 epochs" in train(data, "dual")
+    assert "finished after 1 epoch," in train(data, "dual")
 
 
 def test_rows_that_cannot_be_used_are_left_out_when_asked(data: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from subtext.model import Model
 
 SHOWN = 5
-"""How many problems of a data set a command shows before it counts the others."""
+"""How many kinds of problems of a data set a command shows before it counts the others."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ def read(sources: Sources, *, quiet: bool = False) -> Reading:
     Pictures that are to be read are all decoded once, so that a bad one shows here and not in the middle of an epoch.
     Raises DataError when they cannot be used, and RequirementError when no data set is named.
     """
-    from subtext.data.readers import read_pairs
+    from subtext.data.readers import read_pairs, told
 
     if sources.data is None:
         raise RequirementError("this needs a data set; the run remembers none; say where it is (--data DATA)")
-    with picture_meter(quiet=quiet or sources.features is not None) as told:
+    with picture_meter(quiet=quiet or sources.features is not None) as heard:
         reading = read_pairs(
             sources.data.expanduser(),
             images=sources.images,
@@ -83,13 +83,13 @@ def read(sources: Sources, *, quiet: bool = False) -> Reading:
             bad=sources.bad or "refuse",
             verify=sources.features is None,
             need_pictures=sources.features is None,
-            progress=told,
+            progress=heard,
         )
-    if reading.problems:
-        for problem in reading.problems[:SHOWN]:
-            say(f"note: {problem}", quiet=quiet)
-        if len(reading.problems) > SHOWN:
-            say(f"note: {len(reading.problems) - SHOWN:,} more; `subtext data check` lists them", quiet=quiet)
+    sentences = told(reading.problems)
+    for sentence in sentences[:SHOWN]:
+        say(f"note: {sentence}", quiet=quiet)
+    if len(sentences) > SHOWN:
+        say(f"note: {len(sentences) - SHOWN:,} more; `subtext data check` lists them", quiet=quiet)
     return reading
 
 

@@ -18,7 +18,7 @@ from subtext.checkpoint import DataSource, Record
 from subtext.data.feature_file import FeatureFile
 from subtext.data.pairs import Items, Pairs
 from subtext.data.supply import FeatureShape, Supply
-from subtext.errors import DataError
+from subtext.errors import DataError, counted
 from subtext.model import Model
 from subtext.opening import attach
 from subtext.recipes.build import acting, build
@@ -141,7 +141,8 @@ def describe(job: Job, setup: Setup, material: Material) -> str:
             f"{job.host}{''.join(f' + {name}' for name, _ in job.methods)}: built, not trained (--dry-run)",
             table(["part", "parameters", "learning"], rows),
             _counts(material),
-            f"{plan.epochs} epochs of {steps:,} steps of {plan.batch_size} pairs: {plan.epochs * steps:,} steps",
+            f"{counted(plan.epochs, 'epoch')} of {counted(steps, 'step')} of {counted(plan.batch_size, 'pair')}: "
+            f"{counted(plan.epochs * steps, 'step')}",
         ]
     )
 
@@ -174,16 +175,18 @@ def _shape(file: FeatureFile | None, items: Items) -> FeatureShape | None:
 
 def _counts(material: Material) -> str:
     train, val = material.train, material.val
-    text = f"train: {len(train.images):,} pictures, {len(train.texts):,} texts, {len(train.links):,} pairs"
-    if val is not None:
-        text += f"; validation: {len(val.images):,} pictures, {len(val.texts):,} texts"
-    return text
+    text = f"train: {_items(train)}, {counted(len(train.links), 'pair')}"
+    return text if val is None else f"{text}; validation: {_items(val)}"
+
+
+def _items(pairs: Pairs) -> str:
+    return f"{counted(len(pairs.images), 'picture')}, {counted(len(pairs.texts), 'text')}"
 
 
 def _outcome(job: Job, record: Record, material: Material) -> str:
     out = shlex.quote(str(job.out))
     best = "" if record.best_epoch is None else f", the best of them {record.best_epoch}"
-    lines = [f"{job.out}: {record.status} after {record.epochs} epochs{best}, {duration(record.seconds)}"]
+    lines = [f"{job.out}: {record.status} after {counted(record.epochs, 'epoch')}{best}, {duration(record.seconds)}"]
     if record.best and material.val is not None:
         lines += [f"on the split {job.val_split}:", figures_table(record.best, chance_figures(material.val))]
     if record.status == "stopped":
