@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import get_args, get_type_hints
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, get_args, get_type_hints
 
 import pytest
+import small
 
 from subtext.errors import RecipeError
+from subtext.training.loop import Training
 from subtext.training.plan import Plan
 from subtext.training.schedule import FALL_TO, RISE_FROM, rate
 
@@ -74,3 +78,70 @@ def test_one_cycle_rises_and_falls() -> None:
 def test_bad_plans_are_refused(field: str, value: float, named: str) -> None:
     with pytest.raises(RecipeError, match=named):
         Plan(**{field: value})
+
+
+class Trained(NamedTuple):
+    """The rate that each move of the weights had, and the epoch (from 0) and the batch that it began with."""
+
+    rates: list[float]
+    epochs: list[int]
+    steps: list[int]
+
+
+def _trained(out: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Trained:
+    """Train on 40 pictures, one text each: batches of 16, 16 and 8, the last of them a move alone."""
+    found = Trained([], [], [])
+    plain = Training._set_rate
+
+    def noted(self: Training, factor: float) -> None:
+        plain(self, factor)
+        found.rates.append(max(group["lr"] for group in self.state.optimiser.param_groups))
+        found.epochs.append(self.state.epoch)
+        found.steps.append(self.state.step)
+
+    monkeypatch.setattr(Training, "_set_rate", noted)
+    small.run(out, plan=plan, val=None)
+    return found
+
+
+def _by_hand(plan: Plan, step: int, steps: int, epoch: int) -> float:
+    """The rate as the formulas have it, a case at a time."""
+    warm = round((0.3 if plan.schedule == "one_cycle" and plan.warmup == 0 else plan.warmup) * steps)
+    low = 0.04 if plan.schedule == "one_cycle" else 0.0
+    if step < warm:
+        return plan.lr * (low + (step + 1) * (1 - low) / warm)
+    angle = math.pi * (step - warm) / (steps - warm)
+    if plan.schedule == "cosine":
+        return plan.lr * (1 + math.cos(angle)) / 2
+    if plan.schedule == "one_cycle":
+        return plan.lr * (4e-6 + (1 - 4e-6) * (1 + math.cos(angle)) / 2)
+    value = plan.lr
+    if plan.schedule == "step":
+        for past in range(1, epoch + 1):
+            value *= plan.factor if past % plan.step_epochs == 0 else 1.0
+    return value
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "plateau"])
+@pytest.mark.parametrize("warmup", [0.0, 0.25])
+def test_a_training_moves_at_the_rate_of_the_formula(
+    tmp_path: Path, kind: str, warmup: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(epochs=5, batch_size=16, captions="one", accumulate=2, lr=1e-3, schedule=kind, warmup=warmup)
+    plan = replace(plan, step_epochs=2, factor=0.5) if kind == "step" else plan
+    found = _trained(tmp_path / "run", plan, monkeypatch)
+    assert found.steps == [3 * epoch + offset for epoch in range(5) for offset in (0, 2)]
+    assert found.epochs == [epoch for epoch in range(5) for _ in (0, 2)]
+    wanted = [_by_hand(plan, step, 15, epoch) for step, epoch in zip(found.steps, found.epochs, strict=True)]
+    assert found.rates == pytest.approx(wanted, rel=1e-12)
+
+
+def test_a_plateau_is_counted_in_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is watched is played here: better in epochs 1, 2 and 6, so two epochs without are over after 5, 9 and 12."""
+    values = iter([5.0, 4.0, 4.0, 4.5, 4.0, 3.0, 3.5, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
+    monkeypatch.setattr(Training, "_measure", lambda self: next(values))
+    plan = Plan(epochs=13, batch_size=16, captions="one", accumulate=2, lr=1e-3, warmup=0.0)
+    plan = replace(plan, schedule="plateau", plateau_epochs=2, factor=0.5)
+    found = _trained(tmp_path / "run", plan, monkeypatch)
+    drops = [sum(epoch >= after for after in (5, 9, 12)) for epoch in found.epochs]
+    assert found.rates == pytest.approx([1e-3 * 0.5**drop for drop in drops])
