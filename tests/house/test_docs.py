@@ -7,6 +7,7 @@ import doctest
 import importlib
 import importlib.util
 import inspect
+import re
 import runpy
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ import pytest
 from walk import ROOT, SOURCE, classes, module_names
 
 MODULES = [name for name in module_names() if importlib.util.find_spec(name) is not None]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 NUMERIC = ("losses", "regularisers", "weighting", "similarity")
 
 
@@ -67,3 +69,21 @@ def test_the_catalogue_is_what_the_generator_gives():
     generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))
     page = ROOT / "docs" / "methods.md"
     assert page.read_text() == generator["catalogue"](), "docs/methods.md is out of date; run: python docs/generate.py"
+
+
+def test_the_readmes_tree_is_the_tree():
+    block = re.search(r"^src/subtext/\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert block
+    named = {True: set(), False: set()}
+    for line in block[1].splitlines():
+        named[line.startswith(" ")] |= set(re.findall(r"(?<!\S)[a-z_]+(?:/|\.py)(?!\S)", line))
+    rooms = {f"{path.parent.name}/" for path in SOURCE.glob("*/__init__.py")}
+    files = {path.name for path in SOURCE.glob("*.py")} - {"__init__.py"}
+    assert named[True] == rooms | files
+    assert all((ROOT / name).is_dir() for name in named[False])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_pages_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
