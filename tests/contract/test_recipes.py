@@ -350,13 +350,13 @@ def test_a_wrong_name_or_value_is_answered_with_the_right_ones(
 @pytest.mark.parametrize(
     ("host", "arguments", "supply", "said"),
     [
-        ("vse", {"image": "features"}, Supply(texts=TEXTS), "give one with --features FILE"),
-        ("vse", {"text": "features"}, Supply(FeatureShape(pooled=10), texts=TEXTS), "--text-features FILE"),
+        ("vse", {"image": "features"}, Supply(texts=TEXTS), "none was given; give features=FILE"),
+        ("vse", {"text": "features"}, Supply(FeatureShape(pooled=10), texts=TEXTS), "give text_features=FILE"),
         ("vse", {}, Supply(FeatureShape(pooled=10)), "a vocabulary needs the training texts"),
         ("pvse", {**SMALL, "width": 15}, Supply(FeatureShape(pooled=10), texts=TEXTS), "an even width; it got 15"),
         ("pvse", SMALL, Supply(FeatureShape(pooled=10, grid=8), texts=TEXTS), "they are 10 and 8"),
         ("clip", {"model": "{bert}"}, Supply(), "needs a vision_model, a text_model"),
-        ("vse", {"image": "/nowhere/at/all"}, Supply(texts=TEXTS), "it got '/nowhere/at/all'"),
+        ("vse", {"image": "/nowhere/at/all"}, Supply(texts=TEXTS), "image=/nowhere/at/all needs a folder"),
         ("vse", {"text": "{clip}"}, Supply(FeatureShape(pooled=10), texts=TEXTS), "use the host 'clip'"),
         ("vse", {"image": "timm:resnet10t"}, Supply(texts=TEXTS), "needs the packages timm and torchvision"),
     ],

@@ -223,9 +223,27 @@ def test_a_host_that_cannot_carry_a_method_says_which_can(data: Path) -> None:
 
 
 def test_options_that_mean_nothing_are_refused(data: Path) -> None:
-    assert "batch_size needs at least 1" in train(data, "dual", "--batch-size", "0", code=1)
-    assert "lr needs a number above 0" in train(data, "dual", "--lr", "-1", code=1)
+    assert "--batch-size needs at least 1" in train(data, "dual", "--batch-size", "0", code=1)
+    assert "--lr needs a number above 0" in train(data, "dual", "--lr", "-1", code=1)
     assert "--device" in train(data, "dual", "--device", "quantum", code=1)
+
+
+def test_options_that_nothing_reads_are_named_as_they_are_typed(data: Path) -> None:
+    output = train(data, "vse", "--feature-dropout", "0.1", "--flip", "0.2", code=1)
+    assert output.startswith("error: --flip needs --image tiny or a backbone; ") and "leave --flip out" in output
+    output = train(data, "dual", "--freeze-epochs", "-1", code=1)
+    assert output.startswith("error: --freeze-epochs needs a pretrained encoder that learns; it got none; leave --fr")
+    output = train(data, "dual", "--image", "resnet18", code=1)
+    assert output.startswith("error: --features needs --image features; --image is resnet18; leave --features out")
+    output = train(data, "dual", "--text", "./nowhere", "--min-count", "2", code=1)
+    assert output.startswith("error: --min-count needs --text gru|bag") or "--text ./nowhere needs a folder" in output
+    assert not (data / "new").exists()
+
+
+def test_a_run_remembers_the_options_that_acted(trained: Path) -> None:
+    arguments = json.loads((trained / "run" / "run.json").read_text())["arguments"]
+    assert {"width", "word_width", "token_mask", "feature_scaling", "text", "dropout"} <= arguments.keys()
+    assert not {"flip", "weights", "gru_layers", "gru_width", "text_pooling", "text_scaling"} & arguments.keys()
 
 
 def test_texts_of_every_kind_are_learnt_from(data: Path) -> None:

@@ -19,11 +19,12 @@ from subtext.data.supply import Supply
 from subtext.encoders.backbone import layers, open_body
 from subtext.encoders.bag import Bag
 from subtext.encoders.dual import Dual
-from subtext.encoders.known import KNOWN, picture_numbers
+from subtext.encoders.known import KNOWN
 from subtext.encoders.language import Language
 from subtext.encoders.lora import adapt
 from subtext.encoders.open_clip_dual import OpenClip
 from subtext.encoders.precomputed import Precomputed
+from subtext.encoders.preprocessor import picture_numbers
 from subtext.encoders.recurrent import GruShape, Recurrent
 from subtext.encoders.timm_vision import TimmVision
 from subtext.encoders.vision import Vision

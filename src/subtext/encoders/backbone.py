@@ -8,14 +8,19 @@ from typing import Literal
 from torch import nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
+from subtext.encoders.hub import opened
 from subtext.encoders.known import KNOWN
-from subtext.errors import RequirementError
 
 Weights = Literal["pretrained", "random"]
 
 
 def open_body(
-    name: str, *, weights: Weights = "pretrained", image_size: int | None = None, assets: Path | None = None
+    name: str,
+    *,
+    weights: Weights = "pretrained",
+    image_size: int | None = None,
+    assets: Path | None = None,
+    option: str = "name",
 ) -> PreTrainedModel:
     """A model of `transformers`.
 
@@ -23,23 +28,25 @@ def open_body(
     weights     "pretrained", or "random": then the configuration alone is read, and no hub is asked for a short name
     image_size  side in pixels of a randomly initialised vision transformer; its configuration's own when None
     assets      folder of a saved run: the configuration in it is all that is read, for the run's tensors follow
+    option      what the name was given as, for messages
 
     Raises RequirementError when the weights or the configuration cannot be had.
     """
     if assets is not None:
-        return AutoModel.from_config(_config(str(assets)))
+        return AutoModel.from_config(_config(str(assets), option))
     known = KNOWN.get(name)
     if not has_weights(name, weights):
-        config = _config(name) if known is None else AutoConfig.for_model(known.family, **known.settings)
+        config = _config(name, option) if known is None else AutoConfig.for_model(known.family, **known.settings)
         if image_size is not None and isinstance(getattr(config, "image_size", None), int):
             config.image_size = image_size
         return AutoModel.from_config(config)
-    source = name if known is None else known.hub
-    try:
-        # Safetensors alone: a pickle could run code of whoever wrote it.
-        return AutoModel.from_pretrained(source, use_safetensors=True)
-    except (OSError, ValueError) as error:
-        raise RequirementError(_unreadable(name, error)) from error
+    # Safetensors alone: a pickle could run code of whoever wrote it.
+    return opened(
+        name,
+        lambda source, local: AutoModel.from_pretrained(source, use_safetensors=True, local_files_only=local),
+        files=["config.json", "model.safetensors"],
+        option=option,
+    )
 
 
 def has_weights(name: str, weights: Weights) -> bool:
@@ -85,17 +92,10 @@ def layers(body: nn.Module) -> list[list[nn.Parameter]]:
     return [group for group in (below, *groups, above) if group]
 
 
-def _config(name: str) -> PretrainedConfig:
-    try:
-        return AutoConfig.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise RequirementError(_unreadable(name, error)) from error
-
-
-def _unreadable(name: str, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0]
-    short = ", ".join(sorted(KNOWN))
-    return (
-        f"a backbone needs a folder with config.json and model.safetensors, a name that the hub knows, or one of "
-        f"{short}; it got '{name}': {reason}; give a local folder, or weights=random"
+def _config(name: str, option: str) -> PretrainedConfig:
+    return opened(
+        name,
+        lambda source, local: AutoConfig.from_pretrained(source, local_files_only=local),
+        files=["config.json"],
+        option=option,
     )

@@ -32,7 +32,7 @@ class Dual:
 
         Raises RequirementError for a model that has not one body a modality.
         """
-        model = open_body(name, weights=weights, assets=assets)
+        model = open_body(name, weights=weights, assets=assets, option="model")
         vision, text = getattr(model, "vision_model", None), getattr(model, "text_model", None)
         if not isinstance(vision, nn.Module) or not isinstance(text, nn.Module) or not hasattr(model, "logit_scale"):
             raise RequirementError(

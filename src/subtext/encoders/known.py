@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-from subtext.errors import RequirementError
-
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_BICUBIC = 3
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 Triple = tuple[float, float, float]
@@ -52,7 +46,7 @@ class Known:
 
 def _residual(hub: str | None, kind: str, depths: list[int], widths: list[int]) -> Known:
     settings = {"layer_type": kind, "depths": depths, "hidden_sizes": widths}
-    return Known(hub, "resnet", PictureNumbers(224, *_IMAGENET), settings)
+    return Known(hub, "resnet", PictureNumbers(224, *IMAGENET), settings)
 
 
 _SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "intermediate_size": 1536}
@@ -71,7 +65,7 @@ KNOWN: dict[str, Known] = {
     "vit-small": Known("WinKawaks/vit-small-patch16-224", "vit", PictureNumbers(224, *_HALF), _SMALL),
     "vit-base": Known("google/vit-base-patch16-224-in21k", "vit", PictureNumbers(224, *_HALF)),
     "dinov2-small": Known(
-        "facebook/dinov2-small", "dinov2", PictureNumbers(224, *_IMAGENET), {**_SMALL, "patch_size": 14}
+        "facebook/dinov2-small", "dinov2", PictureNumbers(224, *IMAGENET), {**_SMALL, "patch_size": 14}
     ),
     "mobilenet-v1": Known(
         "google/mobilenet_v1_0.75_192", "mobilenet_v1", PictureNumbers(224, *_HALF), {"depth_multiplier": 0.75}
@@ -79,71 +73,19 @@ KNOWN: dict[str, Known] = {
 }
 
 
-def picture_numbers(name: str) -> PictureNumbers:
-    """What pictures the backbone of that name or folder wants.
-
-    A short name is looked up; a folder or a hub name is asked for its `preprocessor_config.json`, and where there is
-    none, 224 pixels and ImageNet's mean and deviation are taken.
-
-    Raises RequirementError when that file does not hold the numbers.
-    """
-    if name in KNOWN:
-        return KNOWN[name].numbers
-    path = _preprocessor(name)
-    if path is None:
-        return PictureNumbers(224, *_IMAGENET)
-    found = json.loads(path.read_text(encoding="utf-8"))
-    mean, std = found.get("image_mean", _IMAGENET[0]), found.get("image_std", _IMAGENET[1])
-    whole, cropped = _side(found.get("size", 224)), _side(found.get("crop_size"))
-    size = cropped if cropped and found.get("do_center_crop") else whole
-    if size is None or len(mean) != 3 or len(std) != 3:
-        raise RequirementError(
-            f"{path.name} of '{name}' needs a size and three channels' image_mean and image_std; it has "
-            f"size {found.get('size')}, image_mean {mean}, image_std {std}; only colour pictures can be read"
-        )
-    keeps_shape = bool(found.get("do_center_crop")) or "crop_pct" in found or "shortest_edge" in _mapping(found)
-    return PictureNumbers(
-        size,
-        _triple(mean),
-        _triple(std),
-        resize="crop" if keeps_shape else "squash",
-        crop_share=min(1.0, float(found.get("crop_pct") or size / max(whole or size, 1))),
-        filter="bicubic" if found.get("resample") == _BICUBIC else "bilinear",
-    )
-
-
-def _side(size: object) -> int | None:
-    """The side that a preprocessor's size names: a number, or the height or short edge of a mapping."""
-    if isinstance(size, dict):
-        size = size.get("height", size.get("shortest_edge"))
-    return size if isinstance(size, int) else None
-
-
-def _mapping(found: dict[str, Any]) -> dict[str, Any]:
-    size = found.get("size")
-    return size if isinstance(size, dict) else {}
-
-
-def _triple(values: Sequence[float | int]) -> Triple:
-    first, second, third = (float(value) for value in values)
-    return first, second, third
-
-
-def _preprocessor(name: str) -> Path | None:
-    if Path(name).is_dir():
-        path = Path(name) / "preprocessor_config.json"
-        return path if path.is_file() else None
-    from transformers.utils import cached_file
-
-    try:
-        found = cached_file(
-            name,
-            "preprocessor_config.json",
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-            _raise_exceptions_for_gated_repo=False,
-        )
-    except (OSError, ValueError):
-        # No name that a hub could have: opening the backbone says so, with what to do.
-        return None
-    return None if found is None else Path(found)
+NAMES = (
+    *(known.hub for known in KNOWN.values() if known.hub is not None),
+    "bert-base-uncased",
+    "google-bert/bert-base-uncased",
+    "google-bert/bert-base-multilingual-cased",
+    "distilbert/distilbert-base-uncased",
+    "FacebookAI/roberta-base",
+    "FacebookAI/xlm-roberta-base",
+    "sentence-transformers/all-MiniLM-L6-v2",
+    "openai/clip-vit-base-patch16",
+    "openai/clip-vit-base-patch32",
+    "openai/clip-vit-large-patch14",
+    "google/siglip-base-patch16-224",
+    "google/siglip2-base-patch16-224",
+)
+"""Models of the hub that are often asked for: what a misspelt name may have meant."""

@@ -58,7 +58,7 @@ class Language(nn.Module):
         dropout: float = 0.0,
     ) -> Language:
         """By hub name or folder; see `open_body`."""
-        body = open_body(name, weights=weights, assets=assets)
+        body = open_body(name, weights=weights, assets=assets, option="text")
         return Language(body, pooling=pooling, dropout=dropout, pretrained=has_weights(name, weights))
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:

@@ -51,7 +51,7 @@ class Vision(nn.Module):
         pooling: Pooling = "auto",
     ) -> Vision:
         """By short name, hub name or folder; see `open_body`."""
-        body = open_body(name, weights=weights, image_size=image_size, assets=assets)
+        body = open_body(name, weights=weights, image_size=image_size, assets=assets, option="image")
         return Vision(body, pooling=pooling, pretrained=has_weights(name, weights))
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:

@@ -42,8 +42,8 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regi
     Raises RequirementError when features are asked for and not supplied, or a backbone cannot be had.
     """
     from subtext.data.images import PixelInput
-    from subtext.encoders.known import picture_numbers
     from subtext.encoders.precomputed import Precomputed
+    from subtext.encoders.preprocessor import picture_numbers
 
     saved = supply.asset("image")
     kind = _kind(saved, pictures.image, supply.image_features, otherwise="tiny")
@@ -64,9 +64,11 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regi
         return _timm(kind.removeprefix("timm:"), pictures, pixels, saved)
     from subtext.encoders.vision import Vision
 
-    size = pixels.image_size or picture_numbers(kind).size if saved is None else None
-    backbone = Vision.open(kind, weights=pictures.weights, image_size=size, assets=saved)
-    return Side(pixel_input(pixels, picture_numbers(kind)) if saved is None else PixelInput.load(saved), backbone)
+    if saved is not None:
+        return Side(PixelInput.load(saved), Vision.open(kind, weights=pictures.weights, assets=saved))
+    numbers = picture_numbers(kind, option="image")
+    backbone = Vision.open(kind, weights=pictures.weights, image_size=pixels.image_size or numbers.size)
+    return Side(pixel_input(pixels, numbers), backbone)
 
 
 def pixel_input(pixels: Pixels, numbers: PictureNumbers) -> PixelInput:
@@ -137,17 +139,30 @@ def text_side(
     return Side(word_input, gru)
 
 
-def tokeniser(name: str) -> Any:
-    """The tokeniser of a text backbone, by name or folder. Raises RequirementError when it cannot be had."""
+def tokeniser(name: str, *, option: str = "text") -> Any:
+    """The tokeniser of a text backbone, by name or folder.
+
+    option  what the name was given as, for messages
+
+    Raises RequirementError when it cannot be had, or knows no words.
+    """
     from transformers import AutoTokenizer
 
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    from subtext.encoders.hub import opened
+
+    found = opened(
+        name,
+        lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local),
+        files=["tokenizer.json"],
+        option=option,
+    )
+    # Without its files a tokeniser is made that knows its own marks and nothing else.
+    if len(found) <= len(set(found.all_special_ids)):
         raise RequirementError(
-            f"a text backbone needs its tokeniser; '{name}' gave none: {reason}; give a folder that holds both"
-        ) from error
+            f"{option}={name} needs a tokeniser beside its weights; what it has knows no words; "
+            "give a folder that holds both"
+        )
+    return found
 
 
 def _kind(saved: Path | None, asked: str, features: FeatureShape | None, *, otherwise: str) -> str:
@@ -169,8 +184,8 @@ def _feature_input(
     if saved is not None:
         return FeatureInput.load(saved)
     if shape is None:
-        flag = "--features" if modality == "image" else "--text-features"
-        raise RequirementError(f"{modality}=features needs a feature file; none was given; give one with {flag} FILE")
+        file = "features" if modality == "image" else "text_features"
+        raise RequirementError(f"{modality}=features needs a feature file; none was given; give {file}=FILE")
     return FeatureInput(modality, region_drop=region_drop, pooled=shape.pooled, grid=shape.grid)
 
 
@@ -224,7 +239,7 @@ def dual_sides(
     from subtext.data.images import PixelInput
     from subtext.data.text import SubwordInput
     from subtext.encoders.dual import Dual
-    from subtext.encoders.known import picture_numbers
+    from subtext.encoders.preprocessor import picture_numbers
 
     if name.startswith("open_clip:"):
         return _open_clip(supply, name.removeprefix("open_clip:"), weights, pixels)
@@ -234,9 +249,9 @@ def dual_sides(
         image_reads, text_reads = PixelInput.load(saved_image), SubwordInput.load(saved_text)
     else:
         size = pixels.image_size or dual.image.size
-        image_reads = pixel_input(replace(pixels, image_size=size), picture_numbers(name))
+        image_reads = pixel_input(replace(pixels, image_size=size), picture_numbers(name, option="model"))
         text_reads = SubwordInput(
-            tokeniser(name),
+            tokeniser(name, option="model"),
             max_tokens=min(limits[0] or dual.text.longest, dual.text.longest),
             token_mask=limits[1],
             padding="max" if dual.text.full_length else "longest",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 
 import click
 
@@ -12,21 +13,47 @@ from subtext.recipes.catalogue import Option, Recipe, unknown
 
 def click_option(option: Option, prefix: str) -> click.Option:
     """The option for click; its parameter is called `prefix` + name, so that recipes and runs may share words."""
-    spelt = option.name.replace("_", "-")
+    flag = _flag(option.name)
     if option.type is bool:
         return click.Option(
-            [f"--{spelt}/--no-{spelt}", prefix + option.name],
+            [f"{flag}/--no-{flag.removeprefix('--')}", prefix + option.name],
             default=bool(option.default),
             show_default=True,
             help=option.help,
         )
     return click.Option(
-        [f"--{spelt}", prefix + option.name],
+        [flag, prefix + option.name],
         type=click.Choice([str(choice) for choice in option.choices]) if option.choices else option.type,
         default=None if option.default is None else option.default,
         show_default=option.default is not None and option.default != "",
         help=option.help,
     )
+
+
+def as_typed(message: str, names: Collection[str]) -> str:
+    """A message that spells options as Python does, with each of them as it is typed: `lr needs` -> `--lr needs`.
+
+    `name=value` anywhere, a name at the start or before " is " or after "leave ", and a name of several words anywhere.
+
+    >>> as_typed("token_mask needs text=gru; text is bag; leave token_mask out", ["token_mask", "text"])
+    '--token-mask needs --text gru; --text is bag; leave --token-mask out'
+    """
+    either = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    before, after = r"(?<![\w./=-])", r"(?![\w./-])"
+    message = re.sub(rf"{before}({either})=(True|False){after}", _switch, message)
+    message = re.sub(rf"{before}({either})=(?=\S)", lambda found: f"{_flag(found[1])} ", message)
+    message = re.sub(rf"(^|; |leave )({either})(?= needs | is | out\b)", lambda f: f[1] + _flag(f[2]), message)
+    several = "|".join(name for name in either.split("|") if "_" in name)
+    return re.sub(rf"{before}({several}){after}", lambda found: _flag(found[1]), message) if several else message
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _switch(found: re.Match[str]) -> str:
+    flag = _flag(found[1])
+    return flag if found[2] == "True" else flag.replace("--", "--no-", 1)
 
 
 def chosen(ctx: click.Context, prefix: str, *, given_only: bool) -> dict[str, object]:

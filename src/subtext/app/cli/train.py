@@ -15,8 +15,9 @@ from subtext.app.cli.command import (
     quiet_option,
     workers_option,
 )
-from subtext.app.cli.options import chosen, click_option, parse_methods
+from subtext.app.cli.options import as_typed, chosen, click_option, parse_methods
 from subtext.app.job import Job, Sources
+from subtext.errors import RecipeError, RequirementError
 from subtext.recipes.catalogue import RECOMMENDED, Recipe, hosts, methods, plan_options, unknown
 
 RECIPE, PLAN = "recipe__", "plan__"
@@ -108,7 +109,10 @@ def _carry_out(ctx: click.Context, recipe: Recipe) -> None:
 
     if ctx.meta.get("recommended") and not job.quiet:
         click.echo(f"no host named; taking the recommended one, {job.host}: {recipe.summary}", err=True)
-    trained = carry_out(job)
+    try:
+        trained = carry_out(job)
+    except (RecipeError, RequirementError) as error:
+        raise type(error)(as_typed(str(error), [name.rpartition("__")[2] for name in ctx.params])) from error
     if speaks:
         click.echo(trained.text)
     if trained.stopped:

@@ -1,0 +1,105 @@
+"""A model's name is a folder, in the cache, or asked for once: no retries, no noise, and near names."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+import tiny_models
+
+from subtext.encoders.backbone import open_body
+from subtext.encoders.hub import file, opened
+from subtext.errors import RequirementError
+from subtext.recipes.parts import tokeniser
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
+    """What the network was asked for, which it refuses."""
+    found: list[object] = []
+
+    def refuse(host: object, *_: object, **__: object) -> None:
+        found.append(host)
+        raise socket.gaierror("no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("/nowhere/at/all", "there is no such folder; give a folder"),
+        ("./nowhere", "there is no such folder"),
+        ("a/b/c", "there is no such folder"),
+        ("resnet18", r"did you mean resnet-18"),
+        ("mobilenet_v1", r"did you mean mobilenet-v1"),
+        ("gruu", r"did you mean gru\?"),
+        ("a b", "neither a folder nor a name that the hub could have"),
+        ("", "there is no such folder"),
+    ],
+)
+def test_a_name_that_no_hub_has_is_refused_without_asking(asked: list[object], name: str, said: str) -> None:
+    with pytest.raises(RequirementError, match=said) as caught:
+        open_body(name, option="image")
+    assert str(caught.value).startswith(f"image={name} needs a folder or a model of the hub") and not asked
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(
+    asked: list[object], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"it waited {seconds} s to ask again"))
+    with pytest.raises(RequirementError, match=r"cannot be reached; did you mean microsoft/resnet-50"):
+        open_body("microsoft/resnet-5O")
+    with pytest.raises(RequirementError, match=r"cannot be reached; give a folder .*, or weights=random$"):
+        open_body("vit-base")
+    with pytest.raises(RequirementError, match="cannot be reached"):
+        file("someone/something", "preprocessor_config.json")
+    assert 3 <= len(asked) < 6
+    assert capfd.readouterr().err == ""
+
+
+def test_what_the_cache_holds_is_not_asked_for(
+    asked: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("subtext.encoders.hub.try_to_load_from_cache", lambda source, path: str(tmp_path / path))
+    assert opened("someone/something", lambda source, local: (source, local), files=["config.json"]) == (
+        "someone/something",
+        True,
+    )
+    assert file("someone/something", "preprocessor_config.json") == tmp_path / "preprocessor_config.json"
+    assert not asked
+
+
+def test_a_half_filled_cache_is_completed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tried: list[bool] = []
+
+    def read(source: str, local: bool) -> str:
+        tried.append(local)
+        if local:
+            raise OSError("model.safetensors is not in the cache")
+        return source
+
+    monkeypatch.setattr("subtext.encoders.hub.try_to_load_from_cache", lambda source, path: str(tmp_path / path))
+    monkeypatch.setattr("subtext.encoders.hub.get_hf_file_metadata", lambda url, timeout: None)
+    assert opened("someone/something", read, files=["config.json"]) == "someone/something"
+    assert tried == [True, False]
+
+
+def test_a_folder_without_a_tokeniser_is_refused(tmp_path: Path) -> None:
+    folder = tiny_models.bert(tmp_path)
+    assert len(tokeniser(str(folder))) > 10
+    for path in folder.glob("token*"):
+        path.unlink()
+    with pytest.raises(RequirementError, match="knows no words; give a folder that holds both"):
+        tokeniser(str(folder))
+
+
+def test_a_folder_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{ no json")
+    with pytest.raises(
+        RequirementError, match=rf"^image={tmp_path} needs config.json and model.safetensors to be read"
+    ):
+        open_body(str(tmp_path), option="image")
