@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from subtext.data.coverage import Coverage, coverage
 from subtext.data.language import guess_language
 from subtext.data.pairs import Items, Pairs
 from subtext.data.pictures import picture_size, read_bytes
-from subtext.data.purpose import judge
+from subtext.data.purpose import judge, unusable
 from subtext.data.readers import Problem, Reading, read_pairs
 from subtext.data.readers.rows import Progress, UnusableData
 from subtext.data.words import tokenise
@@ -25,7 +25,7 @@ _SHOWN = 20
 """How many groups of duplicates a report names."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """What `check` found.
 
@@ -44,23 +44,23 @@ class Report:
     """
 
     path: str
-    pictures: int
-    texts: int
-    pairs: int
-    groups: int
-    splits: dict[str, dict[str, int]]
-    words: dict[str, float]
-    languages: dict[str, int]
-    guessed: bool
-    duplicate_texts: int
-    duplicate_text_examples: list[str]
-    duplicate_pictures: int
-    duplicate_picture_examples: list[list[str]]
-    leaks: list[str]
+    pictures: int = 0
+    texts: int = 0
+    pairs: int = 0
+    groups: int = 0
+    splits: dict[str, dict[str, int]] = field(default_factory=dict)
+    words: dict[str, float] = field(default_factory=dict)
+    languages: dict[str, int] = field(default_factory=dict)
+    guessed: bool = False
+    duplicate_texts: int = 0
+    duplicate_text_examples: list[str] = field(default_factory=list)
+    duplicate_pictures: int = 0
+    duplicate_picture_examples: list[list[str]] = field(default_factory=list)
+    leaks: list[str] = field(default_factory=list)
     problems: list[Problem]
-    features: list[Coverage]
+    features: list[Coverage] = field(default_factory=list)
     reasons: dict[str, str]
-    evaluable_splits: list[str]
+    evaluable_splits: list[str] = field(default_factory=list)
 
     @property
     def trainable(self) -> bool:
@@ -111,7 +111,9 @@ def check(
             progress=progress,
         )
     except DataError as error:
-        return _empty(path, error)
+        problems = error.problems if isinstance(error, UnusableData) else []
+        verdict = unusable("there is no pair that can be used")
+        return Report(path=str(path), problems=problems or [Problem(str(path), str(error))], reasons=verdict.reasons)
     pairs = reading.pairs
     wording = _wording(pairs.texts)
     texts = _copies(pairs.texts.values)
@@ -120,7 +122,8 @@ def check(
         *([coverage(features, pairs.images, "picture")] if features is not None else []),
         *([coverage(text_features, pairs.texts, "text")] if text_features is not None else []),
     ]
-    verdict = judge(pairs, covered, _obstacle(reading, bad, features, text_features))
+    obstacle = _obstacle(reading, bad, features, text_features)
+    verdict = unusable(obstacle) if obstacle else judge(pairs, covered)
     return Report(
         path=str(path),
         pictures=len(pairs.images),
@@ -140,29 +143,6 @@ def check(
         features=covered,
         reasons=verdict.reasons,
         evaluable_splits=verdict.splits,
-    )
-
-
-def _empty(path: Path, error: DataError) -> Report:
-    return Report(
-        path=str(path),
-        pictures=0,
-        texts=0,
-        pairs=0,
-        groups=0,
-        splits={},
-        words={},
-        languages={},
-        guessed=False,
-        duplicate_texts=0,
-        duplicate_text_examples=[],
-        duplicate_pictures=0,
-        duplicate_picture_examples=[],
-        leaks=[],
-        problems=(error.problems if isinstance(error, UnusableData) else []) or [Problem(str(path), str(error))],
-        features=[],
-        reasons=dict.fromkeys(("train", "evaluate"), "there is no pair that can be used"),
-        evaluable_splits=[],
     )
 
 

@@ -24,17 +24,12 @@ class Verdict:
     splits: list[str]
 
 
-def judge(pairs: Pairs, covered: Sequence[Coverage] = (), obstacle: str | None = None) -> Verdict:
-    """What the pairs are good for, in the splits that the features cover.
-
-    obstacle  why nothing can be done with them, where that is known already
-    """
-    if obstacle is not None:
-        return _unusable(obstacle)
+def judge(pairs: Pairs, covered: Sequence[Coverage] = ()) -> Verdict:
+    """What the pairs are good for, in the splits that the features cover."""
     linked = set(map(str, pairs.images.splits[pairs.links[:, 0]]))
     known = linked.intersection(*(one.splits for one in covered))
     if not known:
-        return _unusable("the features cover no whole split")
+        return unusable("the features cover no whole split")
     groups = {name: len(np.unique(pairs.images.groups[pairs.images.splits == name])) for name in sorted(known)}
     # Where there are judgements, pictures of one group differ in how well they suit a text.
     splits = [name for name, count in groups.items() if count > 1 or pairs.judgements is not None]
@@ -59,5 +54,6 @@ def judge(pairs: Pairs, covered: Sequence[Coverage] = (), obstacle: str | None =
     return Verdict(reasons, splits)
 
 
-def _unusable(why: str) -> Verdict:
+def unusable(why: str) -> Verdict:
+    """Good for nothing, for one reason."""
     return Verdict(dict.fromkeys(("train", "evaluate"), why), [])

@@ -54,7 +54,9 @@ data.add_command(
                 quiet_option(),
             ],
         },
-        help="""Say what is in DATA and what is wrong with it, row by row; exit code 1 when it cannot be used.
+        help="""Say what is in DATA, what is wrong with it, and what it is good for: training, evaluation, or neither.
+
+        Exit code 1 when it is good for neither.
 
         DATA is a JSON-lines, CSV or Parquet file, a folder with metadata.csv or metadata.jsonl, WebDataset tars, a
         Karpathy JSON, a SCAN "precomp" folder, or a folder with corpus, queries and qrels.""",
