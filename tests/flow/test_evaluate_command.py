@@ -191,3 +191,8 @@ def test_a_pretrained_model_that_cannot_be_had_is_told(
         output = call("evaluate", "--model", name, *where, code=1).output
         assert output.startswith("error: ") and str(name) in output and len(output.splitlines()) == 1, output
     call("evaluate", "--model", tmp_path, *where, "--features", tmp_path / "f.npz", code=2)
+
+
+def test_a_run_is_no_pretrained_model(run: Path) -> None:
+    output = call("evaluate", "--model", run, "--data", run.parent / "pairs.jsonl", code=2).output
+    assert f"subtext evaluate {run}" in output

@@ -26,14 +26,23 @@ def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int
     return found
 
 
+def _require_pretrained(ctx: click.Context) -> None:
+    """Raise click.UsageError for what does not go with --model."""
+    values = ctx.params
+    if Path(values["model"], "run.json").is_file():
+        raise click.UsageError(f"--model is for pretrained models; for a run: subtext evaluate {values['model']}", ctx)
+    if values["data"] is None:
+        raise click.UsageError("--model needs --data: a pretrained model remembers no data set", ctx)
+    if values["features"] or values["text_features"]:
+        raise click.UsageError("--model reads pictures and words, no features; leave --features out", ctx)
+
+
 def _act(ctx: click.Context) -> None:
     values = ctx.params
     if (values["run"] is None) == (values["model"] is None):
         raise click.UsageError("give either RUN, a folder that `subtext train` made, or --model NAME_OR_PATH", ctx)
-    if values["model"] is not None and values["data"] is None:
-        raise click.UsageError("--model needs --data: a pretrained model remembers no data set", ctx)
-    if values["model"] is not None and (values["features"] or values["text_features"]):
-        raise click.UsageError("--model reads pictures and words, no features; leave --features out", ctx)
+    if values["model"] is not None:
+        _require_pretrained(ctx)
     from subtext.app.evaluation import evaluate as carry_out
     from subtext.app.evaluation import summary
 
@@ -62,7 +71,10 @@ evaluate = Command(
         ],
         "Data": [
             *data_options(),
-            click.Option(["--split"], help="Which split; all for the whole set; the run's validation split if absent."),
+            click.Option(
+                ["--split"],
+                help="Which split; all for the whole set. If absent, the run's validation split, which chose its epoch.",
+            ),
         ],
         "Protocol": [
             click.Option(
@@ -108,8 +120,8 @@ evaluate = Command(
     },
     help="""Measure how well RUN finds the texts of pictures and the pictures of texts.
 
-    The data is the run's own unless --data names another. Recall is in per cent; the line "chance" is what guessing
-    would give on the same data.""",
+    The data is the run's own unless --data names another. Recall is in per cent; the line "95 %" is an interval by
+    resampling pictures, where there are ten or more; "chance" is what guessing would give on the same data.""",
     examples=[
         "subtext evaluate runs/first --split val --json figures.json",
         "subtext evaluate runs/first --data other.jsonl --split all",
