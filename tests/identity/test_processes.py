@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import made_data
 import pytest
 import torch
 from two_processes import KINDS
@@ -24,10 +25,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return {count: _started(tmp_path_factory.mktemp(f"processes{count}"), count) for count in (1, 2)}
 
 
-def _started(out: Path, count: int) -> Path:
+def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+def _started(out: Path, count: int) -> Path:
+    port = _free_port()
     running = []
     for rank in range(count):
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROGRAM.parent)}
@@ -71,3 +76,28 @@ def test_shares_cover_the_batch_once(count: int, length: int) -> None:
         processes.rank, processes.count = rank, count
         covered += range(length)[processes.share(length)]
     assert covered == list(range(length))
+
+
+@pytest.mark.slow
+def test_accelerate_launch_trains_to_one_processes_weights(tmp_path: Path) -> None:
+    """The command line as a user starts it; one process speaks for both."""
+    data, features = made_data.write(tmp_path)
+    words = ["train", "vse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--seed", 3]
+    words += ["--batch-size", 16, "--epochs", 2, "--workers", 0, "--device", "cpu"]
+    launch = ["-m", "accelerate.commands.launch", "--num_processes", 2, "--num_machines", 1, "--cpu"]
+    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", _free_port()]
+    for out, start in (("one", []), ("two", launch)):
+        command = [sys.executable, *start, "-m", "subtext.app", *words, "--out", tmp_path / out]
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("finished after 2 epochs") == 1
+        assert done.stderr.count("epoch 2 of 2") == 1
+    one, two = (read_tensors(tmp_path / out / "model.safetensors") for out in ("one", "two"))
+    for name, value in one.items():
+        torch.testing.assert_close(
+            two[name], value, rtol=2e-3, atol=2e-4, msg=lambda text, name=name: f"{name}: {text}"
+        )
+    records = [load_record(tmp_path / out) for out in ("one", "two")]
+    assert records[0].steps == records[1].steps
+    assert records[0].best == pytest.approx(records[1].best)

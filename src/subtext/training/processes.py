@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
+from accelerate.utils import parse_flag_from_env
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
@@ -195,7 +196,8 @@ def _rebuild(
 
 
 def _automatic() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    """A GPU where there is one, unless `accelerate launch --cpu` started the processes."""
+    return "cuda" if torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU") else "cpu"
 
 
 def _wire(device: torch.device) -> torch.device:
