@@ -73,7 +73,7 @@ evaluate = Command(
             *data_options(),
             click.Option(
                 ["--split"],
-                help="Which split; all for the whole set. If absent, the run's validation split, which chose its epoch.",
+                help="Which split, or all. Default: the run's validation split, which chose its epoch.",
             ),
         ],
         "Protocol": [
