@@ -3,7 +3,8 @@
     RUN/run.json            Record: what was trained, on what, how well
     RUN/model.safetensors   the kept weights
     RUN/assets/image, text  what each branch needs to read its input again (vocabulary, tokeniser, backbone settings)
-    RUN/log.jsonl, RUN/checkpoints/, RUN/cache/, RUN/README.md   written while training
+    RUN/log.jsonl           one line a logged step and epoch      RUN/README.md   the model card
+    RUN/checkpoints/, cache/   while training; a finished run has neither
 
 Every file is written under another name in the same folder, flushed to the disk and renamed into place: a reader sees
 the old file or the new one, never half of one.

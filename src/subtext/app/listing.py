@@ -56,7 +56,7 @@ def _below(folder: Path, levels: int) -> Iterator[Path]:
 
 
 def _describe(run: Path) -> dict[str, Any]:
-    used = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
+    used = sum(map(_size, run.rglob("*")))
     try:
         record = load_record(run)
     except CheckpointError as error:
@@ -73,6 +73,14 @@ def _describe(run: Path) -> dict[str, Any]:
         "seed": record.seed,
         "disk_bytes": used,
     }
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; none for a folder, or for what a training has removed meanwhile."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
 
 
 def _recipe(record: Record) -> str:
