@@ -82,7 +82,7 @@ class Model(nn.Module):
         self, branch: Branch, batches: Iterator[Batch], *, done: Callable[[int], None] | None = None
     ) -> Embeddings:
         """Embeddings of batches in eval mode, on the CPU; `done` hears how many items are finished."""
-        device = next(self.parameters()).device
+        device = self._device
         was_training = self.training
         self.eval()
         pieces: list[Embeddings] = []
@@ -101,9 +101,14 @@ class Model(nn.Module):
 
     def compare(self, images: Embeddings, texts: Embeddings) -> Tensor:
         """(I T) scores of every picture with every text, on the CPU and without gradient."""
-        device = next(self.parameters()).device
+        device = self._device
         with torch.inference_mode():
             return self.similarity(images.to(device), texts.to(device)).cpu()
+
+    @property
+    def _device(self) -> torch.device:
+        """Where its weights are; the processor for a model that has none."""
+        return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
 
 def read(batch: Batch, branch: Branch, draw: Draw | None, device: torch.device) -> Tensors:
@@ -118,6 +123,8 @@ def _batches(reads: Input, values: Sequence[Any] | NDArray[Any], size: int, root
             f"embedding needs a list of items; it got one {type(values).__name__}, {str(values)[:40]!r}; "
             "put it in a list"
         )
+    if not len(values):
+        raise RequirementError("embedding needs at least one item; the list is empty")
     for start in range(0, len(values), size):
         chosen = [str(value) if isinstance(value, Path) else value for value in values[start : start + size]]
         if isinstance(reads, FeatureInput):

@@ -13,7 +13,9 @@ from subtext.data.features import FeatureFile, FeatureInput
 from subtext.encoders.precomputed import Precomputed
 from subtext.errors import DataError, RequirementError
 from subtext.heads.mean import Mean
+from subtext.heads.passthrough import Passthrough
 from subtext.model import Branch, Model
+from subtext.similarity.cosine import Cosine
 
 
 def test_one_string_is_no_list_of_texts() -> None:
@@ -58,7 +60,16 @@ def test_names_are_looked_up_and_positions_are_no_names(tmp_path: Path) -> None:
     found = model.embed_images([Path("photos/a.jpg"), "1"])
     torch.testing.assert_close(found.vectors, model.embed_images(rows[[2, 1]]).vectors)
     for nameless in (b"bytes", None, torch.ones(4)):
-        with pytest.raises(DataError, match=r"reads image features: .*; it got a value of type"):
+        with pytest.raises(DataError, match=r"reads picture features: .*; it got a value of type"):
             model.embed_images([nameless])
     with pytest.raises(DataError, match=r"needs a row for every item; 1 of 1 have none, first 'b\.jpg'"):
         model.embed_images(["b.jpg"])
+
+
+def test_nothing_to_embed_and_a_model_without_weights() -> None:
+    model = reading(4, None)
+    with pytest.raises(RequirementError, match="at least one item; the list is empty"):
+        model.embed_images([])
+    model.image.head, model.text, model.similarity = Passthrough(), model.image, Cosine()
+    assert not list(model.parameters())
+    assert model.compare(model.embed_images(np.eye(4)), model.embed_texts(np.eye(4))).shape == (4, 4)

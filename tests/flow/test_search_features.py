@@ -76,6 +76,8 @@ def test_a_path_in_the_index_goes_before_its_file_name(place: Path, tmp_path: Pa
 def test_a_file_of_one_picture_is_asked(place: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "new.npz", **of_one(place, "photo011.jpg"))
     assert asked(place / "index", tmp_path / "new.npz", "--top", 1) == ["photo011.jpg"]
+    np.savez(tmp_path / "row.npz", **{part: array[None] for part, array in of_one(place, "photo011.jpg").items()})
+    assert asked(place / "index", tmp_path / "row.npz", "--top", 1) == ["photo011.jpg"]
     engine = open_engine(place / "index")
     assert engine.search(image=of_one(place, "photo011.jpg"), top=1)[0].id == "photo011.jpg"
 
@@ -86,8 +88,10 @@ def test_a_pooled_vector_is_asked_of_a_model_that_reads_no_more(place: Path, tmp
     shutil.copy(place / "pairs.jsonl", tmp_path)
     train(tmp_path, tmp_path / "run", "--epochs", 1)
     call("index", "build", tmp_path / "index", "--run", tmp_path / "run", "--quiet")
-    np.save(tmp_path / "one.npy", of_one(place, "photo003.jpg")["pooled"])
-    assert asked(tmp_path / "index", tmp_path / "one.npy")[0] == "photo003.jpg"
+    vector = of_one(place, "photo003.jpg")["pooled"]
+    for array in (vector, vector[None]):
+        np.save(tmp_path / "one.npy", array)
+        assert asked(tmp_path / "index", tmp_path / "one.npy")[0] == "photo003.jpg"
     assert len(load(tmp_path / "run").embed_images(np.ones((2, 16), np.float32))) == 2
 
 
@@ -176,11 +180,21 @@ def test_features_that_do_not_fit_are_refused_everywhere(place: Path, tmp_path: 
     assert not (tmp_path / "index").exists() and not (tmp_path / "vectors.npz").exists()
 
 
+def test_missing_features_are_told_before_any_work(place: Path, tmp_path: Path) -> None:
+    with np.load(place / "features.npz") as found:
+        kept = found["names"] != "photo058.jpg"
+        np.savez(tmp_path / "f.npz", **{name: found[name][kept] for name in ("names", "pooled", "grid")})
+    answer = call("index", "build", tmp_path / "i", "--run", place / "run", "--features", tmp_path / "f.npz", code=1)
+    assert "1 of 60 have none, first 'photo058.jpg'" in answer.stderr
+    assert answer.stderr.startswith("error: "), "no progress is shown before it"
+
+
 def test_an_index_remembers_the_features_that_it_was_built_from(place: Path, tmp_path: Path) -> None:
     shutil.copy(place / "features.npz", tmp_path / "copy.npz")
     call("index", "build", tmp_path / "index", "--run", place / "run", "--features", tmp_path / "copy.npz", "-q")
     engine = open_engine(tmp_path / "index")
     assert engine.model.image.reads.file.path == tmp_path / "copy.npz"  # type: ignore[attr-defined]
+    assert str(tmp_path / "copy.npz") in call("index", "info", tmp_path / "index").stdout
     (tmp_path / "copy.npz").unlink()
     assert asked(tmp_path / "index", "photo001.jpg", "--features", place / "features.npz")[0] == "photo001.jpg"
 

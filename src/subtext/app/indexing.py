@@ -73,6 +73,11 @@ def info(index: Path, *, as_json: bool) -> str:
         ["fingerprint", manifest.fingerprint],
         ["data", str(manifest.data.get("data", "-"))],
         ["split", str(manifest.data.get("split", "-"))],
+        *[
+            [name.replace("_", " "), path]
+            for name in ("features", "text_features")
+            if (path := manifest.data.get(name))
+        ],
         ["made", f"{manifest.created} by Subtext {manifest.version}"],
     ]
     return table(["index", str(index)], rows)

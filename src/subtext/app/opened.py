@@ -51,7 +51,18 @@ def open_work(work: Work) -> Opened:
 
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
-    return Opened(model, reading.pairs.split(split), split, record)
+    pairs = reading.pairs.split(split)
+    _require_features(model, pairs)
+    return Opened(model, pairs, split, record)
+
+
+def _require_features(model: Model, pairs: Pairs) -> None:
+    """Raise DataError where items lack the features that the model reads: here, and not after half of the work."""
+    from subtext.data.features import FeatureInput
+
+    for branch, items in ((model.image, pairs.images), (model.text, pairs.texts)):
+        if isinstance(branch.reads, FeatureInput):
+            branch.reads.rows(items.ids, items.values)
 
 
 def pretrained(name: str, device: str) -> Model:

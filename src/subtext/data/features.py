@@ -99,6 +99,18 @@ class FeatureInput:
             if not isinstance(value, str | np.ndarray | Mapping):
                 raise DataError(f"{self._needs}; it got {_told(value)}")
 
+    def rows(self, ids: Sequence[str], values: Sequence[Any]) -> NDArray[np.int64]:
+        """(N) the row of each item in the file, as `FeatureFile.rows` finds it.
+
+        Raises DataError when there is no file, and where items have no row in it.
+        """
+        if self.file is None:
+            raise DataError(
+                f"{self._needs}; it got the name {ids[0]!r} and has no file to look it up in; name the file when the "
+                f"run is opened (--{'' if self.modality == 'image' else 'text-'}features on the command line)"
+            )
+        return self.file.rows(ids, values)
+
     def of_file(self, path: Path) -> dict[str, NDArray[Any]]:
         """What the encoder reads of one item, from a file of its own: an npz with "pooled" and/or "grid", or an npy.
 
@@ -108,7 +120,9 @@ class FeatureInput:
             raise DataError(f"{self._needs}; {path} is not there")
         found = open_npz(path, tuple(self._widths)) if path.suffix == ".npz" else open_npy(path)
         try:
-            return dict(self._parts(found))
+            if isinstance(found, np.ndarray):
+                return dict(self._parts(_alone(found, _AXES.get(next(iter(self._widths), ""), 1))))
+            return dict(self._parts({name: _alone(array, _AXES[name]) for name, array in found.items()}))
         except DataError as error:
             raise DataError(f"{path} needs the features of one item; {error}") from error
 
@@ -125,12 +139,8 @@ class FeatureInput:
         return FeatureInput(**read_settings(folder / _FILE, ("modality", "region_drop", "pooled", "grid")))
 
     def _looked_up(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
-        if self.file is None:
-            raise DataError(
-                f"{self._needs}; it got the name {batch.ids[0]!r} and has no file to look it up in; name the file when "
-                f"the run is opened (--{'' if self.modality == 'image' else 'text-'}features on the command line)"
-            )
-        rows = self.file.rows(batch.ids, batch.values)
+        rows = self.rows(batch.ids, batch.values)
+        assert self.file is not None
         return {name: self.file.take(name, rows) for name in self._widths}
 
     def _brought(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
@@ -140,13 +150,13 @@ class FeatureInput:
             shapes = sorted({item[name].shape for item in items})
             if len(shapes) > 1:
                 raise DataError(
-                    f"{self.modality} features given as arrays need one shape in a batch; '{name}' has {shapes[0]} and "
+                    f"{self._what} features given as arrays need one shape in a batch; '{name}' has {shapes[0]} and "
                     f"{shapes[1]}; fill the shorter up with regions of zeros, which count as padding"
                 )
             arrays[name] = np.stack([item[name] for item in items]).astype(np.float32, copy=False)
             if not np.isfinite(arrays[name]).all():
                 raise DataError(
-                    f"{self.modality} features need finite numbers; '{name}' of this batch has NaN or infinity"
+                    f"{self._what} features need finite numbers; '{name}' of this batch has NaN or infinity"
                 )
         return arrays
 
@@ -168,11 +178,16 @@ class FeatureInput:
         return {name: getattr(self, name) for name in _AXES if getattr(self, name) is not None}
 
     @property
+    def _what(self) -> str:
+        """The modality in words."""
+        return "picture" if self.modality == "image" else "text"
+
+    @property
     def _needs(self) -> str:
         """What an item has to be, as the beginning of a sentence."""
         arrays = {name: f"an array ({'regions, ' * (_AXES[name] - 1)}{width})" for name, width in self._widths.items()}
         one = _told(arrays) if len(arrays) > 1 else next(iter(arrays.values()), "an array")
-        return f"this model reads {self.modality} features: it needs {one} for each item, or its name in a file of them"
+        return f"this model reads {self._what} features: it needs {one} for each item, or its name in a file of them"
 
     def _mask(self, grid: NDArray[np.float32], batch: Batch, draw: Draw | None) -> NDArray[np.bool_]:
         mask: NDArray[np.bool_] = np.ones(grid.shape[:2], dtype=bool)
@@ -190,6 +205,11 @@ class FeatureInput:
         kept = drawn >= self.region_drop
         kept[np.arange(len(kept)), drawn.argmax(axis=1)] = True
         return kept
+
+
+def _alone(array: NDArray[Any], axes: int) -> NDArray[Any]:
+    """The one item of a file that has an axis of items with one on it; else the array as it is."""
+    return array[0] if array.ndim == axes + 1 and len(array) == 1 else array
 
 
 def _fits(array: object, axes: int, width: int) -> bool:

@@ -85,7 +85,8 @@ def _use(record: Record) -> list[str]:
     images = "image_features" if record.data.features else '["a.jpg"]'
     texts = "text_features" if record.data.text_features else '["a dog on the grass"]'
     arrays = [
-        f"# this model reads precomputed {what} features: one array an item, made as those that it was trained on"
+        f"# this model reads precomputed {what} features, made as those that it was trained on: of each one array, "
+        'or {"pooled": array, "grid": array} where it reads both'
         for what, given in (("picture", record.data.features), ("text", record.data.text_features))
         if given
     ]

@@ -57,8 +57,8 @@ search = Command(
     help="""Find the pictures (or texts) of INDEX that go best with WORDS or with a picture.
 
     The score is the cosine of their vectors: it orders what is found for one query, and is no probability. Words that
-    the model does not know are told on standard error and in the JSON (unknown_words); where it knows none the answer
-    means nothing, is said to, and the exit code is 0 all the same.
+    the model does not know are told on standard error and in the JSON (unknown_words). Where it knows none, the answer
+    means nothing: that is told too, and the exit code is still 0.
 
     A model that reads precomputed features takes as --image a picture whose name its features have (those that the
     index was built from, unless --features names others), or an .npy or .npz with the features of one picture.""",
