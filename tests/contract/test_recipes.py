@@ -465,6 +465,14 @@ def test_what_a_host_was_published_with_trips_nobody(features: dict[str, Feature
     assert not {"flip", "weights", "append_pooled", "temperature", "text_scaling"} & acts.keys()
 
 
+def test_a_run_on_pixels_records_how_pictures_are_read() -> None:
+    supply = Supply(texts=("a dog", "a cat"))
+    acts = acting(
+        "dual", given := {"image": "tiny", "image_size": 32, "text": "bag"}, build("dual", given, supply=supply)
+    )
+    assert acts["image_size"] == 32 and acts["least_area"] == 1.0 and "feature_scaling" not in acts
+
+
 def test_a_new_optimiser_leaves_the_old_ones_options_behind(features: dict[str, FeatureFile]) -> None:
     supply = supply_of(Case("pvse", image="grid"), features)
     assert build("pvse", SMALL, plan={"optimiser": "sgd"}, supply=supply).plan.amsgrad is False

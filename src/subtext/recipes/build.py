@@ -70,9 +70,11 @@ def build(
 
 def acting(host: str, arguments: Mapping[str, object], setup: Setup) -> dict[str, object]:
     """Every option of a host that the Setup built with these arguments reads, those left at their defaults too."""
+    from subtext.data.supply import Supply
+
     recipe = catalogue.hosts()[host]
     values = _values(recipe, arguments)
-    facts = {name: (str(value),) for name, value in values.items()} | unread.found(setup)
+    facts = unread.asked(values, Supply()) | unread.found(setup)
     return unread.read(recipe.options, values, facts)
 
 

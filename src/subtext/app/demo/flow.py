@@ -19,7 +19,6 @@ from subtext.app.progress import meter, say
 from subtext.app.table import duration
 from subtext.checkpoint import load_record, write_text
 from subtext.errors import CheckpointError, RequirementError
-from subtext.recipes.catalogue import hosts
 
 if TYPE_CHECKING:
     from subtext.app.demo.findings import Findings
@@ -162,7 +161,7 @@ def _train(asked: Demo) -> bool:
         pass  # Nothing was begun, or not as far as a record: training starts, or goes on from its own checkpoints.
     job = Job(
         host=HOST,
-        arguments=_arguments(),
+        arguments=ARGUMENTS,
         methods=(),
         plan=asked.plan,
         sources=Sources(data=asked.out / "data"),
@@ -171,11 +170,6 @@ def _train(asked: Demo) -> bool:
         quiet=asked.quiet,
     )
     return train(job).stopped
-
-
-def _arguments() -> dict[str, object]:
-    """Every option of the host by its value: a default that moves in a later version leaves the run as it is."""
-    return {**{option.name: option.default for option in hosts()[HOST].options}, **ARGUMENTS}
 
 
 def _evaluate(asked: Demo) -> Findings:
