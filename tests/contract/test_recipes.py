@@ -25,6 +25,7 @@ from subtext.ops import draw as draws
 from subtext.recipes.build import acting, build
 from subtext.recipes.catalogue import hosts, plan_options
 from subtext.scene import compose
+from subtext.training.phases import stage
 from subtext.training.plan import Plan
 from subtext.training.setup import Setup
 from subtext.weighting.rank import Rank
@@ -323,6 +324,29 @@ class TestMithun:
             made(case, {}, supply_of(case, features))
 
 
+class TestThaw:
+    def test_gives_heads_then_everything(self, models: dict[str, str]) -> None:
+        thawed = [("thaw", {"heads": 2, "rate": 0.5})]
+        setup = build("clip", {"model": models["clip"]}, methods=thawed, plan={"epochs": 3}, supply=Supply())
+        stages = [stage(setup.plan, setup.phases, epoch) for epoch in range(3)]
+        assert [(one.bodies, one.factor) for one in stages] == [(False, 1.0), (False, 1.0), (True, 0.5)]
+
+    @pytest.mark.parametrize(
+        ("model", "told", "epochs", "said"),
+        [
+            ({}, {"heads": 3}, 3, "epochs needs more than the 3 of the first phases; it got 3"),
+            ({}, {"heads": 0}, 3, "heads of 1 epoch or more"),
+            ({"weights": "random"}, {"heads": 1}, 3, "needs a host with a pretrained encoder"),
+        ],
+    )
+    def test_is_refused_where_it_means_nothing(
+        self, model: dict[str, object], told: dict[str, object], epochs: int, said: str, models: dict[str, str]
+    ) -> None:
+        given = {"model": models["clip"], **model}
+        with pytest.raises(RecipeError, match=said):
+            build("clip", given, methods=[("thaw", told)], plan={"epochs": epochs}, supply=Supply())
+
+
 @pytest.mark.parametrize(
     ("host", "arguments", "more", "said"),
     [
@@ -332,6 +356,10 @@ class TestMithun:
         ("vse", {"width": "wide"}, {}, "width needs a whole number; it got 'wide'"),
         ("vse", {"width": 2.5}, {}, "width needs a whole number; it got 2.5"),
         ("vse", {"width": True}, {}, "width needs a whole number; it got True"),
+        ("vse", {"width": 0}, {}, "width needs 1 or more; it got 0"),
+        ("dual", {"dropout": 1.0}, {}, r"dropout needs a number in \[0, 1\); it got 1.0"),
+        ("dual", {"text": "gru", "gru_layers": 0}, {}, "gru_layers needs 1 or more"),
+        ("pvse", {"mmd": -1}, {}, "mmd needs 0 or more; it got -1"),
         ("vse", {"normalise": "perhaps"}, {}, "normalise needs true or false"),
         ("vse", {"negatives": "some"}, {}, "negatives needs one of all, hardest, semi-hard; it got 'some'"),
         ("vse", {}, {"methods": [("mithum", {})]}, "no method called 'mithum'; did you mean mithun"),

@@ -235,8 +235,8 @@ def test_options_that_nothing_reads_are_named_as_they_are_typed(data: Path) -> N
     assert output.startswith("error: --freeze-epochs needs a pretrained encoder that learns; it got none; leave --fr")
     output = train(data, "dual", "--image", "resnet18", code=1)
     assert output.startswith("error: --features needs --image features; --image is resnet18; leave --features out")
-    output = train(data, "dual", "--text", "./nowhere", "--min-count", "2", code=1)
-    assert output.startswith("error: --min-count needs --text gru|bag") or "--text ./nowhere needs a folder" in output
+    output = train(data, "dual", "--text", "./nowhere", code=1)
+    assert output.startswith("error: --word-width needs --text gru|bag; --text is ./nowhere; leave --word-width out")
     assert not (data / "new").exists()
 
 

@@ -494,6 +494,9 @@ class TestOpenClip:
     def test_an_unknown_name_is_said(self, fake: list[str | None]) -> None:
         with pytest.raises(RequirementError, match="Model config for large not found"):
             OpenClip.open("large")
+        with pytest.raises(RequirementError, match="needs the name of its weights"):
+            OpenClip.open("small")
+        assert OpenClip.open("small", pretrained=False).image.body_layers() == []
 
     def test_its_absence_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "open_clip", None)

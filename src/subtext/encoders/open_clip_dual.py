@@ -54,6 +54,11 @@ class OpenClip:
                 f"'open_clip:{name}' needs ARCHITECTURE/WEIGHTS as open_clip.list_pretrained() names them; "
                 f"it got: {error}"
             ) from error
+        if pretrained and fetch and not tag:
+            raise RequirementError(
+                f"model=open_clip:{name} needs the name of its weights, open_clip:ARCHITECTURE/WEIGHTS; it got none; "
+                "add it, or weights=random"
+            )
         shift = getattr(model, "logit_bias", None)
         return OpenClip(
             image=Tower(model.visual, reads="pixels", pretrained=knows),

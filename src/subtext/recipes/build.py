@@ -65,7 +65,13 @@ def build(
         # What a host was published with and nothing reads here goes back to what is common.
         acts = unread.read(plan_options(recipe.plan), values, facts)
         changes = {f.name: f.default for f in fields(Plan) if f.name not in acts} | changes
-    return replace(setup, plan=replace(setup.plan, **changes))
+    setup = replace(setup, plan=replace(setup.plan, **changes))
+    if (first := sum(phase.epochs for phase in setup.phases[:-1])) >= setup.plan.epochs:
+        raise RecipeError(
+            f"epochs needs more than the {first} of the first phases; it got {setup.plan.epochs}; train longer, or "
+            "shorten them"
+        )
+    return setup
 
 
 def acting(host: str, arguments: Mapping[str, object], setup: Setup) -> dict[str, object]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from subtext.errors import RecipeError
 from subtext.training.plan import Plan
-from subtext.training.when import When
+from subtext.training.when import Span, When
 
 RECOMMENDED = "dual"
 """The host that is trained when none is named."""
@@ -33,6 +33,7 @@ class Option:
     help     one line, after what has to be chosen for the option to be read
     group    the argument of the recipe that it is a field of; empty where it is an argument itself
     when     what has to be chosen for the option to be read; all of them
+    span     the numbers that it takes; None for all of its type
     """
 
     name: str
@@ -42,9 +43,18 @@ class Option:
     help: str
     group: str = ""
     when: tuple[When, ...] = ()
+    span: Span | None = None
 
     def read(self, value: object) -> object:
-        """A value of this option's type, from itself or from text. Raises RecipeError when it is neither."""
+        """A value of this option's type, from itself or from text. Raises RecipeError when it is none that it takes."""
+        found = self._typed(value)
+        if self.span is not None and not (
+            isinstance(found, int | float) and self.span.least <= found < self.span.below
+        ):
+            raise RecipeError(f"{self.name} needs {self.span}; it got {found}")
+        return found
+
+    def _typed(self, value: object) -> object:
         if self.choices is not None:
             found = {str(choice): choice for choice in self.choices}
             if str(value) not in found:
@@ -170,8 +180,10 @@ def _fields(kind: Any, value: object, group: str) -> list[Option]:
 def _option(name: str, hint: Any, default: object, group: str) -> Option:
     if get_origin(hint) is not Annotated or default is inspect.Parameter.empty:
         raise RecipeError(f"a recipe's option needs Annotated[type, 'help'] and a default; '{name}' has {hint}")
-    kind, text, *when = get_args(hint)
+    kind, text, *marks = get_args(hint)
+    when = tuple(mark for mark in marks if isinstance(mark, When))
+    span = next((mark for mark in marks if isinstance(mark, Span)), None)
     text = "".join(one.prefix for one in when) + text
     if get_origin(kind) is Literal:
-        return Option(name, str, get_args(kind), default, text, group, tuple(when))
-    return Option(name, kind, None, default, text, group, tuple(when))
+        return Option(name, str, get_args(kind), default, text, group, when)
+    return Option(name, kind, None, default, text, group, when, span)

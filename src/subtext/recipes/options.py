@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from subtext.training.when import When
+from subtext.training.when import Span, When
 
 _FEATURES = When("image", ("features",))
 _REGIONS = When("image", ("regions",), needs="image=features of regions, and a host that reads them")
@@ -29,14 +29,14 @@ class Pictures:
     feature_scaling: Annotated[
         Literal["none", "unit", "standard"], "as they are, of unit length, or standardised", _FEATURES
     ] = "none"
-    feature_dropout: Annotated[float, "share of their numbers zeroed while training", _FEATURES] = 0.0
+    feature_dropout: Annotated[float, "share of their numbers zeroed while training", Span(0, 1), _FEATURES] = 0.0
 
 
 @dataclass(frozen=True)
 class Regions:
     """Precomputed regions, for a host that reads a picture by its parts."""
 
-    region_drop: Annotated[float, "share of precomputed regions hidden while training", _REGIONS] = 0.0
+    region_drop: Annotated[float, "share of precomputed regions hidden while training", Span(0, 1), _REGIONS] = 0.0
     append_pooled: Annotated[bool, "the whole picture's feature as one more region", _BOTH] = False
 
 
@@ -44,7 +44,7 @@ class Regions:
 class Pixels:
     """How pictures that are not precomputed features become pixels."""
 
-    image_size: Annotated[int, "pixels: side of a picture in pixels; 0 for the backbone's own", _PIXELS] = 0
+    image_size: Annotated[int, "pixels: side of a picture in pixels; 0 for the backbone's own", Span(0), _PIXELS] = 0
     resize: Annotated[
         Literal["auto", "crop", "squash"],
         "pixels: middle square, or the whole picture squashed; auto: as the backbone learnt",
@@ -79,14 +79,18 @@ class Words:
         "as they are, of unit length, or standardised",
         When("text", ("features",)),
     ] = "standard"
-    min_count: Annotated[int, "words seen less often in the training texts are unknown", _VOCABULARY] = 1
-    max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut", _TOKENS] = 64
-    word_width: Annotated[int, "width of the word embedding; dual: 0 for what suits the encoder", _VOCABULARY] = 300
-    gru_layers: Annotated[int, "layers", _GRU] = 1
+    min_count: Annotated[int, "words seen less often in the training texts are unknown", Span(1), _VOCABULARY] = 1
+    max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut", Span(1), _TOKENS] = 64
+    word_width: Annotated[
+        int, "width of the word embedding; dual: 0 for what suits the encoder", Span(0), _VOCABULARY
+    ] = 300
+    gru_layers: Annotated[int, "layers", Span(1), _GRU] = 1
     both_directions: Annotated[bool, "read from the end as well", _GRU] = True
-    word_drop: Annotated[float, "share of words left out while training", _VOCABULARY] = 0.0
-    token_mask: Annotated[float, "share of words or subwords masked while training", _TOKENS] = 0.0
-    word_dropout: Annotated[float, "share of the embedding's numbers zeroed while training", _VOCABULARY] = 0.0
+    word_drop: Annotated[float, "share of words left out while training", Span(0, 1), _VOCABULARY] = 0.0
+    token_mask: Annotated[float, "share of words or subwords masked while training", Span(0, 1), _TOKENS] = 0.0
+    word_dropout: Annotated[
+        float, "share of the embedding's numbers zeroed while training", Span(0, 1), _VOCABULARY
+    ] = 0.0
 
 
 @dataclass(frozen=True)

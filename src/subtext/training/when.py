@@ -1,12 +1,27 @@
-"""When: which choice reads an option, so that an option which nothing would read is refused and not ignored."""
+"""What stands beside an option's help: which choice reads it, and which numbers it takes.
+
+An option that nothing would read is refused and not ignored.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Facts = Mapping[str, Sequence[str]]
 """What has been chosen, or found once a model is built: name -> what it is, first as it is called in a message."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Stands beside an option's help: the numbers that it takes, from `least` to what is less than `below`."""
+
+    least: float
+    below: float = math.inf
+
+    def __str__(self) -> str:
+        return f"a number in [{self.least:g}, {self.below:g})" if self.below < math.inf else f"{self.least:g} or more"
 
 
 @dataclass(frozen=True)

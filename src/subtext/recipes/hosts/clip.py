@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.recipes.options import Pixels
 from subtext.training.plan import Plan
-from subtext.training.when import When
+from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.supply import Supply
@@ -27,11 +27,11 @@ def clip(
     ] = "openai/clip-vit-base-patch32",
     weights: Annotated[Literal["pretrained", "random"], "what the model starts from"] = "pretrained",
     pixels: Pixels = Pixels(),
-    max_tokens: Annotated[int, "longest text in subwords; 0 for all that the model can read", _SUBWORDS] = 0,
-    token_mask: Annotated[float, "share of subwords masked while training", _SUBWORDS] = 0.0,
-    lora: Annotated[int, "rank of low-rank adapters; 0 to fine-tune everything"] = 0,
+    max_tokens: Annotated[int, "longest text in subwords; 0 for all that the model can read", Span(0), _SUBWORDS] = 0,
+    token_mask: Annotated[float, "share of subwords masked while training", Span(0, 1), _SUBWORDS] = 0.0,
+    lora: Annotated[int, "rank of low-rank adapters; 0 to fine-tune everything", Span(0)] = 0,
     lora_scale: Annotated[float, "adapters: what their update is multiplied by, over the rank", _ADAPTERS] = 16.0,
-    lora_dropout: Annotated[float, "adapters: dropout before them", _ADAPTERS] = 0.0,
+    lora_dropout: Annotated[float, "adapters: dropout before them", Span(0, 1), _ADAPTERS] = 0.0,
     loss: Annotated[
         Literal["auto", "infonce", "sigmoid"], "auto: sigmoid for a model with a shift (SigLIP), else infonce"
     ] = "auto",

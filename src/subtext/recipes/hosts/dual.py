@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Words
 from subtext.training.plan import Plan
-from subtext.training.when import When
+from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.supply import Supply
@@ -35,15 +35,15 @@ def dual(
     pictures: Pictures = Pictures(feature_scaling="unit"),
     pixels: Pixels = Pixels(),
     words: Words = Words(min_count=2, word_width=0, token_mask=0.3),
-    width: Annotated[int, "width of the joint space"] = 1024,
-    gru_width: Annotated[int, "width of its states; 0 for the joint width", _GRU] = 0,
+    width: Annotated[int, "width of the joint space", Span(1)] = 1024,
+    gru_width: Annotated[int, "width of its states; 0 for the joint width", Span(0), _GRU] = 0,
     pooling: Annotated[Pooling, "how words become one vector", _PARTS] = "mean",
-    dropout: Annotated[float, "texts: dropout before the joint space"] = 0.3,
-    image_dropout: Annotated[float, "pictures: dropout before the joint space"] = 0.2,
+    dropout: Annotated[float, "texts: dropout before the joint space", Span(0, 1)] = 0.3,
+    image_dropout: Annotated[float, "pictures: dropout before the joint space", Span(0, 1)] = 0.2,
     perceptron: Annotated[bool, "pictures: a perceptron beside the linear map"] = True,
     temperature: Annotated[float, "temperature of the softmax, or what it starts from"] = 0.05,
     learn_temperature: Annotated[bool, "whether the temperature is learnt"] = False,
-    label_smoothing: Annotated[float, "share of the target spread over the batch"] = 0.0,
+    label_smoothing: Annotated[float, "share of the target spread over the batch", Span(0, 1)] = 0.0,
 ) -> Setup:
     """Plain dual encoder: a map of pictures, a bag of words or another text encoder, and InfoNCE.
 

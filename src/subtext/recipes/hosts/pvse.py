@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Ranking, Regions, Words
 from subtext.training.plan import Plan
-from subtext.training.when import When
+from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.supply import Supply
@@ -39,13 +39,13 @@ def pvse(
     pixels: Pixels = Pixels(flip=0.5),
     words: Words = Words(),
     ranking: Ranking = Ranking(),
-    width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
-    views: Annotated[int, "K, vectors an item; 1 is the paper's baseline with attention"] = 2,
-    dropout: Annotated[float, "dropout of words, of the global vector and of what attention adds"] = 0.0,
-    margin: Annotated[float, "margin, in cosine", _TRIPLET] = 0.1,
+    width: Annotated[int, "width of the joint space, and of the GRU", Span(1)] = 1024,
+    views: Annotated[int, "K, vectors an item; 1 is the paper's baseline with attention", Span(1)] = 2,
+    dropout: Annotated[float, "dropout of words, of the global vector and of what attention adds", Span(0, 1)] = 0.0,
+    margin: Annotated[float, "margin, in cosine", Span(0), _TRIPLET] = 0.1,
     negatives: Annotated[Negatives, "hardest in the paper, all in CVPRW 2022", _TRIPLET] = "hardest",
-    mmd: Annotated[float, "several views: weight of the maximum mean discrepancy", _VIEWS] = 0.01,
-    diversity: Annotated[float, "several views: weight of the view diversity", _VIEWS] = 0.1,
+    mmd: Annotated[float, "several views: weight of the maximum mean discrepancy", Span(0), _VIEWS] = 0.01,
+    diversity: Annotated[float, "several views: weight of the view diversity", Span(0), _VIEWS] = 0.1,
     legacy_gru: Annotated[bool, "both directions at the last word, as published numbers need", _GRU, _BOTH] = False,
 ) -> Setup:
     """PVSE: K views an item by attention over its parts, and a triplet loss on the pair of views that fits best.

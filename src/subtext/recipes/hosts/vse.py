@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Words
 from subtext.training.plan import Plan
+from subtext.training.when import Span
 
 if TYPE_CHECKING:
     from subtext.data.supply import Supply
@@ -20,8 +21,8 @@ def vse(
     pictures: Pictures = Pictures(),
     pixels: Pixels = Pixels(flip=0.5),
     words: Words = Words(both_directions=False),
-    width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
-    margin: Annotated[float, "margin of the triplet loss, in cosine"] = 0.2,
+    width: Annotated[int, "width of the joint space, and of the GRU", Span(1)] = 1024,
+    margin: Annotated[float, "margin of the triplet loss, in cosine", Span(0)] = 0.2,
     negatives: Annotated[
         Literal["all", "hardest", "semi-hard"], "hardest for VSE++, all for VSE0, semi-hard as in FaceNet"
     ] = "hardest",

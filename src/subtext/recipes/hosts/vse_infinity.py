@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.recipes.options import Pictures, Pixels, Ranking, Regions, Words
 from subtext.training.plan import Plan
-from subtext.training.when import When
+from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.supply import Supply
@@ -35,9 +35,9 @@ def vse_infinity(
     pixels: Pixels = Pixels(flip=0.5),
     words: Words = Words(token_mask=0.1, word_drop=0.1),
     ranking: Ranking = Ranking(),
-    width: Annotated[int, "width of the joint space, and of the GRU"] = 1024,
-    margin: Annotated[float, "margin, in cosine", _TRIPLET] = 0.2,
-    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", _TRIPLET] = 1,
+    width: Annotated[int, "width of the joint space, and of the GRU", Span(1)] = 1024,
+    margin: Annotated[float, "margin, in cosine", Span(0), _TRIPLET] = 0.2,
+    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0), _TRIPLET] = 1,
     perceptron: Annotated[bool, "a perceptron beside the linear map of regions"] = True,
 ) -> Setup:
     """VSE-infinity: regions and words pooled by learnt weights of ranks, and a triplet loss on the hardest negative.
