@@ -24,6 +24,7 @@ COMMANDS = {
     "index": "Build a search index over pictures and texts, or look at one.",
     "search": "Ask an index with words or with a picture.",
     "export": "Write a run for other libraries: safetensors for the Hub, or ONNX.",
+    "neighbours": "Find the texts that lie near each text, for the methods that learn from them.",
     "runs": "List what was trained: recipe, data, best figures, disk use.",
 }
 """Command name -> its line in `subtext --help`. Module `subtext.app.cli.NAME` defines the click command NAME."""
