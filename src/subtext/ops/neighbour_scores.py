@@ -1,0 +1,200 @@
+"""How an item stands in its semantic neighbourhood: diversity and discrepancy of a whole data set, by sparse products.
+
+A is the (N N) table of neighbours, A[i, j] = 1 where j is a neighbour of i, and E (N H) the embeddings. Both scores are
+means of inner products, so the sums move inside (Thomas and Kovashka 2022, eq. 2 and 4):
+
+    M = A E     diversity(i) = |M_i|^2 / n_i^2     discrepancy(i) = <E_i, (A M)_i> / sum of n_j over neighbours j of i
+
+which costs N E H for each product and no score of a pair is ever computed. Columns are taken in slabs that stay in the
+processor's cache. A mean over all pairs of views is the product of mean views, and a mean over aligned views that of
+all views side by side; the best pair of views is no sum, and stands in `pooled_scores`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from subtext.errors import ShapeError
+
+SLAB = 64
+"""Columns summed at a time: a slab of 20,000 items is 5 MB."""
+_UNIQUE = 2**24
+"""Neighbours of neighbours listed at a time where each counts once."""
+
+Second = Literal["multiset", "unique", "direct"]
+Average = Literal["pairs", "lists"]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is averaged; the defaults are the paper's formulas as printed.
+
+    second    what an item is compared with for its discrepancy: neighbours of its neighbours, as often as they are
+              listed and itself among them (multiset), each of them once (unique), or its neighbours (direct)
+    diagonal  whether a neighbour is compared with itself, too, for diversity
+    average   of lists of unequal length: over all listed (pairs), or over the lists' means (lists)
+    """
+
+    second: Second = "multiset"
+    diagonal: bool = True
+    average: Average = "pairs"
+
+    def __post_init__(self) -> None:
+        if self.average == "lists" and self.second != "multiset":
+            raise ShapeError(
+                f"a mean of lists' means needs second=multiset; it got {self.second}, which is one list; "
+                "take average=pairs"
+            )
+
+
+AS_PRINTED = Scoring()
+"""The paper's formulas."""
+
+
+class Scores(NamedTuple):
+    """(N) of both, NaN for an item that has too few neighbours."""
+
+    diversity: Float[Tensor, "n"]
+    discrepancy: Float[Tensor, "n"]
+
+
+class Lists:
+    """The neighbours of N items as one row of numbers and where each list begins.
+
+    neighbours  (N E) rows; below 0 there is none
+    """
+
+    def __init__(self, neighbours: Int[Tensor, "n e"]) -> None:
+        present = neighbours >= 0
+        self.counts = present.sum(dim=1)
+        self.rows = neighbours[present].int()
+        self.starts = (self.counts.cumsum(0) - self.counts).int()
+
+    def __len__(self) -> int:
+        """N, how many items."""
+        return len(self.counts)
+
+    def sums(self, values: Float[Tensor, "m w"]) -> Float[Tensor, "n w"]:
+        """Of each list the sum of its rows of `values`, in at least float32."""
+        found = torch.nn.functional.embedding_bag(self.rows, values, self.starts, mode="sum")
+        return found if found.dtype == torch.float64 else found.float()
+
+
+def neighbour_scores(
+    bank: Float[Tensor, "n h"],
+    neighbours: Int[Tensor, "n e"],
+    scoring: Scoring = AS_PRINTED,
+    *,
+    storage: torch.dtype | None = None,
+) -> Scores:
+    """Diversity and discrepancy of every item under the inner product, exact.
+
+    bank        one vector an item
+    neighbours  rows of the bank; below 0 there is none
+    storage     what slabs are held in while they are gathered; None for the bank's own. Half precision is faster
+                where the processor has it, sums are float32 all the same
+
+    Gives (N) of both, NaN where an item has no neighbour (for diversity without its diagonal, fewer than two).
+
+    >>> E = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+    >>> found = neighbour_scores(E, torch.tensor([[1, 2], [0, 2], [1, -1]]))
+    >>> [round(value, 3) for value in found.diversity.tolist()]  # (1 + 1 + 2 * .8) / 4, (1 + 1) / 4, 1
+    [0.9, 0.5, 1.0]
+    >>> [round(value, 3) for value in found.discrepancy.tolist()]  # of the first: <E0, E0 + E2 + E1> / 3
+    [0.533, 0.8, 0.4]
+    """
+    lists = Lists(neighbours)
+    dtype = torch.promote_types(bank.dtype, torch.float32)
+    squares, products = (torch.zeros(len(bank), dtype=dtype, device=bank.device) for _ in range(2))
+    alone = torch.zeros_like(squares)
+    unique = list(_once(neighbours)) if scoring.second == "unique" else []
+    for slab in _slabs(bank, storage):
+        first = lists.sums(slab)
+        squares += first.square().sum(dim=1)
+        if not scoring.diagonal:
+            alone += slab.to(dtype).square().sum(dim=1)
+        own = slab.to(dtype)
+        if scoring.second == "unique":
+            for start, some in unique:
+                products[start : start + len(some)] += _dots(own[start : start + len(some)], some.sums(slab))
+        else:
+            products += _dots(own, _further(first, lists, scoring).to(dtype))
+    counts = lists.counts.to(dtype)
+    if not scoring.diagonal:
+        squares -= lists.sums(alone[:, None])[:, 0]
+    return Scores(_ratio(squares, pairs_of(counts, scoring)), _ratio(products, _listed(lists, unique, scoring)))
+
+
+def second_sums(
+    bank: Float[Tensor, "n h"], neighbours: Int[Tensor, "n e"], scoring: Scoring = AS_PRINTED
+) -> Float[Tensor, "n h"]:
+    """Of each item what its own embedding has to be multiplied by to give its discrepancy, whatever it is by then.
+
+    NaN where it has no neighbours. Needs second=multiset or direct.
+    """
+    if scoring.second == "unique":
+        raise ShapeError("second_sums needs second=multiset or direct; it got unique")
+    lists = Lists(neighbours)
+    pieces = [_further(lists.sums(slab), lists, scoring) for slab in _slabs(bank, None)]
+    return _ratio(torch.cat(pieces, dim=1), _listed(lists, [], scoring)[:, None])
+
+
+def pairs_of(counts: Float[Tensor, "n"], scoring: Scoring) -> Float[Tensor, "n"]:
+    """(N) how many pairs of neighbours diversity is the mean of."""
+    return counts.square() if scoring.diagonal else counts * (counts - 1)
+
+
+def _further(first: Tensor, lists: Lists, scoring: Scoring) -> Tensor:
+    """From sums over neighbours to sums over what an item is compared with."""
+    if scoring.second == "direct":
+        return first
+    if scoring.average == "lists":
+        first = first / lists.counts.clamp_min(1).to(first.dtype)[:, None]
+    return lists.sums(first)
+
+
+def _listed(lists: Lists, unique: list[tuple[int, Lists]], scoring: Scoring) -> Tensor:
+    """(N) how many values discrepancy is the mean of."""
+    if scoring.second == "unique":
+        return torch.cat([some.counts for _, some in unique]).float()
+    if scoring.second == "direct":
+        return lists.counts.float()
+    each = (lists.counts > 0) if scoring.average == "lists" else lists.counts
+    return lists.sums(each.float()[:, None])[:, 0]
+
+
+def _once(neighbours: Tensor) -> Iterator[tuple[int, Lists]]:
+    """Neighbours of neighbours, each once, some items at a time: the first item, and the lists from there on."""
+    step = max(1, _UNIQUE // max(1, neighbours.shape[1] ** 2))
+    for start in range(0, len(neighbours), step):
+        near = neighbours[start : start + step].long()
+        found = torch.where((near >= 0)[:, :, None], neighbours[near.clamp_min(0)].long(), -1).flatten(1)
+        ordered = found.sort(dim=1).values
+        again = torch.zeros_like(ordered, dtype=torch.bool)
+        again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+        yield start, Lists(ordered.masked_fill(again, -1))
+
+
+def _slabs(bank: Tensor, storage: torch.dtype | None) -> Iterator[Tensor]:
+    """Columns of the bank, `SLAB` at a time, each contiguous."""
+    for start in range(0, bank.shape[1], SLAB):
+        yield bank[:, start : start + SLAB].to(storage or bank.dtype).contiguous()
+
+
+def _dots(left: Tensor, right: Tensor) -> Tensor:
+    return (left * right).sum(dim=1)
+
+
+def _ratio(total: Tensor, count: Tensor) -> Tensor:
+    return torch.where(count > 0, total / count.clamp_min(1), torch.nan)
+
+
+def known_neighbours(neighbours: Int[Tensor, "n e"], known: Bool[Tensor, "n"]) -> Int[Tensor, "n e"]:
+    """The neighbours without those of which nothing is known; their places become -1."""
+    return neighbours.masked_fill(~(known[neighbours.long().clamp_min(0)] & (neighbours >= 0)), -1)

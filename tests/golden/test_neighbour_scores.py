@@ -1,0 +1,245 @@
+"""Diversity and discrepancy (Thomas and Kovashka 2022, eq. 2 and 4): worked values, and plain double loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from subtext.errors import ShapeError
+from subtext.ops import neighbour_scores as ops
+from subtext.ops import pooled_scores as pooled_ops
+from subtext.ops.neighbour_scores import Scoring, known_neighbours, neighbour_scores, second_sums
+from subtext.ops.pooled_scores import exact_scores, gram_diversity, pooled_scores, sampled_discrepancy
+
+NEAR = torch.tensor([[1, 2], [0, 2], [1, 3], [4, 0], [3, 2]], dtype=torch.int32)
+UNEVEN = torch.tensor([[1, 2, 3], [0, -1, -1], [1, 3, -1], [4, 0, -1], [3, -1, -1]], dtype=torch.int32)
+IMAGES = torch.tensor([[1, 0], [0.6, 0.8], [0, 1], [-0.8, 0.6], [0, -1]], dtype=torch.float64)
+TEXTS = torch.tensor([[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1], [-0.6, 0.8]], dtype=torch.float64)
+FURTHER = torch.tensor([[0, 1], [0.8, -0.6], [-1, 0], [0, 1], [0.6, 0.8]], dtype=torch.float64)
+BOTH = torch.stack([IMAGES, FURTHER], dim=1)
+ALL = [
+    Scoring(second=second, diagonal=diagonal, average=average)
+    for second in ("multiset", "unique", "direct")
+    for diagonal in (True, False)
+    for average in ("pairs", "lists")
+    if average == "pairs" or second == "multiset"
+]
+
+
+def close(found: torch.Tensor, wanted: list[float]) -> None:
+    torch.testing.assert_close(found.double(), torch.tensor(wanted, dtype=torch.float64), atol=1e-7, rtol=0)
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
+
+
+def loops(score, lists: list[list[int]], scoring: Scoring) -> tuple[list[float], list[float]]:
+    """Both scores by the printed double sums; score(a, b) of two items."""
+    diversity, discrepancy = [], []
+    for item, near in enumerate(lists):
+        inner = [score(a, b) for x, a in enumerate(near) for y, b in enumerate(near) if scoring.diagonal or x != y]
+        diversity.append(mean(inner))
+        further = [lists[j] for j in near if lists[j]]
+        flat = [far for some in further for far in some]
+        if scoring.second == "direct":
+            flat = near
+        elif scoring.second == "unique":
+            flat = sorted(set(flat))
+        if scoring.average == "lists":
+            discrepancy.append(mean([mean([score(item, far) for far in some]) for some in further]))
+        else:
+            discrepancy.append(mean([score(item, far) for far in flat]))
+    return diversity, discrepancy
+
+
+def made(count: int = 23, width: int = 6, views: int = 3, *, short: bool = True):
+    """A bank of unit vectors, lists of neighbours of unequal length (one of them empty), and the lists in Python."""
+    generator = torch.Generator().manual_seed(3)
+    bank = torch.nn.functional.normalize(torch.randn(count, views, 70, generator=generator), dim=-1).double()
+    near = torch.stack([torch.randperm(count - 1, generator=generator)[:width] for _ in range(count)])
+    near = near + (near >= torch.arange(count)[:, None])
+    if short:
+        near[::3, 4:] = -1
+        near[5] = -1
+        near[7, 1:] = -1
+    return bank, near.int(), [[int(j) for j in row if j >= 0] for row in near]
+
+
+def test_printed_formulas_on_both_modalities():
+    images, texts = neighbour_scores(IMAGES, NEAR), neighbour_scores(TEXTS, NEAR)
+    close(images.discrepancy, [0.2, 0.7, 0, 0.55, -0.1])
+    close(texts.discrepancy, [0.6, 0.89, 0.62, 0.80, 0.30])
+    close(images.diversity, [0.9, 0.5, 0.5, 0.5, 0.8])
+    close(texts.diversity, [0.98, 0.80, 0.80, 0.20, 0.90])
+
+
+def test_two_views_in_every_reading():
+    best = exact_scores(BOTH, NEAR)
+    close(best.discrepancy, [0.95, 0.90, 0.95, 0.95, 0.90])
+    close(best.diversity, [0.9, 1, 0.9, 0.9, 1])
+    average = neighbour_scores(BOTH.mean(dim=1), NEAR)
+    close(average.discrepancy, [0.275, 0.125, 0.075, 0.45, 0.05])
+    close(average.diversity, [0.1, 0.25, 0.225, 0.2, 0.625])
+    aligned = neighbour_scores(BOTH.flatten(1) / 2**0.5, NEAR)
+    close(aligned.discrepancy, [0.275, 0.425, 0.05, 0.325, 0.275])
+    close(aligned.diversity, [0.5, 0.5, 0.35, 0.7, 0.65])
+
+
+def test_lists_of_unequal_length():
+    close(neighbour_scores(IMAGES, UNEVEN).discrepancy, [0.36, 0.6, -0.3333333333, 0.65, 0.5])
+    lists = neighbour_scores(IMAGES, UNEVEN, Scoring(average="lists"))
+    close(lists.discrepancy, [0.4666666667, 0.6, -0.25, 0.7666666667, 0.5])
+
+
+@pytest.mark.parametrize("scoring", ALL, ids=str)
+def test_sparse_products_are_the_double_loops(scoring):
+    bank, near, lists = made()
+    for vectors in (bank.mean(dim=1), bank.flatten(1) / 3**0.5):
+        gram = (vectors @ vectors.T).tolist()
+        found = neighbour_scores(vectors, near, scoring)
+        for mine, wanted in zip(found, loops(lambda a, b, gram=gram: gram[a][b], lists, scoring), strict=True):
+            torch.testing.assert_close(mine.double(), torch.tensor(wanted).double(), atol=1e-6, rtol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("scoring", [one for one in ALL if one.second != "unique" and one.average == "pairs"], ids=str)
+def test_pooled_scores_are_the_double_loops(scoring, monkeypatch):
+    bank, near, lists = made()
+    gram = torch.einsum("akh,blh->abkl", bank, bank).amax(dim=(2, 3)).tolist()
+    diversity, discrepancy = (torch.tensor(w).double() for w in loops(lambda a, b: gram[a][b], lists, scoring))
+    for cells in (2**24, 500):
+        monkeypatch.setattr(pooled_ops, "_CELLS", cells)
+        found = exact_scores(bank, near, scoring)
+        near_same = {"atol": 1e-6, "rtol": 0, "equal_nan": True}
+        torch.testing.assert_close(found.diversity.double(), diversity, **near_same)
+        torch.testing.assert_close(found.discrepancy.double(), discrepancy, **near_same)
+        torch.testing.assert_close(gram_diversity(bank, near, scoring).double(), diversity, **near_same)
+
+
+def test_diversity_is_the_squared_length_of_the_neighbours_sum():
+    bank, near, _ = made(short=False)
+    vectors = bank.mean(dim=1)
+    lengths = vectors[near.long()].sum(dim=1).square().sum(dim=1)
+    torch.testing.assert_close(neighbour_scores(vectors, near).diversity, lengths / 36)
+
+
+def test_without_its_diagonal_diversity_is_a_line_of_itself():
+    """For unit vectors (N DIV - 1) / (N - 1), so weights change in scale alone."""
+    bank, near, _ = made(short=False)
+    kept, dropped = (neighbour_scores(bank[:, 0], near, Scoring(diagonal=one)).diversity for one in (True, False))
+    torch.testing.assert_close(dropped, (6 * kept - 1) / 5)
+
+
+def test_the_mean_of_means_is_the_multiset_where_lists_are_equally_long():
+    bank, near, _ = made(short=False)
+    both = [neighbour_scores(bank[:, 0], near, Scoring(average=one)).discrepancy for one in ("pairs", "lists")]
+    torch.testing.assert_close(both[0], both[1])
+
+
+def test_one_view_pooled_is_the_plain_score():
+    bank, near, _ = made(views=1)
+    plain, best = neighbour_scores(bank[:, 0], near), exact_scores(bank, near)
+    torch.testing.assert_close(best.discrepancy, plain.discrepancy.float(), equal_nan=True)
+    torch.testing.assert_close(best.diversity, plain.diversity.float(), equal_nan=True)
+
+
+def test_slabs_and_blocks_change_nothing(monkeypatch):
+    bank, near, _ = made()
+    whole = neighbour_scores(bank.flatten(1), near, Scoring(second="unique"))
+    monkeypatch.setattr(ops, "SLAB", 7)
+    monkeypatch.setattr(ops, "_UNIQUE", 100)
+    for one, other in zip(whole, neighbour_scores(bank.flatten(1), near, Scoring(second="unique")), strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)
+
+
+@pytest.mark.parametrize("storage", [torch.float16, torch.bfloat16])
+def test_half_precision_storage_stays_close(storage):
+    bank, near, _ = made()
+    vectors = bank[:, 0].float()
+    whole, half = neighbour_scores(vectors, near), neighbour_scores(vectors, near, storage=storage)
+    for one, other in zip(whole, half, strict=True):
+        assert other.dtype == torch.float32
+        torch.testing.assert_close(one, other, atol=2e-3, rtol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("scoring", [Scoring(), Scoring(average="lists"), Scoring(second="direct")], ids=str)
+def test_second_sums_give_the_discrepancy_of_any_embedding(scoring):
+    bank, near, _ = made()
+    vectors = bank.mean(dim=1)
+    sums = second_sums(vectors, near, scoring)
+    found = neighbour_scores(vectors, near, scoring).discrepancy
+    torch.testing.assert_close((sums * vectors).sum(dim=1), found, equal_nan=True)
+
+
+def draws(bank, near, samples, *, seed=0, epoch=1, keys=None):
+    keys = np.arange(100, 100 + len(bank)) if keys is None else keys
+    return sampled_discrepancy(bank, near, keys, samples=samples, seed=seed, epoch=epoch)
+
+
+def test_many_draws_are_nearly_all_pairs():
+    """2,000 draws from a multiset of 36 leave none out."""
+    bank, near, _ = made(short=False)
+    exact = exact_scores(bank, near).discrepancy
+    torch.testing.assert_close(draws(bank, near, 2000).float(), exact)
+    short, near_short, _ = made()
+    wanted = exact_scores(short, near_short).discrepancy
+    torch.testing.assert_close(draws(short, near_short, 2000).float(), wanted, equal_nan=True)
+
+
+def test_the_mean_over_draws_is_the_exact_score():
+    bank, near, lists = made()
+    exact = exact_scores(bank, near).discrepancy.double()
+    many = torch.stack([draws(bank, near, 4, epoch=epoch) for epoch in range(600)])
+    assert bool((many[0] != many[1]).any())
+    spread = many.std(dim=0) / 600**0.5
+    gone = torch.tensor([not any(lists[j] for j in near_of) for near_of in lists])
+    assert bool(exact.isnan().eq(gone).all())
+    assert bool(((many.mean(dim=0) - exact).abs() < 4.5 * spread + 1e-6)[~gone].all())
+
+
+def test_a_draw_is_of_its_item_alone(monkeypatch):
+    bank, near, _ = made()
+    whole = draws(bank, near, 5)
+    monkeypatch.setattr(pooled_ops, "_CELLS", 3000)
+    torch.testing.assert_close(draws(bank, near, 5), whole, equal_nan=True)
+    assert bool((draws(bank, near, 5, seed=1) != whole)[~whole.isnan()].any())
+
+
+def test_the_cheap_way_is_exact_but_for_the_draws():
+    bank, near, _ = made(count=60, width=4, short=False)
+    keys = np.arange(60)
+    for width in (4, 60):
+        wide = torch.cat([near, torch.full((60, width - 4), -1, dtype=torch.int32)], dim=1)
+        found = pooled_scores(bank, wide, Scoring(), keys=keys, samples=10, seed=0, epoch=0)
+        torch.testing.assert_close(found.diversity.float(), exact_scores(bank, near).diversity)
+        torch.testing.assert_close(found.discrepancy, draws(bank, near, 10, epoch=0, keys=keys))
+    exact = pooled_scores(bank, near, Scoring(), keys=keys, samples=0, seed=0, epoch=0)
+    torch.testing.assert_close(exact.discrepancy, exact_scores(bank, near).discrepancy)
+
+
+def test_neighbours_that_are_not_known_leave_the_lists():
+    known = torch.tensor([True, True, False, True, True])
+    cut = known_neighbours(NEAR, known)
+    assert cut.tolist() == [[1, -1], [0, -1], [1, 3], [4, 0], [3, -1]]
+
+
+def test_nobody_has_neighbours():
+    found = neighbour_scores(IMAGES, torch.full((5, 2), -1, dtype=torch.int32))
+    assert bool(found.diversity.isnan().all()) and bool(found.discrepancy.isnan().all())
+    lone = torch.full((5, 2), -1, dtype=torch.int32)
+    best = exact_scores(BOTH, lone)
+    assert bool(best.diversity.isnan().all()) and bool(draws(BOTH, lone, 3).isnan().all())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Scoring(second="unique", average="lists"), "needs second=multiset; it got unique"),
+        (lambda: exact_scores(BOTH, NEAR, Scoring(second="unique")), r"views=max\) needs second=multiset or direct"),
+        (lambda: second_sums(IMAGES, NEAR, Scoring(second="unique")), "needs second=multiset or direct; it got unique"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(make, message):
+    with pytest.raises(ShapeError, match=message):
+        make()
