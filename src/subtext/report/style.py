@@ -25,14 +25,14 @@ p{margin:.3rem 0;max-width:46rem}
 .against{color:var(--mark);font-size:.875rem;font-variant-numeric:tabular-nums}
 .cards{list-style:none;margin:.5rem 0 0;padding:0;display:grid;gap:.6rem;
 grid-template-columns:repeat(auto-fill,minmax(6.6rem,1fr))}
-.cards li{background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:.5rem;display:flex;
+.cards li{background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:.5rem .25rem;display:flex;
 flex-direction:column;align-items:center;text-align:center;gap:.15rem;min-width:0}
 .cards li.right{border-color:var(--accent);box-shadow:0 0 0 2px var(--accent)}
 .cards img,.gone{width:72px;height:72px;object-fit:contain;background:#fff;border-radius:.4rem}
 .gone{display:grid;place-items:center;color:#5b6470;font-size:.75rem}
 .score{font-size:.8125rem;color:var(--soft);font-variant-numeric:tabular-nums}
 .tick{font-size:.75rem;font-weight:600;color:var(--accent)}
-.title{font-size:.8125rem;line-height:1.3;overflow-wrap:anywhere;hyphens:auto}
+.title{font-size:.8125rem;line-height:1.3;max-width:100%;overflow-wrap:break-word;hyphens:auto}
 .note{font-size:.75rem;line-height:1.3;color:var(--soft);overflow-wrap:anywhere}
 dl{display:grid;grid-template-columns:minmax(7rem,max-content) 1fr;gap:.25rem 1rem;margin:.6rem 0}
 dt{color:var(--soft)}

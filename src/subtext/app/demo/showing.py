@@ -80,7 +80,7 @@ def _page(out: Path, findings: Findings, engine: Engine, answered: list[Asked]) 
                 "Three searches in all pictures",
                 "The number is the cosine, which orders what is found. The model learnt from most of these pictures, "
                 "and should know them; those that are held out it never saw, and can at best guess from words that it "
-                "knows. The queries were fixed before their answers were seen.",
+                "knows. The queries are fixed, however well the model answers them.",
                 [Search(asked.query, _found(asked), asked.told) for asked in answered],
             ),
             Section(
