@@ -1,0 +1,142 @@
+"""The nearest rows: the sweep over blocks gives what sorting everything gives, in one thread and in several."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from subtext.errors import ShapeError
+from subtext.ops import nearest, nearest_kernel
+from subtext.ops.nearest import nearest_rows
+
+
+def whole_numbers(rows: int, width: int, *, top: int = 4, seed: int = 3) -> np.ndarray:
+    """Vectors whose products are whole numbers, so that scores are exact and many of them are equal."""
+    return np.random.default_rng(seed).integers(-top, top + 1, size=(rows, width)).astype(np.float32)
+
+
+def by_loop(vectors, *, count, metric="l2", candidates=None, groups=None):
+    """One row at a time, in float64, ties by row."""
+    total = len(vectors)
+    exact = vectors.astype(np.float64)
+    rows, scores = np.full((total, count), -1), np.full((total, count), -np.inf)
+    for row in range(total):
+        found = exact @ exact[row] if metric == "inner" else -((exact - exact[row]) ** 2).sum(axis=1) / 2
+        fit = [
+            other
+            for other in range(total)
+            if other != row
+            and (candidates is None or candidates[other])
+            and (groups is None or not (groups[:, other] == groups[:, row]).any())
+        ]
+        best = sorted(fit, key=lambda other: (-found[other], other))[:count]
+        rows[row, : len(best)], scores[row, : len(best)] = best, found[best]
+    return rows, scores
+
+
+@pytest.fixture
+def swept(monkeypatch):
+    """Small blocks and no short cut, so that a few hundred rows meet every kind of block."""
+    for name, value in {"SMALL": 0, "ROWS": 48, "COLUMNS": 80, "SAMPLE": 64}.items():
+        monkeypatch.setattr(nearest, name, value)
+
+
+CASES = {
+    "plain": {},
+    "few may be neighbours": {"candidates": np.arange(300) % 3 == 0},
+    "fewer than a sample may be": {"candidates": np.arange(300) < 40},
+    "groups": {"groups": np.stack([np.arange(300) // 7, np.arange(300) % 50])},
+    "groups and candidates": {"candidates": np.arange(300) % 2 == 1, "groups": np.arange(300)[None] // 90},
+    "one group": {"groups": np.zeros((1, 300), dtype=np.int64)},
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("metric", ["l2", "inner"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_sweep_is_the_loop(swept, case, metric, threads):
+    vectors = whole_numbers(300, 5)
+    torch.set_num_threads(threads)
+    try:
+        found = nearest_rows(vectors, count=20, metric=metric, **CASES[case])
+    finally:
+        torch.set_num_threads(1)
+    rows, scores = by_loop(vectors, count=20, metric=metric, **CASES[case])
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(found.scores, scores.astype(np.float32))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("metric", ["l2", "inner"])
+def test_sorting_is_the_loop(case, metric):
+    vectors = whole_numbers(300, 5)
+    found = nearest_rows(vectors, count=20, metric=metric, **CASES[case])
+    rows, scores = by_loop(vectors, count=20, metric=metric, **CASES[case])
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(found.scores, scores.astype(np.float32))
+
+
+@pytest.mark.parametrize("count", [1, 2, 37, 299, 400])
+def test_lists_of_any_length(swept, count):
+    vectors = whole_numbers(300, 4)
+    rows, _ = by_loop(vectors, count=count)
+    np.testing.assert_array_equal(nearest_rows(vectors, count=count).rows, rows)
+
+
+def test_a_guess_that_kept_too_little_is_mended(swept, monkeypatch):
+    """With a guess of one, every limit is too high; each row is asked again and is right."""
+    vectors = whole_numbers(300, 4)
+    asked = []
+    again = nearest._ask_again
+    monkeypatch.setattr(nearest, "_guess", lambda seen, chosen, count: 1)
+    monkeypatch.setattr(nearest, "_ask_again", lambda *given: (asked.append(given[0]), again(*given)))
+    rows, scores = by_loop(vectors, count=30)
+    found = nearest_rows(vectors, count=30)
+    assert len(asked) > 50
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(found.scores, scores.astype(np.float32))
+
+
+def test_rows_that_are_all_the_same(swept):
+    found = nearest_rows(np.ones((200, 3), dtype=np.float32), count=4)
+    assert found.rows[0].tolist() == [1, 2, 3, 4] and found.rows[150].tolist() == [0, 1, 2, 3]
+    assert (found.scores == 0).all()
+
+
+def test_sorted_rows_are_no_trap(swept):
+    """Rows in the order of one direction: the sample is not the first rows as they stand."""
+    vectors = np.sort(whole_numbers(300, 1, top=1000), axis=0)
+    rows, _ = by_loop(vectors, count=20)
+    np.testing.assert_array_equal(nearest_rows(vectors, count=20).rows, rows)
+
+
+def test_progress_rises_to_the_end(swept):
+    told: list[int] = []
+    nearest_rows(whole_numbers(300, 3), count=5, progress=told.append)
+    assert told == sorted(told) and told[-1] == 300 and len(told) > 3
+
+
+def test_keys_order_scores_of_either_sign(swept):
+    vectors = np.float32([[1.0], [-1.0], [0.0], [-0.0], [2.0], [-3.0]])
+    rows, scores = by_loop(vectors, count=5, metric="inner")
+    found = nearest_rows(vectors, count=5, metric="inner")
+    np.testing.assert_array_equal(found.scores, scores.astype(np.float32))
+    np.testing.assert_array_equal(found.rows[0], rows[0])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_refused(bad):
+    vectors = np.ones((5, 2), dtype=np.float32)
+    vectors[3, 1] = bad
+    with pytest.raises(ShapeError, match="row 3"):
+        nearest_rows(vectors, count=2)
+    with pytest.raises(ShapeError, match="1 or more; it got 0"):
+        nearest_rows(np.ones((5, 2), dtype=np.float32), count=0)
+
+
+def test_cutting_keeps_the_largest():
+    keys = np.random.default_rng(0).permutation(500)
+    nearest_kernel._cut(keys, 400, 60)
+    assert sorted(keys[:60]) == sorted(np.random.default_rng(0).permutation(500)[:400])[-60:]
+    assert keys[59] == keys[:60].min()
