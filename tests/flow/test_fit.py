@@ -7,17 +7,21 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import small
 import torch
 
 from subtext.checkpoint import fingerprint, load_record, load_run
 from subtext.core import Comparison
+from subtext.data.pairs import Pairs
 from subtext.errors import TrainingError
 from subtext.objective import Objective, Term
 from subtext.training.average import Average
 from subtext.training.options import Report, RunOptions
 from subtext.training.plan import Phase, Plan
+from subtext.training.possible import require_possible
+from subtext.training.processes import Processes
 
 QUICK = RunOptions(device="cpu", workers=0)
 LONG = Plan(epochs=12, batch_size=16, lr=2e-2, schedule="cosine")
@@ -238,6 +242,25 @@ def test_the_tensorboard_extra(tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_said(tmp_path: Path, plan: Plan, options: RunOptions, named: str) -> None:
     with pytest.raises(TrainingError, match=named):
         small.run(tmp_path / "run", plan=plan, options=options)
+
+
+def _in_groups(sizes: list[int]) -> Pairs:
+    """Training pairs whose pictures hang together in groups of these sizes."""
+    train = small.pairs(sum(sizes))
+    groups = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
+    images, texts = (replace(items, groups=groups[items.groups]) for items in (train.images, train.texts))
+    return replace(train, images=images, texts=texts)
+
+
+def test_pairs_that_all_hang_together_have_nothing_wrong_to_learn_from() -> None:
+    with pytest.raises(TrainingError, match="all 12 pairs are of one"):
+        require_possible(small.setup(), _in_groups([6]), Processes("cpu"))
+
+
+def test_one_group_of_many_pairs_is_worth_a_word() -> None:
+    (note,) = require_possible(small.setup(), _in_groups([30, 30, 40]), Processes("cpu"))
+    assert note.startswith("40% of the pairs hang together in one group")
+    assert require_possible(small.setup(), _in_groups([10] * 10), Processes("cpu")) == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from subtext.data.pairs import Pairs
-from subtext.errors import TrainingError
+from subtext.errors import TrainingError, counted
 from subtext.training.optimiser import parameter_groups
 from subtext.training.phases import Freezer, stage
 from subtext.training.processes import Processes
@@ -14,13 +15,16 @@ from subtext.training.setup import Setup
 
 SHOWN = 3
 """How many names of modules a sentence has room for."""
+LARGE = 0.2
+"""Share of the pairs in one group from which it is worth a word: so many fewer wrong answers are learnt from."""
 
 
 def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[str]:
     """Refuse what cannot be trained as asked; gives notes on what can, but not as one may think.
 
-    Raises TrainingError for fp16 without a GPU, a model without a weight that learns, pairs that make no batch, and a
-    batch norm in training with gradient caching: each chunk would be normed by itself, and the gradient be another one.
+    Raises TrainingError for fp16 without a GPU, a model without a weight that learns, pairs that make no batch or that
+    are all of one group, and a batch norm in training with gradient caching: each chunk would be normed by itself, and
+    the gradient be another one.
     """
     plan = setup.plan
     if plan.precision == "fp16" and processes.device.type != "cuda":
@@ -30,6 +34,7 @@ def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[s
         )
     parameter_groups(setup.model, plan)
     batches_of(train, plan, epoch=0, seed=0, processes=processes.count)
+    notes = _groups(train)
     norms = batch_norms(setup)
     if norms and plan.cache_chunk:
         raise TrainingError(
@@ -38,11 +43,29 @@ def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[s
             "does (--freeze-epochs -1), or train without --cache-chunk"
         )
     if norms and processes.count > 1:
-        return [
+        notes.append(
             f"batch norms ({_named(norms)}) see the share of the batch that each of the {processes.count} processes "
             "has: the weights will not be those that one process would give"
-        ]
-    return []
+        )
+    return notes
+
+
+def _groups(train: Pairs) -> list[str]:
+    """A note on a group so large that little is left to be wrong; texts of several pictures join all of them."""
+    _, sizes = np.unique(train.images.groups[train.links[:, 0]], return_counts=True)
+    if len(sizes) == 1:
+        raise TrainingError(
+            f"training needs pairs of two groups or more, since what is wrong is learnt from other groups; all "
+            f"{counted(len(train.links), 'pair')} are of one: a text of several pictures, or a picture of several "
+            "texts, joins them; give other data, or groups of its own (a column 'group')"
+        )
+    share = sizes.max() / len(train.links)
+    if len(sizes) < 3 or share < LARGE:
+        return []
+    return [
+        f"{share:.0%} of the pairs hang together in one group, by texts of several pictures or a column 'group', and "
+        "never count as wrong for each other: little is learnt from them"
+    ]
 
 
 def batch_norms(setup: Setup) -> list[str]:
