@@ -27,7 +27,6 @@ SHORT = "dual --image BACKBONE --image-size 160 --epochs 8 --freeze-epochs 3"
 SCORED = {
     "tiny_coco": "dual --image tiny --val-split none",
     "tiny_coco, frozen": "dual --image BACKBONE --freeze-epochs -1 --val-split none",
-    "tiny": "dual --image tiny",
     "frozen": FROZEN,
     "frozen, 8 epochs": f"{FROZEN} --epochs 8",
     "fine-tuned, 8 epochs": f"{SHORT} --encoder-factor 0.1",
