@@ -41,8 +41,8 @@ class DataSource:
     split_seed               of the 80-10-10 split of data without splits
     bad                      what was done with rows that cannot be used
     fingerprint              of the training and validation pairs (`data.fingerprint`)
-    inputs                   of what pictures and texts are read as: feature files, vocabulary, transform, and in
-                             what precision outputs of frozen encoders are cached
+    inputs                   of what pictures and texts are read as: feature files, vocabulary, transform, in what
+                             precision outputs of frozen encoders are cached, and graphs that neighbours are drawn from
     """
 
     data: str = ""

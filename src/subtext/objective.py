@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -112,6 +112,11 @@ class Objective:
         values = {name: part(scene, epoch, share=share) for name, part in self.parts.items()}
         total = torch.stack(list(values.values())).sum()
         return total, {name: value.detach() for name, value in values.items()}
+
+    def of_pairs(self) -> Objective:
+        """Without the terms that read neighbours: what can be computed where none are drawn."""
+        kept = {n: p for n, p in self.parts.items() if isinstance(p, Penalty) or not p.on.endswith("_neighbours")}
+        return replace(self, parts=kept)
 
 
 def _share(share: Share, comparison: str) -> float:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from subtext.core import Comparison, Embeddings, Origin, Scene, Truth
 
 Positives = Literal["group", "pair"]
+Negatives = Literal["anchors", "neighbours", "both"]
 
 
 class Groups(NamedTuple):
@@ -22,6 +23,13 @@ class Groups(NamedTuple):
     def of(groups: Tensor | Groups) -> Groups:
         """Both from one tensor, where row i of the pictures belongs with row i of the texts."""
         return groups if isinstance(groups, Groups) else Groups(groups, groups)
+
+
+class Grouped(NamedTuple):
+    """Items of one modality, and (N) the group of each."""
+
+    items: Embeddings
+    groups: Tensor
 
 
 def compose(
@@ -57,6 +65,42 @@ def compose(
         image_to_text=Comparison(similarity(images, all_texts), to_texts, images, all_texts, of_texts),
         text_to_image=Comparison(similarity(all_images, texts).T, to_images, texts, all_images, of_images),
     )
+
+
+def beside(
+    similarity: nn.Module,
+    own: Grouped,
+    neighbours: Grouped,
+    *,
+    negatives: Negatives = "anchors",
+    others: tuple[Grouped, Grouped] | None = None,
+) -> Comparison:
+    """Items against sampled neighbours of their own modality, neighbour i for item i, and against each other.
+
+    negatives  which candidates are wrong: the other items themselves ("anchors"), their neighbours, or both. Whatever
+               is of the item's own group, or of its neighbour's, is ignored
+    others     items and neighbours of the same step on other processes: further candidates
+
+    Scores are cosines, whatever scale and shift the similarity has: those were made for pictures against texts.
+    Candidates are neighbours (own ones first), then items; without the latter where `negatives` is "neighbours".
+    """
+    near, far = [neighbours], [own]
+    if others is not None:
+        far.append(others[0])
+        near.append(others[1])
+    pieces = near if negatives == "neighbours" else near + far
+    candidates = Embeddings.cat([piece.items for piece in pieces])
+    groups = torch.cat([piece.groups for piece in pieces])
+    match = torch.eye(len(own.items), len(candidates), dtype=torch.bool, device=groups.device)
+    ignored = (groups == own.groups[:, None]) | (groups == neighbours.groups[:, None])
+    count = sum(len(piece.items) for piece in near)
+    if negatives == "anchors":
+        ignored[:, :count] = True
+    origin = torch.full((len(candidates),), Origin.PAIR, dtype=torch.uint8, device=groups.device)
+    origin[:count] = Origin.NEIGHBOUR
+    # The similarity takes pictures and texts; cosines of one modality are the same formula.
+    scores = getattr(similarity, "cosine", similarity)(own.items, candidates)
+    return Comparison(scores, Truth(match, ignored & ~match), own.items, candidates, origin)
 
 
 def _origin(candidates: Tensor, own: int) -> Tensor:

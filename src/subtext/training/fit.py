@@ -18,6 +18,7 @@ from subtext.checkpoint import WEIGHTS, Record, load_run, write_tensors
 from subtext.data.fingerprint import fingerprint
 from subtext.data.pairs import Pairs
 from subtext.errors import CheckpointError, OutputError, SubtextError
+from subtext.neighbours.sampling import open_samplers
 from subtext.training import folder
 from subtext.training.frozen import working_model
 from subtext.training.interrupt import Stop, listening
@@ -61,8 +62,12 @@ def fit(
     if val is None and setup.plan.select != "last":
         setup = replace(setup, plan=replace(setup.plan, select="last"))
         notes.append("no validation pairs: the last epoch's weights are kept")
+    samplers = None if setup.neighbours is None else open_samplers(setup.neighbours, train)
+    notes += () if samplers is None else samplers.notes
     processes = Processes(run.device)
     record = _described(record, setup, train, val, run)
+    if samplers is not None:
+        record = replace(record, data=replace(record.data, inputs=f"{record.data.inputs}-{samplers.fingerprint}"))
     with _own_generator():
         found = folder.begun(out, record, resume=run.resume)
         processes.wait()  # until all have looked: the first one writes from here on
@@ -83,7 +88,7 @@ def fit(
         working, told = working_model(
             setup, (train, val), run.cache or out / folder.CACHE, run=run, processes=processes
         )
-        training = Training(setup, working, train, val, options=run, processes=processes, out=out)
+        training = Training(setup, working, train, val, options=run, processes=processes, out=out, samplers=samplers)
         notes += [*passed_over, *told]
         return _Fit(training, out, record=record, report=report, notes=notes).go(snapshot)
 

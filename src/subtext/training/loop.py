@@ -15,6 +15,7 @@ from subtext.data.batches import read_ahead
 from subtext.data.inputs import Draw
 from subtext.data.pairs import Pairs
 from subtext.model import Model
+from subtext.neighbours.sampling import Samplers
 from subtext.training import validation
 from subtext.training.average import Average
 from subtext.training.finite import not_finite
@@ -40,6 +41,7 @@ class Training:
     setup    as the recipe made it; its model's weights are what is saved
     working  the model that is trained: the same modules, or cached outputs in place of frozen encoders
     out      the run's folder, for the pairs of a batch that went wrong; None writes nothing
+    samplers what draws the neighbours that the setup asks for
     """
 
     def __init__(
@@ -52,13 +54,15 @@ class Training:
         options: RunOptions,
         processes: Processes,
         out: Path | None = None,
+        samplers: Samplers | None = None,
     ) -> None:
-        self.out = out
+        self.out, self.samplers = out, samplers
         self.setup, self.plan, self.working = setup, setup.plan, working
         self.train, self.val = train, val
         self.options, self.processes = options, processes
         self.freezer = Freezer(working)
-        self.stepper = Stepper(working, setup.objective, setup.plan, processes)
+        negatives = "anchors" if samplers is None else samplers.negatives
+        self.stepper = Stepper(working, setup.objective, setup.plan, processes, negatives=negatives)
         self.learnt = [name for name, weight in working.named_parameters() if weight.requires_grad]
         self.learnt += [name for name, _ in working.named_buffers()]
         self.numbers = len(setup.objective.parts) + 2
@@ -95,6 +99,7 @@ class Training:
             together=self.plan.captions == "together",
             processes=self.processes.count,
             rank=self.processes.rank,
+            samplers=self.samplers,
         )
         epoch = Epoch(number=state.epoch, seed=self.options.seed)
         rest = batches[state.offset :]

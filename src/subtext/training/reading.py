@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from subtext.data.batches import epoch_batches, item_batch
 from subtext.data.inputs import Draw, Tensors
-from subtext.data.pairs import Pairs
+from subtext.data.pairs import Items, Pairs
 from subtext.errors import TrainingError
-from subtext.model import Model
+from subtext.model import Branch, Model
+from subtext.neighbours.sampling import Samplers, Side
 from subtext.scene import Groups
 from subtext.training.plan import Plan
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """One neighbour a picture, a text, or both, read beside a share: row i is that of its row i.
+
+    items   side -> tensors        groups  side -> group of each
+    """
+
+    items: Mapping[Side, Tensors]
+    groups: Mapping[Side, Tensor]
 
 
 @dataclass(frozen=True)
@@ -26,19 +40,26 @@ class Reading:
                    texts
     groups         of each picture and text of its share
     share          part of the step's queries that is here, by comparison
+    neighbours     of its pictures and texts, where they are asked for
     """
 
     images: Tensors
     texts: Tensors
     groups: Groups
     share: Mapping[str, float]
+    neighbours: Neighbours | None = None
 
     def to(self, device: torch.device) -> Reading:
         """The same on another device, without waiting for it."""
         if device.type == "cpu":
             return self
         groups = Groups(*(value.to(device) for value in self.groups))
-        return Reading(_to(self.images, device), _to(self.texts, device), groups, self.share)
+        near = self.neighbours
+        if near is not None:
+            near = Neighbours(
+                {side: _to(tensors, device) for side, tensors in near.items.items()}, _to(near.groups, device)
+            )
+        return Reading(_to(self.images, device), _to(self.texts, device), groups, self.share, near)
 
 
 @dataclass(frozen=True)
@@ -46,6 +67,7 @@ class Reader:
     """Reads the share of one process: rows of a batch -> Reading; `draw` None reads without augmentation.
 
     together  a picture of several pairs, and a text of several pictures, is read once
+    samplers  draw the neighbours that are read beside; a picture takes that of its first pair
     """
 
     model: Model
@@ -54,6 +76,7 @@ class Reader:
     together: bool = False
     processes: int = 1
     rank: int = 0
+    samplers: Samplers | None = None
 
     def __call__(self, rows: NDArray[np.int64]) -> Reading:
         """The tensors of a batch given as (B, 2) picture row and text row."""
@@ -61,16 +84,36 @@ class Reader:
         if self.together:
             images, texts = (rows[np.sort(np.unique(rows[:, side], return_index=True)[1])] for side in (0, 1))
         own_images, own_texts = self._own(images), self._own(texts)
-        pairs, groups = self.pairs, torch.from_numpy(self.pairs.images.groups)
+        groups = torch.from_numpy(self.pairs.images.groups)
         return Reading(
-            images=self.model.image.reads(item_batch(pairs.images, own_images[:, 0], pairs.root), self.draw),
-            texts=self.model.text.reads(item_batch(pairs.texts, own_texts[:, 1], pairs.root), self.draw),
+            images=self._read("image", own_images[:, 0]),
+            texts=self._read("text", own_texts[:, 1]),
             groups=Groups(*(groups[torch.from_numpy(own[:, 0])] for own in (own_images, own_texts))),
             share={
                 "image_to_text": len(own_images) / len(images),
                 "text_to_image": len(own_texts) / len(texts),
             },
+            neighbours=self._neighbours({"image": own_images, "text": own_texts}),
         )
+
+    def _neighbours(self, links: Mapping[Side, NDArray[np.int64]]) -> Neighbours | None:
+        if self.samplers is None or self.draw is None:
+            return None
+        items: dict[Side, Tensors] = {}
+        groups: dict[Side, Tensor] = {}
+        for side, sampler in self.samplers.by_side.items():
+            texts = sampler(links[side], seed=self.draw.seed, epoch=self.draw.epoch)
+            rows = sampler.pictures[texts] if side == "image" else texts
+            items[side] = self._read(side, rows)
+            groups[side] = torch.from_numpy(self._items(side).groups[rows])
+        return Neighbours(items, groups)
+
+    def _items(self, side: Side) -> Items:
+        return self.pairs.images if side == "image" else self.pairs.texts
+
+    def _read(self, side: Side, rows: NDArray[np.int64]) -> Tensors:
+        branch: Branch = getattr(self.model, side)
+        return branch.reads(item_batch(self._items(side), rows, self.pairs.root), self.draw)
 
     def _own(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         whole = len(rows)
@@ -99,5 +142,5 @@ def _fewest(rows: NDArray[np.int64], *, together: bool) -> int:
     return min(len(np.unique(rows[:, side])) for side in (0, 1)) if together else len(rows)
 
 
-def _to(tensors: Tensors, device: torch.device) -> Tensors:
+def _to(tensors: Mapping[Any, Tensor], device: torch.device) -> dict[Any, Tensor]:
     return {name: value.to(device, non_blocking=True) for name, value in tensors.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from subtext.model import Model
+from subtext.neighbours.sampling import NeighbourDraw
 from subtext.objective import Objective
 from subtext.training.plan import Phase, Plan
 
@@ -13,10 +14,12 @@ from subtext.training.plan import Phase, Plan
 class Setup:
     """A model, what it is trained for, and how.
 
-    phases  parts of the training in order; empty for one phase that trains everything
+    phases      parts of the training in order; empty for one phase that trains everything
+    neighbours  what every pair of a batch is read with, for terms on image_neighbours or text_neighbours
     """
 
     model: Model
     objective: Objective
     plan: Plan
     phases: tuple[Phase, ...] = ()
+    neighbours: NeighbourDraw | None = None

@@ -9,36 +9,49 @@ generator is seeded anew for every chunk. A batch norm in training would break a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from subtext.core import Embeddings, Epoch
+from subtext.core import Comparison, Embeddings, Epoch, Scene
 from subtext.data.inputs import Tensors
 from subtext.errors import TrainingError
 from subtext.model import Branch, Model
+from subtext.neighbours.sampling import SIDES, Side
 from subtext.objective import Objective
 from subtext.ops import draw
-from subtext.scene import compose
+from subtext.scene import Grouped, Groups, Negatives, beside, compose
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.reading import Reading
 
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
-Side = Literal["image", "text"]
+Parts = Mapping[str, Embeddings]
+"""What is embedded in a step: "image", "text", and where neighbours are read "image neighbour", "text neighbour"."""
 
 
 class Stepper:
-    """Adds the gradient of one batch to the model's weights."""
+    """Adds the gradient of one batch to the model's weights.
 
-    def __init__(self, model: Model, objective: Objective, plan: Plan, processes: Processes) -> None:
+    negatives  of comparisons with neighbours, see `scene.beside`
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        objective: Objective,
+        plan: Plan,
+        processes: Processes,
+        *,
+        negatives: Negatives = "anchors",
+    ) -> None:
         self._model = model
         self._objective = objective
+        self._negatives = negatives
         self._plan = plan
         self._processes = processes
         self.scaler = torch.amp.GradScaler("cuda", enabled=plan.precision == "fp16")
@@ -54,49 +67,68 @@ class Stepper:
         if size and max(map(len, reading.groups)) > size:
             return self._in_chunks(reading, epoch, name, share)
         self._seed(epoch, name)
-        images, texts = self._embed("image", reading.images), self._embed("text", reading.texts)
-        return self._compare(images, texts, reading, epoch, share)
+        parts = {label: self._embed(side, inputs) for label, (side, inputs) in _inputs(reading).items()}
+        return self._compare(parts, reading, epoch, share)
 
     @torch.no_grad()
     def loss(self, reading: Reading, epoch: Epoch) -> Tensor:
-        """() the objective of a batch on this process alone, without gradient."""
+        """() the objective of a batch on this process alone, without gradient; of pairs, without their neighbours."""
         images, texts = self._embed("image", reading.images), self._embed("text", reading.texts)
         scene = compose(self._model.similarity, images, texts, reading.groups, positives=self._plan.positives)
-        return self._objective(scene, epoch)[0]
+        return self._objective.of_pairs()(scene, epoch)[0]
 
-    def _compare(
-        self, images: Embeddings, texts: Embeddings, reading: Reading, epoch: Epoch, share: float
-    ) -> tuple[Tensor, Tensor]:
-        others = self._processes.others(images, texts, reading.groups)
-        scene = compose(
-            self._model.similarity, images, texts, reading.groups, positives=self._plan.positives, others=others
-        )
-        total, parts = self._objective(scene, epoch, share=reading.share)
+    def _compare(self, parts: Parts, reading: Reading, epoch: Epoch, share: float) -> tuple[Tensor, Tensor]:
+        scene = self._scene(parts, reading)
+        total, terms = self._objective(scene, epoch, share=reading.share)
         if not total.requires_grad:
             raise TrainingError(
                 f"epoch {epoch.number + 1} needs a term with a gradient; the objective's parts "
-                f"({', '.join(parts)}) have none there; let one of them count in every epoch"
+                f"({', '.join(terms)}) have none there; let one of them count in every epoch"
             )
         self.scaler.scale(total * share).backward()
-        return total.detach(), torch.stack(list(parts.values()))
+        return total.detach(), torch.stack(list(terms.values()))
+
+    def _scene(self, parts: Parts, reading: Reading) -> Scene:
+        """The comparisons of a batch; this process's queries against everybody's candidates."""
+        similarity, images, texts = self._model.similarity, parts["image"], parts["text"]
+        others = self._processes.others(images, texts, reading.groups)
+        scene = compose(similarity, images, texts, reading.groups, positives=self._plan.positives, others=others)
+        if reading.neighbours is None:
+            return scene
+        groups = reading.neighbours.groups
+        near = {side: Grouped(parts[f"{side} neighbour"], groups[side]) for side in groups}
+        theirs = _gathered(self._processes, near)
+        found: dict[Side, Comparison] = {}
+        for side, own, further in zip(
+            SIDES,
+            _sides((images, texts, reading.groups)),
+            (None, None) if others is None else _sides(others),
+            strict=True,
+        ):
+            if side in near:
+                both = None if further is None else (further, theirs[side])
+                found[side] = beside(similarity, own, near[side], negatives=self._negatives, others=both)
+        return replace(scene, image_neighbours=found.get("image"), text_neighbours=found.get("text"))
 
     def _in_chunks(self, reading: Reading, epoch: Epoch, name: str, share: float) -> tuple[Tensor, Tensor]:
-        sides: tuple[tuple[Side, Tensors], ...] = (("image", reading.images), ("text", reading.texts))
+        inputs = _inputs(reading)
         with torch.no_grad():
-            pieces = [[piece for _, piece in self._chunks(*side, epoch, name)] for side in sides]
-        images, texts = (_leaf(Embeddings.cat(found)) for found in pieces)
-        result = self._compare(images, texts, reading, epoch, share)
-        for side, whole in zip(sides, (images, texts), strict=True):
-            for rows, piece in self._chunks(*side, epoch, name):
-                _send_back(piece, whole, rows)
+            parts = {
+                label: _leaf(Embeddings.cat([piece for _, piece in self._chunks(*given, epoch, f"{name} {label}")]))
+                for label, given in inputs.items()
+            }
+        result = self._compare(parts, reading, epoch, share)
+        for label, given in inputs.items():
+            for rows, piece in self._chunks(*given, epoch, f"{name} {label}"):
+                _send_back(piece, parts[label], rows)
         return result
 
     def _chunks(self, side: Side, inputs: Tensors, epoch: Epoch, name: str) -> Iterator[tuple[slice, Embeddings]]:
-        """The side in pieces of at most `cache_chunk` items; the same every time."""
+        """The items in pieces of at most `cache_chunk`; the same every time."""
         size = self._plan.cache_chunk
         for start in range(0, len(inputs["ids"]), size):
             rows = slice(start, start + size)
-            self._seed(epoch, f"{name} {side} {start}")
+            self._seed(epoch, f"{name} {start}")
             yield rows, self._embed(side, {key: value[rows] for key, value in inputs.items()})
 
     def _embed(self, side: Side, inputs: Tensors) -> Embeddings:
@@ -120,6 +152,27 @@ class Stepper:
             torch.cuda.manual_seed(number)
         elif self._processes.device.type == "mps":
             torch.mps.manual_seed(number)
+
+
+def _inputs(reading: Reading) -> dict[str, tuple[Side, Tensors]]:
+    """What is embedded in a step: label -> its side and its tensors, pairs first."""
+    found: dict[str, tuple[Side, Tensors]] = {"image": ("image", reading.images), "text": ("text", reading.texts)}
+    if reading.neighbours is not None:
+        found |= {f"{side} neighbour": (side, inputs) for side, inputs in reading.neighbours.items.items()}
+    return found
+
+
+def _sides(items: tuple[Embeddings, Embeddings, Groups]) -> tuple[Grouped, Grouped]:
+    return Grouped(items[0], items[2].images), Grouped(items[1], items[2].texts)
+
+
+def _gathered(processes: Processes, near: Mapping[Side, Grouped]) -> dict[Side, Grouped]:
+    """The neighbours that the other processes have in this step; empty where there are none."""
+    first, *rest = near.values()
+    # Two modalities are gathered at a time; where there is one, the other is empty.
+    last = rest[0] if rest else Grouped(first.items[:0], first.groups[:0])
+    others = processes.others(first.items, last.items, Groups(first.groups, last.groups))
+    return {} if others is None else dict(zip(near, _sides(others), strict=False))
 
 
 def _differentiable(items: Embeddings) -> dict[str, Tensor]:

@@ -1,0 +1,181 @@
+"""One neighbour for every pair of a batch, drawn anew in every epoch (Thomas and Kovashka 2020, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from subtext.data.pairs import Pairs
+from subtext.errors import DataError, RequirementError, counted
+from subtext.neighbours.graph import Graph, pictures_of_texts
+from subtext.ops import draw
+
+Side = Literal["image", "text"]
+SIDES: tuple[Side, Side] = ("image", "text")
+Negatives = Literal["anchors", "neighbours", "both"]
+"""As in `subtext.scene`."""
+
+
+@dataclass(frozen=True)
+class NeighbourDraw:
+    """What every pair of a batch is read with: one neighbour of its picture, of its text, or of both.
+
+    sides        whose neighbours are read
+    graph        folder of a `Graph`; None for another text of the same picture in the place of a neighbour
+    image_graph  folder of another graph for the pictures; None for the same neighbour as the text's
+    pool         a neighbour is drawn from the nearest so many; 200 in the paper, 10 in its code
+    negatives    what a query and its neighbour are compared with: the batch's own items (the paper's code), the other
+                 items' neighbours, or both
+    """
+
+    sides: tuple[Side, ...] = ("image", "text")
+    graph: Path | None = None
+    image_graph: Path | None = None
+    pool: int = 200
+    negatives: Negatives = "anchors"
+
+    def __post_init__(self) -> None:
+        if not self.sides or not set(self.sides) <= {"image", "text"} or len(set(self.sides)) < len(self.sides):
+            raise RequirementError(f"neighbours are drawn for 'image', 'text' or both; it got {self.sides}")
+        if self.pool < 1:
+            raise RequirementError(f"a neighbour needs a pool of 1 or more to be drawn from; it got {self.pool}")
+        if self.graph is None and "image" in self.sides:
+            raise RequirementError("a picture needs a graph to have neighbours; name one (graph=GRAPH)")
+
+
+class Sampler:
+    """Draws the neighbours of one side; what it gives is a function of (seed, epoch, pair) alone.
+
+    choices  (T E) rows of texts that may be drawn for each text, nearest first, -1 at the end of a shorter list
+
+    A pair whose list is empty gets any text of another group. Raises DataError when there is no other group.
+    """
+
+    def __init__(self, pairs: Pairs, choices: Int[np.ndarray, "t e"]) -> None:
+        self._pairs = pairs
+        self._choices = choices
+        self._counts = (choices >= 0).sum(axis=1).astype(np.int64)
+        self.pictures = pictures_of_texts(pairs)
+        # Texts of a group stand together, so that all but them are two stretches of rows.
+        linked = np.flatnonzero(self.pictures >= 0)
+        self._ordered = linked[np.argsort(pairs.texts.groups[linked], kind="stable")]
+        self._groups = pairs.texts.groups[self._ordered]
+        if len(self._groups) == 0 or self._groups[0] == self._groups[-1]:
+            raise DataError("drawing neighbours needs texts of two groups or more; all texts are of one")
+
+    @property
+    def without(self) -> int:
+        """Texts that have a picture and nothing to draw from."""
+        return int((self._counts[self._ordered] == 0).sum())
+
+    def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
+        """(B) text rows for (B 2) picture row and text row."""
+        texts = links[:, 1]
+        drawn, counts = self._uniform(links, seed, epoch), self._counts[texts]
+        place = np.minimum((drawn * counts).astype(np.int64), np.maximum(counts - 1, 0))
+        found = np.asarray(self._choices[texts, place]).astype(np.int64)
+        if (alone := counts == 0).any():
+            found[alone] = self._strangers(texts[alone], drawn[alone])
+        return found
+
+    def _uniform(self, links: Int[np.ndarray, "b two"], seed: int, epoch: int) -> Float[np.ndarray, "b"]:
+        images = draw.uniform(self._pairs.images.keys[links[:, 0]], seed=seed, epoch=epoch, purpose="neighbour/image")
+        texts = draw.uniform(self._pairs.texts.keys[links[:, 1]], seed=seed, epoch=epoch, purpose="neighbour/text")
+        return ((images + texts) % 1.0)[:, 0]
+
+    def _strangers(self, texts: Int[np.ndarray, "b"], drawn: Float[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
+        groups = self._pairs.texts.groups[texts]
+        first = np.searchsorted(self._groups, groups, side="left")
+        own = np.searchsorted(self._groups, groups, side="right") - first
+        others = len(self._groups) - own
+        place = np.minimum((drawn * others).astype(np.int64), others - 1)
+        return self._ordered[place + np.where(place >= first, own, 0)].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Samplers:
+    """The samplers of a training.
+
+    by_side      whose neighbours are read
+    fingerprint  of the graphs; another word where there is none
+    notes        what there is to say before it begins
+    """
+
+    by_side: dict[Side, Sampler]
+    negatives: Negatives
+    fingerprint: str
+    notes: tuple[str, ...] = ()
+
+
+def open_samplers(asked: NeighbourDraw, pairs: Pairs) -> Samplers:
+    """What draws the neighbours of these pairs: they alone are ever drawn.
+
+    Raises DataError when a graph cannot be read, was built for other data, or has fewer neighbours than the pool; and
+    when no picture has two texts, where other texts of the same picture are asked for.
+    """
+    if asked.graph is None:
+        return Samplers({"text": Sampler(pairs, _captions(pairs))}, asked.negatives, "captions")
+    paths: dict[Side, Path] = {"image": asked.image_graph or asked.graph, "text": asked.graph}
+    made: dict[Path, tuple[Sampler, str]] = {}
+    notes: list[str] = []
+    for path in dict.fromkeys(paths[side] for side in asked.sides):
+        graph = Graph.load(path.expanduser())
+        sampler = Sampler(pairs, _nearest(graph, pairs, asked.pool, path))
+        made[path] = (sampler, graph.fingerprint)
+        if sampler.without:
+            notes.append(
+                f"{counted(sampler.without, 'text')} without a neighbour in {path}: a random other pair stands for it"
+            )
+    return Samplers(
+        {side: made[paths[side]][0] for side in asked.sides},
+        asked.negatives,
+        "-".join(fingerprint for _, fingerprint in made.values()),
+        tuple(notes),
+    )
+
+
+def _nearest(graph: Graph, pairs: Pairs, pool: int, path: Path) -> Int[np.ndarray, "t e"]:
+    """The nearest `pool` texts that have a picture, among the texts of these pairs."""
+    if graph.width < pool:
+        raise DataError(
+            f"pool={pool} needs a graph of {pool} neighbours or more; {path} has {graph.width} for each text; take a "
+            f"smaller pool (pool={graph.width}), or build a wider graph (subtext neighbours build)"
+        )
+    if len(pairs.texts) <= pool:
+        raise DataError(
+            f"pool={pool} needs more than {pool} texts to draw from; it got {len(pairs.texts):,}; take a smaller pool"
+        )
+    cut = graph.within(pairs.texts)
+    pictures = np.append(pictures_of_texts(pairs), -1)
+    choices = np.where(pictures[cut.neighbours] >= 0, cut.neighbours, -1)
+    front = np.argsort(choices < 0, axis=1, kind="stable")
+    return np.ascontiguousarray(np.take_along_axis(choices, front, axis=1)[:, :pool], dtype=np.int32)
+
+
+def _captions(pairs: Pairs) -> Int[np.ndarray, "t e"]:
+    """The other texts of each text's picture; a picture's only text stands for itself."""
+    of_picture: dict[int, list[int]] = {}
+    for image, text in pairs.links.tolist():
+        of_picture.setdefault(image, []).append(text)
+    longest = max(map(len, of_picture.values()), default=0)
+    if longest < 2:
+        raise DataError(
+            "other texts of the same picture need pictures with two texts or more; every picture has one; draw "
+            "neighbours instead (graph=GRAPH)"
+        )
+    choices = np.full((len(pairs.texts), longest - 1), -1, dtype=np.int32)
+    for image, text in _first_links(pairs):
+        others = [other for other in of_picture[image] if other != text] or [text]
+        choices[text, : len(others)] = others
+    return choices
+
+
+def _first_links(pairs: Pairs) -> Sequence[tuple[int, int]]:
+    """Each text with the first picture that it is linked to."""
+    pictures = pictures_of_texts(pairs)
+    return [(int(image), text) for text, image in enumerate(pictures) if image >= 0]
