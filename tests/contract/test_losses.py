@@ -12,12 +12,31 @@ from walk import classes, instances
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
+from subtext.losses.angular import Angular
+from subtext.losses.hal import HAL
 from subtext.losses.infonce import InfoNCE
 from subtext.losses.sigmoid import Sigmoid
+from subtext.losses.smooth_ap import SmoothAP
 from subtext.losses.triplet import Triplet
 from subtext.objective import Loss
 
 every_loss = pytest.mark.parametrize("loss", instances("losses"))
+
+
+def reads_scores(loss) -> bool:
+    """Whether scores are all that a loss needs; others say that they need the embeddings."""
+    whole = comparison("pairs")
+    try:
+        loss(dataclasses.replace(whole, queries=None, candidates=None))
+    except RequirementError:
+        return False
+    return True
+
+
+OF_SCORES = [case for case in instances("losses") if reads_scores(case.values[0])]
+OF_VECTORS = [case for case in instances("losses") if not reads_scores(case.values[0])]
+every_loss_of_scores = pytest.mark.parametrize("loss", OF_SCORES)
+every_loss_of_vectors = pytest.mark.parametrize("loss", OF_VECTORS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -47,7 +66,7 @@ def test_one_finite_value_per_query(loss, kind):
     assert values.isfinite().all()
 
 
-@every_loss
+@every_loss_of_scores
 @every_kind
 def test_finite_gradient(loss, kind):
     whole = comparison(kind)
@@ -56,7 +75,7 @@ def test_finite_gradient(loss, kind):
     assert scores.grad is not None and scores.grad.isfinite().all()
 
 
-@every_loss
+@every_loss_of_scores
 @pytest.mark.parametrize("kind", ["pairs", "several", "ignored"])
 def test_the_gradient_is_that_of_the_values(loss, kind):
     whole = comparison(kind)
@@ -100,7 +119,7 @@ def test_float32_and_float64_agree(loss, kind):
     torch.testing.assert_close(values.double(), loss(whole), rtol=1e-5, atol=1e-6)
 
 
-@every_loss
+@every_loss_of_scores
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 def test_half_precision_scores_are_summed_in_float32(loss, half):
     whole = comparison("several")
@@ -111,7 +130,7 @@ def test_half_precision_scores_are_summed_in_float32(loss, half):
     torch.testing.assert_close(values.double(), loss(same), rtol=1e-5, atol=1e-5)
 
 
-@every_loss
+@every_loss_of_scores
 def test_ignored_cells_do_not_count(loss):
     whole = comparison("ignored")
     assert whole.truth.ignored is not None and whole.truth.ignored.any()
@@ -120,7 +139,7 @@ def test_ignored_cells_do_not_count(loss):
         torch.testing.assert_close(loss(changed), loss(whole))
 
 
-@every_loss
+@every_loss_of_scores
 def test_leading_positives_cost_less_than_trailing_ones(loss):
     whole = comparison("several")
 
@@ -130,13 +149,47 @@ def test_leading_positives_cost_less_than_trailing_ones(loss):
     assert (shifted(10.0) < shifted(-10.0)).all()
 
 
-@every_loss
+@every_loss_of_scores
 def test_large_scores_stay_finite(loss):
     whole = comparison("several")
     scores = (whole.scores * 1e4).float().requires_grad_()
     values = loss(dataclasses.replace(whole, scores=scores, queries=None, candidates=None))
     values.sum().backward()
     assert values.isfinite().all() and scores.grad.isfinite().all()
+
+
+def with_vectors(whole: Comparison, rows: torch.Tensor, columns: torch.Tensor) -> Comparison:
+    """The comparison with other vectors, and no scores worth reading."""
+    assert whole.queries is not None and whole.candidates is not None
+    queries = dataclasses.replace(whole.queries, vectors=rows)
+    candidates = dataclasses.replace(whole.candidates, vectors=columns)
+    return Comparison(torch.zeros_like(whole.scores), whole.truth, queries, candidates)
+
+
+@every_loss_of_vectors
+@every_kind
+def test_finite_gradient_of_vectors(loss, kind):
+    whole = comparison(kind)
+    vectors = [side.vectors.clone().requires_grad_() for side in (whole.queries, whole.candidates)]
+    loss(with_vectors(whole, *vectors)).sum().backward()
+    assert all(each.grad is not None and each.grad.isfinite().all() for each in vectors)
+
+
+@every_loss_of_vectors
+@pytest.mark.parametrize("kind", ["pairs", "several", "ignored"])
+def test_the_gradient_of_vectors_is_that_of_the_values(loss, kind):
+    whole = comparison(kind)
+    vectors = [side.vectors.clone().requires_grad_() for side in (whole.queries, whole.candidates)]
+    assert torch.autograd.gradcheck(lambda *each: loss(with_vectors(whole, *each)), vectors, eps=1e-7, atol=1e-6)
+
+
+@every_loss_of_vectors
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_half_precision_vectors_are_compared_in_float32(loss, half):
+    whole = cast_comparison(comparison("several"), half)
+    values = loss(whole)
+    assert values.dtype == torch.float32
+    torch.testing.assert_close(values.double(), loss(cast_comparison(whole, torch.float64)), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("loss", [Triplet(), Triplet(negatives="hardest"), Triplet(negatives="semi-hard"), InfoNCE()])
@@ -154,6 +207,10 @@ def test_nothing_to_compare_costs_nothing(loss):
             lambda: InfoNCE(label_smoothing=1.0),
             r"InfoNCE needs a label_smoothing of at least 0 and below 1; it got 1\.0",
         ),
+        (lambda: Angular(degrees=90.0), r"Angular needs degrees between 0 and 90; it got 90\.0"),
+        (lambda: Angular(form="hinge", own=True), r"needs form 'smooth' for .* it got 'hinge'; leave"),
+        (lambda: HAL(gamma=0.0), r"HAL needs a gamma above 0; it got 0\.0"),
+        (lambda: SmoothAP(temperature=0.0), r"SmoothAP needs a temperature above 0; it got 0\.0"),
     ],
 )
 def test_bad_settings_are_named(make, message):
@@ -161,7 +218,9 @@ def test_bad_settings_are_named(make, message):
         make()
 
 
-@pytest.mark.parametrize(("loss", "name"), [(Triplet, "negatives"), (Sigmoid, "over")])
+@pytest.mark.parametrize(
+    ("loss", "name"), [(Triplet, "negatives"), (Sigmoid, "over"), (Angular, "form"), (HAL, "diagonal")]
+)
 def test_a_setting_of_another_name_is_named_outside_tests_too(loss, name):
     # Literal is checked by beartype while testing alone: the class itself must refuse it as well.
     made = object.__new__(loss)

@@ -1,0 +1,91 @@
+"""Smooth-AP (Brown et al. 2020): worked values, the loop it stands for, and what it becomes as temperatures fall."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from scenes import S3, comparison, doubles, scene_of
+
+from subtext.core import Comparison, Truth
+from subtext.losses.smooth_ap import SmoothAP
+
+FIRST = [[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1]]
+SECOND = [[1, 0], [0.6, 0.8], [0.8, 0.6], [0, 1]]
+CLASSES = torch.tensor([0, 0, 1, 1])
+
+
+def gallery(vectors: list[list[float]], *, itself: bool) -> Comparison:
+    """Every item asks for its class; its own column is right, or is ignored."""
+    rows = doubles(vectors)
+    truth, own = Truth.from_groups(CLASSES, CLASSES), torch.eye(4, dtype=torch.bool)
+    return Comparison(rows @ rows.T, truth if itself else Truth(truth.match & ~own, ignored=own))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "temperature", "itself", "wanted"),
+    [
+        (FIRST, 1.0, True, 0.3539124272),
+        (FIRST, 0.1, True, 0.1710082030),
+        (FIRST, 0.01, True, 0.0877504330),
+        (FIRST, 1.0, False, 0.4646939330),
+        (FIRST, 0.1, False, 0.2971375451),
+        (FIRST, 0.01, False, 0.2499999872),
+        (SECOND, 1.0, True, 0.3794840639),
+        (SECOND, 0.1, True, 0.3086978851),
+        (SECOND, 1.0, False, 0.5036516495),
+        (SECOND, 0.1, False, 0.5593238734),
+    ],
+)
+def test_within_a_modality(vectors, temperature, itself, wanted):
+    values = SmoothAP(temperature)(gallery(vectors, itself=itself))
+    assert values.mean().item() == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "forward", "backward"),
+    [(1.0, 0.4870803836, 0.4869710223), (0.1, 0.3843764736, 0.3773915410), (0.01, 0.1705580326, 0.3333259444)],
+)
+def test_between_modalities(temperature, forward, backward):
+    scene, loss = scene_of(S3), SmoothAP(temperature)
+    assert loss(scene.image_to_text).mean().item() == pytest.approx(forward, abs=1e-9)
+    assert loss(scene.text_to_image).mean().item() == pytest.approx(backward, abs=1e-9)
+
+
+def counted(whole: Comparison) -> list[tuple[list[float], list[float]]]:
+    """Scores of the positives and of the negatives of every query."""
+    truth = whole.truth
+    return [
+        (row[match].tolist(), row[negative].tolist())
+        for row, match, negative in zip(whole.scores, truth.match, truth.negative, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["pairs", "several", "ignored", "no positive", "all positive"])
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_equals_its_loop(kind, temperature):
+    whole, wanted = comparison(kind), []
+    for positives, negatives in counted(whole):
+        parts = []
+        for place, score in enumerate(positives):
+            others = positives[:place] + positives[place + 1 :]
+            among = 1 + sum(1 / (1 + math.exp((score - other) / temperature)) for other in others)
+            rank = among + sum(1 / (1 + math.exp((score - other) / temperature)) for other in negatives)
+            parts.append(among / rank)
+        wanted.append(1 - sum(parts) / len(parts) if parts else 0.0)
+    assert SmoothAP(temperature)(whole).tolist() == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "several", "ignored", "all positive"])
+def test_becomes_average_precision_as_the_temperature_falls(kind):
+    whole, wanted = comparison(kind), []
+    for positives, negatives in counted(whole):
+        ranked = sorted(positives, reverse=True)
+        precisions = [
+            place / (place + sum(other > score for other in negatives)) for place, score in enumerate(ranked, start=1)
+        ]
+        wanted.append(1 - sum(precisions) / len(precisions))
+    errors = [(SmoothAP(t)(whole) - doubles(wanted)).abs().max().item() for t in (0.1, 0.01, 1e-3, 1e-6)]
+    assert errors[-1] < 1e-9
+    assert errors[0] >= errors[-1]
