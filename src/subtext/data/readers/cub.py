@@ -1,0 +1,96 @@
+"""CUB Captions (Wah et al. 2011, Reed et al. 2016): 11,788 pictures of 200 kinds of birds, ten captions each.
+
+A folder with `images` (of CUB-200-2011; or `CUB_200_2011/images`) and `text_c10` (of Reed's release; or
+`cvpr2016_cub/text_c10`), each with a folder a class: `images/001.Black_footed_Albatross/NAME.jpg` goes with
+`text_c10/001.Black_footed_Albatross/NAME.txt`, a line a caption.
+
+A class is a group: each of its pictures belongs to each of its texts, as Chun et al. 2021 evaluate it, while training
+draws a picture with its own captions. Splits are classes (the proposed split of Xian et al. 2017): 50 to test, and of
+the 150 others 50 for validation (its first fold of three). Files of that release in the folder take their place:
+`testclasses.txt` and one of `valclasses1.txt`, `valclasses2.txt`, `valclasses3.txt`. With `seen_test_images.txt` the
+pictures that it lists (of training and validation classes) are set apart as the split "seen".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from subtext.data.readers.columns import rows_of
+from subtext.data.readers.places import folder_of, joined, lines_of
+from subtext.data.readers.rows import Problem, Source
+from subtext.errors import DataError
+
+_TEXTS = ("text_c10", "cvpr2016_cub/text_c10")
+_IMAGES = ("images", "CUB_200_2011/images", "")
+# fmt: off
+TEST_CLASSES = frozenset((
+    4, 12, 23, 26, 28, 31, 33, 43, 45, 49, 52, 55, 70, 72, 77, 84, 87, 91, 94, 97, 98, 103, 104, 111, 113, 119, 123,
+    124, 127, 130, 132, 136, 138, 139, 143, 148, 156, 157, 161, 163, 164, 165, 168, 169, 173, 180, 188, 190, 191, 200,
+))
+"""The 50 classes of the test split, by the number that their names begin with."""
+
+VAL_CLASSES = frozenset((
+    5, 7, 9, 18, 29, 34, 36, 48, 51, 56, 59, 61, 63, 64, 66, 69, 73, 74, 76, 80, 83, 86, 89, 100, 109, 114, 116, 117,
+    118, 121, 128, 140, 141, 144, 150, 151, 153, 155, 158, 162, 174, 177, 179, 182, 184, 189, 192, 194, 195, 198,
+))
+"""The 50 classes of the validation split."""
+# fmt: on
+
+
+def cub_texts(folder: Path) -> Path | None:
+    """Where the captions are; None for a folder that is no CUB Captions."""
+    found = (folder / name for name in _TEXTS)
+    return next((texts for texts in found if texts.is_dir() and any(texts.glob("[0-9][0-9][0-9].*"))), None)
+
+
+def read_cub(folder: Path, images: Path | None) -> Source:
+    """Pictures, each with its own captions, in the group of their class; the class is their label, too."""
+    texts = cub_texts(folder)
+    assert texts is not None
+    root = images if images is not None else folder
+    files = sorted(texts.glob("[0-9][0-9][0-9].*/*.txt"))
+    names = [f"{file.parent.name}/{file.stem}.jpg" for file in files]
+    return Source(rows_of(_raws(files, folder_of(names, root, _IMAGES), folder), None), root)
+
+
+def _raws(files: list[Path], pictures: str, folder: Path) -> Iterator[tuple[str, dict[str, Any] | Problem]]:
+    test = _numbers(folder, "testclasses.txt") or TEST_CLASSES
+    folds = sorted(folder.glob("valclasses*.txt"))
+    if len(folds) > 1:
+        raise DataError(f"{folder} needs one file of validation classes; it has {len(folds)}; keep that of your fold")
+    val = _numbers(folder, folds[0].name) if folds else VAL_CLASSES
+    seen = folder / "seen_test_images.txt"
+    apart = {line.strip() for line in lines_of(seen)} if seen.is_file() else set()
+    for file in files:
+        kind = file.parent.name
+        number = int(kind[:3])
+        name = f"{kind}/{file.stem}.jpg"
+        captions = [line.strip() for line in lines_of(file) if line.strip()]
+        split, group = "test" if number in test else "val" if number in val else "train", kind
+        if name in apart and split != "test":
+            split, group = "seen", f"{kind} (seen)"
+        yield (
+            f"{kind}/{file.name}",
+            {
+                "id": name,
+                "image": joined(pictures, name),
+                "captions": captions,
+                "text_ids": [f"{name}#{place}" for place in range(len(captions))],
+                "split": split,
+                "group": group,
+                "labels": [kind],
+            },
+        )
+
+
+def _numbers(folder: Path, name: str) -> frozenset[int]:
+    """The numbers that the class names of a list begin with; none where there is no list."""
+    file = folder / name
+    if not file.is_file():
+        return frozenset()
+    heads = [line.partition(".")[0].strip() for line in lines_of(file) if line.strip()]
+    if not heads or not all(head.isdecimal() for head in heads):
+        raise DataError(f"{file} needs a class a line, such as 004.Groove_billed_Ani; it has others")
+    return frozenset(map(int, heads))
