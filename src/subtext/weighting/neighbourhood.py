@@ -1,0 +1,180 @@
+"""Weights from where a pair stands in its semantic neighbourhood: DIVERSITY, DISCREPANCY and both combined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from subtext.core import Direction, Embeddings, Epoch, Origin, Scene
+from subtext.errors import RequirementError
+
+Combine = Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"]
+Placement = Literal["both", "outer", "inner", "scores"]
+Statistics = Literal["none", "pooled", "each"]
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Neighbourhood weight (Thomas and Kovashka 2022, eq. 3-8): pairs whose neighbours agree with them count less.
+
+    u_m(i) = sign * (diversity * DIV_m(i) + discrepancy * DIS_m(i))       for the pictures and for the texts, m
+    a_m    = total * softmax(u_m)                                         over the pairs of the batch
+    weight = total * softmax(|a_image - a_text|)
+    DIV is how alike a pair's semantic neighbours are among themselves, DIS how alike the pair is to its neighbours'
+    neighbours, both as inner products of embeddings kept from before. They are looked up, by the row of the pair's
+    text, in tables that `epoch_tables.NeighbourScores` makes at each epoch's start. Without tables, in the first epoch
+    and in validation, every pair counts the same; a pair without a score counts as the mean of its batch.
+
+    The paper leaves open where `total` stands: printed is total within a_m alone, which makes the weights numerically
+    uniform and the loss `total` times smaller, against what it says of its size.
+
+    total        lambda, the sum of the weights over a batch of `batch` pairs; 96 to 196 at 32 pairs in the paper
+    diversity, discrepancy  beta and gamma; 1 and 0 is the paper's DIVERSITY, 0 and 1 its DISCREPANCY
+    of           direction whose queries are weighted: a pair's two directions have the same weight
+    sign         Gamma: -1 counts pairs in diverse neighbourhoods more, 1 less, 0 gives uniform weights
+    combine      of the two modalities: |a_image - a_text|, their difference, sum, product or maximum; the weights of
+                 one alone; or "mean", the softmax of the mean u, as eq. 7 and 8 are printed
+    placement    of total: "both" in a_m and outside; "outer", "inner" (as printed) in one of them; "scores" outside,
+                 with u_m in the place of a_m. Not read by image, text and mean, which have one softmax
+    statistics   "pooled" multiplies beta and gamma by mean times standard deviation of the raw score over the data set
+                 (eq. 8) and both modalities, "each" by those of its modality
+    batch        pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
+    current      DIS of the embeddings of now, against what their neighbours' neighbours were
+
+    Takes     Scene of pairs, or of pictures with all their texts (a picture then counts as the sum of its texts);
+              Epoch.table with "diversity/image" and so on.
+    Gives     (Q), sum over the batch `total` (1 for placement "inner"), without gradient.
+    Raises    RequirementError for a total that is not above 0, and for tables or embeddings that are not there.
+    Cost      time and memory B.
+
+    >>> from subtext.core import Comparison, Truth
+    >>> forward = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)), *[
+    ...     Embeddings(torch.ones(2, 1, 1), torch.arange(2))] * 2)
+    >>> table = {"diversity/image": torch.tensor([0.9, 0.5]), "diversity/text": torch.tensor([0.9, 0.5])}
+    >>> weights = Neighbourhood(total=4.0, combine="text", batch=2)(Scene(forward, forward.flip()), Epoch(1, 0, table))
+    >>> [round(weight, 3) for weight in weights.tolist()]  # 4 / (1 + exp(.4)) for the pair among alike neighbours
+    [1.605, 2.395]
+    """
+
+    total: float
+    diversity: float = 1.0
+    discrepancy: float = 0.0
+    of: Direction = "image_to_text"
+    sign: float = -1.0
+    combine: Combine = "absdiff"
+    placement: Placement = "both"
+    statistics: Statistics = "none"
+    batch: int = 32
+    current: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.total > 0:
+            raise RequirementError(f"Neighbourhood needs a total above 0; it got {self.total}")
+        if self.batch < 0:
+            raise RequirementError(f"Neighbourhood needs a batch of 0 or more pairs; it got {self.batch}")
+
+    def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
+        """One weight per query."""
+        images, texts = _whole(scene)
+        queries = scene.comparison(self.of)
+        dtype = torch.promote_types(queries.scores.dtype, torch.float32)
+        rows = torch.arange(len(queries.scores), device=queries.scores.device) if texts is None else texts.ids
+        total = self.total * (len(rows) / self.batch if self.batch else 1)
+        if epoch.table is None or images is None or texts is None:
+            logits = [torch.zeros(len(rows), dtype=dtype, device=queries.scores.device)] * 2
+        else:
+            paired = len(images) == len(texts)
+            if self.current and self.discrepancy and not paired:
+                raise RequirementError(
+                    "weights from the embeddings of now need a picture for each text of the batch; it got "
+                    f"{len(images)} pictures and {len(texts)} texts; take captions=all or one"
+                )
+            logits = [
+                self._logits(modality, rows, items, epoch).to(dtype)
+                for modality, items in (("image", images), ("text", texts))
+            ]
+        weights = combined(*logits, total=total, combine=self.combine, placement=self.placement)
+        count = len(queries.scores)
+        if self.of == "image_to_text" and images is not None and len(images) != len(rows):
+            return queries.truth.match[:, : len(rows)].to(dtype) @ weights
+        return weights[:count]
+
+    def _logits(self, modality: str, rows: Tensor, items: Embeddings, epoch: Epoch) -> Tensor:
+        """(B) u of one modality."""
+        logits = torch.zeros((), device=rows.device)
+        for name, coefficient in (("diversity", self.diversity), ("discrepancy", self.discrepancy)):
+            if not coefficient or not self.sign:
+                continue
+            if self.current and name == "discrepancy":
+                values = _current(items, rows, epoch, modality)
+            else:
+                values = _looked_up(epoch.table, f"{name}/{modality}", rows.device)[rows]
+            if self.statistics != "none":
+                whose = modality if self.statistics == "each" else "both"
+                mean, deviation = _looked_up(epoch.table, f"moments/{name}/{whose}", rows.device)
+                coefficient = coefficient * mean * deviation
+            logits = logits + self.sign * coefficient * _filled(values)
+        return logits.expand(len(rows))
+
+
+def combined(
+    image: Float[Tensor, "b"], text: Float[Tensor, "b"], *, total: float, combine: Combine, placement: Placement
+) -> Float[Tensor, "b"]:
+    """Weights of the pairs of a batch from u of both modalities."""
+    if combine in ("image", "text", "mean"):
+        chosen = {"image": image, "text": text, "mean": (image + text) / 2}[combine]
+        return total * torch.softmax(chosen, dim=0)
+    if placement == "scores":
+        a, b = image, text
+    else:
+        inner = 1.0 if placement == "outer" else total
+        a, b = inner * torch.softmax(image, dim=0), inner * torch.softmax(text, dim=0)
+    joined = {
+        "absdiff": (a - b).abs(),
+        "difference": a - b,
+        "sum": a + b,
+        "product": a * b,
+        "maximum": torch.maximum(a, b),
+    }[combine]
+    return (1.0 if placement == "inner" else total) * torch.softmax(joined, dim=0)
+
+
+def _whole(scene: Scene) -> tuple[Embeddings | None, Embeddings | None]:
+    """Pictures and texts of the whole batch, own ones first and then those of other processes."""
+    found = []
+    for comparison in (scene.text_to_image, scene.image_to_text):
+        items, origin = comparison.candidates, comparison.origin
+        if items is not None and origin is not None:
+            items = items[(origin == Origin.PAIR) | (origin == Origin.GATHERED)]
+        found.append(items)
+    return found[0], found[1]
+
+
+def _looked_up(table: Mapping[str, Tensor] | None, name: str, device: torch.device) -> Tensor:
+    if not table or name not in table:
+        have = ", ".join(sorted(table or {})) or "none"
+        raise RequirementError(
+            f"neighbourhood weights read the table '{name}' of an epoch; it has {have}; train with a method that "
+            "supplies it (diversity, discrepancy, combined)"
+        )
+    return table[name].to(device)
+
+
+def _current(items: Embeddings, rows: Int[Tensor, "b"], epoch: Epoch, modality: str) -> Tensor:
+    """(B) discrepancy of the embeddings of now."""
+    known = _looked_up({k: v.vectors for k, v in (epoch.bank or {}).items()}, f"discrepancy/{modality}", rows.device)
+    vectors, others = items.vectors.detach(), known[rows]
+    if others.shape[1] == 1:
+        vectors = vectors.mean(dim=1, keepdim=True)
+    return (vectors * others.to(vectors.dtype)).sum(dim=(1, 2))
+
+
+def _filled(values: Tensor) -> Tensor:
+    """The values, and their mean where there is none; zero where there is none at all."""
+    mean = values.nanmean()
+    return torch.where(values.isnan(), torch.where(mean.isnan(), 0.0, mean), values)
