@@ -31,6 +31,7 @@ ROOMS = {
     "heads": ("Heads", "An encoder's output -> unit vectors in the joint space, K an item."),
     "similarity": ("Similarities", "Embeddings, Embeddings -> scores; larger is better."),
     "losses": ("Losses", "Comparison -> one differentiable value a query."),
+    "mining": ("Mining", "Scene, Epoch -> the comparison that a loss reads: drawn negatives, cells that count more."),
     "regularisers": ("Regularisers", "Scene -> one value a batch."),
     "weighting": ("Weightings", "Scene, Epoch -> one weight a query, without gradient."),
     "metrics": ("Metrics", "Comparison -> one value a query; NaN where it has no meaning."),

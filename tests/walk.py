@@ -21,6 +21,10 @@ ROOT = SOURCE.parent.parent
 REQUIRED: dict[str, dict[str, Any]] = {
     "Rank": {"of": "image_to_text"},
     "Uniform": {"total": 6.0},
+    "Random": {"total": 6.0},
+    "Density": {"total": 6.0},
+    "Distance": {"of": "image_to_text"},
+    "Hubs": {"of": "image_to_text"},
     "Neighbourhood": {"total": 6.0, "combine": "absdiff", "placement": "both", "statistics": "none"},
 }
 """Arguments of the classes that have no default for them; the only table to which a new part may have to be added."""

@@ -34,6 +34,14 @@ class Regulariser(Protocol):
 
 
 @runtime_checkable
+class Mining(Protocol):
+    """Scene, Epoch -> the comparison that a loss reads: with fewer negatives, or with cells that count more."""
+
+    def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
+        """The comparison in place of the one that its term names."""
+
+
+@runtime_checkable
 class Weighting(Protocol):
     """Scene, Epoch -> (Q) weights >= 0 without gradient, keyed by pair."""
 
@@ -49,6 +57,7 @@ class Term:
     weight      coefficient in the sum
     reduction   over the queries: their sum, their mean, or the sum over Q x C (the PVSE papers' mean over all cells)
     weighting   sample weights, multiplied in before the reduction; None for ones
+    mining      what the loss reads of the comparison: drawn negatives, say; None for all of it
     from_epoch, until_epoch  the term counts in epochs from_epoch <= number < until_epoch alone (None: to the end), so
                 that a run can begin with one loss and go on with another
     """
@@ -60,13 +69,14 @@ class Term:
     weighting: Weighting | None = None
     from_epoch: int = 0
     until_epoch: int | None = None
+    mining: Mining | None = None
 
     def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> Tensor:
         """The term's share of the objective; zero, without gradient, in an epoch that is not its own."""
         comparison = scene.comparison(self.on)
         if epoch.number < self.from_epoch or (self.until_epoch is not None and epoch.number >= self.until_epoch):
             return comparison.scores.new_zeros(())
-        values = self.loss(comparison)
+        values = self.loss(comparison if self.mining is None else self.mining(scene, epoch))
         if self.weighting is not None:
             sample_weight = self.weighting(scene, epoch).detach()
             if sample_weight.shape != values.shape:

@@ -67,6 +67,14 @@ def product(left: Float[Tensor, "*batch n d"], right: Float[Tensor, "*batch m d"
         return precise(left) @ precise(right).mT
 
 
+def best_views(left: Float[Tensor, "n k d"], right: Float[Tensor, "m l d"]) -> Float[Tensor, "n m"]:
+    """Largest inner product over all pairs of views of two items."""
+    count, views, _ = left.shape
+    # Views on the right stand before the items, so that the maximum runs over whole contiguous rows.
+    scores = product(left.flatten(0, 1), right.transpose(0, 1).flatten(0, 1))
+    return scores.view(count, views * right.shape[1], len(right)).amax(dim=1)
+
+
 def at_most(value: Float[Tensor, "*shape"], limit: float) -> Float[Tensor, "*shape"]:
     """The value, held at a limit, with a gradient that can still lead back below it.
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from subtext.core import Embeddings
 from subtext.errors import RequirementError, ShapeError
-from subtext.ops.numerics import at_most, product
+from subtext.ops.numerics import at_most, best_views, product
 
 
 class Cosine(nn.Module):
@@ -97,24 +97,16 @@ class Cosine(nn.Module):
         row_bytes = 4 * images.views * texts.views * max(len(texts), 1)
         rows = max(1, self.block_bytes // row_bytes)
         if rows >= len(images):
-            return _best_views(images.vectors, texts.vectors)
+            return best_views(images.vectors, texts.vectors)
         keep = torch.is_grad_enabled() and (images.vectors.requires_grad or texts.vectors.requires_grad)
         blocks = images.vectors.split(rows)
         if keep:
             return torch.cat([_recomputed(block, texts.vectors) for block in blocks])
-        return torch.cat([_best_views(block, texts.vectors) for block in blocks])
-
-
-def _best_views(images: Float[Tensor, "i k d"], texts: Float[Tensor, "t l d"]) -> Float[Tensor, "i t"]:
-    """Largest inner product over all pairs of views."""
-    count, views, _ = images.shape
-    # Views of the texts stand before the texts, so that the maximum runs over whole contiguous rows.
-    scores = product(images.flatten(0, 1), texts.transpose(0, 1).flatten(0, 1))
-    return scores.view(count, views * texts.shape[1], len(texts)).amax(dim=1)
+        return torch.cat([best_views(block, texts.vectors) for block in blocks])
 
 
 def _recomputed(images: Float[Tensor, "i k d"], texts: Float[Tensor, "t l d"]) -> Float[Tensor, "i t"]:
-    return checkpoint(_best_views, images, texts, use_reentrant=False, preserve_rng_state=False)
+    return checkpoint(best_views, images, texts, use_reentrant=False, preserve_rng_state=False)
 
 
 def _start(temperature: float | None, scale: float | None) -> float:

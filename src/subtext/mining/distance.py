@@ -1,0 +1,98 @@
+"""Distance-weighted sampling: one negative a query, drawn so that every distance has its chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from subtext.core import Comparison, Direction, Embeddings, Epoch, Scene
+from subtext.errors import RequirementError
+from subtext.ops import draw
+from subtext.ops.numerics import best_views
+from subtext.ops.sphere import log_rarity
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Distance-weighted sampling (Wu et al. 2017, section 3): draws one negative a query, evenly over distances.
+
+    P(n | q) = 1/q(max(d_qn, nearest)) over the sum of the same, for d_qn < furthest; d = sqrt(2 - 2 cosine)
+    with q(d) the density of distances on the sphere (`ops.sphere`). Uniform draws are nearly all about sqrt(2) away and
+    teach nothing; the hardest negative is often a wrong one. With 128 dimensions or more the density is so steep that
+    what lies nearest, but not within `nearest`, is drawn almost always. All other negatives are ignored.
+
+    A draw is a function of (seed, epoch, query, candidate): candidates race, each with a number of its own, so that
+    neither their order nor what else is in the batch moves it. The authors' code takes its largest weight from all rows
+    at once, which at 1024 dimensions leaves rows of zeros, and then draws among all items, positives too; here each row
+    is normalised by itself, and a query without a negative in reach draws among all of its negatives alike.
+
+    of        direction whose queries draw
+    nearest   distances below it are taken for it; 0.5 in the authors' code
+    furthest  negatives from here on are not drawn; 1.4 in their code, where their loss is 0
+
+    Takes     Scene whose comparisons hold their embeddings; of several views the two that fit best count. Of Epoch
+              number and seed.
+    Gives     the Comparison with one negative a query, and the others ignored.
+    Raises    RequirementError for bounds that are not 0 < nearest < furthest, and a scene without embeddings.
+    Cost      time Q C K K D, memory Q C K K.
+
+    >>> from subtext.core import Truth
+    >>> items = Embeddings(torch.eye(3)[:, None], torch.arange(3))
+    >>> whole = Comparison(torch.eye(3), Truth(torch.eye(3, dtype=torch.bool)), items, items)
+    >>> mined = Distance(of="image_to_text", furthest=1.5)(Scene(whole, whole.flip()), Epoch(0, 0))
+    >>> mined.truth.negative.sum(dim=1).tolist()
+    [1, 1, 1]
+    """
+
+    of: Direction
+    nearest: float = 0.5
+    furthest: float = 1.4
+
+    def __post_init__(self) -> None:
+        if not 0 < self.nearest < self.furthest:
+            raise RequirementError(
+                f"Distance needs 0 < nearest < furthest; it got nearest {self.nearest} and furthest {self.furthest}"
+            )
+
+    def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
+        """The comparison, each query with its drawn negative alone."""
+        comparison = scene.comparison(self.of)
+        queries, candidates = comparison.queries, comparison.candidates
+        if queries is None or candidates is None:
+            raise RequirementError(
+                "Distance needs the embeddings behind the scores; this batch has scores alone; compose the scene from "
+                "embeddings"
+            )
+        truth = comparison.truth
+        chances = self.log_chances(queries, candidates, truth.negative)
+        numbers = _numbers(queries.ids, candidates.ids, epoch, f"distance {self.of}").to(chances)
+        # The largest of log P plus Gumbel noise is a draw from P.
+        drawn = (chances - (-numbers.log()).log()).argmax(dim=1, keepdim=True)
+        kept = torch.zeros_like(truth.match).scatter(1, drawn, True)
+        return replace(comparison, truth=replace(truth, ignored=~(truth.match | (kept & truth.negative))))
+
+    def log_chances(
+        self, queries: Embeddings, candidates: Embeddings, negative: Bool[Tensor, "q c"]
+    ) -> Float[Tensor, "q c"]:
+        """(Q C) logarithm of the chance of every candidate; minus infinity where there is none."""
+        cosines = best_views(queries.vectors.detach(), candidates.vectors.detach())
+        distances = (2 - 2 * cosines).clamp_min(0).sqrt()
+        reached = negative & (distances < self.furthest)
+        without = ~reached.any(dim=1, keepdim=True)
+        weights = log_rarity(distances, queries.width, least=self.nearest).masked_fill(without, 0)
+        hidden = weights.masked_fill(~torch.where(without, negative, reached), float("-inf"))
+        # Of a row without negatives nothing is drawn: zeros keep it a number.
+        return hidden.masked_fill(~negative.any(dim=1, keepdim=True), 0).log_softmax(dim=1)
+
+
+def _numbers(queries: Int[Tensor, "q"], candidates: Int[Tensor, "c"], epoch: Epoch, purpose: str) -> Tensor:
+    """(Q C) float64 in (0, 1), each a function of its query, its candidate, the seed and the epoch."""
+    first, second = queries.cpu().numpy(), candidates.cpu().numpy()
+    # Rows of data sets are far below 2^31: each pair of rows has a key of its own.
+    keys = (first[:, None] << np.int64(32)) ^ second[None, :]
+    drawn = draw.uniform(keys.reshape(-1), seed=epoch.seed, epoch=epoch.number, purpose=purpose)
+    return torch.from_numpy(np.maximum(drawn, 2.0**-53).reshape(keys.shape))

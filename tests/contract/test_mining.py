@@ -1,0 +1,116 @@
+"""What every mining must do. They are found by walking the package."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from scenes import SCENES, cast, random_items, scene, scene_of
+from walk import classes, instances
+
+from subtext.core import DIRECTIONS, Embeddings, Epoch, Scene
+from subtext.errors import RequirementError
+from subtext.losses.triplet import Triplet
+from subtext.mining.distance import Distance
+from subtext.mining.hubs import Hubs
+from subtext.objective import Mining, Term
+from subtext.scene import Groups, compose
+from subtext.similarity.cosine import Cosine
+
+every_mining = pytest.mark.parametrize("mining", instances("mining"))
+SIDES = [dataclasses.replace(random_items(9, seed=seed), ids=torch.arange(9) + 70) for seed in (8, 9)]
+EPOCH = Epoch(number=1, seed=0, bank={"image": SIDES[0], "text": SIDES[1]})
+HALF = Epoch(1, 0, bank={name: cast(items, torch.float32) for name, items in EPOCH.bank.items()})
+
+
+def test_minings_are_found():
+    assert {"Distance", "Hubs"} <= {part.__name__ for part in classes("mining")}
+
+
+@every_mining
+@pytest.mark.parametrize("kind", SCENES)
+def test_the_same_items_and_the_same_matches(mining, kind):
+    whole = scene(kind)
+    mined = mining(whole, EPOCH)
+    assert isinstance(mining, Mining)
+    assert mined.scores.shape == whole.image_to_text.scores.shape and mined.scores.isfinite().all()
+    assert torch.equal(mined.truth.match, whole.image_to_text.truth.match)
+    assert not (mined.truth.negative & ~whole.image_to_text.truth.negative).any()
+    assert mined.queries is whole.image_to_text.queries and mined.candidates is whole.image_to_text.candidates
+
+
+@every_mining
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_shared_batch_is_mined_as_the_whole(mining, direction):
+    mining = dataclasses.replace(mining, of=direction)
+    images, texts, groups = random_items(6, seed=1), random_items(6, seed=2), torch.arange(6)
+    whole = mining(compose(Cosine(), images, texts, groups), EPOCH)
+    first = mining(
+        compose(Cosine(), images[:2], texts[:2], groups[:2], others=(images[2:], texts[2:], groups[2:])), EPOCH
+    )
+    torch.testing.assert_close(first.scores, whole.scores[:2])
+    assert torch.equal(first.truth.negative, whole.truth.negative[:2])
+
+
+@every_mining
+def test_float32_and_float64_agree(mining):
+    images, texts, groups = random_items(6, seed=1), random_items(6, seed=2), torch.arange(6)
+    single = mining(compose(Cosine(), cast(images, torch.float32), cast(texts, torch.float32), groups), HALF)
+    double = mining(compose(Cosine(), images, texts, groups), EPOCH)
+    torch.testing.assert_close(single.scores.double(), double.scores, atol=1e-5, rtol=1e-5)
+    assert torch.equal(single.truth.negative, double.truth.negative)
+
+
+@every_mining
+def test_a_term_reads_what_is_mined(mining):
+    whole, loss = scene("pairs"), Triplet(margin=0.3)
+    found = Term(loss, "image_to_text", mining=mining)(whole, EPOCH)
+    torch.testing.assert_close(found, loss(mining(whole, EPOCH)).mean())
+    assert not torch.allclose(found, Term(loss, "image_to_text")(whole, EPOCH))
+
+
+@pytest.mark.parametrize(
+    ("mining", "whole", "epoch", "message"),
+    [
+        (Hubs(of="image_to_text"), scene("pairs"), Epoch(0, 0), "needs a bank with 'image' and 'text'; .* has none"),
+        (Distance(of="image_to_text"), None, EPOCH, "Distance needs the embeddings behind the scores"),
+        (Hubs(of="image_to_text"), None, EPOCH, "needs the embeddings behind the scores"),
+    ],
+)
+def test_what_is_missing_is_said(mining, whole, epoch, message):
+    if whole is None:
+        bare = dataclasses.replace(scene("pairs").image_to_text, queries=None, candidates=None)
+        whole = Scene(bare, bare.flip())
+    with pytest.raises(RequirementError, match=message):
+        mining(whole, epoch)
+
+
+def test_hubs_refuse_pictures_with_all_their_texts():
+    images, texts = random_items(3, seed=1), random_items(6, seed=2)
+    whole = compose(Cosine(), images, texts, Groups(torch.arange(3), torch.arange(6) // 2))
+    with pytest.raises(RequirementError, match="3 pictures and 6 texts; take captions=all or one"):
+        Hubs(of="image_to_text")(whole, EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Distance(of="image_to_text", nearest=2.0), "Distance needs 0 < nearest < furthest; it got nearest 2"),
+        (lambda: Hubs(of="image_to_text", nearest=0), "Hubs needs nearest of 1 or more; it got 0"),
+    ],
+)
+def test_bad_settings_are_named(make, message):
+    with pytest.raises(RequirementError, match=message):
+        make()
+
+
+def test_nothing_of_a_pair_depends_on_where_it_stands():
+    whole = scene_of([[0.6, 0.5], [0.3, 0.4]])
+    other = Embeddings(SIDES[0].vectors[:, :1, :2], SIDES[0].ids)
+    epoch = Epoch(1, 0, bank={"image": other, "text": other})
+    swapped = torch.tensor([1, 0])
+    images, texts = whole.image_to_text.queries, whole.image_to_text.candidates
+    moved = compose(Cosine(), images[swapped], texts[swapped], torch.tensor([1, 0]))
+    mined = [Hubs(of="image_to_text")(one, epoch).scores for one in (whole, moved)]
+    torch.testing.assert_close(mined[1], mined[0][swapped][:, swapped])
