@@ -1,0 +1,219 @@
+"""Neighbours of a batch: who is drawn, what they are compared with, and the losses of Thomas and Kovashka on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import near
+import numpy as np
+import pytest
+import small
+import torch
+from scenes import doubles, items, random_items
+
+from subtext.core import Epoch, Origin, Scene
+from subtext.data.pairs import Items
+from subtext.errors import DataError, RecipeError, RequirementError
+from subtext.neighbours.sampling import NeighbourDraw, Sampler, open_samplers
+from subtext.recipes.methods.mithun import mithun
+from subtext.recipes.methods.neighbourhoods import neighbourhoods
+from subtext.recipes.methods.struc import struc
+from subtext.scene import Grouped, beside, compose
+from subtext.similarity.cosine import Cosine
+
+PAIRS = small.pairs()
+U3 = {
+    "X": doubles([[1, 0], [0.6, 0.8], [-0.8, 0.6]]),
+    "Y": doubles([[0.8, 0.6], [0, 1], [-0.6, -0.8]]),
+    "X'": doubles([[0.6, -0.8], [1, 0], [-1, 0]]),
+    "Y'": doubles([[0.6, 0.8], [-0.6, 0.8], [0, -1]]),
+}
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    return near.save(PAIRS, tmp_path / "graph")
+
+
+def test_a_draw_is_of_the_pool_and_of_the_pair_alone(graph: Path) -> None:
+    samplers = open_samplers(NeighbourDraw(graph=graph, pool=4), PAIRS)
+    nearest = near.graph(PAIRS).neighbours[:, :4]
+    text = samplers.by_side["text"]
+    seen = np.stack([text(PAIRS.links, seed=3, epoch=epoch) for epoch in range(200)], axis=1)
+    for row, drawn in zip(PAIRS.links[:, 1], seen, strict=True):
+        assert set(drawn.tolist()) == set(nearest[row].tolist())
+    counts = np.stack([(seen == nearest[PAIRS.links[:, 1], place, None]).sum() for place in range(4)])
+    assert (abs(counts / seen.size - 0.25) < 0.02).all()
+    order = np.random.default_rng(0).permutation(len(PAIRS.links))
+    assert (text(PAIRS.links[order], seed=3, epoch=7) == seen[order, 7]).all()
+    assert (text(PAIRS.links, seed=4, epoch=7) != seen[:, 7]).any()
+    # One neighbour, and its picture with it.
+    drawn = samplers.by_side["image"](PAIRS.links, seed=3, epoch=7)
+    assert (drawn == seen[:, 7]).all()
+    assert (PAIRS.images.groups[samplers.by_side["image"].pictures[drawn]] == PAIRS.texts.groups[drawn]).all()
+
+
+def test_an_empty_list_gets_any_text_of_another_group() -> None:
+    choices = np.full((len(PAIRS.texts), 2), -1, dtype=np.int32)
+    sampler = Sampler(PAIRS, choices)
+    assert sampler.without == len(PAIRS.texts)
+    seen = np.stack([sampler(PAIRS.links[6:7], seed=0, epoch=epoch) for epoch in range(900)])[:, 0]
+    own = PAIRS.texts.groups == PAIRS.texts.groups[PAIRS.links[6, 1]]
+    assert set(seen.tolist()) == set(np.flatnonzero(~own).tolist())
+
+
+def test_a_neighbour_without_a_picture_is_never_drawn(graph: Path) -> None:
+    nearest = near.graph(PAIRS).neighbours
+    gone = int(nearest[0, 0])
+    cut = replace(PAIRS, links=PAIRS.links[PAIRS.links[:, 1] != gone])
+    sampler = open_samplers(NeighbourDraw(graph=graph, pool=4), cut).by_side["image"]
+    drawn = np.stack([sampler(cut.links, seed=0, epoch=epoch) for epoch in range(60)])
+    assert gone not in drawn
+    assert (sampler.pictures[drawn] >= 0).all()
+
+
+def test_the_pool_is_cut_to_the_texts_that_are_trained_on(graph: Path) -> None:
+    """A graph of all texts serves a part of them; texts whose neighbours are all gone are counted."""
+    part = PAIRS.subset(np.arange(6), np.arange(12))
+    samplers = open_samplers(NeighbourDraw(graph=graph, pool=6), part)
+    assert "without a neighbour" in "".join(samplers.notes)
+    drawn = samplers.by_side["text"](part.links, seed=0, epoch=0)
+    assert (drawn < 12).all()
+    assert (part.texts.groups[drawn] != part.texts.groups[part.links[:, 1]]).all()
+
+
+def test_other_texts_of_the_picture_are_drawn_where_there_is_no_graph() -> None:
+    sampler = open_samplers(NeighbourDraw(("text",)), PAIRS).by_side["text"]
+    assert (sampler(PAIRS.links, seed=0, epoch=0) == (PAIRS.links[:, 1] ^ 1)).all()
+    one = PAIRS.subset(np.arange(40), np.arange(0, 80, 2))
+    with pytest.raises(DataError, match="every picture has one; draw neighbours"):
+        open_samplers(NeighbourDraw(("text",)), one)
+
+
+def test_graphs_that_do_not_fit_are_refused(graph: Path, tmp_path: Path) -> None:
+    draw = NeighbourDraw(graph=graph, pool=4)
+    with pytest.raises(DataError, match="built for other data: it knows 0 of 24"):
+        open_samplers(draw, small.pairs(12, "val"))
+    other = replace(PAIRS, texts=replace(PAIRS.texts, values=["other words", *PAIRS.texts.values[1:]]))
+    with pytest.raises(DataError, match="79 of 80"):
+        open_samplers(draw, other)
+    with pytest.raises(DataError, match=r"pool=7 needs a graph of 7 neighbours or more; .* has 6 .*pool=6"):
+        open_samplers(replace(draw, pool=7), PAIRS)
+    with pytest.raises(DataError, match="pool=4 needs more than 4 texts to draw from; it got 4"):
+        open_samplers(draw, PAIRS.subset(np.arange(2), np.arange(4)))
+    with pytest.raises(DataError, match="needs to be a folder that `subtext neighbours build` wrote"):
+        open_samplers(replace(draw, graph=tmp_path / "nothing"), PAIRS)
+    with pytest.raises(RequirementError, match="a picture needs a graph"):
+        NeighbourDraw(("image",))
+    one = Items(["a", "b"], [None, None], np.zeros(2, np.int64), np.array(["train"] * 2))
+    with pytest.raises(DataError, match="all texts are of one"):
+        Sampler(replace(PAIRS, images=one, texts=one, links=np.array([[0, 0], [1, 1]])), np.zeros((2, 1), np.int32))
+
+
+@pytest.mark.parametrize("negatives", ["anchors", "neighbours", "both"])
+@pytest.mark.parametrize("more", [False, True])
+def test_what_an_item_is_compared_with(negatives: str, more: bool) -> None:
+    """Cell by cell: its own neighbour is right, others are wrong unless of its group or of its neighbour's."""
+    own, around = random_items(4, seed=1), random_items(4, seed=2)
+    groups, near_groups = torch.tensor([0, 1, 1, 2]), torch.tensor([1, 5, 6, 5])
+    others = None
+    if more:
+        groups_more, near_more = torch.tensor([7, 0]), torch.tensor([5, 9])
+        others = (Grouped(random_items(2, seed=3), groups_more), Grouped(random_items(2, seed=4), near_more))
+    found = beside(
+        Cosine(scale=20.0), Grouped(own, groups), Grouped(around, near_groups), negatives=negatives, others=others
+    )
+    columns = [(Origin.NEIGHBOUR, group) for group in near_groups.tolist()]
+    columns += [(Origin.NEIGHBOUR, group) for group in ([5, 9] if more else [])]
+    if negatives != "neighbours":
+        columns += [(Origin.PAIR, group) for group in [*groups.tolist(), *([7, 0] if more else [])]]
+    assert found.scores.shape == (4, len(columns))
+    torch.testing.assert_close(found.scores, Cosine()(own, found.candidates))
+    for query, (mine, neighbour) in enumerate(zip(groups.tolist(), near_groups.tolist(), strict=True)):
+        for column, (origin, group) in enumerate(columns):
+            right = column == query
+            wrong = not right and group not in (mine, neighbour)
+            wrong &= negatives != "anchors" or origin is Origin.PAIR
+            assert bool(found.truth.match[query, column]) is right
+            assert bool(found.truth.negative[query, column]) is wrong
+            assert int(found.origin[column]) == origin
+
+
+def _scene() -> Scene:
+    groups = torch.arange(3)
+    made = compose(Cosine(), items(U3["X"]), items(U3["Y"]), groups)
+    near_by = {
+        side: beside(Cosine(), Grouped(items(U3[mine]), groups), Grouped(items(U3[f"{mine}'"]), groups + 3))
+        for side, mine in (("image", "X"), ("text", "Y"))
+    }
+    return replace(made, image_neighbours=near_by["image"], text_neighbours=near_by["text"])
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted", "total"),
+    [
+        (
+            {"form": "angular"},
+            {"image_to_text": 1.2779368855, "text_to_image": 1.2498909202, "image": 1.4347918670, "text": 0.7634452576},
+            3.1109544174,
+        ),
+        (
+            {"form": "hinge", "degrees": np.degrees(np.arctan(0.5)).item()},
+            {"image_to_text": 0.12, "text_to_image": 0.02, "image": 0.20, "text": 0.0},
+            0.20,
+        ),
+        # Squared distances are twice cosines: half of each, with half of the margin 0.1.
+        (
+            {"form": "triplet", "margin": 0.05},
+            {"image_to_text": 0.5733333333 / 2, "text_to_image": 0.07, "image": 0.0666666667 / 2, "text": 0.0},
+            0.36,
+        ),
+        ({"form": "reference"}, {"text_to_image": 5.2177426387, "image": 5.3367435212}, None),
+    ],
+)
+def test_the_papers_terms_on_the_worked_example(
+    options: dict[str, object], wanted: dict[str, float], total: float | None
+) -> None:
+    made = neighbourhoods(small.setup(), graph="somewhere", **options)
+    scene = _scene()
+    whole, _ = made.objective(scene, Epoch(number=0, seed=0))
+    for name, value in wanted.items():
+        term = made.objective.parts[name if "_to_" in name else f"{name} neighbours"]
+        unweighted = replace(term, weight=1.0)(scene, Epoch(number=0, seed=0))
+        assert unweighted.item() == pytest.approx(value, abs=1e-9)
+    if total is not None:
+        assert whole.item() == pytest.approx(total, abs=1e-9)
+
+
+def test_the_methods_say_what_they_need() -> None:
+    host = small.setup()
+    with pytest.raises(RecipeError, match="neighbourhoods needs graph=FOLDER"):
+        neighbourhoods(host)
+    with pytest.raises(RecipeError, match="structure=texts needs graph=FOLDER"):
+        struc(host, structure="texts")
+    with pytest.raises(RecipeError, match=r"graph needs structure=texts\|pictures"):
+        struc(host, graph="somewhere")
+    with pytest.raises(RecipeError, match="image_graph needs image above 0"):
+        neighbourhoods(host, graph="somewhere", image_graph="elsewhere", image=0.0)
+    with pytest.raises(RecipeError, match="another method does so already"):
+        struc(neighbourhoods(host, graph="somewhere"))
+    with pytest.raises(RecipeError, match="name neighbourhoods before the method that weights"):
+        neighbourhoods(mithun(host), graph="somewhere")
+    with pytest.raises(RecipeError, match="compares by BestWord"):
+        neighbourhoods(small.setup_with_parts(), graph="somewhere")
+
+
+def test_what_the_methods_keep_and_replace() -> None:
+    host = small.setup_with_penalty()
+    kept = neighbourhoods(host, graph="somewhere", between="host", image=0.0)
+    assert [*host.objective.parts, "text neighbours"] == list(kept.objective.parts)
+    assert kept.model is host.model
+    assert kept.neighbours == NeighbourDraw(("text",), Path("somewhere"))
+    alone = neighbourhoods(host, image=0.0, text=0.0, symmetric=0.0)
+    assert list(alone.objective.parts) == ["image_to_text", "mmd"]
+    assert alone.neighbours is None
+    assert not list(alone.model.similarity.parameters())
+    pictures = struc(host, structure="pictures", graph="somewhere")
+    assert pictures.objective.parts["structure"].on == "image_neighbours"
+    assert pictures.neighbours.sides == ("image",)
