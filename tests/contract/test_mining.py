@@ -20,7 +20,7 @@ from subtext.similarity.cosine import Cosine
 
 every_mining = pytest.mark.parametrize("mining", instances("mining"))
 SIDES = [dataclasses.replace(random_items(9, seed=seed), ids=torch.arange(9) + 70) for seed in (8, 9)]
-EPOCH = Epoch(number=1, seed=0, bank={"image": SIDES[0], "text": SIDES[1]})
+EPOCH = Epoch(number=1, seed=0, bank={"hubs/image": SIDES[0], "hubs/text": SIDES[1]})
 HALF = Epoch(1, 0, bank={name: cast(items, torch.float32) for name, items in EPOCH.bank.items()})
 
 
@@ -73,7 +73,12 @@ def test_a_term_reads_what_is_mined(mining):
 @pytest.mark.parametrize(
     ("mining", "whole", "epoch", "message"),
     [
-        (Hubs(of="image_to_text"), scene("pairs"), Epoch(0, 0), "needs a bank with 'image' and 'text'; .* has none"),
+        (
+            Hubs(of="image_to_text"),
+            scene("pairs"),
+            Epoch(0, 0, bank={}),
+            "bank with 'hubs/image' and 'hubs/text'; .* none",
+        ),
         (Distance(of="image_to_text"), None, EPOCH, "Distance needs the embeddings behind the scores"),
         (Hubs(of="image_to_text"), None, EPOCH, "needs the embeddings behind the scores"),
     ],
@@ -108,7 +113,7 @@ def test_bad_settings_are_named(make, message):
 def test_nothing_of_a_pair_depends_on_where_it_stands():
     whole = scene_of([[0.6, 0.5], [0.3, 0.4]])
     other = Embeddings(SIDES[0].vectors[:, :1, :2], SIDES[0].ids)
-    epoch = Epoch(1, 0, bank={"image": other, "text": other})
+    epoch = Epoch(1, 0, bank={"hubs/image": other, "hubs/text": other})
     swapped = torch.tensor([1, 0])
     images, texts = whole.image_to_text.queries, whole.image_to_text.candidates
     moved = compose(Cosine(), images[swapped], texts[swapped], torch.tensor([1, 0]))

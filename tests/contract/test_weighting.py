@@ -14,6 +14,8 @@ from subtext.errors import RequirementError
 from subtext.objective import Weighting
 from subtext.scene import compose
 from subtext.similarity.cosine import Cosine
+from subtext.weighting.density import Density
+from subtext.weighting.random import Random
 from subtext.weighting.rank import Rank
 from subtext.weighting.uniform import Uniform
 
@@ -99,6 +101,9 @@ def test_ties_do_not_stand_before_the_positive():
     [
         (lambda: Rank(of="image_to_text", strength=-1.0), r"Rank needs a strength of 0 or more; it got -1\.0"),
         (lambda: Uniform(total=0.0), r"Uniform needs a total above 0; it got 0\.0"),
+        (lambda: Random(total=0.0), r"Random needs a total above 0; it got 0\.0"),
+        (lambda: Density(total=0.0), r"Density needs a total above 0; it got 0\.0"),
+        (lambda: Random(total=1.0, batch=-1), r"Random needs a batch of 0 or more pairs; it got -1"),
     ],
 )
 def test_bad_settings_are_named(make, message):

@@ -22,8 +22,8 @@ CAPTIONS = torch.tensor([10, 11, 12, 13, 2])
 
 def kept(images: torch.Tensor, texts: torch.Tensor, image_rows: torch.Tensor, text_rows: torch.Tensor) -> Epoch:
     bank = {
-        "image": Embeddings(images[:, None] if images.ndim == 2 else images, image_rows),
-        "text": Embeddings(texts[:, None] if texts.ndim == 2 else texts, text_rows),
+        "hubs/image": Embeddings(images[:, None] if images.ndim == 2 else images, image_rows),
+        "hubs/text": Embeddings(texts[:, None] if texts.ndim == 2 else texts, text_rows),
     }
     return Epoch(number=1, seed=0, bank=bank)
 
@@ -114,6 +114,7 @@ def test_a_bank_of_the_batch_alone_changes_nothing():
     own = kept(IMAGES[:3], TEXTS[:3], torch.arange(3), torch.arange(3))
     scene = scene_of(S3)
     assert Hubs(of="image_to_text")(scene, own) is scene.image_to_text
+    assert Hubs(of="image_to_text")(scene, Epoch(0, 0)) is scene.image_to_text
 
 
 def test_weights_have_no_gradient():

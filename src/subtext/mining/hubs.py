@@ -13,7 +13,7 @@ from subtext.errors import RequirementError
 from subtext.ops.numerics import best_views
 from subtext.ops.pairing import whole_batch
 
-IMAGES, TEXTS = "image", "text"
+IMAGES, TEXTS = "hubs/image", "hubs/text"
 """Names in Epoch.bank of the pictures and of the texts of the kept pairs, row i of one with row i of the other."""
 
 
@@ -40,16 +40,18 @@ class Hubs:
     other_pictures   whether kept pairs of the batch's pictures are left out, too, and not only those of its texts.
                      Their code takes other captions of the same picture for wrong
 
-    Takes     Scene of pairs with their embeddings, of plain cosines; Epoch.bank with "image" and "text".
-    Gives     the Comparison with other scores; as it is where the bank holds no other pair.
-    Raises    RequirementError without a bank, without embeddings, and where pictures and texts are no pairs.
+    Takes     Scene of pairs with their embeddings, of plain cosines; Epoch.bank with "hubs/image" and "hubs/text".
+    Gives     the Comparison with other scores; as it is without a bank, as in validation, and where the bank holds no
+              other pair.
+    Raises    RequirementError for a bank of something else, without embeddings, and where pictures and texts are no
+              pairs.
     Cost      time B P K K D for a bank of P pairs, memory B P K K.
 
     >>> from subtext.core import Truth
     >>> axes = Embeddings(torch.eye(2)[:, None], torch.arange(2))
     >>> kept = Embeddings(torch.eye(2)[:1, None], torch.tensor([9]))
     >>> whole = Comparison(torch.eye(2), Truth(torch.eye(2, dtype=torch.bool)), axes, axes)
-    >>> epoch = Epoch(1, 0, bank={"image": kept, "text": kept})
+    >>> epoch = Epoch(1, 0, bank={"hubs/image": kept, "hubs/text": kept})
     >>> soft = Hubs(of="image_to_text", threshold=0.0, positive_scale=1.0, negative_scale=1.0)
     >>> mined = soft(Scene(whole, whole.flip()), epoch)
     >>> [[round(cell, 3) for cell in row] for row in mined.scores.tolist()]
@@ -100,7 +102,9 @@ class Hubs:
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
         """The comparison with the scores that the loss is to read."""
         comparison = scene.comparison(self.of)
-        bank = epoch.bank or {}
+        bank = epoch.bank
+        if bank is None:
+            return comparison
         if not {IMAGES, TEXTS} <= bank.keys():
             raise RequirementError(
                 f"Hubs needs a bank with '{IMAGES}' and '{TEXTS}'; this epoch has {', '.join(sorted(bank)) or 'none'}; "

@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from subtext.core import DIRECTIONS, Direction, Epoch, Origin, Scene
+from subtext.core import DIRECTIONS, Direction, Epoch, Scene
 from subtext.errors import RequirementError
+from subtext.ops.pairing import by_query, pair_count
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,12 @@ class Uniform:
 
     total  the sum of the weights over the batch, above 0; the paper's lambda, 96 to 196 at B = 32
     of     direction whose queries and candidates are counted
+    batch  pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
 
-    Takes     Scene; no Epoch.
+    Takes     Scene of pairs, or of pictures with all their texts (a picture then counts as the sum of its texts); no
+              Epoch.
     Gives     (Q), without gradient.
-    Raises    RequirementError for a total that is not above 0.
+    Raises    RequirementError for a total that is not above 0 and a batch below 0.
     Cost      time and memory Q.
 
     >>> from subtext.core import Comparison, Truth
@@ -36,16 +39,17 @@ class Uniform:
 
     total: float
     of: Direction = DIRECTIONS[0]
+    batch: int = 0
 
     def __post_init__(self) -> None:
         if not self.total > 0:
             raise RequirementError(f"Uniform needs a total above 0; it got {self.total}")
+        if self.batch < 0:
+            raise RequirementError(f"Uniform needs a batch of 0 or more pairs; it got {self.batch}")
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
         """One weight per query."""
-        comparison = scene.comparison(self.of)
-        pairs = len(comparison.scores)
-        if comparison.origin is not None:
-            pairs = int(((comparison.origin == Origin.PAIR) | (comparison.origin == Origin.GATHERED)).sum())
-        dtype = torch.promote_types(comparison.scores.dtype, torch.float32)
-        return torch.full((len(comparison.scores),), self.total / pairs, dtype=dtype, device=comparison.scores.device)
+        scores, pairs = scene.comparison(self.of).scores, pair_count(scene)
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        each = self.total / (self.batch or pairs)
+        return by_query(torch.full((pairs,), each, dtype=dtype, device=scores.device), scene, self.of)

@@ -1,0 +1,88 @@
+"""Density weights: pairs whose picture and text both lie among others like them count more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from subtext.core import DIRECTIONS, Direction, Epoch, Scene
+from subtext.errors import RequirementError
+from subtext.ops.pairing import by_query, pair_count, whole_batch
+
+TABLE = "density"
+"""Name in Epoch.table of the scores, one a training text, in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Density:
+    """Density weight (Amrani et al. 2021): pairs in dense places, in both modalities at once, count more.
+
+    p_i is the multimodal density of pair i (`ops.density`), from 0 for the sparsest pair of the data set to 1 for the
+    densest, computed once from fixed features, as a measure of how likely picture and text belong together.
+        sum      weight = total * p_i / sum_j p_j over the pairs of the batch     (1 where all p are 0)
+        softmax  weight = total * softmax(p)
+        none     weight = p_i, the paper's own; `total` is not read
+    The paper's code was never published: what stands here and in `ops.density` follows its abstract and what others
+    say of it.
+
+    total  the sum of the weights over the batch, above 0
+    scale  how p becomes weights; sum puts them beside those of other weightings
+    of     direction whose queries are weighted
+    batch  pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
+
+    Takes     Scene of pairs, or of pictures with all their texts (a picture then counts as the sum of its texts), with
+              their embeddings; Epoch.table with "density", by the row of the pair's text.
+    Gives     (Q) >= 0, without gradient. Without a table, as in validation, every pair counts total / B, or 1.
+    Raises    RequirementError for a total that is not above 0, an unknown scale, a batch below 0, and a table that
+              lacks the name.
+    Cost      time and memory B.
+
+    >>> from subtext.core import Comparison, Embeddings, Truth
+    >>> items = Embeddings(torch.eye(2)[:, None], torch.tensor([2, 0]))
+    >>> forward = Comparison(torch.eye(2), Truth(torch.eye(2, dtype=torch.bool)), items, items)
+    >>> epoch = Epoch(0, 0, table={"density": torch.tensor([0.25, 0.5, 0.75])})
+    >>> Density(total=4.0)(Scene(forward, forward.flip()), epoch).tolist()
+    [3.0, 1.0]
+    """
+
+    total: float
+    scale: Literal["sum", "softmax", "none"] = "sum"
+    of: Direction = DIRECTIONS[0]
+    batch: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.total > 0:
+            raise RequirementError(f"Density needs a total above 0; it got {self.total}")
+        if self.scale not in ("sum", "softmax", "none"):
+            raise RequirementError(
+                f"Density needs scale 'sum', 'softmax' or 'none'; it got '{self.scale}'; name one of these"
+            )
+        if self.batch < 0:
+            raise RequirementError(f"Density needs a batch of 0 or more pairs; it got {self.batch}")
+
+    def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
+        """One weight per query."""
+        scores, pairs = scene.comparison(self.of).scores, pair_count(scene)
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        if epoch.table is None:
+            found = torch.ones(pairs, dtype=dtype, device=scores.device)
+        elif TABLE not in epoch.table:
+            raise RequirementError(
+                f"Density reads the table '{TABLE}'; this epoch has {', '.join(sorted(epoch.table))}; train with the "
+                "method that supplies it (density)"
+            )
+        else:
+            table = epoch.table[TABLE]
+            found = table[whole_batch(scene)[1].ids.to(table.device)].to(device=scores.device, dtype=dtype)
+        if self.scale == "none":
+            return by_query(found, scene, self.of)
+        total = self.total * (pairs / self.batch if self.batch else 1)
+        if self.scale == "softmax":
+            return by_query(total * found.softmax(dim=0), scene, self.of)
+        # Nothing to share by: all alike.
+        shares = torch.where(found.sum() > 0, found, torch.ones_like(found))
+        return by_query(total * shares / shares.sum(), scene, self.of)

@@ -1,0 +1,132 @@
+"""Density weights (Amrani et al. 2021): worked values, the loops they stand for, and blocks that change nothing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from scenes import S3, doubles, random_items, scene_of
+
+from subtext.core import DIRECTIONS, Epoch
+from subtext.errors import RequirementError
+from subtext.losses.triplet import Triplet
+from subtext.objective import Objective, Term
+from subtext.ops.density import Crowding, _moments, density
+from subtext.weighting.density import Density
+
+V = doubles([[1, 0], [0.8, 0.6], [0.6, 0.8], [-1, 0], [0, -1]])
+T = doubles([[1, 0], [0.6, 0.8], [0.8, 0.6], [0, 1], [-0.6, -0.8]])
+SUM = [2.09383727, 2.4607971, 2.4461522, 0.05481395, -0.75966908]
+LAST = [0.73359788, 0.73359788, 0.99559712, -0.95542807, -1.10039681]
+
+
+def ranged(values: list[float]) -> list[float]:
+    low, high = min(values), max(values)
+    return [(value - low) / (high - low) for value in values]
+
+
+def test_moments():
+    assert _moments(V) == pytest.approx((-0.144, 0.6866032333))
+    assert _moments(T) == pytest.approx((0.04, 0.7633609893))
+
+
+@pytest.mark.parametrize(
+    ("how", "wanted"),
+    [
+        (Crowding(2), [0.88607595, 0.93670886, 1, 0.07711572, 0]),
+        (Crowding(2, join="sum"), ranged(SUM)),
+        (Crowding(2, value="last"), ranged(LAST)),
+        (Crowding(2, scale="rank"), [0.5, 0.75, 1, 0.25, 0]),
+    ],
+)
+def test_five_pairs(how, wanted):
+    assert density(V, T, how).tolist() == pytest.approx(wanted, abs=1e-7)
+
+
+def loops(first: torch.Tensor, second: torch.Tensor, how: Crowding) -> list[float]:
+    def standardised(side: torch.Tensor) -> list[list[float]]:
+        rows = [row / row.norm() for row in side]
+        cosines = [[float(a @ b) for b in rows] for a in rows]
+        others = [c for i, row in enumerate(cosines) for j, c in enumerate(row) if i != j]
+        mean = sum(others) / len(others)
+        deviation = math.sqrt(sum((c - mean) ** 2 for c in others) / len(others))
+        return [[(c - mean) / deviation for c in row] for row in cosines]
+
+    def phi(z: float) -> float:
+        return (1 + math.erf(z / math.sqrt(2))) / 2
+
+    joins = {"min": min, "sum": lambda a, b: a + b, "product": lambda a, b: phi(a) * phi(b)}
+    a, b = standardised(first), standardised(second)
+    values = []
+    for i in range(len(first)):
+        like = sorted((joins[how.join](a[i][j], b[i][j]) for j in range(len(first)) if j != i), reverse=True)
+        near = like[: how.neighbours]
+        values.append(sum(near) / len(near) if how.value == "mean" else near[-1])
+    return ranged(values)
+
+
+@pytest.mark.parametrize("join", ["min", "sum", "product"])
+@pytest.mark.parametrize("value", ["mean", "last"])
+@pytest.mark.parametrize("block", [1, 4, 1024])
+def test_equals_its_loop_in_blocks_of_any_size(join, value, block):
+    first = 3 * random_items(11, views=1, width=4, seed=1).vectors[:, 0]
+    second = random_items(11, views=1, width=6, seed=2).vectors[:, 0]
+    how = Crowding(3, join=join, value=value)
+    assert density(first, second, how, block=block).tolist() == pytest.approx(loops(first, second, how), abs=1e-9)
+
+
+def test_single_precision_agrees():
+    torch.testing.assert_close(density(V.float(), T.float(), Crowding(2)).double(), density(V, T, Crowding(2)))
+
+
+def test_all_alike_are_equally_dense():
+    same = torch.ones(4, 3, dtype=torch.float64)
+    assert density(same, same, Crowding(2)).tolist() == [0, 0, 0, 0]
+    assert density(same, same, Crowding(2, scale="rank")).tolist() == [0.5, 0.5, 0.5, 0.5]
+    # One modality that says nothing leaves the other to decide which pairs are sparse.
+    assert density(same, V[:4], Crowding(1)).max() <= 1
+
+
+@pytest.mark.parametrize(("count", "neighbours"), [(3, 3), (1, 1)])
+def test_too_few_pairs_are_refused(count, neighbours):
+    with pytest.raises(RequirementError, match=f"more than {neighbours} pairs; it got {count}; take fewer neighbours"):
+        density(V[:count], T[:count], Crowding(neighbours))
+
+
+def test_weighted_loss():
+    """Weights 1, 0.5, 0 on margins of 0.1: .05 + .075 + 0 in one direction, .15 + .125 + 0 in the other."""
+    epoch = Epoch(0, 0, table={"density": doubles([1, 0.5, 0])})
+    terms = {
+        direction: Term(Triplet(margin=0.1), direction, reduction="sum", weighting=Density(1.0, "none", direction))
+        for direction in DIRECTIONS
+    }
+    assert Objective(terms)(scene_of(S3), epoch)[0].item() == pytest.approx(0.40)
+
+
+@pytest.mark.parametrize(
+    ("scale", "wanted"),
+    [
+        ("sum", [4.0, 2.0, 0.0]),
+        ("softmax", [6 * math.exp(p) / (math.e + math.exp(0.5) + 1) for p in (1, 0.5, 0)]),
+        ("none", [1.0, 0.5, 0.0]),
+    ],
+)
+def test_scales(scale, wanted):
+    epoch = Epoch(0, 0, table={"density": doubles([1, 0.5, 0])})
+    assert Density(6.0, scale)(scene_of(S3), epoch).tolist() == pytest.approx(wanted)
+
+
+def test_a_total_follows_the_size_of_the_batch():
+    epoch = Epoch(0, 0, table={"density": doubles([1, 0.5, 0])})
+    assert Density(6.0, batch=6)(scene_of(S3), epoch).sum().item() == pytest.approx(3.0)
+
+
+def test_a_batch_of_zeros_counts_alike():
+    epoch = Epoch(0, 0, table={"density": doubles([0, 0, 0])})
+    assert Density(6.0)(scene_of(S3), epoch).tolist() == pytest.approx([2.0, 2.0, 2.0])
+
+
+def test_another_table_is_named():
+    with pytest.raises(RequirementError, match="reads the table 'density'; this epoch has other; train with"):
+        Density(1.0)(scene_of(S3), Epoch(0, 0, table={"other": doubles([1])}))
