@@ -20,7 +20,7 @@ from benchmarks.common import interleaved, options, report
 from subtext.ops.nearest import NearestRows, nearest_rows
 
 ROWS, WIDTH, COUNT = 100_000, 200, 200
-QUICK_ROWS = 10_000
+QUICK_ROWS = 20_000
 SAMPLE = 10_000
 """Rows that the peers answer in a full run."""
 

@@ -30,6 +30,8 @@ QUESTIONS = [
     ["evaluate", "--help"],
     ["embed", "--help"],
     ["index", "build", "--help"],
+    ["neighbours", "build", "--help"],
+    ["neighbours", "show", "--help"],
     ["search", "--help"],
     ["runs", "--help"],
     ["demo", "--help"],

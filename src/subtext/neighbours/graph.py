@@ -113,7 +113,7 @@ class Graph:
     def save(self, folder: Path) -> None:
         """Write a folder of arrays and JSON, whole or not at all.
 
-        Raises DataError when something stands there, CheckpointError when the disk is full.
+        Raises DataError when something stands there, OutputError when it cannot be written.
         """
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise DataError(f"a graph needs a new or empty folder; {folder} holds something; name another or remove it")

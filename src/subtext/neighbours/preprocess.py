@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from subtext.data.sentences import first_sentences
 from subtext.errors import RequirementError
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
 _TAG = re.compile(r"<[^>]+>")
 _GAP = re.compile(r"[!-/:-@\[-`{-~\s]+")
 SHORTEST = 3
@@ -28,7 +28,7 @@ def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
     """
     stopped = _stop_words()
     if sentences is not None:
-        text = " ".join(_SENTENCE_END.split(text.strip(), maxsplit=sentences)[:sentences])
+        text = first_sentences(text, sentences)
     plain = text.encode("ascii", "replace").decode("ascii").lower()
     return [word for word in _GAP.split(_TAG.sub("", plain)) if len(word) >= SHORTEST and word not in stopped]
 

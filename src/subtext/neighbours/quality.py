@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +20,7 @@ RELATED = 0.3
 """The TF-IDF cosine from which two captions count as related (Li and others 2022 take it for COCO)."""
 
 
+@runtime_checkable
 class Judge(Protocol):
     """Says how related pairs of texts are: TF-IDF here, CIDEr where that is at hand."""
 

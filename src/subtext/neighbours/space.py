@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -30,6 +30,7 @@ class Places:
     known: Bool[np.ndarray, "n"]
 
 
+@runtime_checkable
 class Space(Protocol):
     """Places texts; whoever asks says which of them it may learn from."""
 

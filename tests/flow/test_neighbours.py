@@ -1,0 +1,332 @@
+"""The semantic graph: spaces, building, what is refused, saving, and the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import made_data
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from click.testing import CliRunner
+
+from subtext.app.cli import main
+from subtext.core import Comparison, Truth
+from subtext.data.feature_file import FeatureFile
+from subtext.data.pairs import Items, Pairs
+from subtext.data.readers import read_pairs
+from subtext.errors import DataError, OutputError, RequirementError
+from subtext.metrics.preservation import Preservation
+from subtext.neighbours import graph as graphs
+from subtext.neighbours.build import Choice, build_graph
+from subtext.neighbours.doc2vec import Doc2Vec
+from subtext.neighbours.given import Array, Features
+from subtext.neighbours.graph import Graph, pictures_of_texts
+from subtext.neighbours.lsa import Lsa
+from subtext.neighbours.preprocess import doc2vec_words
+from subtext.neighbours.quality import Tfidf, graph_quality
+from subtext.neighbours.sentence import Sentence
+from subtext.neighbours.tfidf import cosines, tfidf
+from subtext.neighbours.truth import truth
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    data, features = made_data.write(folder)
+    return data, features, read_pairs(data, need_pictures=False).pairs
+
+
+def pairs_of(texts: list[str | None], *, pictures: list[int] | None = None, splits: list[str] | None = None) -> Pairs:
+    """Texts a picture each, or as told."""
+    own = list(range(len(texts))) if pictures is None else pictures
+    count = max(own) + 1
+    split = np.array(splits or ["train"] * len(texts))
+    groups = np.array(own, dtype=np.int64)
+    names = [f"t{row}" for row in range(len(texts))]
+    images = Items([f"p{row}" for row in range(count)], [None] * count, np.arange(count), np.array(["train"] * count))
+    links = np.array([[picture, text] for text, picture in enumerate(own)], dtype=np.int64)
+    return Pairs(images, Items(names, list(texts), groups, split), links, Path())
+
+
+def line(places: list[float], **more) -> tuple[Pairs, Array]:
+    pairs = pairs_of([f"words {place} {row}" for row, place in enumerate(places)], **more)
+    return pairs, Array(np.float32(places)[:, None])
+
+
+def test_the_paper_s_preprocessing():
+    text = "The U.S. President's <b>Border-wall</b> plan is a 5-year, $25bn idea; it isn't cheap!"
+    assert " ".join(doc2vec_words(text)) == "president border wall plan year 25bn idea isn cheap"
+    assert doc2vec_words("One dog runs. Two cats sleep! Three birds fly.", sentences=2) == [
+        "dog",
+        "runs",
+        "cats",
+        "sleep",
+    ]
+    assert doc2vec_words("Zoë's piñata café") == ["ata", "caf"]
+
+
+def test_neighbours_are_the_nearest_others():
+    pairs, space = line([0, 1, 2.1, 3.3, 10])
+    graph = build_graph(pairs, space, Choice(neighbours=2))
+    assert graph.neighbours.tolist() == [[1, 2], [0, 2], [1, 3], [2, 1], [3, 2]]
+    np.testing.assert_allclose(graph.distances[0], [1, 2.1], rtol=1e-6)
+    assert graph.counts.tolist() == [2] * 5
+
+
+def test_preservation_golden_value():
+    """Card: Omega lists and M lists of five places on a line share two in five."""
+    pairs, space = line([0, 1, 2.1, 3.3, 10])
+    graph = build_graph(pairs, space, Choice(neighbours=2))
+    places = torch.tensor([0, 5, 1, 1.5, 4], dtype=torch.float64)
+    scores = -(places[:, None] - places[None]).abs()
+    values = Preservation()(Comparison(scores, truth(graph, 0, 5)))
+    assert values.mean().item() == pytest.approx(0.4)
+    half = Preservation()(Comparison(scores[2:4], truth(graph, 2, 4)))
+    torch.testing.assert_close(half, values[2:4])
+
+
+def test_preservation_is_the_loop():
+    match = torch.rand(6, 20) < 0.3
+    ignored = (torch.rand(6, 20) < 0.2) & ~match
+    scores = torch.randn(6, 20, dtype=torch.float64)
+    values = Preservation()(Comparison(scores, Truth(match, ignored)))
+    for query in range(6):
+        fit = [c for c in range(20) if not ignored[query, c]]
+        wanted = int(match[query].sum())
+        best = sorted(fit, key=lambda c: (-scores[query, c].item(), c))[:wanted]
+        assert values[query].item() == pytest.approx(sum(bool(match[query, c]) for c in best) / wanted)
+
+
+@pytest.mark.parametrize("search", ["exact", "approximate"])
+def test_the_same_words_the_same_place_and_the_same_picture_are_no_neighbours(search):
+    texts = ["a", "a", "b", "c", "d", "e", "f"]
+    pairs = pairs_of(texts, pictures=[0, 1, 1, 2, 3, 4, 5])
+    space = Array(np.float32([[0], [3], [1], [1], [2], [5], [9]]))
+    kept = build_graph(pairs, space, Choice(neighbours=3, same_picture="keep", search=search))
+    dropped = build_graph(pairs, space, Choice(neighbours=3, search=search))
+    assert kept.neighbours[0].tolist() == [2, 3, 4]  # never 1: the same words
+    assert kept.neighbours[2].tolist() == [0, 4, 1]  # never 3: the same place
+    assert dropped.neighbours[2].tolist() == [0, 4, 5]  # nor 1: the same picture
+
+
+def test_only_texts_of_the_split_are_neighbours():
+    pairs, space = line([0, 1, 2, 3, 4, 5], splits=["train", "val", "train", "test", "train", "train"])
+    graph = build_graph(pairs, space, Choice(neighbours=2))
+    assert set(graph.neighbours.ravel().tolist()) == {0, 2, 4, 5}
+    assert graph.neighbours[1].tolist() == [0, 2] and graph.neighbours[3].tolist() == [2, 4]
+
+
+def test_lists_that_fall_short_end_in_minus_one():
+    pairs = pairs_of(["a", "a", "a", "b", "c"])
+    graph = build_graph(pairs, Array(np.float32([[0], [1], [2], [3], [4]])), Choice(neighbours=3))
+    assert graph.neighbours[0].tolist() == [3, 4, -1] and graph.distances[0, 2] == np.inf
+    assert graph.counts.tolist() == [2, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("texts", "choice", "words"),
+    [
+        (["a b", "c d", "e f"], Choice(neighbours=3), "3 neighbours need more than 3 texts.*ask for at most 2"),
+        (["a b"] * 9, Choice(neighbours=3), "all 9 are the same"),
+        (["a b", None, "c", "d"], Choice(neighbours=2), "'t1' has none; use a space of features"),
+        (["a b", "c d"], Choice(neighbours=1, among="dev"), "there are 0 among 2; name another split"),
+        (["a b", "?!", "..."], Choice(neighbours=1), "with a place; there are 1 among 3"),
+    ],
+)
+def test_what_makes_no_graph_is_told(texts, choice, words):
+    with pytest.raises(DataError, match=words):
+        build_graph(pairs_of(texts), Lsa(width=2), choice)
+
+
+def test_texts_without_a_known_word_are_left_out():
+    pairs = pairs_of(["red dog", "?!", "red cat", "blue dog", "blue cat"])
+    graph = build_graph(pairs, Lsa(width=2), Choice(neighbours=2))
+    assert graph.counts.tolist() == [2, 0, 2, 2, 2] and 1 not in graph.neighbours
+
+
+def test_lsa_is_the_singular_value_decomposition(made):
+    texts = made[2].texts
+    learn = texts.splits == "train"
+    rows = tfidf([str(value) for value in texts.values], learn)
+    dense = np.zeros((len(rows), rows.width))
+    for row in range(len(rows)):
+        span = slice(rows.starts[row], rows.starts[row + 1])
+        dense[row, rows.columns[span]] = rows.values[span]
+    directions = np.linalg.svd(dense[learn], full_matrices=False)[2][:5]
+    wanted = dense @ directions.T
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    places = Lsa(width=5)(made[2], learn)
+    np.testing.assert_allclose(places.vectors @ places.vectors.T, wanted @ wanted.T, atol=2e-3)
+    assert places.known.all() and places.vectors.shape[1] == 5
+
+
+def test_tfidf_cosines_are_those_of_dense_rows():
+    texts = ["a dog and a dog", "the dog", "a cat", "birds"]
+    rows = tfidf(texts, np.ones(4, dtype=bool))
+    left, right = np.array([0, 0, 1, 3]), np.array([1, 2, 1, 0])
+    dense = rows.times(torch.eye(rows.width)).numpy()
+    np.testing.assert_allclose(cosines(rows, left, right), (dense[left] * dense[right]).sum(axis=1), atol=1e-6)
+    np.testing.assert_allclose(rows.transposed().times(torch.eye(4)).numpy(), dense.T)
+    np.testing.assert_allclose(np.linalg.norm(dense, axis=1), 1, atol=1e-6)
+
+
+def test_doc2vec_is_reproducible_and_places_a_text_by_its_words_alone(made):
+    space = Doc2Vec(width=8, min_count=2, epochs=3)
+    learn = made[2].texts.splits == "train"
+    places = space(made[2], learn)
+    again = space(made[2], learn)
+    np.testing.assert_array_equal(places.vectors, again.vectors)
+    texts = [str(value) for value in made[2].texts.values]
+    first = texts.index(texts[0])
+    other = replace(made[2], texts=made[2].texts.take(np.arange(len(texts))[::-1].copy()))
+    turned = space(other, learn[::-1].copy())
+    assert turned.known.all() and places.known.all() and first == 0
+    with pytest.raises(DataError, match="come 999 times"):
+        Doc2Vec(min_count=999)(made[2], learn)
+    with pytest.raises(RequirementError, match="width of 1 or more"):
+        Doc2Vec(width=0)
+
+
+def test_a_sentence_encoder_from_a_folder(tmp_path):
+    folder = tiny_models.bert(tmp_path / "bert")
+    texts = ["a dog runs", "two red boats in water", "a man rides", "dog on the beach"]
+    told: list[int] = []
+    places = Sentence(str(folder), batch_size=3)(pairs_of(texts), np.ones(4, dtype=bool), told.append)
+    one = Sentence(str(folder), batch_size=1)(pairs_of(texts[1:2]), np.ones(1, dtype=bool))
+    np.testing.assert_allclose(places.vectors[1], one.vectors[0], atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(places.vectors, axis=1), 1, atol=1e-5)
+    assert told == [3, 4]
+
+
+def test_pictures_that_look_alike_bring_their_texts(made):
+    _, features, pairs = made
+    train = pairs.split("train")
+    graph = build_graph(train, Features(FeatureFile.open(features)), Choice(neighbours=4))
+    pictures = pictures_of_texts(train)
+    rows = FeatureFile.open(features).rows(train.images.ids, train.images.values)
+    vectors = FeatureFile.open(features).take("pooled", rows)
+    gaps = np.linalg.norm(vectors - vectors[pictures[0]], axis=1)
+    gaps[pictures[0]] = np.inf
+    assert set(pictures[graph.neighbours[0]]) == set(np.argsort(gaps)[:2])
+
+
+@pytest.fixture
+def graph(made):
+    return build_graph(made[2].split("train"), Lsa(width=6), Choice(neighbours=5), source={"data": "d"})
+
+
+def test_a_graph_is_saved_and_loaded(graph, made, tmp_path):
+    graph.save(tmp_path / "g")
+    again = Graph.load(tmp_path / "g")
+    assert again.fingerprint == graph.fingerprint and again.ids == graph.ids and again.space == graph.space
+    np.testing.assert_array_equal(again.neighbours, graph.neighbours)
+    np.testing.assert_array_equal(again.distances, graph.distances)
+    again.require(made[2].split("train").texts)
+    with pytest.raises(DataError, match="holds something"):
+        graph.save(tmp_path / "g")
+
+
+def test_a_graph_for_other_data_is_refused(graph, made):
+    train = made[2].split("train")
+    changed = replace(train.texts, values=["other words", *train.texts.values[1:]])
+    with pytest.raises(DataError, match="it knows 79; it was built for other data"):
+        graph.require(changed)
+    with pytest.raises(DataError, match="it got 24, of which it knows 0"):
+        graph.require(made[2].split("val").texts)
+    with pytest.raises(DataError, match="not 'photo"):
+        graph.within(made[2].split("val").texts)
+    other = build_graph(replace(train, texts=changed), Lsa(width=6), Choice(neighbours=5))
+    assert other.fingerprint != graph.fingerprint
+
+
+def test_a_part_of_a_graph_keeps_the_order_and_loses_the_others(graph, made):
+    texts = made[2].split("train").texts
+    rows = np.arange(0, len(texts), 2)[::-1].copy()
+    part = graph.within(texts.take(rows))
+    part.require(texts.take(rows))
+    for new, old in enumerate(rows):
+        kept = [other for other in graph.neighbours[old] if other in rows]
+        assert [rows[other] for other in part.neighbours[new] if other >= 0] == kept
+        assert np.isinf(part.distances[new, len(kept) :]).all() and (part.neighbours[new, len(kept) :] == -1).all()
+        assert (np.diff(part.distances[new, : len(kept)]) >= 0).all()
+
+
+@pytest.mark.parametrize("harm", ["neighbours.npy", "ids.json", "marks.npy", "graph.json"])
+def test_a_damaged_graph_is_told(graph, tmp_path, harm):
+    graph.save(tmp_path / "g")
+    (tmp_path / "g" / harm).write_bytes(b"[]")
+    with pytest.raises(DataError, match=r"damaged|not the manifest"):
+        Graph.load(tmp_path / "g")
+    with pytest.raises(DataError, match="is not there"):
+        Graph.load(tmp_path / "nothing")
+
+
+def test_a_newer_graph_is_not_read(graph, tmp_path):
+    graph.save(tmp_path / "g")
+    told = json.loads((tmp_path / "g" / "graph.json").read_text())
+    (tmp_path / "g" / "graph.json").write_text(json.dumps({**told, "format": 99}))
+    with pytest.raises(DataError, match="format 99"):
+        Graph.load(tmp_path / "g")
+
+
+def test_a_write_that_is_stopped_leaves_nothing(graph, tmp_path, monkeypatch):
+    def full(*_given, **_more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(graphs.np, "save", full)
+    with pytest.raises(OutputError, match="no free space"):
+        graph.save(tmp_path / "g")
+    assert not list(tmp_path.iterdir())
+
+
+def test_quality_tells_a_graph_of_words_from_chance(graph, made):
+    texts = made[2].split("train").texts
+    quality = graph_quality(graph, texts, Tfidf(), pairs=200)
+    assert quality.pairs == 200 and quality.neighbours > quality.random + 20
+    assert quality.neighbours_mean > quality.random_mean
+
+
+def test_the_command_line_builds_and_shows(made, tmp_path):
+    data, _, pairs = made
+    out = tmp_path / "graph"
+    run = CliRunner()
+    words = ["neighbours", "build", str(out), "--data", str(data), "--space", "lsa", "--neighbours", "6", "-q"]
+    built = run.invoke(main, words)
+    assert built.exit_code == 0, built.output
+    assert "80 texts, 6 neighbours each" in built.output
+    again = run.invoke(main, words)
+    assert again.exit_code == 1 and "holds something" in again.output
+    item = pairs.split("train").images.ids[3]
+    page = tmp_path / "page.html"
+    shown = run.invoke(main, ["neighbours", "show", str(out), "--item", item, "--top", "3", "--html", str(page)])
+    assert shown.exit_code == 0, shown.output
+    assert "related by tfidf" in shown.output and "distance" in shown.output
+    assert "Neighbours of a text" in page.read_text() and "http" not in page.read_text().split("<main>")[1]
+    told = json.loads(run.invoke(main, ["neighbours", "show", str(out), "--item", item, "--json"]).stdout)
+    assert len(told["found"]) == 6 and told["item"]["picture"] == item and told["quality"]["pairs"] > 100
+    strange = run.invoke(main, ["neighbours", "show", str(out), "--item", "nobody"])
+    assert strange.exit_code == 1 and "'nobody' is none" in strange.output
+
+
+def test_a_graph_whose_data_changed_is_not_shown(made, tmp_path):
+    rows = [json.loads(each) for each in made[0].read_text().splitlines()]
+    data = made_data.write_rows(tmp_path / "pairs.jsonl", rows)
+    run = CliRunner()
+    out = str(tmp_path / "graph")
+    words = ["neighbours", "build", out, "--data", str(data), "--space", "lsa", "--neighbours", "6", "-q"]
+    assert run.invoke(main, words).exit_code == 0
+    rows[0]["captions"] = ["something else", "and more"]
+    made_data.write_rows(data, rows)
+    shown = run.invoke(main, ["neighbours", "show", out])
+    assert shown.exit_code == 1 and "built for other data" in shown.output
+
+
+@pytest.mark.parametrize("space", ["doc3vec", "sentence:", "lsa:5", "features:nothing.npz"])
+def test_a_wrong_space_is_told(made, tmp_path, space):
+    words = ["neighbours", "build", str(tmp_path / "g"), "--data", str(made[0]), "--space", space]
+    answer = CliRunner().invoke(main, words)
+    assert answer.exit_code == 1 and ("--space needs" in answer.output or "is not there" in answer.output)
