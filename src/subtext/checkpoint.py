@@ -4,6 +4,7 @@
     RUN/model.safetensors   the kept weights
     RUN/assets/image, text  what each branch needs to read its input again (vocabulary, tokeniser, backbone settings)
     RUN/log.jsonl           one line a logged step and epoch      RUN/README.md   the model card
+    RUN/tables/epoch-0002.safetensors   scores of every training pair that weights were made from, one file an epoch
     RUN/checkpoints/, cache/   while training; a finished run has neither
 
 Every file is written under another name in the same folder, flushed to the disk and renamed into place: a reader sees
@@ -27,7 +28,7 @@ from torch import Tensor, nn
 from subtext.data.atomic import write_file, write_folder
 from subtext.errors import CheckpointError
 
-RECORD, WEIGHTS, ASSETS = "run.json", "model.safetensors", "assets"
+RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "tables"
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from subtext.training.frozen import working_model
 from subtext.training.interrupt import Stop, listening
 from subtext.training.journal import Journal
 from subtext.training.loop import Training
+from subtext.training.memory import open_memories
 from subtext.training.options import Fitted, Report, RunOptions
 from subtext.training.possible import require_possible
 from subtext.training.processes import Processes
@@ -63,11 +64,12 @@ def fit(
         setup = replace(setup, plan=replace(setup.plan, select="last"))
         notes.append("no validation pairs: the last epoch's weights are kept")
     samplers = None if setup.neighbours is None else open_samplers(setup.neighbours, train)
-    notes += () if samplers is None else samplers.notes
     processes = Processes(run.device)
+    memories = open_memories(setup.memories, train, device=processes.device)
+    notes += [*(() if samplers is None else samplers.notes), *memories.notes]
     record = _described(record, setup, train, val, run)
-    if samplers is not None:
-        record = replace(record, data=replace(record.data, inputs=f"{record.data.inputs}-{samplers.fingerprint}"))
+    graphs = ["" if samplers is None else samplers.fingerprint, memories.fingerprint]
+    record = replace(record, data=replace(record.data, inputs="-".join(filter(None, [record.data.inputs, *graphs]))))
     with _own_generator():
         found = folder.begun(out, record, resume=run.resume)
         processes.wait()  # until all have looked: the first one writes from here on
@@ -89,6 +91,7 @@ def fit(
             setup, (train, val), run.cache or out / folder.CACHE, run=run, processes=processes
         )
         training = Training(setup, working, train, val, options=run, processes=processes, out=out, samplers=samplers)
+        training.remember(memories)
         notes += [*passed_over, *told]
         return _Fit(training, out, record=record, report=report, notes=notes).go(snapshot)
 

@@ -10,16 +10,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subtext.checkpoint import TABLES, write_tensors
 from subtext.core import Epoch
 from subtext.data.batches import read_ahead
 from subtext.data.inputs import Draw
 from subtext.data.pairs import Pairs
+from subtext.evaluate import embed_pairs
 from subtext.model import Model
 from subtext.neighbours.sampling import Samplers
 from subtext.training import validation
 from subtext.training.average import Average
 from subtext.training.finite import not_finite
 from subtext.training.interrupt import Stop
+from subtext.training.memory import Memories
 from subtext.training.optimiser import build_optimiser, set_rate
 from subtext.training.options import RunOptions
 from subtext.training.phases import Freezer, stage
@@ -77,6 +80,10 @@ class Training:
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=processes.device)
         self.steps = len(self.batches(0)) * self.plan.epochs
 
+    def remember(self, memories: Memories) -> None:
+        """Take what the methods remember into the training, and into its checkpoints."""
+        self.state.memories = self.stepper.memories = memories
+
     def batches(self, epoch: int) -> list[NDArray[np.int64]]:
         """Rows of every batch of an epoch counted from 0, the same on every process."""
         return batches_of(self.train, self.plan, epoch=epoch, seed=self.options.seed, processes=self.processes.count)
@@ -87,6 +94,8 @@ class Training:
         stop  whether somebody asked this process to; what is given is whether somebody asked any of them
         """
         state = self.state
+        if state.memories and state.offset == 0:
+            self._begin()
         current = stage(self.plan, self.setup.phases, state.epoch)
         self.freezer.apply(current)
         learning = [weight for weight in self.freezer.learning if weight.requires_grad]
@@ -101,7 +110,7 @@ class Training:
             rank=self.processes.rank,
             samplers=self.samplers,
         )
-        epoch = Epoch(number=state.epoch, seed=self.options.seed)
+        epoch = state.memories.epoch(state.epoch, self.options.seed)
         rest = batches[state.offset :]
         pending = state.totals.new_zeros(self.numbers)
         for batch in read_ahead(rest, reader, workers=self.options.workers):
@@ -161,6 +170,18 @@ class Training:
             "parts": dict(zip(self.setup.objective.parts, means, strict=True)),
             "lr": max(group["lr"] for group in self.state.optimiser.param_groups),
         }
+
+    def _begin(self) -> None:
+        """Let the memories look back before an epoch, and keep what they say of every pair."""
+        state, options, size = self.state, self.options, self.plan.batch_size
+        state.memories.begin(
+            epoch=state.epoch,
+            seed=options.seed,
+            embed=lambda: embed_pairs(self.working, self.train, batch_size=size, workers=options.workers),
+        )
+        table = state.memories.table()
+        if table and self.out is not None and self.processes.first:
+            write_tensors(self.out / TABLES / f"epoch-{state.epoch + 1:04d}.safetensors", table)
 
     def _set_rate(self, factor: float) -> None:
         state = self.state

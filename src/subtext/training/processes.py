@@ -98,6 +98,14 @@ class Processes:
             weight.grad = summed.to(grad.dtype) if present else None
         return flat[: len(numbers)]
 
+    def in_order(self, items: Embeddings, own: int) -> Embeddings:
+        """Items of a step, of which this process's `own` stand first, in the order that is the same on all."""
+        if self.count == 1:
+            return items
+        # Shares are contiguous, and what others have comes in the order of their ranks.
+        before = self.share(len(items)).start
+        return Embeddings.cat([items[own : own + before], items[:own], items[own + before :]])
+
     def others(
         self, images: Embeddings, texts: Embeddings, groups: Groups
     ) -> tuple[Embeddings, Embeddings, Groups] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from subtext.model import Model
 from subtext.neighbours.sampling import NeighbourDraw
 from subtext.objective import Objective
+from subtext.training.memory import Remembers
 from subtext.training.plan import Phase, Plan
 
 
@@ -16,6 +17,7 @@ class Setup:
 
     phases      parts of the training in order; empty for one phase that trains everything
     neighbours  what every pair of a batch is read with, for terms on image_neighbours or text_neighbours
+    memories    what is kept between steps and epochs, for weightings that know more than their batch
     """
 
     model: Model
@@ -23,3 +25,4 @@ class Setup:
     plan: Plan
     phases: tuple[Phase, ...] = ()
     neighbours: NeighbourDraw | None = None
+    memories: tuple[Remembers, ...] = ()

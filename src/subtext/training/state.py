@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from subtext.errors import CheckpointError
 from subtext.training.average import Average
+from subtext.training.memory import Memories
 from subtext.training.optimiser import pack, unpack
 from subtext.training.selection import Watch
 from subtext.training.snapshot import Snapshot
@@ -27,6 +28,7 @@ class State:
     epoch, offset  the next step: its epoch, and its batch in it, counted from 0
     step     steps finished                 ended    whether no further epoch will be trained
     seconds  spent so far                   figures  of the latest validation
+    memories what the methods remember
     """
 
     model: nn.Module
@@ -42,6 +44,7 @@ class State:
     ended: bool = False
     seconds: float = 0.0
     figures: dict[str, float] = field(default_factory=dict)
+    memories: Memories = field(default_factory=Memories)
 
     def snapshot(self, log_length: int) -> Snapshot:
         """A checkpoint of it; `log_length` is that of log.jsonl in bytes."""
@@ -60,7 +63,7 @@ class State:
             "log": log_length,
         }
         kinds = {"weights": dict(self.model.state_dict()), "optimiser": tensors}
-        kinds |= {"average": self.average.tensors, "kept": self.kept}
+        kinds |= {"average": self.average.tensors, "kept": self.kept, **self.memories.tensors()}
         return Snapshot(step=self.step, tensors={kind: held for kind, held in kinds.items() if held}, state=state)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -82,6 +85,7 @@ class State:
             raise CheckpointError(
                 f"the checkpoint of step {snapshot.step} needs to be of this model; {problem}; train in a new folder"
             ) from problem
+        self.memories.restore(snapshot)
         self.kept = snapshot.tensors.get("kept", {})
         self.step = snapshot.step
 

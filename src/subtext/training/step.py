@@ -24,6 +24,7 @@ from subtext.neighbours.sampling import SIDES, Side
 from subtext.objective import Objective
 from subtext.ops import draw
 from subtext.scene import Grouped, Groups, Negatives, beside, compose
+from subtext.training.memory import Memories
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.reading import Reading
@@ -38,6 +39,7 @@ class Stepper:
     """Adds the gradient of one batch to the model's weights.
 
     negatives  of comparisons with neighbours, see `scene.beside`
+    memories   see the embeddings of every step
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Stepper:
         self._model = model
         self._objective = objective
         self._negatives = negatives
+        self.memories = Memories()
         self._plan = plan
         self._processes = processes
         self.scaler = torch.amp.GradScaler("cuda", enabled=plan.precision == "fp16")
@@ -85,6 +88,8 @@ class Stepper:
                 f"epoch {epoch.number + 1} needs a term with a gradient; the objective's parts "
                 f"({', '.join(terms)}) have none there; let one of them count in every epoch"
             )
+        if self.memories:
+            self._remember(scene, reading)
         self.scaler.scale(total * share).backward()
         return total.detach(), torch.stack(list(terms.values()))
 
@@ -109,6 +114,15 @@ class Stepper:
                 both = None if further is None else (further, theirs[side])
                 found[side] = beside(similarity, own, near[side], negatives=self._negatives, others=both)
         return replace(scene, image_neighbours=found.get("image"), text_neighbours=found.get("text"))
+
+    def _remember(self, scene: Scene, reading: Reading) -> None:
+        """Show the memories what was embedded, on all processes in the same order."""
+        images, texts = scene.text_to_image.candidates, scene.image_to_text.candidates
+        assert images is not None and texts is not None
+        own = reading.groups
+        self.memories.look(
+            self._processes.in_order(images, len(own.images)), self._processes.in_order(texts, len(own.texts))
+        )
 
     def _in_chunks(self, reading: Reading, epoch: Epoch, name: str, share: float) -> tuple[Tensor, Tensor]:
         inputs = _inputs(reading)
