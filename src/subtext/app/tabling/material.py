@@ -1,0 +1,171 @@
+"""What the rows on one data set share: its pairs, cut the same way for all, and its graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+from numpy.typing import NDArray
+
+from subtext.app.neighbouring import Asked as Wanted
+from subtext.app.neighbouring import open_space
+from subtext.app.opened import read
+from subtext.app.progress import meter
+from subtext.app.tabling.asked import Asked
+from subtext.app.training import Material
+from subtext.data.feature_file import FeatureFile
+from subtext.data.pairs import Pairs
+from subtext.neighbours.build import Choice, build_graph
+from subtext.neighbours.given import Features
+from subtext.neighbours.graph import Graph
+from subtext.neighbours.space import Distance, Places, Space, Told
+from subtext.ops import draw
+from subtext.recipes.published import Shared
+
+SELECTING = 0.1
+"""Share of the training pictures that select the epoch where the validation split is what is scored."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A data set as the rows learn it.
+
+    material  training pairs, those that select the epoch, and features        scored  the split that is scored
+    """
+
+    material: Material
+    scored: Pairs
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Pictures, texts and pairs of each part."""
+        parts = {"train": self.material.train, "selection": self.material.val, "scored": self.scored}
+        return {
+            name: {"pictures": len(pairs.images), "texts": len(pairs.texts), "pairs": len(pairs.links)}
+            for name, pairs in parts.items()
+            if pairs is not None
+        }
+
+
+def load(asked: Asked, key: str) -> Loaded:
+    """Read a data set and cut it: what is scored, what selects the epoch, what is learnt from.
+
+    Raises DataError for a split that it does not have, and what reading raises.
+    """
+    sources = asked.data[key]
+    reading = read(sources, quiet=asked.quiet)
+    images = FeatureFile.open(sources.features.expanduser()) if sources.features else reading.features
+    texts = FeatureFile.open(sources.text_features.expanduser()) if sources.text_features else None
+    train, scored = reading.pairs.split("train"), reading.pairs.split(asked.split)
+    if asked.selects is None:
+        count = max(1, round(SELECTING * len(train.images)))
+        selecting, train = _drawn(train, count, "pictures that select")
+    else:
+        selecting = reading.pairs.split(asked.selects)
+    if asked.subset is not None:
+        train = _drawn(train, asked.subset, "pictures of a subset")[0]
+    for part in (train, selecting, scored):
+        for file, items in ((images, part.images), (texts, part.texts)):
+            if file is not None:
+                file.rows(items.ids, items.values)
+    return Loaded(Material(train, selecting, images, texts), scored)
+
+
+def require_graph(asked: Asked, key: str, kind: Shared, loaded: Loaded) -> None:
+    """Build a graph of the training texts, unless it is there."""
+    place = asked.graph(key, kind)
+    if place.exists():
+        return
+    space = _space(asked, kind, loaded)
+    train = loaded.material.train
+    total = len(train.texts)
+    with meter(f"placing texts of {key}", total, quiet=asked.quiet) as placed:
+        source = {**asked.sources(key), "split": "train"}
+        choice = Choice(asked.neighbours, among="all")
+        build_graph(train, space, choice, source=source, placed=placed).save(place)
+
+
+def graph_of_scored(asked: Asked, pairs: Pairs, loaded: Loaded) -> Graph:
+    """The neighbours among the texts that are scored, in the space that was learnt from the training texts."""
+    space = _Learnt(_space(asked, Shared.TEXT_GRAPH, loaded), loaded.material.train)
+    return build_graph(pairs, space, Choice(asked.neighbours, among="all"))
+
+
+def one_text_each(pairs: Pairs) -> Pairs:
+    """Every picture with the first of its texts alone, row by row."""
+    order = np.lexsort((pairs.links[:, 1], pairs.links[:, 0]))
+    images, first = np.unique(pairs.links[order, 0], return_index=True)
+    return pairs.subset(images, pairs.links[order[first], 1])
+
+
+def _drawn(pairs: Pairs, count: int, purpose: str) -> tuple[Pairs, Pairs]:
+    """Pairs of about `count` drawn pictures, whole groups of them, and the others; the same for every row and seed."""
+    groups, first = np.unique(pairs.images.groups, return_index=True)
+    order = draw.uniform(pairs.images.keys[first], seed=0, epoch=0, purpose=purpose)[:, 0].argsort(kind="stable")
+    sizes = np.bincount(np.searchsorted(groups, pairs.images.groups), minlength=len(groups))[order]
+    chosen = groups[order[: int(np.searchsorted(sizes.cumsum(), count) + 1)]]
+    return _of_groups(pairs, chosen, inside=True), _of_groups(pairs, chosen, inside=False)
+
+
+def _of_groups(pairs: Pairs, groups: NDArray[np.int64], *, inside: bool) -> Pairs:
+    rows = [
+        np.flatnonzero(np.isin(items.groups, groups) == inside).astype(np.int64)
+        for items in (pairs.images, pairs.texts)
+    ]
+    return pairs.subset(rows[0], rows[1])
+
+
+def _space(asked: Asked, kind: Shared, loaded: Loaded) -> Space:
+    if kind is Shared.IMAGE_GRAPH:
+        assert loaded.material.image_features is not None
+        return Features(loaded.material.image_features, of="images")
+    options: dict[str, Any] = {
+        "space": asked.space, "neighbours": asked.neighbours, "search": "exact", "same_picture": "drop",
+        "distance": None, "width": 200, "min_count": asked.min_count, "space_epochs": None, "sentences": None,
+        "seed": 0, "device": asked.device, "split": "train", "among": None, "quiet": asked.quiet,
+    }  # fmt: skip
+    return open_space(Wanted.from_options(options))
+
+
+@dataclass(frozen=True)
+class _Learnt:
+    """A space that learns from other pairs than those whose texts it places."""
+
+    space: Space
+    learnt: Pairs
+
+    @property
+    def distance(self) -> Distance:
+        """The space's own."""
+        return self.space.distance
+
+    def settings(self) -> Mapping[str, Any]:
+        """The space's own."""
+        return self.space.settings()
+
+    def __call__(self, pairs: Pairs, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
+        """The places of the texts of `pairs`; `learn` is not read."""
+        both = _joined(self.learnt, pairs)
+        count = len(self.learnt.texts)
+        found = self.space(both, np.arange(len(both.texts)) < count, told)
+        return Places(found.vectors[count:], found.known[count:])
+
+
+def _joined(first: Pairs, second: Pairs) -> Pairs:
+    """The texts of both, for a space that reads words or text features."""
+    from dataclasses import replace
+
+    items = {}
+    for name in ("images", "texts"):
+        mine, theirs = getattr(first, name), getattr(second, name)
+        items[name] = type(mine)(
+            ids=[*mine.ids, *theirs.ids],
+            values=[*mine.values, *theirs.values],
+            groups=np.concatenate([mine.groups, theirs.groups]),
+            splits=np.concatenate([mine.splits, theirs.splits]),
+        )
+    shift = np.array([[len(first.images), len(first.texts)]], dtype=np.int64)
+    links = np.concatenate([first.links, second.links + shift])
+    return replace(first, **items, links=links, judgements=None)

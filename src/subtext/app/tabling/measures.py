@@ -1,0 +1,116 @@
+"""What is measured of a trained model: the figures of a table's cells, and the values a query behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from subtext.app.tabling.asked import Asked
+from subtext.app.tabling.material import Loaded, graph_of_scored, one_text_each
+from subtext.core import DIRECTIONS, Comparison, Embeddings
+from subtext.data.fingerprint import fingerprint
+from subtext.errors import RequirementError, counted
+from subtext.evaluate import Protocol, embed_pairs, evaluate
+from subtext.evaluate.gallery import of_pairs
+from subtext.metrics.preservation import Preservation
+from subtext.model import Model
+from subtext.neighbours.graph import Graph, pictures_of_texts
+from subtext.neighbours.truth import truth
+from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores
+from subtext.ops.pooled_scores import pooled_scores
+from subtext.recipes.published import Shared
+
+_ROWS = 1024
+"""Queries compared at a time."""
+DRAWS = 1000
+"""Neighbours of neighbours that a discrepancy with several views is the mean of, as in the paper."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Figures by name, with the values a query and the picture of each query where there are such."""
+
+    figures: Mapping[str, float]
+    queries: Mapping[str, NDArray[np.float64]]
+    clusters: Mapping[str, NDArray[np.int64]]
+    data: str
+
+
+def measure(name: str, model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
+    """One measurement: "choice" with its c, "preservation" or "scores".
+
+    Raises RequirementError when the data set is too small for it.
+    """
+    if name.startswith("choice"):
+        return _choice(int(name.removeprefix("choice")), model, asked, loaded)
+    return _preservation(model, asked, loaded) if name == "preservation" else _scores(model, key, asked, loaded)
+
+
+def _choice(c: int, model: Model, asked: Asked, loaded: Loaded) -> Measured:
+    pairs = loaded.scored
+    result = evaluate(
+        model, pairs, protocol=Protocol(recall=(1,), c_way=(c,), bootstrap=0), batch_size=256, workers=asked.workers
+    )
+    values: dict[str, NDArray[np.float64]] = {
+        way: result.per_query[f"{way}/{c}_way@1"] for way in DIRECTIONS if f"{way}/{c}_way@1" in result.per_query
+    }
+    if len(values) < len(DIRECTIONS):
+        raise RequirementError(
+            f"a choice among {c} needs {counted(c - 1, 'wrong candidate')} a query; the split '{asked.split}' has "
+            f"{counted(len(pairs.images), 'picture')} and {counted(len(pairs.texts), 'text')}; score a larger split"
+        )
+    figures = {way: float(np.nanmean(column)) for way, column in values.items()}
+    figures["both"] = sum(figures.values()) / len(figures)
+    gallery = of_pairs(pairs)
+    clusters = {str(way): gallery.clusters(way) for way in DIRECTIONS}
+    return Measured(figures, values, clusters, fingerprint(pairs))
+
+
+def _preservation(model: Model, asked: Asked, loaded: Loaded) -> Measured:
+    pairs = one_text_each(loaded.scored)
+    graph = graph_of_scored(asked, pairs, loaded)
+    sides = dict(zip(("image", "text"), embed_pairs(model, pairs, batch_size=256, workers=asked.workers), strict=True))
+    values = {f"{side}_preservation": _kept(model, items, graph) for side, items in sides.items()}
+    figures = {name: float(np.nanmean(column)) for name, column in values.items()}
+    rows = np.arange(len(graph), dtype=np.int64)
+    return Measured(figures, values, dict.fromkeys(values, rows), fingerprint(pairs))
+
+
+def _kept(model: Model, items: Embeddings, graph: Graph) -> NDArray[np.float64]:
+    """(N) share of each item's neighbours in the graph that are its nearest in the joint space."""
+    found = []
+    with torch.inference_mode():
+        for start in range(0, len(items), _ROWS):
+            rows = torch.arange(start, min(start + _ROWS, len(items)))
+            scores = model.similarity(items[rows], items)
+            found.append(Preservation()(Comparison(scores, truth(graph, start, start + len(rows)))))
+    return np.asarray(torch.cat(found).numpy(), dtype=np.float64)
+
+
+def _scores(model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
+    """Mean, deviation and their product of both scores over the training pairs, both modalities together."""
+    train = loaded.material.train
+    graph = Graph.load(asked.graph(key, Shared.TEXT_GRAPH)).within(train.texts)
+    images, texts = embed_pairs(model, train, batch_size=256, workers=asked.workers)
+    pictures = pictures_of_texts(train)
+    alone = pictures < 0
+    banks = [images.vectors[torch.from_numpy(np.where(alone, 0, pictures))], texts.vectors]
+    both = [_of_bank(bank.float(), graph, train.texts.keys) for bank in banks]
+    figures: dict[str, float] = {}
+    for place, name in enumerate(Scores._fields):
+        values = torch.cat([both[0][place][torch.from_numpy(~alone)], both[1][place]]).double()
+        values = values[~values.isnan()]
+        mean, deviation = float(values.mean()), float(values.std(correction=0))
+        figures |= {f"{name}_mean": mean, f"{name}_deviation": deviation, f"{name}_product": mean * deviation}
+    return Measured(figures, {}, {}, fingerprint(train))
+
+
+def _of_bank(bank: torch.Tensor, graph: Graph, keys: NDArray[np.int64]) -> Scores:
+    neighbours = torch.from_numpy(np.array(graph.neighbours))
+    if bank.shape[1] == 1:
+        return neighbour_scores(bank[:, 0].contiguous(), neighbours)
+    return pooled_scores(bank, neighbours, AS_PRINTED, keys=keys, samples=DRAWS, seed=0, epoch=0)

@@ -1,0 +1,168 @@
+"""From what rows gave to the sheet that is printed: cells, paired tests, and the notes below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import subtext
+from subtext.app.tabling.asked import FACTORS, Asked, measure_of
+from subtext.app.tabling.carry_out import Found
+from subtext.errors import counted
+from subtext.evaluate.paired import holm, paired
+from subtext.recipes.published import FIGURES, Column, Row
+from subtext.report.table import Against, Cell, Line, Sheet
+
+Results = Mapping[tuple[str, str], Found]
+"""(row, data set) -> what it gave; both by key."""
+Sizes = Mapping[str, dict[str, dict[str, int]]]
+"""Data set -> part -> pictures, texts and pairs, for data sets that rows were trained on."""
+
+
+def sheet(asked: Asked, results: Results) -> Sheet:
+    """The table of all chosen rows, with our cells and the paper's."""
+    columns = asked.columns
+    sizes = {data: found.sizes for (_, data), found in results.items() if found.sizes}
+    lines = [Line(row.name, tuple(_cell(asked, row, column, results) for column in columns)) for row in asked.rows]
+    lines = [_averaged(asked, row, line) for row, line in zip(asked.rows, lines, strict=True)]
+    failed = [found.failed for found in results.values() if found.failed]
+    return Sheet(
+        title=f"{asked.table.paper}: {asked.table.title}",
+        columns=tuple(_head(asked, column) for column in columns),
+        lines=tuple(_corrected(lines)),
+        notes=(*_protocol(asked, sizes), *asked.table.notes, *(f"Not run: {reason}" for reason in failed)),
+        about=_about(asked, results, sizes),
+    )
+
+
+def _head(asked: Asked, column: Column) -> str:
+    if not column.data:
+        return "Avg"
+    return f"{asked.data_set(column.data).name} {FIGURES[column.figure].label}"
+
+
+def _cell(asked: Asked, row: Row, column: Column, results: Results) -> Cell:
+    own = list(asked.table.columns)
+    paper = row.printed[own.index(column)] if column in own else None
+    if not column.data:
+        return Cell(paper=paper)
+    if row.system is None:
+        return Cell(paper=paper, missing="taken as printed" if column in own else "")
+    if needs := asked.missing(row, column.data):
+        return Cell(paper=paper, missing=f"not run: needs {needs}")
+    found = results.get((row.key, column.data))
+    if found is None or found.missing:
+        return Cell(paper=paper, missing=found.missing if found else "not run yet")
+    figure = asked.table.figure(row, column)
+    ours = tuple(each[figure] for each in found.figures[measure_of(asked, row, column)])
+    return Cell(ours, paper, against=_test(asked, row, column, results))
+
+
+def _test(asked: Asked, row: Row, column: Column, results: Results) -> Against | None:
+    """Ours against the row's baseline, where both have values for the same queries and seeds."""
+    figure = asked.table.figure(row, column)
+    mine, theirs = (results.get((key, column.data)) for key in (row.key, row.baseline))
+    if mine is None or theirs is None or figure not in mine.queries or figure not in theirs.queries:
+        return None
+    values = [found.queries[figure] for found in (mine, theirs)]
+    if values[0].shape != values[1].shape:
+        return None
+    test = paired(values[0], values[1], mine.clusters[figure])
+    name = next(each.name for each in asked.table.rows if each.key == row.baseline)
+    return Against(name, test.difference, test.low, test.high, test.p_value, test.p_value)
+
+
+def _averaged(asked: Asked, row: Row, line: Line) -> Line:
+    """The line with the mean of the table's own columns, where all of them were run."""
+    own = [cell for cell, column in zip(line.cells, asked.columns, strict=True) if column in asked.table.columns]
+    parts = [cell for cell, column in zip(own, asked.table.columns, strict=True) if column.data]
+    lacking = sum(not cell.ours for cell in parts)
+    cells = list(line.cells)
+    for place, column in enumerate(asked.columns):
+        if column.data or row.system is None:
+            continue
+        if lacking:
+            cells[place] = replace(cells[place], missing=f"not run: needs {lacking} more of {len(parts)} columns")
+        else:
+            each = zip(*(cell.ours for cell in parts), strict=True)
+            cells[place] = replace(cells[place], ours=tuple(float(np.mean(values)) for values in each))
+    return replace(line, cells=tuple(cells))
+
+
+def _corrected(lines: list[Line]) -> list[Line]:
+    """The lines with p-values corrected for all tests of the table."""
+    tests = [cell.against for line in lines for cell in line.cells if cell.against is not None]
+    corrected = iter(holm([test.p_value for test in tests]))
+    return [
+        replace(
+            line,
+            cells=tuple(
+                cell
+                if cell.against is None
+                else replace(cell, against=replace(cell.against, corrected=next(corrected)))
+                for cell in line.cells
+            ),
+        )
+        for line in lines
+    ]
+
+
+def _protocol(asked: Asked, sizes: Sizes) -> list[str]:
+    """How our numbers were made, in sentences."""
+    selects = (
+        "a tenth of the training pictures, the same for every row,"
+        if asked.selects is None
+        else f"the split '{asked.selects}'"
+    )
+    factors = ", ".join(f"x {factor:.3g}" for factor in FACTORS[: asked.trials])
+    tuning = (
+        "no row is tuned: the settings are the table's"
+        if asked.trials == 1
+        else f"every row tries {asked.trials} learning rates ({factors}) with seed 0, and keeps the one with the best "
+        "validation recall"
+    )
+    notes = [
+        f"Ours: mean ± standard deviation over {counted(asked.seeds, 'seed')}, scored on the split '{asked.split}' "
+        f"after training; {selects} selects the epoch; {tuning}.",
+        "Against a baseline: difference, 95 % interval by resampling pictures and seeds, and p by changing signs of "
+        "pictures, corrected for all tests of the table (Holm); * where p is below 0.05 and the interval leaves 0 out.",
+    ]
+    for key in asked.data:
+        notes.append(_size(asked, key, sizes))
+    if asked.changes:
+        told = ", ".join(f"{name}={value}" for name, value in asked.changes.items())
+        notes.append(f"Changed for every row that has the option: {told}.")
+    return notes
+
+
+def _size(asked: Asked, key: str, sizes: Sizes) -> str:
+    data = asked.data_set(key)
+    parts = sizes.get(key)
+    told = ", ".join(f"{part} {n['pictures']:,}" for part, n in parts.items()) if parts else "nothing trained on it"
+    paper = f"; the paper had about {data.pictures:,}" if data.pictures else "; not a data set of the paper"
+    cut = "" if asked.subset is None else f", at most {asked.subset:,} of them learnt from"
+    return f"{data.name} (pictures): {told}{cut}{paper}; choice among {data.c}."
+
+
+def _about(asked: Asked, results: Results, sizes: Sizes) -> dict[str, Any]:
+    """What the JSON holds beside the cells."""
+    return {
+        "table": asked.name,
+        "paper": asked.table.paper,
+        "version": subtext.__version__,
+        "protocol": {
+            "seeds": asked.seeds, "trials": asked.trials, "factors": list(FACTORS[: asked.trials]),
+            "subset": asked.subset, "split": asked.split, "val_split": asked.val_split, "changes": dict(asked.changes),
+            "space": asked.space, "neighbours": asked.neighbours, "plan": dict(asked.table.plan),
+        },
+        "data": {
+            key: {**asked.sources(key), "c": asked.data_set(key).c, "sizes": sizes.get(key)} for key in asked.data
+        },
+        "runs": {
+            f"{row}/{data}": [str(run.folder.relative_to(asked.out)) for run in found.trained]
+            for (row, data), found in results.items()
+        },
+    }  # fmt: skip

@@ -1,0 +1,222 @@
+"""What a published table is made of: data sets, rows that can be trained, and the numbers that were printed."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from subtext.errors import RecipeError
+from subtext.recipes import catalogue
+
+
+class Shared(Enum):
+    """An option's value that rows share: the folder of a graph, which is made once for a data set, or its width."""
+
+    TEXT_GRAPH = "a graph of the texts"
+    IMAGE_GRAPH = "a graph by the pictures' features"
+    NEIGHBOURS = "how many neighbours the graphs have"
+
+
+@dataclass(frozen=True)
+class ByData:
+    """An option's value that a paper chose for each data set.
+
+    values  key of a data set -> value        other  for a data set that the paper did not have
+    """
+
+    values: Mapping[str, object]
+    other: object
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Where a column's figures come from.
+
+    key       how the command line calls it         name  how the papers do
+    c         candidates of one c-way choice
+    pictures  about how many the papers had; None for a data set that is not theirs
+    """
+
+    key: str
+    name: str
+    c: int
+    pictures: int | None = None
+
+
+DATA_SETS = {
+    each.key: each
+    for each in (
+        DataSet("politics", "Politics", 5, 246_131),
+        DataSet("goodnews", "GoodNews", 5, 466_000),
+        DataSet("conccap", "ConcCap", 20, 3_300_000),
+        DataSet("coco", "COCO", 100, 120_000),
+        DataSet("flickr30k", "Flickr30K", 100, 31_000),
+    )
+}
+"""The data sets of both papers, and the c of their choices; that of Flickr30K is not stated and taken as COCO's."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a cell holds.
+
+    label    in the head of a column         measure  which measurement gives it
+    queries  whether there is a value a query, so that rows can be compared query by query
+    """
+
+    label: str
+    measure: str
+    queries: bool = True
+
+
+FIGURES = {
+    "image_to_text": Figure("I→T", "choice"),
+    "text_to_image": Figure("T→I", "choice"),
+    "both": Figure("I→T, T→I", "choice", queries=False),
+    "image_preservation": Figure("I", "preservation"),
+    "text_preservation": Figure("T", "preservation"),
+    **{
+        f"{score}_{what}": Figure(f"{what} of {score}", "scores", queries=False)
+        for score in ("diversity", "discrepancy")
+        for what in ("mean", "deviation", "product")
+    },
+}
+"""Choice: share of c-way choices that are right. Preservation: of neighbours kept. Scores: of the training pairs."""
+
+WAYS = ("image_to_text", "text_to_image")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A data set's key and a figure; an empty key stands for the mean over all other columns."""
+
+    data: str
+    figure: str
+
+
+@dataclass(frozen=True)
+class System:
+    """What is trained: a host, its options, and methods with theirs; values may be ByData, methods' Shared too."""
+
+    host: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    methods: tuple[tuple[str, Mapping[str, object]], ...] = ()
+
+    def on(self, data: str) -> System:
+        """The same with the values that were chosen for a data set."""
+        methods = tuple((name, _chosen(options, data)) for name, options in self.methods)
+        return System(self.host, _chosen(self.options, data), methods)
+
+    def lacks(self) -> str:
+        """What of it this version of Subtext does not have, as in "the method hal"; empty when all is there.
+
+        >>> System("vse", {}, (("telepathy", {}),)).lacks()
+        'the method telepathy'
+        """
+        if self.host not in catalogue.hosts():
+            return f"the host {self.host}"
+        parts = [("host", catalogue.hosts()[self.host], self.options)]
+        for name, options in self.methods:
+            if name not in catalogue.methods():
+                return f"the method {name}"
+            parts.append(("method", catalogue.methods()[name], options))
+        for kind, recipe, options in parts:
+            for name in options:
+                if name not in {option.name for option in recipe.options}:
+                    return f"the option {name} of the {kind} {recipe.name}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    key       how the command line calls it              name  as printed
+    system    what is trained; None for a line of settings that the paper chose
+    printed   the paper's numbers, column by column; None for a cell that is empty there
+    baseline  key of the row that it is tested against; empty for none
+    figure    what its cells hold, where that is not the columns' own figure
+    """
+
+    key: str
+    name: str
+    system: System | None
+    printed: tuple[float | None, ...]
+    baseline: str = ""
+    figure: str = ""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A table.
+
+    title    what it shows, in our words             paper   where it was printed
+    plan     fields of the training plan that every row shares
+    pixels   options of the pictures' side that hold where pictures are read as pixels
+    notes    what the paper leaves open or we do otherwise, told below the table
+    """
+
+    title: str
+    paper: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    plan: Mapping[str, object]
+    pixels: Mapping[str, object]
+    notes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        keys = [row.key for row in self.rows]
+        for row in self.rows:
+            if len(row.printed) != len(self.columns) or row.baseline not in ("", *keys) or keys.count(row.key) > 1:
+                raise RecipeError(
+                    f"a row needs a key of its own, {len(self.columns)} printed numbers and a baseline among the rows; "
+                    f"'{row.key}' has {len(row.printed)} numbers and the baseline '{row.baseline}'"
+                )
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """Keys of its data sets, in the order of the columns."""
+        return tuple(dict.fromkeys(column.data for column in self.columns if column.data))
+
+    def figure(self, row: Row, column: Column) -> str:
+        """What a cell holds."""
+        return row.figure or column.figure
+
+    def chosen(self, keys: Sequence[str]) -> tuple[Row, ...]:
+        """The rows of these keys, in the table's order; all for none.
+
+        Raises RecipeError for a key that there is not, with near ones.
+        """
+        known = {row.key: row for row in self.rows}
+        for key in keys:
+            if key not in known:
+                raise RecipeError(catalogue.unknown("row", key, known))
+        return tuple(row for row in self.rows if not keys or row.key in keys)
+
+
+@cache
+def tables() -> dict[str, Published]:
+    """Every table by name, which is that of its file."""
+    from subtext.recipes import tables as package
+
+    found: dict[str, Any] = {}
+    for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda each: each.name):
+        found[module.name] = importlib.import_module(f"{package.__name__}.{module.name}").TABLE
+    return found
+
+
+def both_ways(data: Sequence[str]) -> tuple[Column, ...]:
+    """Columns of both directions for each data set."""
+    return tuple(Column(key, way) for key in data for way in WAYS)
+
+
+def _chosen(options: Mapping[str, object], data: str) -> dict[str, object]:
+    return {
+        name: value.values.get(data, value.other) if isinstance(value, ByData) else value
+        for name, value in options.items()
+    }

@@ -1,0 +1,1 @@
+"""The systems of a paper: what its tables train, and how."""

@@ -1,0 +1,1 @@
+"""Published tables, one a file: which rows, and which numbers were printed."""
