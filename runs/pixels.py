@@ -30,6 +30,7 @@ SCORED = {
     "frozen": FROZEN,
     "frozen, 8 epochs": f"{FROZEN} --epochs 8",
     "fine-tuned, 8 epochs": f"{SHORT} --encoder-factor 0.1",
+    "fine-tuned, 8 epochs, norms kept": f"{SHORT} --encoder-factor 0.1 --encoder-norms kept",
     "fine-tuned": "dual --image BACKBONE --image-size 160 --freeze-epochs 16 --encoder-factor 0.1",
 }
 ROWS = {

@@ -196,6 +196,19 @@ def test_freezing_spares_what_the_recipe_froze_and_rests_the_body() -> None:
     assert not model.image.head.project.bias.requires_grad
 
 
+def test_pretrained_batch_norms_can_keep_their_statistics() -> None:
+    model = small.setup().model
+    body = model.image.encoder.body
+    body.append(torch.nn.BatchNorm1d(16))
+    freezer = Freezer(model)
+    freezer.apply(stage(Plan(), (), 0))
+    assert body[-1].training
+    freezer.apply(stage(Plan(encoder_norms="kept"), (), 0))
+    assert not body[-1].training
+    assert body[1].training
+    assert all(weight.requires_grad for weight in body.parameters())
+
+
 def test_which_encoders_never_learn() -> None:
     model = small.setup().model
     freezer = Freezer(model)

@@ -118,10 +118,8 @@ def check(
     wording = _wording(pairs.texts)
     texts = _copies(pairs.texts.values)
     pictures = _equal_pictures(pairs) if features is None else []
-    covered = [
-        *([coverage(features, pairs.images, "picture")] if features is not None else []),
-        *([coverage(text_features, pairs.texts, "text")] if text_features is not None else []),
-    ]
+    covered = [coverage(features, pairs.images, "picture")] if features is not None else []
+    covered += [coverage(text_features, pairs.texts, "text")] if text_features is not None else []
     obstacle = _obstacle(reading, bad, features, text_features)
     verdict = unusable(obstacle) if obstacle else judge(pairs, covered)
     return Report(

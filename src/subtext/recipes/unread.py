@@ -45,14 +45,15 @@ def asked(values: Mapping[str, object], supply: Supply) -> dict[str, tuple[str, 
 def found(setup: Setup) -> dict[str, tuple[str, ...]]:
     """What a built host turned out to be: what encodes the two sides, and what of it is pretrained."""
     from subtext.data.features import FeatureInput
-    from subtext.training.phases import body_layers
+    from subtext.training.phases import body_layers, body_norms
 
-    image = setup.model.image.reads
-    bodies = [layers for layers in map(body_layers, (setup.model.image, setup.model.text)) if layers]
+    image, branches = setup.model.image.reads, (setup.model.image, setup.model.text)
+    bodies = [layers for layers in map(body_layers, branches) if layers]
     facts = {"text": _text(setup.model.text)}
     if isinstance(image, FeatureInput):
         facts["image"] = _features(image)
     facts["body"] = ("pretrained",) * bool(bodies) + ("layers",) * any(len(layers) > 1 for layers in bodies)
+    facts["body"] += ("norms",) * any(map(body_norms, branches))
     return facts
 
 

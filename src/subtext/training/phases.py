@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from subtext.model import Branch, Model
 from subtext.training.plan import Phase, Plan
@@ -13,10 +14,13 @@ from subtext.training.plan import Phase, Plan
 
 @dataclass(frozen=True)
 class Stage:
-    """What holds in one epoch: whether pretrained bodies learn, and what the learning rate is multiplied by."""
+    """What holds in one epoch: whether pretrained bodies learn, what the learning rate is multiplied by, and whether
+    pretrained batch norms go by the statistics that they came with.
+    """
 
     bodies: bool
     factor: float
+    norms_kept: bool = False
 
 
 def stage(plan: Plan, phases: Sequence[Phase], epoch: int) -> Stage:
@@ -28,7 +32,16 @@ def stage(plan: Plan, phases: Sequence[Phase], epoch: int) -> Stage:
         if epoch < end:
             break
     thawed = plan.freeze_epochs >= 0 and epoch >= plan.freeze_epochs
-    return Stage(bodies=chosen.train == "all" and thawed, factor=chosen.factor)
+    kept = plan.encoder_norms == "kept"
+    return Stage(bodies=chosen.train == "all" and thawed, factor=chosen.factor, norms_kept=kept)
+
+
+def body_norms(branch: Branch) -> list[_BatchNorm]:
+    """The batch norms of the branch's pretrained body."""
+    body = getattr(branch.encoder, "body", None)
+    if not isinstance(body, nn.Module) or not body_layers(branch):
+        return []
+    return [module for module in body.modules() if isinstance(module, _BatchNorm)]
 
 
 def body_layers(branch: Branch) -> list[list[nn.Parameter]]:
@@ -54,7 +67,8 @@ class Freezer:
     def apply(self, current: Stage) -> None:
         """Set what learns, and the mode of every module.
 
-        A body that does not learn is in eval mode: its dropout is off and its running statistics stay.
+        A body that does not learn is in eval mode: its dropout is off and its running statistics stay. Batch norms
+        that are kept are too, while their scale and shift learn with the rest.
         """
         for weight in self.learning:
             weight.requires_grad_(current.bodies or id(weight) not in self._body)
@@ -63,6 +77,8 @@ class Freezer:
             body = getattr(branch.encoder, "body", None)
             if isinstance(body, nn.Module) and not any(weight.requires_grad for weight in body.parameters()):
                 body.eval()
+            for norm in body_norms(branch) if current.norms_kept else ():
+                norm.eval()
 
     def release(self) -> None:
         """Leave the model as the recipe made it."""

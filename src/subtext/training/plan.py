@@ -10,6 +10,7 @@ from subtext.training.when import When
 
 _PRETRAINED = When("body", ("pretrained",), needs="a pretrained encoder that learns")
 _LAYERS = When("body", ("layers",), needs="a pretrained encoder of several layers that learns")
+_NORMS = When("body", ("norms",), needs="a pretrained encoder with batch norms that learns")
 _LEARNING = When("freeze_epochs", ("-1",), needs="freeze_epochs other than -1", but=True)
 
 
@@ -57,6 +58,12 @@ class Plan:
     freeze_epochs: Annotated[
         int, "epochs before pretrained encoder bodies start to learn; -1 for never", _PRETRAINED
     ] = 0
+    encoder_norms: Annotated[
+        Literal["batch", "kept"],
+        "batch norms of pretrained encoders go by the batch, or by the statistics that they came with",
+        _NORMS,
+        _LEARNING,
+    ] = "batch"
     average: Annotated[Literal["none", "ema", "swa"], "which averaged weights are evaluated and kept"] = "none"
     average_decay: Annotated[float, "share of the old average kept at each step", When("average", ("ema",))] = 0.999
     average_from: Annotated[float, "share of the epochs before averaging starts", When("average", ("swa",))] = 0.6
@@ -65,6 +72,9 @@ class Plan:
         Literal["all", "one", "together"],
         "all: every pair once an epoch; one: every picture once, a text drawn; together: every picture, all texts",
     ] = "all"
+    drop_last: Annotated[
+        bool, "leave out the last batch of an epoch where it is smaller", When("captions", ("all", "one"))
+    ] = False
     positives: Annotated[
         Literal["group", "pair"], "whether all texts of a picture in the batch count as right, or its partner alone"
     ] = "group"

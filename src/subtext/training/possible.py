@@ -39,8 +39,9 @@ def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[s
     if norms and plan.cache_chunk:
         raise TrainingError(
             "gradient caching (--cache-chunk) needs items that do not see each other; this model norms over the batch "
-            f"while training (in {_named(norms)}); do without (vse_infinity: --no-perceptron), freeze the encoder that "
-            "does (--freeze-epochs -1), or train without --cache-chunk"
+            f"while training (in {_named(norms)}); do without (vse_infinity: --no-perceptron), keep a pretrained "
+            "encoder's as they came (--encoder-norms kept), freeze it (--freeze-epochs -1), or train without "
+            "--cache-chunk"
         )
     if norms and processes.count > 1:
         notes.append(
