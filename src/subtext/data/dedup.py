@@ -1,0 +1,113 @@
+"""Texts that are nearly copies of another's (MinHash, Broder 1997), such as what a site puts under every article."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.data.pairs import Pairs
+from subtext.data.text import tokenise
+from subtext.errors import DataError, RequirementError
+
+_FIRST_KEPT = {"test": 0, "val": 1, "train": 3}
+"""Whose texts stay where copies are in several splits; those of other names come between val and train."""
+
+_MISSED = 0.005
+"""Share of couples at the very threshold that MinHash may fail to find; above it fewer."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What to leave out.
+
+    copy_of  (T) the row of the text that a text is nearly a copy of, and that stays; -1 for a text that stays
+    overlap  (T) their Jaccard similarity, 0 for a text that stays
+    """
+
+    copy_of: NDArray[np.int64]
+    overlap: NDArray[np.float64]
+
+    @property
+    def stays(self) -> NDArray[np.bool_]:
+        """(T) whether a text stays."""
+        found: NDArray[np.bool_] = self.copy_of < 0
+        return found
+
+
+def near_copies(
+    pairs: Pairs,
+    *,
+    threshold: float = 0.8,
+    words: int = 3,
+    permutations: int = 128,
+    told: Callable[[int], None] | None = None,
+) -> Copies:
+    """Texts that share so much with one that stays, among texts of other groups: captions of one picture may be alike.
+
+    threshold     Jaccard similarity of their runs of words, above 0, at most 1; a pair is compared exactly once MinHash
+                  has found it, so none is left out wrongly; of those at the very threshold one in 200 may be missed
+    words         of a run; a shorter text is one run
+    permutations  of MinHash
+
+    Texts are taken in the order test, val, train, and within it in that of their keys: a copy in train goes and its
+    like in test stays, and the order of rows changes nothing.
+
+    Raises RequirementError where datasketch is not installed, DataError for texts known by features alone.
+    Cost time linear in the words, memory in texts x permutations.
+    """
+    if not 0 < threshold <= 1:
+        raise DataError(f"copies need a threshold above 0 and at most 1; got {threshold}")
+    empty, index = _sketches(threshold, permutations)
+    values = [_words_of(text, name) for text, name in zip(pairs.texts.values, pairs.texts.ids, strict=True)]
+    rank = np.array([_FIRST_KEPT.get(str(split), 2) for split in pairs.texts.splits])
+    order = np.lexsort((pairs.texts.keys, rank))
+    copy_of = np.full(len(values), -1, dtype=np.int64)
+    overlap = np.zeros(len(values))
+    for done, row in enumerate(order.tolist(), start=1):
+        runs = _runs(values[row], words)
+        sketch = empty.copy()
+        sketch.update_batch([run.encode("utf-8", "surrogatepass") for run in runs])
+        others = [other for other in index.query(sketch) if pairs.texts.groups[other] != pairs.texts.groups[row]]
+        shared = {other: _jaccard(runs, _runs(values[other], words)) for other in others}
+        best = max(shared, key=lambda other: (shared[other], -int(pairs.texts.keys[other])), default=None)
+        if best is not None and shared[best] >= threshold:
+            copy_of[row], overlap[row] = best, shared[best]
+        else:
+            index.insert(row, sketch, check_duplication=False)
+        if told is not None:
+            told(done)
+    return Copies(copy_of, overlap)
+
+
+def _sketches(threshold: float, permutations: int) -> tuple[Any, Any]:
+    """An empty MinHash and an empty index of them: its rows are as many as let no more than `_MISSED` slip through."""
+    try:
+        from datasketch import MinHash, MinHashLSH
+    except ImportError as problem:
+        raise RequirementError(
+            "finding copies needs datasketch, which is not installed; pip install 'subtext[dedup]'"
+        ) from problem
+    fit = (rows for rows in range(permutations, 1, -1) if (1 - threshold**rows) ** (permutations // rows) <= _MISSED)
+    rows = next(fit, 1)
+    index = MinHashLSH(num_perm=permutations, params=(permutations // rows, rows))
+    return MinHash(num_perm=permutations, seed=1), index
+
+
+def _words_of(text: Any, name: str) -> str:
+    if not isinstance(text, str):
+        raise DataError(f"finding copies needs words for every text; '{name}' is known by features alone")
+    return text
+
+
+def _runs(text: str, words: int) -> set[str]:
+    """Each run of so many words, as one string."""
+    found = tokenise(text) or [text]
+    return {" ".join(found[place : place + words]) for place in range(max(len(found) - words + 1, 1))}
+
+
+def _jaccard(one: set[str], other: set[str]) -> float:
+    return len(one & other) / len(one | other)

@@ -1,0 +1,115 @@
+"""`subtext data prepare`, `dedup` and `loosen`, from a file to a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import made_data
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from subtext.app.cli import main
+from subtext.data.planted import read_labels
+from subtext.data.readers import read_pairs
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def done(*words: object) -> str:
+    result = run(*words)
+    assert result.exit_code == 0, result.output + result.stderr
+    return result.output
+
+
+def refused(*words: object, code: int = 1) -> str:
+    result = run(*words)
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+@pytest.fixture
+def articles(tmp_path: Path) -> Path:
+    rows: list[dict[str, object]] = [
+        {"image": f"{n}.jpg", "caption": f"Mr. Lee met guest {n}. It was day {n * n}. They left by train {n}."}
+        for n in range(20)
+    ]
+    rows += [
+        {"image": f"b{n}.jpg", "caption": "We use cookies on this site and so do others. Say yes."} for n in range(4)
+    ]
+    return made_data.write_rows(tmp_path / "articles.jsonl", rows)
+
+
+def test_prepare_cuts_leaves_out_and_draws(articles: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "cut.jsonl"
+    told = done("data", "prepare", articles, "--out", out, "--sentences", 2, "--longer-than", 54, "--resplit")
+    assert "20 pictures, 20 texts (4 texts left out)" in told
+    assert f"subtext data check {out} --images {tmp_path}" in told
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert rows[0]["captions"] == ["Mr. Lee met guest 0. It was day 0."]
+    assert {row["split"] for row in rows} == {"train", "val", "test"}
+
+
+def test_prepare_needs_something_to_do_and_a_new_file(articles: Path, tmp_path: Path) -> None:
+    assert "name --sentences, --longer-than or --resplit" in refused(
+        "data", "prepare", articles, "--out", tmp_path / "x.jsonl", code=2
+    )
+    assert "ends in .jsonl or .parquet; it got" in refused(
+        "data", "prepare", articles, "--out", tmp_path / "x.csv", "--resplit"
+    )
+    assert "is there; name another or remove it" in refused("data", "prepare", articles, "--out", articles, "--resplit")
+
+
+def test_dedup_names_what_was_copied_most(articles: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    told = done("data", "dedup", articles, "--out", out, "--quiet")
+    assert "21 pictures, 21 texts (3 texts left out)" in told
+    assert "3 times: 'We use cookies on this site and so do others. Say yes.'" in told
+    assert len(read_pairs(out, need_pictures=False).pairs.texts) == 21
+
+
+def test_loosen_by_mismatch(tmp_path: Path) -> None:
+    data, _ = made_data.write(tmp_path)
+    out, labels = tmp_path / "loose.jsonl", tmp_path / "labels.json"
+    told = done("data", "loosen", data, "--out", out, "--labels", labels, "--kind", "mismatch", "--share", 0.25)
+    assert "20 of 80 texts of train are loose now (20 mismatch)" in told
+    before, after = (read_pairs(path, need_pictures=False).pairs for path in (data, out))
+    kinds = read_labels(labels).of(after)
+    changed = np.array([a != b for a, b in zip(before.texts.values, after.texts.values, strict=True)])
+    assert before.texts.ids == after.texts.ids
+    assert (changed == (kinds == "mismatch")).all() and changed.sum() == 20
+    assert set(map(str, after.texts.splits[changed])) == {"train"}
+
+
+@pytest.mark.parametrize("among", [("--split", "train"), ("--split", "all")])
+def test_loosen_by_neighbours(tmp_path: Path, among: tuple[str, str]) -> None:
+    data, _ = made_data.write(tmp_path)
+    graph, out, labels = tmp_path / "graph", tmp_path / "loose.jsonl", tmp_path / "labels.json"
+    done("neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 5, "--neighbours", 12, "-q", *among)
+    told = done(
+        "data", "loosen", data, "--out", out, "--labels", labels, "--kind", "mixed", "--share", 0.4,
+        "--graph", graph, "--ranks", "2-9", "--seed", 3,
+    )  # fmt: skip
+    assert "(16 mismatch, 16 neighbour)" in told and "distance of a neighbour's words: median" in told
+    settings = json.loads(labels.read_text())["settings"]
+    assert settings["ranks"] == [2, 9] and settings["seed"] == 3 and settings["graph"]["space"]["name"] == "lsa"
+    read_labels(labels).require(read_pairs(out, need_pictures=False).pairs)
+
+
+def test_loosen_refuses_what_cannot_be(tmp_path: Path) -> None:
+    data, _ = made_data.write(tmp_path)
+    graph, out = tmp_path / "graph", ("--out", tmp_path / "o.jsonl")
+    labels = ("--labels", tmp_path / "l.json")
+    done("neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 5, "--neighbours", 12, "-q")
+    assert "needs a graph of neighbours (--graph GRAPH)" in refused("data", "loosen", data, *out, *labels)
+    assert "from 1 to 12" in refused("data", "loosen", data, *out, *labels, "--graph", graph, "--ranks", "1-20")
+    assert "such as 1-20; it got x" in refused("data", "loosen", data, *out, *labels, "--ranks", "x", code=2)
+    assert "labels need a file of their own" in refused("data", "loosen", data, *out, "--labels", tmp_path / "o.jsonl")
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    other = made_data.write_rows(tmp_path / "other.jsonl", [{**row, "captions": ["x", "y z"]} for row in rows])
+    assert "built for other data" in refused("data", "loosen", other, *out, *labels, "--graph", graph, "--ranks", "1-9")
+    assert not (tmp_path / "o.jsonl").exists() and not (tmp_path / "l.json").exists()

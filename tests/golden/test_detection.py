@@ -1,0 +1,50 @@
+"""The area under the curve is the plain count over all couples, ties and weights of samples included."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from subtext.metrics.detection import auc, auc_interval
+
+
+def plain(scores: np.ndarray, marked: np.ndarray) -> float:
+    couples = [(a > b) + 0.5 * (a == b) for a in scores[marked] for b in scores[~marked]]
+    return float(np.mean(couples))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_the_plain_count(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 6, size=70).astype(np.float64)
+    marked = rng.random(70) < 0.3
+    assert auc(scores, marked) == pytest.approx(plain(scores, marked), abs=1e-12)
+    assert auc(-scores, marked) == pytest.approx(1 - plain(scores, marked), abs=1e-12)
+
+
+def test_what_is_no_number_is_left_out_and_one_side_alone_has_none() -> None:
+    scores = np.array([0.0, math.nan, 1.0, 2.0])
+    assert auc(scores, np.array([False, True, False, True])) == 1.0
+    assert math.isnan(auc(scores, np.zeros(4, dtype=bool)))
+    assert math.isnan(auc(np.empty(0), np.zeros(0, dtype=bool)))
+
+
+def test_the_interval_holds_the_truth_and_knows_of_clusters() -> None:
+    rng = np.random.default_rng(0)
+    marked = np.arange(400) % 5 == 0
+    scores = rng.normal(size=400) + marked
+    each = auc_interval(scores, marked, np.arange(400), samples=400)
+    assert each is not None
+    assert each[0] < auc(scores, marked) < each[1]
+    assert 0.05 < each[1] - each[0] < 0.2
+    # Five copies of each pair are no more evidence than one.
+    copies = auc_interval(np.repeat(scores, 5), np.repeat(marked, 5), np.repeat(np.arange(400), 5), samples=400)
+    assert copies is not None
+    assert copies[1] - copies[0] == pytest.approx(each[1] - each[0], rel=0.25)
+
+
+def test_few_clusters_have_no_interval() -> None:
+    marked = np.arange(40) < 9
+    assert auc_interval(np.arange(40.0), marked, np.arange(40)) is None

@@ -1,0 +1,86 @@
+"""A data set that is written and read is the same data set."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from subtext.data.fingerprint import fingerprint
+from subtext.data.pairs import Judgements, Pairs
+from subtext.data.readers import read_pairs
+from subtext.data.write import write_pairs
+from subtext.errors import DataError
+
+ROWS = [
+    {"id": "a", "image": "a.png", "captions": ["a dog", "ein Hund"], "split": "train", "language": ["en", "de"]},
+    {"id": "b", "image": "b.png", "captions": ["猫 🐈\nnew line"], "split": "train", "labels": ["cat"], "group": "g"},
+    {"id": "c", "image": "c.png", "captions": ["猫 🐈\nnew line", "a cat"], "split": "train", "group": "g"},
+    {"id": "d", "image": "d.png", "captions": ["a bird"], "split": "test"},
+    {"id": "a", "image": "a.png", "captions": ["un chien"], "split": "train", "language": "fr"},
+]
+
+
+def read(path: Path) -> Pairs:
+    return read_pairs(path, need_pictures=False).pairs
+
+
+def source(folder: Path, rows: list[dict] = ROWS) -> Pairs:
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return read(folder / "in.jsonl")
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_it_is_the_same(tmp_path: Path, ending: str) -> None:
+    pairs = source(tmp_path)
+    write_pairs(pairs, tmp_path / f"out.{ending}")
+    again = read(tmp_path / f"out.{ending}")
+    assert fingerprint(again) == fingerprint(pairs)
+    assert again.images.values == pairs.images.values
+    assert again.texts.more["language"] == pairs.texts.more["language"] == ["en", "de", None, None, None, "fr"]
+    assert again.images.more["labels"] == pairs.images.more["labels"]
+
+
+def test_a_part_of_it_is_that_part(tmp_path: Path) -> None:
+    pairs = source(tmp_path).subset(np.array([0, 2, 3]), np.array([1, 2, 4, 5]))
+    write_pairs(pairs, tmp_path / "out.jsonl")
+    assert read(tmp_path / "out.jsonl").texts.ids == pairs.texts.ids
+
+
+def test_texts_known_by_features_keep_their_names(tmp_path: Path) -> None:
+    pairs = source(tmp_path, [{"id": "a", "text_ids": ["a#0", "a#1"]}, {"id": "b", "text_ids": ["b#0"]}])
+    write_pairs(pairs, tmp_path / "out.jsonl")
+    again = read(tmp_path / "out.jsonl")
+    assert again.texts.ids == pairs.texts.ids and again.texts.values == [None] * 3
+
+
+def test_bytes_need_parquet(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(out, "PNG")
+    rows = [{"id": "a", "image": out.getvalue(), "text": "a dog", "day": date(2020, 1, 2)}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
+    pairs = read_pairs(tmp_path / "in.parquet").pairs
+    write_pairs(pairs, tmp_path / "out.parquet")
+    assert fingerprint(read_pairs(tmp_path / "out.parquet", verify=True).pairs) == fingerprint(pairs)
+    with pytest.raises(DataError, match="JSON lines cannot hold bytes that the rows have"):
+        write_pairs(pairs, tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_what_rows_cannot_hold_is_refused(tmp_path: Path) -> None:
+    pairs = source(tmp_path)
+    with pytest.raises(DataError, match=r"ends in \.jsonl or \.parquet; it got out\.csv"):
+        write_pairs(pairs, tmp_path / "out.csv")
+    with pytest.raises(DataError, match="1 picture without a partner"):
+        write_pairs(pairs.subset(np.arange(4), np.arange(5)[:4]), tmp_path / "out.jsonl")
+    graded = Judgements(np.array([0]), np.array([0]), np.array([2], dtype=np.float32))
+    with pytest.raises(DataError, match="graded judgements cannot be written"):
+        write_pairs(replace(pairs, judgements=graded), tmp_path / "out.jsonl")
