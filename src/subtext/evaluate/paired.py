@@ -36,8 +36,8 @@ class Paired:
 
 def paired(
     mine: Float[np.ndarray, "s q"],
-    theirs: Float[np.ndarray, "s q"],
-    clusters: Int[np.ndarray, "q"],
+    theirs: Float[np.ndarray, "t r"],
+    clusters: Int[np.ndarray, "n"],
     *,
     samples: int = 2000,
     seed: int = 0,

@@ -176,11 +176,10 @@ def measure_of(asked: Asked, row: Row, column: Column) -> str:
 
 
 def graphs_of(row: Row) -> set[Shared]:
-    """The graphs that a row's methods and its figure need."""
+    """The graphs that a row's methods need."""
     methods = row.system.methods if row.system else ()
     every = {value for _, options in methods for value in options.values()}
-    found = {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH) if kind in every}
-    return found | ({Shared.TEXT_GRAPH} if row.figure and FIGURES[row.figure].measure == "scores" else set())
+    return {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH) if kind in every}
 
 
 def _shared(asked: Asked, data: str, value: object) -> object:

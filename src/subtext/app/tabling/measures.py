@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from subtext.app.tabling.asked import Asked
-from subtext.app.tabling.material import Loaded, graph_of_scored, one_text_each
+from subtext.app.tabling.material import Loaded, graph_of_scored, one_text_each, require_graph
 from subtext.core import DIRECTIONS, Comparison, Embeddings
 from subtext.data.fingerprint import fingerprint
 from subtext.errors import RequirementError, counted
@@ -94,6 +94,7 @@ def _kept(model: Model, items: Embeddings, graph: Graph) -> NDArray[np.float64]:
 def _scores(model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
     """Mean, deviation and their product of both scores over the training pairs, both modalities together."""
     train = loaded.material.train
+    require_graph(asked, key, Shared.TEXT_GRAPH, loaded)
     graph = Graph.load(asked.graph(key, Shared.TEXT_GRAPH)).within(train.texts)
     images, texts = embed_pairs(model, train, batch_size=256, workers=asked.workers)
     pictures = pictures_of_texts(train)

@@ -1,0 +1,219 @@
+"""`subtext table` as a user calls it, on a small made data set."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import made_data
+import pytest
+from click.testing import CliRunner, Result
+
+from subtext.app.cli import main
+from subtext.recipes.published import FIGURES, Column, Published, Row, System, tables
+
+SMALL = ("width=16", "word_width=8", "batch_size=16", "lr=0.005")
+
+
+def call(*words: object, code: int = 0) -> Result:
+    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    assert answer.exit_code == code, answer.output
+    return answer
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    made_data.write(folder)
+    return folder
+
+
+def words(made: Path, out: Path, rows: str = "pvse,mithun", *, name: str = "cvprw2022_table2") -> list[object]:
+    changes = [word for change in SMALL for word in ("--set", change)]
+    data = ["--data", f"mine={made / 'pairs.jsonl'}", "--features", f"mine={made / 'features.npz'}"]
+    quick = ["--rows", rows, "--seeds", 2, "--epochs", 1, "--c", 3, "--workers", 0, "--device", "cpu", "-q"]
+    return ["table", name, *data, *quick, *changes, "--out", out]
+
+
+def told(out: Path, name: str = "cvprw2022_table2") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two rows with two seeds, undisturbed."""
+    out = tmp_path_factory.mktemp("tables") / "whole"
+    answer = call(*words(made, out))
+    assert "MITHUN" in answer.stdout and "not run here" in answer.stdout
+    return out
+
+
+def killed(arguments: list[object], flush: int) -> bool:
+    """Run the command in a child that kills itself when it flushes something for the n-th time; whether it did."""
+    child = os.fork()
+    if not child:
+        plain, left = os.fsync, [flush]
+
+        def fsync(descriptor: int) -> None:
+            left[0] -= 1
+            if left[0] <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            plain(descriptor)
+
+        os.fsync = fsync  # type: ignore[assignment]
+        try:
+            call(*arguments)
+        finally:
+            # The child must not go on into the tests of its parent.
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def test_a_table_that_is_killed_and_called_again_ends_the_same(made: Path, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "killed"
+    assert [killed(words(made, out), flush) for flush in (20, 45, 60)] == [True] * 3
+    first = sorted(out.glob("runs/*/*/seed0-*/run.json"))
+    plan = call(*words(made, out), "--plan").stdout
+    left = int(re.search(r"to train: (\d)", plan)[1])
+    assert first and 0 < left < 4
+    call(*words(made, out))
+    assert told(out)["rows"] == told(whole)["rows"]
+    assert told(out)["runs"] == told(whole)["runs"]
+    assert not list(out.rglob(".writing-*"))
+
+
+def test_what_is_finished_is_not_trained_again(made: Path, whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.glob("runs/**/*") if path.is_file()}
+    assert len(before) > 20
+    call(*words(made, whole))
+    assert {path: path.stat().st_mtime_ns for path in whole.glob("runs/**/*") if path.is_file()} == before
+    assert "to train: 0" in call(*words(made, whole), "--plan").stdout
+
+
+def test_cells_hold_means_spreads_tests_and_the_papers_numbers(whole: Path) -> None:
+    found = told(whole)
+    rows = {row["row"]: row["cells"] for row in found["rows"]}
+    assert list(rows) == ["PVSE", "MITHUN"]
+    ours, theirs = rows["MITHUN"]["mine I→T"], rows["PVSE"]["mine I→T"]
+    assert len(ours["seeds"]) == 2 and ours["mean"] == pytest.approx(sum(ours["seeds"]) / 2)
+    assert ours["spread"] == pytest.approx(abs(ours["seeds"][0] - ours["seeds"][1]) / 2**0.5)
+    assert ours["against"]["name"] == "PVSE" and theirs["against"] is None and ours["paper"] is None
+    # Every picture has two texts, and a text one picture: the mean over queries is the mean of the paired values.
+    assert ours["against"]["difference"] == pytest.approx(ours["mean"] - theirs["mean"])
+    assert found["protocol"]["seeds"] == 2 and found["protocol"]["trials"] == 1
+    assert found["data"]["mine"]["sizes"]["scored"] == {"pictures": 8, "texts": 16, "pairs": 16}
+
+
+def test_nothing_stands_in_for_a_data_set_that_is_not_there(whole: Path) -> None:
+    for row in told(whole)["rows"]:
+        for data in ("COCO", "GoodNews", "Politics", "ConcCap"):
+            cell = row["cells"][f"{data} I→T"]
+            assert cell["not_run"] == f"not run: needs {data}" and cell["seeds"] == [] and cell["paper"] > 0.5
+        assert row["cells"]["Avg"]["not_run"] == "not run: needs 8 more of 8 columns"
+    page = (whole / "cvprw2022_table2.md").read_text()
+    assert "not run: needs COCO" in page and "0.6541" in page
+    assert (whole / "cvprw2022_table2.tex").is_file() and (whole / "cvprw2022_table2.svg").is_file()
+
+
+def test_a_table_without_data_prints_the_papers_numbers(tmp_path: Path) -> None:
+    answer = call("table", "eccv2020_table2", "--out", tmp_path)
+    assert "not run: needs COCO" in answer.stdout and "0.4867" in answer.stdout
+    assert "to train: 0" in call("table", "eccv2020_table2", "--out", tmp_path, "--plan").stdout
+
+
+def test_a_data_set_is_found_by_its_name_in_a_folder(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "coco").symlink_to(made)
+    plan = call("table", "eccv2020_table2", "--data", tmp_path, "--out", tmp_path / "out", "--plan").stdout
+    assert re.search(r"ours_trip +COCO +3 +3 to train", plan)
+
+
+def test_rows_share_their_graph_and_say_what_they_lack(made: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    found = tables()["cvprw2022_table2"]
+    odd = Row("odd", "ODD", System("pvse", {}, (("telepathy", {}),)), (None,) * 9, baseline="pvse")
+    weak = Row("weak", "WEAK", System("clip", {"model": str(tmp_path / "none")}), (None,) * 9)
+    changed = Published(
+        found.title, found.paper, found.columns, (*found.rows, odd, weak), found.plan, found.pixels, found.notes
+    )
+    monkeypatch.setitem(tables(), "cvprw2022_table2", changed)
+    graph = ["--space", "lsa", "--neighbours", 4, "--split", "val", "--subset", 20]
+    answer = call(*words(made, tmp_path, "pvse,thomas,odd,weak"), *graph, code=1)
+    assert "ODD" in answer.stdout and "not run: needs the method telepathy" in answer.stdout
+    assert re.search(r"note: Not run: WEAK on mine: .+", answer.stdout)
+    assert len(list((tmp_path / "shared" / "mine").glob("text_graph-*"))) == 1
+    cells = {row["row"]: row["cells"]["mine T→I"] for row in told(tmp_path)["rows"]}
+    assert cells["THOMAS"]["against"]["name"] == "PVSE" and cells["WEAK"]["not_run"] == "not run: see the notes"
+    sizes = told(tmp_path)["data"]["mine"]["sizes"]
+    assert [sizes[part]["pictures"] for part in ("train", "selection", "scored")] == [20, 4, 12]
+
+
+def test_every_row_gets_as_many_trials(made: Path, tmp_path: Path) -> None:
+    call(*words(made, tmp_path), "--trials", 2)
+    for folder in (tmp_path / "runs" / "mine").iterdir():
+        runs = {path.name for path in folder.iterdir() if path.is_dir()}
+        assert len(runs) == 3 and {"seed0-rate0.005", "seed0-rate0.015"} < runs
+    note = told(tmp_path)["notes"][0]
+    assert "every row tries 2 learning rates (x 1, x 3) with seed 0" in note
+
+
+def test_a_smaller_gallery_than_the_choice_is_told(made: Path, tmp_path: Path) -> None:
+    again = [word if word != 3 else 50 for word in words(made, tmp_path, "pvse")]
+    assert "a choice among 50 needs 49 wrong candidates a query" in call(*again, code=1).stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--rows", "pvs"], "no row called 'pvs'; did you mean pvse"),
+        (["--set", "widht=3"], "no option of these rows called 'widht'; did you mean width"),
+        (["--set", "width=wide"], "width needs a whole number; it got 'wide'"),
+        (["--trials", 9], "--trials needs 1 to 5; it got 9"),
+        (["--features", "other=f.npz"], "no data set given called 'other'"),
+        (["--set", "width"], "--set needs the form NAME=VALUE; it got 'width'"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(made: Path, tmp_path: Path, more: list[object], sentence: str) -> None:
+    answer = CliRunner().invoke(main, [str(word) for word in [*words(made, tmp_path), *more]])
+    assert answer.exit_code in (1, 2) and sentence in answer.output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_tables_are_listed_and_near_names_offered(tmp_path: Path) -> None:
+    listed = call("table", "--list").stdout
+    assert all(name in listed for name in tables()) and "coco (COCO, 100-way)" in listed
+    assert "did you mean eccv2020_table1" in call("table", "eccv2020_tabel1", "--out", tmp_path, code=2).output
+    assert "name a table and a folder" in call("table", "eccv2020_table1", code=2).output
+
+
+def test_neighbourhoods_that_are_kept_and_scores_are_measured(made: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    pvse = System("pvse", {"word_width": 8})
+    figures = ("image_preservation", "text_preservation", "diversity_mean", "discrepancy_deviation", "both")
+    rows = (Row("pvse", "PVSE", pvse, (None,) * 4), Row("again", "PVSE, scores", pvse, (None,) * 4, "", "both"))
+    columns = tuple(Column("coco", figure) for figure in figures[:4])
+    made_table = Published("t", "p", columns, rows, tables()["cvprw2022_table2"].plan, {}, ())
+    monkeypatch.setitem(tables(), "eccv2020_table3", made_table)
+    graph = ["--space", "lsa", "--neighbours", 4]
+    call(*words(made, tmp_path, "pvse,again", name="eccv2020_table3"), *graph)
+    cells = told(tmp_path, "eccv2020_table3")["rows"][0]["cells"]
+    values = {figure: cells[f"mine {FIGURES[figure].label}"]["mean"] for figure in figures[:4]}
+    assert 0 <= values["image_preservation"] <= 1 and 0 <= values["text_preservation"] <= 1
+    assert -1 <= values["diversity_mean"] <= 1 and 0 < values["discrepancy_deviation"] < 1
+    # Both rows are one system: it is trained once.
+    assert len(list((tmp_path / "runs" / "mine").iterdir())) == 1
+
+
+def test_the_command_is_light() -> None:
+    probe = (
+        "import sys; from subtext.app.cli import main\n"
+        "try:\n main(['table', '--list'])\nexcept SystemExit: pass\n"
+        "print([name for name in ('torch', 'numpy', 'pyarrow', 'rich') if name in sys.modules], file=sys.stderr)"
+    )
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]" and "cvprw2022_table1" in done.stdout
