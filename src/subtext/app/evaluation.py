@@ -12,17 +12,27 @@ from subtext.app.job import Sources, Work
 from subtext.app.opened import Opened, open_work, remembered
 from subtext.app.output import require_file
 from subtext.app.progress import meter
+from subtext.app.table import Cell, table
 from subtext.checkpoint import Record
 from subtext.errors import RequirementError, counted
-from subtext.evaluate import Protocol, Result
-from subtext.evaluate import evaluate as measure
+from subtext.evaluate import Protocol, Result, embed_pairs, evaluate_embeddings
+from subtext.evaluate.preservation import FIGURES, with_preservation
+from subtext.neighbours.graph import Graph
 from subtext.search import model_fingerprint
 
 
-def evaluate(work: Work, protocol: Mapping[str, Any], json_out: Path | None, per_query: Path | None) -> Result:
+def evaluate(
+    work: Work,
+    protocol: Mapping[str, Any],
+    json_out: Path | None,
+    per_query: Path | None,
+    *,
+    graph: Path | None = None,
+) -> Result:
     """Evaluate as the work says, and write what is asked for.
 
     protocol   fields of `subtext.evaluate.Protocol`
+    graph      a semantic graph, for how much of it the joint space keeps
     json_out   file for figures and protocol; per_query  npz for one value a query
 
     Raises what opening, reading and evaluating raise; OutputError for a file that cannot be written, before the
@@ -34,12 +44,14 @@ def evaluate(work: Work, protocol: Mapping[str, Any], json_out: Path | None, per
         require_file(path)
     if len({path.resolve() for path in files}) < len(files):
         raise RequirementError(f"figures and values a query need a file each; both are to go to {json_out}")
+    semantic = None if graph is None else Graph.load(graph.expanduser())
     opened = open_work(work)
     pairs = opened.pairs
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
-        result = measure(
-            opened.model, pairs, protocol=asked, batch_size=work.batch_size, workers=work.workers, progress=told
-        )
+        items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
+        result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=asked)
+    if semantic is not None:
+        result = with_preservation(result, opened.model.similarity, items, pairs, semantic, protocol=asked)
     role, warning = _role(opened, work.sources)
     about = {**_subject(opened, work), "split": opened.split, "split_role": role}
     result = replace(result, about=about, notes=(*([warning] if warning else []), *result.notes))
@@ -64,7 +76,18 @@ def summary(result: Result) -> str:
     ways = [f"{c}_way{what}" for c in asked["c_way"] for what in ("@1", "@3", "_mean_rank")]
     if any(name.split("/")[-1] in ways for name in result.figures):
         lines.append(figures_table(result.figures, result.chance, intervals, names=ways, summed=False))
+    if FIGURES[0] in result.figures:
+        lines.append(_kept(result))
     return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])
+
+
+def _kept(result: Result) -> str:
+    rows: list[list[Cell]] = []
+    for name, label in zip(FIGURES, ("pictures", "texts"), strict=True):
+        ends = result.intervals.get(name)
+        between = None if ends is None else f"{ends[0]:.1f}-{ends[1]:.1f}"
+        rows.append([label, result.figures[name], between, result.chance[name]])
+    return table(["semantic neighbours kept, %", "", "95 %", "chance"], rows)
 
 
 def _subject(opened: Opened, work: Work) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def _act(ctx: click.Context) -> None:
         {name: values[name] for name in names},
         None if printed else values["json_out"],
         values["per_query"],
+        graph=values["graph"],
     )
     click.echo(result.text() if printed else summary(result))
 
@@ -97,6 +98,11 @@ evaluate = Command(
                 default="",
                 metavar="N,N,...",
                 help="Accuracy at picking one of c, for instance 5,20,100.",
+            ),
+            click.Option(
+                ["--graph"],
+                type=PATH,
+                help="Also measure how many neighbours in this graph (subtext neighbours) are near in the joint space.",
             ),
             click.Option(
                 ["--bootstrap"],
