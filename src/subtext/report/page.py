@@ -11,10 +11,10 @@ from subtext.report.style import STYLE
 
 @dataclass(frozen=True)
 class Found:
-    """One picture that a search found.
+    """One picture that a search found, or one text.
 
-    title    its first text              score   cosine
-    picture  data URI; None where the picture cannot be shown
+    title    its first text, or itself   score   cosine
+    picture  data URI; None where the picture cannot be shown; empty for a text alone
     notes    small words below it        right   whether it is what was asked for
     """
 
@@ -27,11 +27,15 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """A query, a remark on it, and what was found, best first."""
+    """A query, a remark on it, and what was found, best first.
+
+    picture  data URI of the query, where it is a picture
+    """
 
     query: str
     found: Sequence[Found]
     remark: str = ""
+    picture: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a sentence or two, and searches below them."""
+    """A heading, a sentence or two, and searches below them.
+
+    columns  how many searches stand side by side, where there is room
+    """
 
     title: str
     text: str
     searches: Sequence[Search]
+    columns: int = 1
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,8 @@ def render(page: Page) -> str:
 
 
 def _figures(page: Page) -> str:
+    if not page.figures and not page.verdict:
+        return ""
     rows = "".join(_figure(figure) for figure in page.figures)
     return (
         f'<section><h2>How well it does</h2><p class="verdict">{escape(page.verdict)}</p>'
@@ -131,21 +141,24 @@ def _figure(figure: Figure) -> str:
 
 def _section(section: Section) -> str:
     searches = "".join(_search(search) for search in section.searches)
+    if section.columns > 1:
+        searches = f'<div class="columns" style="--columns:{section.columns}">{searches}</div>'
     return f"<section><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>{searches}</section>"
 
 
 def _search(search: Search) -> str:
     cards = "".join(_card(place, found) for place, found in enumerate(search.found, start=1))
     remark = f'<p class="small">{escape(search.remark)}</p>' if search.remark else ""
-    return f'<article><h3>“{escape(search.query)}”</h3>{remark}<ol class="cards">{cards}</ol></article>'
+    asked = ""
+    if search.picture is not None:
+        asked = f'<img class="asked" src="{escape(search.picture)}" alt="{escape(search.query)}">'
+    return f'<article><h3>“{escape(search.query)}”</h3>{asked}{remark}<ol class="cards">{cards}</ol></article>'
 
 
 def _card(place: int, found: Found) -> str:
-    picture = (
-        f'<img src="{escape(found.picture)}" alt="{escape(found.title)}" loading="lazy">'
-        if found.picture is not None
-        else '<span class="gone">no picture</span>'
-    )
+    picture = f'<img src="{escape(found.picture)}" alt="{escape(found.title)}" loading="lazy">' if found.picture else ""
+    if found.picture is None:
+        picture = '<span class="gone">no picture</span>'
     notes = "".join(f'<span class="note">{escape(note)}</span>' for note in found.notes)
     mark = ' class="right"' if found.right else ""
     tick = '<span class="tick">asked for</span>' if found.right else ""

@@ -34,6 +34,8 @@ flex-direction:column;align-items:center;text-align:center;gap:.15rem;min-width:
 .tick{font-size:.75rem;font-weight:600;color:var(--accent)}
 .title{font-size:.8125rem;line-height:1.3;max-width:100%;overflow-wrap:break-word;hyphens:auto}
 .note{font-size:.75rem;line-height:1.3;color:var(--soft);overflow-wrap:anywhere}
+.asked{max-width:160px;max-height:160px;border-radius:.4rem;display:block}
+.columns{display:grid;gap:0 2rem}
 dl{display:grid;grid-template-columns:minmax(7rem,max-content) 1fr;gap:.25rem 1rem;margin:.6rem 0}
 dt{color:var(--soft)}
 dd{margin:0;overflow-wrap:anywhere}
@@ -44,5 +46,7 @@ footer{padding-top:1.5rem;padding-bottom:2rem}
 .figure{grid-template-columns:1fr auto auto;gap:.2rem .75rem}
 .figure .track{grid-column:1/-1;grid-row:2}
 .cards{grid-template-columns:repeat(3,minmax(0,1fr))}}
+@media (min-width:50rem){.columns{grid-template-columns:repeat(var(--columns),minmax(0,1fr))}
+.columns .cards{grid-template-columns:repeat(5,minmax(0,1fr))!important}}
 @media (min-width:60rem){.cards{grid-template-columns:repeat(10,minmax(0,1fr))}}
 """

@@ -25,6 +25,7 @@ COMMANDS = {
     "search": "Ask an index with words or with a picture.",
     "export": "Write a run for other libraries: safetensors for the Hub, or ONNX.",
     "neighbours": "Find the texts that lie near each text, for the methods that learn from them.",
+    "gallery": "Show what two runs find for the same words and pictures, side by side.",
     "table": "Train the rows of a published table, beside the numbers that were printed.",
     "runs": "List what was trained: recipe, data, best figures, disk use.",
 }

@@ -1,0 +1,93 @@
+"""The page that shows two runs side by side, and which neighbours each has pulled together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import drawn
+import near
+import numpy as np
+import pytest
+import small
+import torch
+from drawn import call
+from scenes import random_items
+
+from subtext.app.pulled import pulled_pairs
+from subtext.core import Embeddings
+from subtext.similarity.cosine import Cosine
+
+
+def test_pairs_that_a_run_pulled_together_stand_out() -> None:
+    """One run is the other with two texts, neighbours of each other, put at one place."""
+    pairs = small.pairs(12)
+    graph = near.graph(pairs, 3)
+    texts = random_items(24, views=1)
+    left, right = 4, int(graph.neighbours[4, 0])
+    moved = texts.vectors.clone()
+    moved[right] = moved[left]
+    found = pulled_pairs(graph, [(Cosine(), texts), (Cosine(), Embeddings(moved, texts.ids))], count=500)
+    assert len(np.unique(np.sort(np.stack([found.left, found.right]), axis=0), axis=1).T) == len(found.left)
+    assert all(
+        b in graph.neighbours[a] or a in graph.neighbours[b] for a, b in zip(found.left, found.right, strict=True)
+    )
+    change = found.near[1] - found.near[0]
+    best = int(np.argmax(change))
+    others = [place for place in range(len(change)) if right not in (found.left[place], found.right[place])]
+    assert {int(found.left[best]), int(found.right[best])} == {left, right} or change[best] > change[others].max()
+    few = pulled_pairs(graph, [(Cosine(), texts)] * 2, count=7, seed=1)
+    assert len(few.left) == 7
+    assert few.near[0].tolist() == few.near[1].tolist()
+
+
+def test_a_pair_counts_by_random_pairs_of_its_own_run() -> None:
+    """Squeezing a whole space together moves no pair: all cosines rise, those of random pairs too."""
+    pairs = small.pairs(12)
+    texts = random_items(24, views=1)
+    one = torch.nn.functional.normalize(texts.vectors, dim=-1)
+    zeros = torch.zeros(24, 1, 1, dtype=torch.float64)
+    wide = Embeddings(torch.cat([one, zeros], dim=2), texts.ids)
+    squeezed = Embeddings(torch.cat([0.6 * one, zeros + 0.8], dim=2), texts.ids)
+    found = pulled_pairs(near.graph(pairs, 3), [(Cosine(), wide), (Cosine(), squeezed)])
+    np.testing.assert_allclose(found.near[0], found.near[1], atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    folder = tmp_path_factory.mktemp("gallery")
+    data = drawn.write(folder / "data")
+    return data, [drawn.run(data, folder / name, seed=seed) for seed, name in enumerate(("plain", "ours"))]
+
+
+def test_the_page(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    data, (first, second) = runs
+    graph, page = tmp_path / "graph", tmp_path / "page.html"
+    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 4, "--neighbours", 3, "-q"]
+    call(*build, "--split", "train")
+    words = ["gallery", "compare", first, second, "--out", page, "--split", "train", "-q", "--count", 2]
+    told = call(*words, "--graph", graph, "--word", "green", "--top", 3).output
+    assert told.strip() == f"{page}: plain and ours on the split train"
+    html = page.read_text()
+    for part in ("“green”", "Words to pictures", "Pictures to texts", "plain beside ours", "--columns:2"):
+        assert part in html
+    assert html.count("has pulled closest") == 2
+    assert html.count("data:image/") >= 2 * 3 + 2 * 2 + 2 * 3 * 2
+    assert "http" not in html.replace("http-equiv", "")
+    again = tmp_path / "again.html"
+    call(*words[:4], "--out", again, *words[6:])
+    assert again.read_text() != html
+    assert "has pulled" not in again.read_text()
+
+
+def test_what_it_refuses(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    data, (first, second) = runs
+    other = drawn.run(drawn.write(tmp_path / "data"), tmp_path / "other")
+    (tmp_path / "data" / "metadata.jsonl").write_text(
+        (data / "metadata.jsonl").read_text().replace("a red square", "a crimson square")
+    )
+    words = ["--out", tmp_path / "page.html", "--split", "train", "-q"]
+    assert "compared on the same pairs" in call("gallery", "compare", first, other, *words, code=1).output
+    graph = near.save(small.pairs(12), tmp_path / "graph")
+    told = call("gallery", "compare", first, second, *words, "--graph", graph, code=1).output
+    assert "built for other data" in told
+    assert not (tmp_path / "page.html").exists()
