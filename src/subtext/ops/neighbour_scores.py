@@ -87,16 +87,18 @@ class Lists:
 
 
 def neighbour_scores(
-    bank: Float[Tensor, "n h"],
+    bank: Float[Tensor, "m h"],
     neighbours: Int[Tensor, "n e"],
     scoring: Scoring = AS_PRINTED,
     *,
+    rows: Int[Tensor, "n"] | None = None,
     storage: torch.dtype | None = None,
 ) -> Scores:
     """Diversity and discrepancy of every item under the inner product, exact.
 
     bank        one vector an item
-    neighbours  rows of the bank; below 0 there is none
+    neighbours  items; below 0 there is none
+    rows        of the bank for each item, where several items share one; None where item i has row i
     storage     what slabs are held in while they are gathered; None for the bank's own. Half precision is faster
                 where the processor has it, sums are float32 all the same
 
@@ -111,10 +113,10 @@ def neighbour_scores(
     """
     lists = Lists(neighbours)
     dtype = torch.promote_types(bank.dtype, torch.float32)
-    squares, products = (torch.zeros(len(bank), dtype=dtype, device=bank.device) for _ in range(2))
+    squares, products = (torch.zeros(len(lists), dtype=dtype, device=bank.device) for _ in range(2))
     alone = torch.zeros_like(squares)
     unique = list(_once(neighbours)) if scoring.second == "unique" else []
-    for slab in _slabs(bank, storage):
+    for slab in _slabs(bank, rows, storage):
         first = lists.sums(slab)
         squares += first.square().sum(dim=1)
         if not scoring.diagonal:
@@ -132,7 +134,11 @@ def neighbour_scores(
 
 
 def second_sums(
-    bank: Float[Tensor, "n h"], neighbours: Int[Tensor, "n e"], scoring: Scoring = AS_PRINTED
+    bank: Float[Tensor, "m h"],
+    neighbours: Int[Tensor, "n e"],
+    scoring: Scoring = AS_PRINTED,
+    *,
+    rows: Int[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n h"]:
     """Of each item what its own embedding has to be multiplied by to give its discrepancy, whatever it is by then.
 
@@ -141,7 +147,7 @@ def second_sums(
     if scoring.second == "unique":
         raise ShapeError("second_sums needs second=multiset or direct; it got unique")
     lists = Lists(neighbours)
-    pieces = [_further(lists.sums(slab), lists, scoring) for slab in _slabs(bank, None)]
+    pieces = [_further(lists.sums(slab), lists, scoring) for slab in _slabs(bank, rows, None)]
     return _ratio(torch.cat(pieces, dim=1), _listed(lists, [], scoring)[:, None])
 
 
@@ -181,10 +187,11 @@ def _once(neighbours: Tensor) -> Iterator[tuple[int, Lists]]:
         yield start, Lists(ordered.masked_fill(again, -1))
 
 
-def _slabs(bank: Tensor, storage: torch.dtype | None) -> Iterator[Tensor]:
-    """Columns of the bank, `SLAB` at a time, each contiguous."""
+def _slabs(bank: Tensor, rows: Tensor | None, storage: torch.dtype | None) -> Iterator[Tensor]:
+    """Columns of the items' vectors, `SLAB` at a time, each contiguous."""
     for start in range(0, bank.shape[1], SLAB):
-        yield bank[:, start : start + SLAB].to(storage or bank.dtype).contiguous()
+        slab = bank[:, start : start + SLAB].to(storage or bank.dtype)
+        yield slab.contiguous() if rows is None else slab[rows]
 
 
 def _dots(left: Tensor, right: Tensor) -> Tensor:

@@ -96,4 +96,7 @@ def _method(name: str, given: Mapping[str, object]) -> tuple[Callable[..., Setup
     known = catalogue.methods()
     if name not in known:
         raise RecipeError(unknown("method", name, known))
-    return known[name].function, known[name].arguments(given)
+    recipe = known[name]
+    values = _values(recipe, given)
+    unread.refuse(recipe.options, values, {option: (str(value),) for option, value in values.items()})
+    return recipe.function, recipe.arguments(given)

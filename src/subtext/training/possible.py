@@ -7,11 +7,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from subtext.data.pairs import Pairs
 from subtext.errors import TrainingError, counted
+from subtext.objective import Term
 from subtext.training.optimiser import parameter_groups
 from subtext.training.phases import Freezer, stage
 from subtext.training.processes import Processes
 from subtext.training.reading import batches_of
 from subtext.training.setup import Setup
+from subtext.weighting.neighbourhood import Neighbourhood
 
 SHOWN = 3
 """How many names of modules a sentence has room for."""
@@ -34,7 +36,7 @@ def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[s
         )
     parameter_groups(setup.model, plan)
     batches_of(train, plan, epoch=0, seed=0, processes=processes.count)
-    notes = _groups(train)
+    notes = [*_groups(train), *_weights(setup)]
     norms = batch_norms(setup)
     if norms and plan.cache_chunk:
         raise TrainingError(
@@ -67,6 +69,20 @@ def _groups(train: Pairs) -> list[str]:
         f"{share:.0%} of the pairs hang together in one group, by texts of several pictures or a column 'group', and "
         "never count as wrong for each other: little is learnt from them"
     ]
+
+
+def _weights(setup: Setup) -> list[str]:
+    """A note on sample weights of less than one a pair."""
+    size = setup.plan.batch_size
+    for part in setup.objective.parts.values():
+        weighting = part.weighting if isinstance(part, Term) else None
+        if isinstance(weighting, Neighbourhood) and (total := weighting.total_for(size)) < size:
+            return [
+                f"sample weights sum to {total:g} over a batch of {size} pairs, less than one each: what they weight "
+                f"counts less beside the rest of the objective (lambda below the batch size; take total="
+                f"{weighting.batch or size} or more)"
+            ]
+    return []
 
 
 def batch_norms(setup: Setup) -> list[str]:

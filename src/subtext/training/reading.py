@@ -129,6 +129,8 @@ def batches_of(pairs: Pairs, plan: Plan, *, epoch: int, seed: int, processes: in
     found = epoch_batches(pairs, batch_size=plan.batch_size, epoch=epoch, seed=seed, captions=plan.captions)
     together = plan.captions == "together"
     usable = [rows for rows in found if _fewest(rows, together=together) >= least]
+    if plan.drop_last and not together and len(usable) > 1 and len(usable[-1]) < plan.batch_size:
+        usable.pop()
     if not usable:
         raise TrainingError(
             f"training needs batches of {least} pairs or more, since what is wrong is learnt from other pairs; it got "

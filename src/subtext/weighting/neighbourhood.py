@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from subtext.core import Direction, Embeddings, Epoch, Origin, Scene
+from subtext.core import Direction, Embeddings, Epoch, Scene
 from subtext.errors import RequirementError
+from subtext.ops.pairing import by_query, pair_count, whole_batch
 
 Combine = Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"]
 Placement = Literal["both", "outer", "inner", "scores"]
@@ -80,29 +81,27 @@ class Neighbourhood:
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
         """One weight per query."""
-        images, texts = _whole(scene)
-        queries = scene.comparison(self.of)
+        queries, pairs = scene.comparison(self.of), pair_count(scene)
         dtype = torch.promote_types(queries.scores.dtype, torch.float32)
-        rows = torch.arange(len(queries.scores), device=queries.scores.device) if texts is None else texts.ids
-        total = self.total * (len(rows) / self.batch if self.batch else 1)
-        if epoch.table is None or images is None or texts is None:
-            logits = [torch.zeros(len(rows), dtype=dtype, device=queries.scores.device)] * 2
+        if epoch.table is None:
+            logits = [torch.zeros(pairs, dtype=dtype, device=queries.scores.device)] * 2
         else:
-            paired = len(images) == len(texts)
-            if self.current and self.discrepancy and not paired:
+            images, texts = whole_batch(scene)
+            if self.current and self.discrepancy and len(images) != len(texts):
                 raise RequirementError(
                     "weights from the embeddings of now need a picture for each text of the batch; it got "
                     f"{len(images)} pictures and {len(texts)} texts; take captions=all or one"
                 )
             logits = [
-                self._logits(modality, rows, items, epoch).to(dtype)
+                self._logits(modality, texts.ids, items, epoch).to(dtype)
                 for modality, items in (("image", images), ("text", texts))
             ]
-        weights = combined(*logits, total=total, combine=self.combine, placement=self.placement)
-        count = len(queries.scores)
-        if self.of == "image_to_text" and images is not None and len(images) != len(rows):
-            return queries.truth.match[:, : len(rows)].to(dtype) @ weights
-        return weights[:count]
+        weights = combined(*logits, total=self.total_for(pairs), combine=self.combine, placement=self.placement)
+        return by_query(weights, scene, self.of)
+
+    def total_for(self, pairs: int) -> float:
+        """The sum of the weights over a batch of so many pairs."""
+        return self.total * pairs / self.batch if self.batch else self.total
 
     def _logits(self, modality: str, rows: Tensor, items: Embeddings, epoch: Epoch) -> Tensor:
         """(B) u of one modality."""
@@ -142,17 +141,6 @@ def combined(
         "maximum": torch.maximum(a, b),
     }[combine]
     return (1.0 if placement == "inner" else total) * torch.softmax(joined, dim=0)
-
-
-def _whole(scene: Scene) -> tuple[Embeddings | None, Embeddings | None]:
-    """Pictures and texts of the whole batch, own ones first and then those of other processes."""
-    found = []
-    for comparison in (scene.text_to_image, scene.image_to_text):
-        items, origin = comparison.candidates, comparison.origin
-        if items is not None and origin is not None:
-            items = items[(origin == Origin.PAIR) | (origin == Origin.GATHERED)]
-        found.append(items)
-    return found[0], found[1]
 
 
 def _looked_up(table: Mapping[str, Tensor] | None, name: str, device: torch.device) -> Tensor:

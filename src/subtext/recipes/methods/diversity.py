@@ -1,0 +1,28 @@
+"""DIVERSITY (Thomas and Kovashka 2022): how unlike each other the semantic neighbours of a pair are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from subtext.recipes.scored import Lambda, Neighbours
+
+if TYPE_CHECKING:
+    from subtext.training.setup import Setup
+
+
+def diversity(
+    setup: Setup,
+    *,
+    near: Neighbours = Neighbours(),
+    common: Lambda = Lambda(),
+    diagonal: Annotated[bool, "compare a neighbour with itself, too, as printed"] = True,
+) -> Setup:
+    """Weights pairs by how diverse their semantic neighbours' embeddings are (Thomas and Kovashka 2022, eq. 4).
+
+    Embeddings are those of the epoch before; in the first epoch all pairs count alike.
+    """
+    from subtext.recipes.scored import scored
+    from subtext.weighting.neighbourhood import Neighbourhood
+
+    weighting = Neighbourhood(common.total, diversity=1.0, discrepancy=0.0)
+    return scored("diversity", setup, weighting, near, common=common, diagonal=diagonal)

@@ -1,0 +1,289 @@
+"""Trainings that weight pairs by their neighbourhood: tables, exact resume, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import near
+import numpy as np
+import pytest
+import small
+import torch
+
+from subtext.checkpoint import fingerprint, read_tensors
+from subtext.core import Embeddings
+from subtext.epoch_tables import NeighbourScores
+from subtext.errors import CheckpointError, DataError, RecipeError
+from subtext.heads.pie import Pie
+from subtext.model import Branch, Model
+from subtext.ops.neighbour_scores import neighbour_scores
+from subtext.ops.pooled_scores import exact_scores
+from subtext.recipes.methods.combined import combined
+from subtext.recipes.methods.discrepancy import discrepancy
+from subtext.recipes.methods.diversity import diversity
+from subtext.recipes.scored import Further, Lambda, Neighbours
+from subtext.similarity.cosine import Cosine
+from subtext.training.options import RunOptions
+from subtext.training.plan import Plan
+from subtext.training.setup import Setup
+from subtext.weighting.neighbourhood import Neighbourhood
+
+PLAN = Plan(epochs=3, batch_size=16, lr=1e-2, captions="one")
+FIRST = RunOptions(device="cpu", workers=0)
+
+
+@pytest.fixture(autouse=True)
+def every_step_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(near.save(small.pairs(), tmp_path_factory.mktemp("graphs") / "words", count=6))
+
+
+def made(method, plan: Plan | None = None, **options: object) -> Setup:
+    """The small setup with a method; `small.run` gives it the plan."""
+    drop = options.pop("drop_last", None)
+    whole = method(small.setup(plan or PLAN, dropout=0.1), **options)
+    return replace(whole, plan=replace(plan or PLAN, drop_last=bool(drop)))
+
+
+def two_views(setup: Setup) -> Setup:
+    """The same with two views of every picture and text."""
+    model = setup.model
+    image = Branch(model.image.reads, model.image.encoder, Pie(16, 16, 8, views=2, project=True))
+    text = Branch(model.text.reads, model.text.encoder, Pie(8, 8, 8, views=2, project=True))
+    return replace(setup, model=Model(image, text, Cosine()))
+
+
+def tables(run: Path) -> dict[str, dict[str, torch.Tensor]]:
+    return {file.stem: read_tensors(file) for file in sorted((run / "tables").glob("*.safetensors"))}
+
+
+def test_tables_are_the_scores_of_what_the_epoch_before_saw(tmp_path: Path, graph: str) -> None:
+    """Of every caption: the bank is overwritten by the later of a picture's two, and read when the epoch ends."""
+    setup = made(diversity, Plan(epochs=2, batch_size=16), near=Neighbours(graph=graph))
+    seen: list[tuple[Embeddings, Embeddings]] = []
+    memory_of = NeighbourScores.open
+
+    def watched(asked, pairs, *, device):
+        memory = memory_of(asked, pairs, device=device)
+        plain = memory.look
+
+        def look(images, texts):
+            seen.append((images, texts))
+            plain(images, texts)
+
+        memory.look = look
+        return memory
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NeighbourScores, "open", watched)
+        small.run(tmp_path / "run", made=lambda plan: setup)
+    found = tables(tmp_path / "run")
+    assert set(found) == {"epoch-0002"}
+    data = small.pairs()
+    banks = {"image": torch.zeros(len(data.images), 8), "text": torch.zeros(len(data.texts), 8)}
+    for images, texts in seen[: len(seen) // 2]:
+        for modality, items in (("image", images), ("text", texts)):
+            for row, vector in zip(items.ids.tolist(), items.vectors[:, 0], strict=True):
+                banks[modality][row] = vector
+    lists = torch.from_numpy(near.graph(data).neighbours)
+    pictures = torch.from_numpy(data.links[np.argsort(data.links[:, 1]), 0])
+    for modality, bank in (("image", banks["image"][pictures]), ("text", banks["text"])):
+        wanted = neighbour_scores(bank, lists)
+        torch.testing.assert_close(found["epoch-0002"][f"diversity/{modality}"], wanted.diversity)
+        torch.testing.assert_close(found["epoch-0002"][f"discrepancy/{modality}"], wanted.discrepancy)
+
+
+CASES = {
+    "diversity": partial(made, diversity),
+    "discrepancy of now, together with chunks": partial(
+        made, discrepancy, Plan(epochs=3, batch_size=16, cache_chunk=5), further=Further(current=True), drop_last=True
+    ),
+    "stats, fixed": partial(made, combined, how="stats", moments="fixed"),
+    "together": partial(made, combined, Plan(epochs=3, batch_size=16, captions="together", accumulate=2)),
+    "half, encoded": partial(made, diversity),
+}
+NEAR = {"half, encoded": {"storage": "float16", "first": "encode", "bank": "evaluation", "neighbours": 3}}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stopped_and_resumed_ends_the_same(tmp_path: Path, graph: str, name: str) -> None:
+    options = Neighbours(**{"graph": graph, **NEAR.get(name, {})})
+
+    def build(plan: Plan | None) -> Setup:
+        return CASES[name](near=options)
+
+    whole = small.run(tmp_path / "whole", made=build, noise=0.1)
+    for step in (2, 5):
+        part = small.run(
+            tmp_path / "parts", made=build, options=replace(FIRST, resume=True), report=small.Interrupt(step)
+        )
+        assert part.record.status == "stopped"
+    end = small.run(tmp_path / "parts", made=build, options=replace(FIRST, resume=True))
+    assert end.record.status == "finished"
+    assert fingerprint(end.model.state_dict()) == fingerprint(whole.model.state_dict())
+    one, other = tables(tmp_path / "whole"), tables(tmp_path / "parts")
+    assert {k: fingerprint(v) for k, v in one.items()} == {k: fingerprint(v) for k, v in other.items()}
+    assert len(one) == (3 if name == "half, encoded" else 2)
+
+
+def test_two_views_by_the_best_pair(tmp_path: Path, graph: str) -> None:
+    def build(plan: Plan | None) -> Setup:
+        return diversity(two_views(small.setup(PLAN, dropout=0.0)), near=Neighbours(graph=graph, samples=9))
+
+    end = small.run(tmp_path / "run", made=build)
+    found = tables(tmp_path / "run")["epoch-0003"]
+    assert end.record.status == "finished"
+    assert bool(found["discrepancy/text"].isfinite().all())
+
+
+def test_weights_change_what_is_learnt(tmp_path: Path, graph: str) -> None:
+    """Against the same total on all pairs alike, which the first epoch is for either."""
+    prints = {}
+    for sign in (-1.0, 0.0):
+
+        def build(plan: Plan | None, sign: float = sign) -> Setup:
+            last = replace(PLAN, select="last")
+            return made(diversity, last, near=Neighbours(graph=graph), common=Lambda(sign=sign))
+
+        done = small.run(tmp_path / str(sign), made=build)
+        prints[sign] = fingerprint(done.model.state_dict())
+        lines = (tmp_path / str(sign) / "log.jsonl").read_text().splitlines()
+        prints[sign, "first"] = [line.split('"seconds"')[0].split('"pairs_per_second"')[0] for line in lines[:1]]
+    assert prints[-1.0] != prints[0.0]
+    assert prints[-1.0, "first"] == prints[0.0, "first"]
+
+
+def test_a_text_never_drawn_is_stood_in_for() -> None:
+    data = small.pairs(10)
+    lists = torch.from_numpy(near.graph(data, 4).neighbours)
+
+    class Fixed:
+        @staticmethod
+        def load(folder: Path) -> object:
+            return near.graph(data, 4)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("subtext.epoch_tables.Graph", Fixed)
+        memory = NeighbourScores(Path("unread")).open(data, device=torch.device("cpu"))
+    vectors = torch.nn.functional.normalize(torch.randn(20, 1, 5), dim=-1)
+    drawn = torch.arange(0, 20, 2)
+    memory.begin(epoch=0, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+    assert memory.table is None
+    memory.look(Embeddings(vectors[:10], torch.arange(10)), Embeddings(vectors[drawn], drawn))
+    memory.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+    assert memory.table is not None
+    stand_in = vectors[torch.arange(20) // 2 * 2, 0]
+    torch.testing.assert_close(memory.table["discrepancy/text"], neighbour_scores(stand_in, lists).discrepancy)
+    # A half-seen epoch: pictures without an embedding leave the lists.
+    other = NeighbourScores(Path("unread"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("subtext.epoch_tables.Graph", Fixed)
+        part = other.open(data, device=torch.device("cpu"))
+    part.look(Embeddings(vectors[:5], torch.arange(5)), Embeddings(vectors[:10], torch.arange(10)))
+    part.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+    assert part.table is not None
+    assert bool(part.table["discrepancy/image"][10:].isnan().all())
+
+
+def test_of_an_item_that_comes_twice_the_last_is_kept() -> None:
+    from subtext.epoch_tables import _last
+
+    assert _last(torch.tensor([4, 2, 4, 7, 2, 4])).tolist() == [5, 4, 5, 3, 4, 5]
+
+
+def test_the_exact_way_is_taken_without_samples() -> None:
+    data = small.pairs(12)
+    bank = torch.nn.functional.normalize(torch.randn(24, 2, 4), dim=-1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "subtext.epoch_tables.Graph", type("G", (), {"load": staticmethod(lambda f: near.graph(data, 4))})
+        )
+        memory = NeighbourScores(Path("unread"), samples=0, neighbours=3).open(data, device=torch.device("cpu"))
+    memory.look(Embeddings(bank[:12], torch.arange(12)), Embeddings(bank, torch.arange(24)))
+    memory.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+    assert memory.table is not None
+    wanted = exact_scores(bank, torch.from_numpy(near.graph(data, 4).neighbours[:, :3].copy()))
+    torch.testing.assert_close(memory.table["diversity/text"], wanted.diversity)
+    torch.testing.assert_close(memory.table["discrepancy/text"], wanted.discrepancy)
+
+
+def test_another_graph_is_another_training(tmp_path: Path) -> None:
+    folder = tmp_path / "words"
+    near.save(small.pairs(), folder)
+
+    def build(plan: Plan | None) -> Setup:
+        return made(diversity, near=Neighbours(graph=str(folder)))
+
+    small.run(tmp_path / "run", made=build, report=small.Interrupt(2))
+    for file in folder.iterdir():
+        file.unlink()
+    near.save(small.pairs(), folder, count=3)
+    with pytest.raises(CheckpointError, match="what pictures and texts are read as"):
+        small.run(tmp_path / "run", made=build, options=replace(FIRST, resume=True))
+
+
+def test_bad_graphs_are_refused_before_anything_is_written(tmp_path: Path, graph: str) -> None:
+    other = near.save(small.pairs(20, "other"), tmp_path / "other")
+    for options, message in (
+        (Neighbours(graph=str(other)), "this graph was built for other data: it knows 0 of 80"),
+        (Neighbours(graph=graph, neighbours=9), "neighbours=9 needs a graph of as many; .* has 6"),
+        (Neighbours(graph=str(tmp_path / "none")), "is not there"),
+    ):
+        with pytest.raises(DataError, match=message):
+            small.run(tmp_path / "run", made=lambda plan, o=options: made(diversity, near=o))
+    few = near.save(small.pairs(3), tmp_path / "few", count=4)
+    with pytest.raises(DataError, match=r"scores of 4 neighbours need more than 4 texts; it got 4"):
+        NeighbourScores(few).open(small.pairs(2), device=torch.device("cpu"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_a_host_cannot_carry_is_refused(graph: str) -> None:
+    plain = small.setup(PLAN)
+    here = Neighbours(graph=graph)
+    for make, message in (
+        (lambda: diversity(plain), "diversity needs graph=FOLDER"),
+        (lambda: diversity(plain, near=replace(here, views="mean")), "views needs a host with several views"),
+        (lambda: combined(plain, near=replace(here, samples=5)), "samples needs a host with several views"),
+        (
+            lambda: discrepancy(two_views(plain), near=here, further=Further(second="unique")),
+            "second=unique needs views=mean or aligned",
+        ),
+        (
+            lambda: discrepancy(two_views(plain), near=here, further=Further(current=True)),
+            "current=True needs views=mean or aligned",
+        ),
+        (lambda: discrepancy(diversity(plain, near=here), near=here), "weights a loss that has no weights yet"),
+        (lambda: diversity(small.setup_with_parts(), near=here), "needs a host whose items are vectors; BestWord"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            make()
+
+
+def test_methods_give_both_directions_the_same_weights(graph: str) -> None:
+    terms = combined(small.setup(PLAN), how="stats", near=Neighbours(graph=graph)).objective.parts
+    weightings = [term.weighting for term in terms.values()]
+    assert [one.of for one in weightings] == ["image_to_text", "text_to_image"]
+    assert replace(weightings[0], of="text_to_image") == weightings[1]
+    assert isinstance(weightings[0], Neighbourhood) and weightings[0].statistics == "pooled"
+    assert (weightings[0].combine, weightings[0].total, weightings[0].batch) == ("mean", 196.0, 32)
+    assert [term.weight for term in terms.values()] == [0.5, 0.25]
+
+
+def test_a_small_lambda_is_worth_a_word(tmp_path: Path, graph: str) -> None:
+    said = []
+    for common in (Lambda(total=20.0), Lambda(total=20.0, batch=0), Lambda(total=12.0, batch=0)):
+        done = small.run(
+            tmp_path / f"run{len(said)}",
+            made=lambda plan, c=common: made(
+                diversity, replace(PLAN, epochs=1), near=Neighbours(graph=graph), common=c
+            ),
+        )
+        said.append([note for note in done.notes if "lambda" in note])
+    assert [len(notes) for notes in said] == [1, 0, 1]
+    assert "sum to 10 over a batch of 16 pairs" in said[0][0]
