@@ -113,3 +113,25 @@ def test_loosen_refuses_what_cannot_be(tmp_path: Path) -> None:
     other = made_data.write_rows(tmp_path / "other.jsonl", [{**row, "captions": ["x", "y z"]} for row in rows])
     assert "built for other data" in refused("data", "loosen", other, *out, *labels, "--graph", graph, "--ranks", "1-9")
     assert not (tmp_path / "o.jsonl").exists() and not (tmp_path / "l.json").exists()
+
+
+def test_found_tells_mismatched_pairs_from_others(tmp_path: Path) -> None:
+    data, features = made_data.write(tmp_path)
+    out, labels, run_ = tmp_path / "loose.jsonl", tmp_path / "labels.json", tmp_path / "run"
+    done("data", "loosen", data, "--out", out, "--labels", labels, "--kind", "mismatch", "--share", 0.3)
+    done(
+        "train", "dual", "--data", out, "--features", features, "--out", run_, "--epochs", 15, "--batch-size", 16,
+        "--width", 16, "--min-count", 1, "--workers", 0, "-q",
+    )  # fmt: skip
+    graph = tmp_path / "graph"
+    done("neighbours", "build", graph, "--data", out, "--space", "lsa", "--width", 5, "--neighbours", 8, "-q")
+    told = json.loads(done("data", "found", run_, "--labels", labels, "--graph", graph, "--json", "-q"))
+    assert told["pairs"] == {"literal": 56, "mismatch": 24}
+    areas = {name: row["mismatch from literal"] for name, row in told["auc"].items()}
+    assert areas["cosine"]["auc"] < 0.35 and areas["triplet loss"]["auc"] > 0.65
+    assert areas["cosine"]["interval"][0] < areas["cosine"]["auc"] < areas["cosine"]["interval"][1]
+    assert {"words", "diversity, image", "discrepancy, text", "diversity, modalities apart"} <= set(areas)
+    assert "56 literal, 24 mismatch" in done("data", "found", run_, "--labels", labels, "-q")
+    assert "the labels need the data set that they were written with" in refused(
+        "data", "found", run_, "--labels", labels, "--data", data, "-q"
+    )

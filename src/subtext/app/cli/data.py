@@ -1,4 +1,4 @@
-"""`subtext data check`, `prepare`, `dedup` and `loosen`."""
+"""`subtext data check`, `prepare`, `dedup`, `loosen` and `found`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from subtext.app.cli.command import PATH, Command, quiet_option
+from subtext.app.cli.loose import FOUND
 from subtext.app.job import Sources
 
 
@@ -229,3 +230,5 @@ data.add_command(
         usage="DATA --out FILE --labels FILE [OPTIONS]",
     )
 )
+
+data.add_command(FOUND)
