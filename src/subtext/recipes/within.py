@@ -31,7 +31,7 @@ def retold(method: str, setup: Setup, terms: Mapping[str, Term] | None) -> Setup
     terms  None leaves both as they are. Penalties stay
 
     A learnt scale and shift go: they belong to the losses that are replaced.
-    Raises RecipeError where those have sample weights, which would be lost.
+    Raises RecipeError where those have sample weights or chosen negatives, which would be lost.
     """
     from dataclasses import replace
 
@@ -46,10 +46,11 @@ def retold(method: str, setup: Setup, terms: Mapping[str, Term] | None) -> Setup
     for name, part in setup.objective.parts.items():
         if not isinstance(part, Term) or part.on not in DIRECTIONS:
             kept[name] = part
-        elif part.weighting is not None:
+        elif part.weighting is not None or part.mining is not None:
+            what, does = ("sample weights", "weights") if part.mining is None else ("chosen negatives", "chooses")
             raise RecipeError(
-                f"{method} replaces the losses between pictures and texts; '{name}' has sample weights that would be "
-                f"lost; name {method} before the method that weights"
+                f"{method} replaces the losses between pictures and texts; '{name}' has {what} that would be lost; "
+                f"name {method} before the method that {does}"
             )
     model = Model(setup.model.image, setup.model.text, Cosine())
     return replace(setup, model=model, objective=Objective({**terms, **kept}))

@@ -1,0 +1,57 @@
+"""Distance-weighted sampling (Wu et al. 2017): one negative a query, drawn evenly over distances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from subtext.training.when import Span
+
+if TYPE_CHECKING:
+    from subtext.training.setup import Setup
+
+
+def distance(
+    setup: Setup,
+    *,
+    nearest: Annotated[float, "distances below it are taken for it", Span(0, 2)] = 0.5,
+    furthest: Annotated[float, "negatives from this distance on are not drawn", Span(0)] = 1.4,
+) -> Setup:
+    """Draws one negative a query, evenly over distances, in each direction (Wu et al. 2017).
+
+    The host's triplet loss keeps its margin, and becomes the mean over all queries of both directions. Needs a host
+    with a triplet loss between pictures and texts.
+    """
+    from dataclasses import replace
+
+    from subtext.core import DIRECTIONS
+    from subtext.errors import RecipeError
+    from subtext.losses.triplet import Triplet
+    from subtext.mining.distance import Distance
+    from subtext.objective import Objective, Term
+
+    if nearest >= furthest:
+        raise RecipeError(f"distance needs nearest below furthest; it got {nearest} and {furthest}")
+    parts = dict(setup.objective.parts)
+    for name, part in parts.items():
+        if not isinstance(part, Term) or not isinstance(part.loss, Triplet) or part.on not in DIRECTIONS:
+            continue
+        # Epochs that a host begins with, easy ones, stay easy.
+        if part.until_epoch is not None:
+            continue
+        if part.mining is not None:
+            raise RecipeError(f"distance draws from all negatives; '{name}' has them chosen already; take one alone")
+        direction = next(known for known in DIRECTIONS if known == part.on)
+        parts[name] = replace(
+            part,
+            loss=replace(part.loss, negatives="all"),
+            mining=Distance(direction, nearest, furthest),
+            reduction="mean",
+            weight=part.weight / 2,
+        )
+    if all(part is setup.objective.parts[name] for name, part in parts.items()):
+        raise RecipeError(
+            "distance needs a host with a triplet loss between pictures and texts (vse, pvse, vse_infinity); this "
+            f"objective has {', '.join(type(getattr(part, 'loss', part)).__name__ for part in parts.values())}; "
+            "leave the method out, or take another host"
+        )
+    return replace(setup, objective=Objective(parts))

@@ -1,0 +1,24 @@
+"""Random weights (Thomas and Kovashka 2022): the control of Table 3, uneven weights without a reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from subtext.training.when import Span
+
+if TYPE_CHECKING:
+    from subtext.training.setup import Setup
+
+
+def random(
+    setup: Setup,
+    *,
+    total: Annotated[float, "lambda, the sum of the weights over a batch", Span(0)] = 196.0,
+    batch: Annotated[int, "pairs that total is for; 0: whatever the batch", Span(0)] = 32,
+    half: Annotated[bool, "the mean of both directions, as in the paper; off: the host's own scale"] = True,
+) -> Setup:
+    """Weights pairs at random, anew in every epoch (Thomas and Kovashka 2022): what uneven weights do by themselves."""
+    from subtext.recipes.weighted import weighted
+    from subtext.weighting.random import Random
+
+    return weighted("random", setup, lambda direction: Random(total, direction, batch), half=half)
