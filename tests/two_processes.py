@@ -8,12 +8,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import near
 import small
 import torch
 
 from subtext.checkpoint import put_tensors
 from subtext.core import Epoch
 from subtext.data.inputs import Draw
+from subtext.neighbours.sampling import Sampler, Samplers
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
@@ -21,7 +23,10 @@ from subtext.training.reading import Reader
 from subtext.training.step import Stepper
 
 ROWS = 15
-KINDS = (("penalty", 0), ("penalty", 4), ("parts", 0), ("together", 0), ("together", 4))
+KINDS = (
+    ("penalty", 0), ("penalty", 4), ("parts", 0), ("together", 0), ("together", 4),
+    ("neighbours", 0), ("neighbours", 4), ("texts' neighbours", 0),
+)  # fmt: skip
 TRAIN = Plan(epochs=2, batch_size=16, lr=1e-2, schedule="cosine", patience=5)
 
 
@@ -29,14 +34,28 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
     """Of a batch of an odd number of pairs, summed over processes; the loss with them."""
     processes = Processes("cpu")
     made = small.setup_with_parts() if kind == "parts" else small.setup_with_penalty()
-    model, data = made.model.double().train(), small.pairs()
+    data, samplers = small.pairs(), None
+    if "neighbours" in kind:
+        made = near.setup(Path("unread"), dropout=0.0, negatives="both", image=0.3 * (kind == "neighbours"))
+        sides = made.neighbours.sides
+        samplers = Samplers({side: Sampler(data, near.graph(data).neighbours) for side in sides}, "both", "")
+    model = made.model.double().train()
     plan = Plan(batch_size=ROWS, cache_chunk=chunk)
     reader = Reader(
-        model, data, Draw(0, 0), together=kind == "together", processes=processes.count, rank=processes.rank
+        model,
+        data,
+        Draw(0, 0),
+        together=kind == "together",
+        processes=processes.count,
+        rank=processes.rank,
+        samplers=samplers,
     )
     reading = reader(data.links[:ROWS])
     reading.images["pooled"] = reading.images["pooled"].double()
-    loss, parts = Stepper(model, made.objective, plan, processes)(reading, Epoch(number=0, seed=0), name="step 0")
+    if reading.neighbours is not None and "image" in reading.neighbours.items:
+        reading.neighbours.items["image"]["pooled"] = reading.neighbours.items["image"]["pooled"].double()
+    stepper = Stepper(model, made.objective, plan, processes, negatives="both")
+    loss, parts = stepper(reading, Epoch(number=0, seed=0), name="step 0")
     weights = list(model.parameters())
     told = processes.sum_gradients(weights, torch.cat([loss[None], parts]))
     found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
