@@ -34,6 +34,7 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.evaluation --json
+	$(BIN)/python -m benchmarks.angular --json
 	$(BIN)/python -m benchmarks.neighbour_graph --json
 	$(BIN)/python -m benchmarks.train_step --json
 

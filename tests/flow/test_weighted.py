@@ -82,6 +82,7 @@ def test_uniform_weights_scale_both_directions() -> None:
         term = parts[side]
         assert term.weighting == Uniform(96.0, side, 32) and term.weight == 0.5 and term.loss == Triplet(0.2)
     assert parts["mmd"] == triplets().objective.parts["mmd"]
+    assert uniform(triplets()).plan.drop_last and not uniform(triplets(), drop_last=False).plan.drop_last
     assert uniform(triplets(), half=False).objective.parts["image_to_text"].weight == 1.0
 
 

@@ -16,9 +16,13 @@ def random(
     total: Annotated[float, "lambda, the sum of the weights over a batch", Span(0)] = 196.0,
     batch: Annotated[int, "pairs that total is for; 0: whatever the batch", Span(0)] = 32,
     half: Annotated[bool, "the mean of both directions, as in the paper; off: the host's own scale"] = True,
+    drop_last: Annotated[bool, "leave out the last batch of an epoch where it is smaller"] = True,
 ) -> Setup:
     """Weights pairs at random, anew in every epoch (Thomas and Kovashka 2022): what uneven weights do by themselves."""
+    from dataclasses import replace
+
     from subtext.recipes.weighted import weighted
     from subtext.weighting.random import Random
 
-    return weighted("random", setup, lambda direction: Random(total, direction, batch), half=half)
+    made = weighted("random", setup, lambda direction: Random(total, direction, batch), half=half)
+    return replace(made, plan=replace(made.plan, drop_last=drop_last))
