@@ -178,7 +178,7 @@ def measure_of(asked: Asked, row: Row, column: Column) -> str:
 def graphs_of(row: Row) -> set[Shared]:
     """The graphs that a row's methods need."""
     methods = row.system.methods if row.system else ()
-    every = {value for _, options in methods for value in options.values()}
+    every = [value for _, options in methods for value in options.values()]
     return {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH) if kind in every}
 
 

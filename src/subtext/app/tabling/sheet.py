@@ -144,7 +144,8 @@ def _size(asked: Asked, key: str, sizes: Sizes) -> str:
     told = ", ".join(f"{part} {n['pictures']:,}" for part, n in parts.items()) if parts else "nothing trained on it"
     paper = f"; the paper had about {data.pictures:,}" if data.pictures else "; not a data set of the paper"
     cut = "" if asked.subset is None else f", at most {asked.subset:,} of them learnt from"
-    return f"{data.name} (pictures): {told}{cut}{paper}; choice among {data.c}."
+    read = "; read as precomputed features, where the papers' ResNet-50 learns" if asked.data[key].features else ""
+    return f"{data.name} (pictures): {told}{cut}{paper}; choice among {data.c}{read}."
 
 
 def _about(asked: Asked, results: Results, sizes: Sizes) -> dict[str, Any]:
