@@ -8,17 +8,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import small
+import torch
 
-from subtext.core import DIRECTIONS
-from subtext.errors import RecipeError
+from subtext.core import DIRECTIONS, Embeddings
+from subtext.errors import DataError, RecipeError
 from subtext.losses.hal import HAL
 from subtext.losses.infonce import InfoNCE
 from subtext.losses.triplet import Triplet
 from subtext.mining.distance import Distance
+from subtext.mining.hubs import Hubs
 from subtext.model import Model
 from subtext.objective import Objective, Penalty, Term
+from subtext.recipes.methods.amrani import amrani
 from subtext.recipes.methods.distance import distance
 from subtext.recipes.methods.hal import hal
 from subtext.recipes.methods.mithun import mithun
@@ -26,9 +30,11 @@ from subtext.recipes.methods.random import random
 from subtext.recipes.methods.uniform import uniform
 from subtext.regularisers.mmd import MMD
 from subtext.similarity.cosine import Cosine
+from subtext.training.kept_pairs import KeptPairs
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
 from subtext.training.setup import Setup
+from subtext.weighting.density import Density
 from subtext.weighting.random import Random
 from subtext.weighting.uniform import Uniform
 
@@ -105,11 +111,81 @@ def test_distance_draws_for_every_triplet_loss() -> None:
 
 
 def test_hal_replaces_losses_and_the_learnt_scale() -> None:
-    made = hal(replace(small.setup(), objective=small.setup_with_penalty().objective), gamma=60.0, threshold=0.7)
+    penalised = replace(small.setup(), objective=small.setup_with_penalty().objective)
+    made = hal(penalised, gamma=60.0, threshold=0.7, bank=0.0)
     assert set(made.objective.parts) == {*DIRECTIONS, "mmd"}
     assert made.objective.parts["text_to_image"] == Term(HAL(60.0, 0.7), "text_to_image")
     assert not made.model.similarity.learnable and made.model.similarity.scale == 1
-    assert hal(small.setup(), diagonal=False).objective.parts["image_to_text"].loss.diagonal == "none"
+    assert hal(small.setup(), diagonal=False, bank=0.0).objective.parts["image_to_text"].loss.diagonal == "none"
+
+
+def test_hal_turns_to_its_bank_after_an_epoch() -> None:
+    made = hal(triplets(), bank=0.5, nearest=7)
+    assert made.memories == (KeptPairs(0.5),)
+    first, later = (made.objective.parts[name] for name in ("image_to_text, without a bank", "image_to_text"))
+    assert first == Term(HAL(), "image_to_text", until_epoch=1)
+    hubs = Hubs("image_to_text", nearest=7)
+    assert later == Term(HAL(diagonal="one"), "image_to_text", from_epoch=1, mining=hubs)
+
+
+def test_a_bank_is_drawn_anew_and_is_part_of_a_checkpoint(tmp_path: Path) -> None:
+    given = {
+        "plan": replace(PLAN, epochs=3, batch_size=16),
+        "made": lambda plan: hal(triplets(plan), bank=0.3),
+        "val": None,
+    }
+    small.run(tmp_path / "whole", **given)
+    small.run(tmp_path / "halves", report=small.Interrupt(7), **given)
+    small.run(tmp_path / "halves", options=RESUMED, **given)
+    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "halves")]
+    assert weights[0] == weights[1]
+    data = small.pairs()
+    memory = KeptPairs(0.3).open(data, device=torch.device("cpu"))
+    items = [Embeddings(torch.randn(count, 1, 4), torch.arange(count)) for count in (len(data.images), len(data.texts))]
+    memory.begin(epoch=0, seed=0, embed=lambda: pytest.fail("nothing is learnt yet"))
+    assert memory.bank is None and memory.tensors() == {}
+    rows = []
+    for epoch in (1, 2):
+        memory.begin(epoch=epoch, seed=0, embed=lambda: (items[0], items[1]))
+        texts = memory.bank["hubs/text"]
+        rows.append(texts.ids.tolist())
+        assert torch.equal(memory.bank["hubs/image"].ids, texts.ids // 2)
+        assert torch.equal(texts.vectors, items[1].vectors[texts.ids])
+    assert rows[0] != rows[1] and 10 < len(rows[0]) < 40
+    again = KeptPairs(0.3).open(data, device=torch.device("cpu"))
+    again.restore(memory.tensors())
+    assert torch.equal(again.bank["hubs/image"].vectors, memory.bank["hubs/image"].vectors)
+
+
+def features(folder: Path) -> str:
+    names = small.pairs().images.ids
+    rows = np.random.default_rng(0).normal(size=(len(names), 6)).astype(np.float32)
+    np.savez(folder / "features.npz", names=np.array(names), pooled=rows)
+    return str(folder / "features.npz")
+
+
+def test_amrani_weights_by_a_table_that_stays(tmp_path: Path) -> None:
+    file = features(tmp_path)
+    made = amrani(triplets(PLAN), features=file, neighbours=3)
+    assert made.objective.parts["text_to_image"].weighting == Density(196.0, "sum", "text_to_image", 32)
+    (asked,) = made.memories
+    table = asked.open(small.pairs(), device=torch.device("cpu")).table["density"]
+    assert table.shape == (80,) and table.min() == 0 and table.max() == 1
+    fitted = small.run(
+        tmp_path / "run",
+        plan=replace(PLAN, epochs=1),
+        made=lambda plan: amrani(triplets(plan), features=file),
+        val=None,
+    )
+    assert fitted.record.status == "finished"
+
+
+def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="amrani needs features=FILE"):
+        amrani(triplets())
+    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=80).memories
+    with pytest.raises(DataError, match="need more than 80 pairs; it got 80; ask for fewer"):
+        asked.open(small.pairs(), device=torch.device("cpu"))
 
 
 @pytest.mark.parametrize(

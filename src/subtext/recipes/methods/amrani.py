@@ -1,0 +1,44 @@
+"""Density weights (Amrani et al. 2021): pairs in dense places, in both modalities at once, count more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from subtext.training.when import Span
+
+if TYPE_CHECKING:
+    from subtext.training.setup import Setup
+
+
+def amrani(
+    setup: Setup,
+    *,
+    features: Annotated[str, "file of features of the pictures, which densities are taken from"] = "",
+    text_features: Annotated[str, "file of features of the texts; none: LSA of the training texts"] = "",
+    neighbours: Annotated[int, "nearest pairs that a density counts", Span(1)] = 10,
+    join: Annotated[Literal["min", "sum", "product"], "of the two modalities' likeness; min: close in both"] = "min",
+    scale: Annotated[Literal["sum", "softmax", "none"], "how densities become weights; none: as they are"] = "sum",
+    total: Annotated[float, "the sum of the weights over a batch", Span(0)] = 196.0,
+    batch: Annotated[int, "pairs that total is for; 0: whatever the batch", Span(0)] = 32,
+    half: Annotated[bool, "the mean of both directions, as other weights have it; off: the host's own scale"] = True,
+    drop_last: Annotated[bool, "leave out the last batch of an epoch where it is smaller"] = True,
+) -> Setup:
+    """Weights pairs by how densely they lie in picture and text features at once (Amrani et al. 2021).
+
+    Densities are computed once, before the training. The paper's code was never published: this follows its abstract.
+    """
+    from dataclasses import replace
+    from pathlib import Path
+
+    from subtext.errors import RecipeError
+    from subtext.ops.density import Crowding
+    from subtext.recipes.weighted import weighted
+    from subtext.training.crowded_pairs import CrowdedPairs
+    from subtext.weighting.density import Density
+
+    if not features:
+        raise RecipeError("amrani needs features=FILE, features of the pictures; it got none; name one")
+    made = weighted("amrani", setup, lambda direction: Density(total, scale, direction, batch), half=half)
+    texts = Path(text_features) if text_features else None
+    memory = CrowdedPairs(Path(features), texts, Crowding(neighbours, join))
+    return replace(made, memories=(*made.memories, memory), plan=replace(made.plan, drop_last=drop_last))

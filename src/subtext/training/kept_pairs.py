@@ -1,0 +1,80 @@
+"""A bank of some training pairs, embedded anew before every epoch but the first (Liu et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from subtext.core import Embeddings
+from subtext.data.pairs import Pairs
+from subtext.errors import RequirementError
+from subtext.mining.hubs import IMAGES, TEXTS
+from subtext.neighbours.graph import pictures_of_texts
+from subtext.ops import draw
+
+
+@dataclass(frozen=True)
+class KeptPairs:
+    """What a bank holds: each pair with a chance of `rate`, in (0, 1], drawn anew for every epoch."""
+
+    rate: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise RequirementError(f"a bank needs a rate above 0 and up to 1; it got {self.rate}")
+
+    def open(self, pairs: Pairs, *, device: torch.device) -> PairsMemory:
+        """The bank, empty, for these training pairs."""
+        return PairsMemory(self, pairs, device)
+
+
+class PairsMemory:
+    """The bank of a training: pictures under `hubs/image`, and row by row their texts under `hubs/text`.
+
+    Embeddings are those of a pass without augmentation over all training items, as a draw of pairs is not the same in
+    any two epochs.
+    """
+
+    def __init__(self, asked: KeptPairs, pairs: Pairs, device: torch.device) -> None:
+        self.asked, self.device = asked, device
+        self.fingerprint = f"pairs{asked.rate:g}"
+        self.notes: Sequence[str] = ()
+        self.table: Mapping[str, Tensor] | None = None
+        self.bank: Mapping[str, Embeddings] | None = None
+        self._keys, self._pictures = pairs.texts.keys, pictures_of_texts(pairs)
+
+    def begin(self, *, epoch: int, seed: int, embed: Callable[[], tuple[Embeddings, Embeddings]]) -> None:
+        """Draw the pairs of an epoch and embed them; none before anything is learnt."""
+        if epoch == 0:
+            return
+        drawn = draw.uniform(self._keys, seed=seed, epoch=epoch, purpose="kept pairs")[:, 0]
+        texts = np.flatnonzero((drawn < self.asked.rate) & (self._pictures >= 0))
+        found = embed()
+        rows = (torch.from_numpy(self._pictures[texts]), torch.from_numpy(texts))
+        self.bank = {
+            name: Embeddings(items.vectors.to(self.device)[row.to(self.device)], row.to(self.device))
+            for name, items, row in zip((IMAGES, TEXTS), found, rows, strict=True)
+        }
+
+    def look(self, images: Embeddings, texts: Embeddings) -> None:
+        """Nothing: steps are not kept."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The bank: vectors and rows of either side."""
+        bank = self.bank or {}
+        return {f"vectors/{name}": items.vectors for name, items in bank.items()} | {
+            f"rows/{name}": items.ids for name, items in bank.items()
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Become what `tensors` gave."""
+        bank = {
+            name: Embeddings(tensors[f"vectors/{name}"].to(self.device), tensors[f"rows/{name}"].to(self.device))
+            for name in (IMAGES, TEXTS)
+            if tensors
+        }
+        self.bank = bank or None
