@@ -115,13 +115,15 @@ def _names(first: Path, second: Path) -> tuple[str, str]:
 def _searches(asked: Asked, sides: Sequence[Side], pairs: Pairs) -> list[Section]:
     sections = []
     if not any(isinstance(side.model.text.reads, FeatureInput) for side in sides):
-        told = "Marked where the word is in the first text of the picture."
+        told = (
+            "Marked where the word is in the first text of the picture. The number is the run's own score: it orders."
+        )
         words = asked.words or _drawn_words(_texts(pairs), asked.count, asked.seed)
         found = [_by_word(side, word, pairs, asked.top) for word in words for side in sides]
         sections.append(Section("Words to pictures", told, found, len(sides)))
     elif asked.words:
         raise RequirementError("words need runs that read words; one of these reads features; leave --word out")
-    told = "Marked where the text is one of the picture's own."
+    told = "Marked where the text is one of the picture's own. The number is the run's own score: it orders."
     rows = draw.permutation(len(pairs.images), seed=asked.seed, epoch=0, purpose="gallery pictures")[: asked.count]
     found = [_by_picture(side, row, pairs, asked.top) for row in rows.tolist() for side in sides]
     return [*sections, Section("Pictures to texts", told, found, len(sides))]

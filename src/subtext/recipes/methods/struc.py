@@ -30,7 +30,8 @@ def struc(
 
     The structure is one more text of the same picture for each text; or, in the baselines of Thomas and Kovashka 2020,
     a sampled semantic neighbour, whose texts or whose pictures are to stay near. Replaces the losses between pictures
-    and texts; of each two that belong together, the batch's own one asks.
+    and texts; of each two that belong together, the batch's own one asks. The paper's ten hardest are of 500 pairs: of
+    small batches they are nearly all, and from random weights the hardest alone may let everything fall together.
     """
     from dataclasses import replace
     from pathlib import Path

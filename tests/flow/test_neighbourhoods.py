@@ -1,0 +1,150 @@
+"""Training with sampled neighbours: it learns, goes on exactly, in chunks too, and says what it cannot."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import made_data
+import near
+import numpy as np
+import pytest
+import small
+from drawn import call
+
+from subtext.checkpoint import fingerprint, load_record
+from subtext.data.inputs import Draw
+from subtext.errors import CheckpointError, DataError
+from subtext.neighbours.sampling import NeighbourDraw, open_samplers
+from subtext.recipes.methods.struc import struc
+from subtext.training.options import Fitted, RunOptions
+from subtext.training.plan import Plan
+from subtext.training.reading import Reader
+from subtext.training.setup import Setup
+
+PLAN = Plan(epochs=3, batch_size=12, lr=1e-2)
+LONG = Plan(epochs=10, batch_size=16, lr=2e-2, schedule="cosine")
+
+
+def _epochs(run: Path) -> list[dict[str, object]]:
+    lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    return [line for line in lines if line["event"] == "epoch"]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    return near.save(small.pairs(), tmp_path / "graph")
+
+
+@pytest.mark.parametrize("form", ["angular", "hinge", "reference", "triplet"])
+def test_the_losses_fall_and_recall_rises(tmp_path: Path, graph: Path, form: str) -> None:
+    # At 45 degrees hardly a negative is inside the hinge's ball at all.
+    degrees = 30.0 if form == "hinge" else 45.0
+    small.run(tmp_path / "run", plan=LONG, val=small.pairs(), made=near.made(graph, form=form, degrees=degrees))
+    epochs = _epochs(tmp_path / "run")
+    names = {"image_to_text", "text_to_image", "image neighbours", "text neighbours"}
+    assert set(epochs[0]["parts"]) == names
+    # What weighs a tenth, or is zero from the beginning, may give way to the rest.
+    fell = names if form in ("angular", "reference") else {"image_to_text", "text_to_image"}
+    for name in fell:
+        assert epochs[-1]["parts"][name] < epochs[0]["parts"][name], name
+    assert epochs[-1]["loss"] < 0.9 * epochs[0]["loss"]
+    assert epochs[-1]["figures"]["rsum"] > epochs[0]["figures"]["rsum"] + 30
+
+
+@pytest.mark.parametrize("structure", ["captions", "texts", "pictures"])
+def test_struc_learns(tmp_path: Path, graph: Path, structure: str) -> None:
+    def made(plan: Plan) -> Setup:
+        source = "" if structure == "captions" else str(graph)
+        return struc(small.setup(plan), structure=structure, graph=source, pool=4, margin=0.2, hardest=99)
+
+    small.run(tmp_path / "run", plan=LONG, val=small.pairs(), made=made)
+    epochs = _epochs(tmp_path / "run")
+    assert epochs[-1]["loss"] < 0.8 * epochs[0]["loss"]
+    assert epochs[0]["parts"]["structure"] > 0
+    assert epochs[-1]["figures"]["rsum"] > epochs[0]["figures"]["rsum"] + 30
+
+
+CASES = {
+    "all": PLAN,
+    "one": replace(PLAN, captions="one"),
+    "together, in chunks": replace(PLAN, captions="together", cache_chunk=5, accumulate=2),
+    "by the loss": replace(PLAN, select="loss", captions="together"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stopped_and_gone_on_it_ends_the_same(
+    tmp_path: Path, graph: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    data = {"train": small.pairs(24), "val": small.pairs(8, "val")}
+
+    def fitted(out: str, workers: int, report: object = None) -> Fitted:
+        options = RunOptions(device="cpu", workers=workers, resume=True, log_every=1)
+        made = near.made(graph)
+        return small.run(tmp_path / out, plan=CASES[name], made=made, options=options, report=report, **data)
+
+    whole = fitted("whole", 0)
+    assert fitted("parts", 2, small.Interrupt(4)).record.status == "stopped"
+    end = fitted("parts", 2)
+    assert end.record.status == "finished"
+    assert fingerprint(end.model.state_dict()) == fingerprint(whole.model.state_dict())
+    assert end.record.best == whole.record.best
+
+
+def test_another_graph_is_another_training(tmp_path: Path, graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    options = RunOptions(device="cpu", workers=0, resume=True)
+    run = partial(small.run, tmp_path / "run", plan=PLAN, options=options)
+    run(made=near.made(graph), report=small.Interrupt(2))
+    other = near.save(small.pairs(), tmp_path / "other", 5)
+    with pytest.raises(CheckpointError, match="what pictures and texts are read as"):
+        run(made=near.made(other))
+    for wrong, told in ((small.pairs(12, "val"), "it knows 0 of 24"), (small.pairs(2), "to draw from; it got 4")):
+        with pytest.raises(DataError, match=told):
+            small.run(tmp_path / "new", plan=PLAN, made=near.made(graph), train=wrong)
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_is_read_beside_a_batch(graph: Path, together: bool) -> None:
+    """Row by row the neighbour of each pair; a picture with several texts has that of its first in the batch."""
+    pairs = small.pairs()
+    samplers = open_samplers(NeighbourDraw(graph=graph, pool=4), pairs)
+    reader = Reader(small.setup().model, pairs, Draw(1, 2), together=together, samplers=samplers)
+    rows = pairs.links[[3, 2, 9, 8, 20]]
+    reading = reader(rows)
+    assert reading.neighbours is not None
+    drawn = samplers.by_side["text"](rows, seed=1, epoch=2)
+    images = drawn if not together else drawn[[0, 2, 4]]
+    assert reading.neighbours.items["text"]["ids"].tolist() == drawn.tolist()
+    assert reading.neighbours.items["image"]["ids"].tolist() == (images // 2).tolist()
+    assert reading.neighbours.groups["text"].tolist() == pairs.texts.groups[drawn].tolist()
+    assert Reader(small.setup().model, pairs, None, samplers=samplers)(rows).neighbours is None
+
+
+def test_pictures_without_a_text_take_no_part(tmp_path: Path) -> None:
+    whole = small.pairs()
+    pairs = whole.subset(np.arange(40), np.flatnonzero(whole.texts.groups != 5).astype(np.int64))
+    folder = near.save(pairs, tmp_path / "without")
+    fitted = small.run(tmp_path / "run", plan=PLAN, made=near.made(folder), train=pairs)
+    assert fitted.record.status == "finished"
+
+
+def test_from_the_command_line_on_several_views(tmp_path: Path) -> None:
+    data, features = made_data.write(tmp_path)
+    graph = tmp_path / "graph"
+    call("neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 8, "--neighbours", 10, "-q")
+    words = ["train", "pvse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--views", 2]
+    words += ["--batch-size", 16, "--epochs", 2, "--workers", 0, "--device", "cpu", "-q"]
+    refused = call(*words, "--out", tmp_path / "no", "--with", f"neighbourhoods:graph={graph}", code=1)
+    assert "pool=200 needs a graph of 200 neighbours or more" in refused.output
+    call(*words, "--out", tmp_path / "run", "--with", f"neighbourhoods:graph={graph},pool=8")
+    (method,) = load_record(tmp_path / "run").methods
+    assert method[0] == "neighbourhoods"
+    assert method[1]["pool"] == 8
+    graph.rename(tmp_path / "moved")
+    assert "rsum" in call("evaluate", tmp_path / "run", "-q", "--bootstrap", 0).output
