@@ -93,15 +93,7 @@ def scored(
     from subtext.ops.neighbour_scores import Scoring
     from subtext.recipes.weighted import weighted
 
-    if not near.graph:
-        raise RecipeError(
-            f"{method} needs graph=FOLDER, which `subtext neighbours build` writes; it got none; name one"
-        )
-    if not setup.model.indexable:
-        raise RecipeError(
-            f"{method} needs a host whose items are vectors; {type(setup.model.similarity).__name__} scores pairs; "
-            "take another host"
-        )
+    _require_host(method, setup, near)
     _require_views(method, setup, near, further)
     whole = replace(
         weighting,
@@ -130,6 +122,18 @@ def scored(
         storage=near.storage,
     )
     return replace(made, memories=(*made.memories, memory), plan=replace(made.plan, drop_last=common.drop_last))
+
+
+def _require_host(method: str, setup: Setup, near: Neighbours) -> None:
+    if not near.graph:
+        raise RecipeError(
+            f"{method} needs graph=FOLDER, which `subtext neighbours build` writes; it got none; name one"
+        )
+    if not setup.model.indexable:
+        raise RecipeError(
+            f"{method} needs a host whose items are vectors; {type(setup.model.similarity).__name__} scores pairs; "
+            "take another host"
+        )
 
 
 def _require_views(method: str, setup: Setup, near: Neighbours, further: Further) -> None:

@@ -27,6 +27,7 @@ COMMANDS = {
     "neighbours": "Find the texts that lie near each text, for the methods that learn from them.",
     "gallery": "Show what two runs find for the same words and pictures, side by side.",
     "table": "Train the rows of a published table, beside the numbers that were printed.",
+    "weights": "Look at what sample weights are made from: scores, their spread, how uneven they are.",
     "runs": "List what was trained: recipe, data, best figures, disk use.",
 }
 """Command name -> its line in `subtext --help`. Module `subtext.app.cli.NAME` defines the click command NAME."""

@@ -1,0 +1,68 @@
+"""`subtext weights report`."""
+
+from __future__ import annotations
+
+import click
+
+from subtext.app.cli.command import PATH, Command, data_options, run_options
+from subtext.app.job import Work
+
+COMBINE = ("absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def weights() -> None:
+    """Look at what sample weights are made from."""
+
+
+def _report(ctx: click.Context) -> None:
+    from subtext.app.weighing import Asked, report
+
+    given = {**ctx.params, "model": None}
+    names = ("graph", "neighbours", "views", "total", "pairs", "combine")
+    asked = Asked(*(given[name] for name in names))
+    click.echo(report(Work.from_options(given), asked, plot=given["plot"], in_json=given["as_json"]))
+
+
+weights.add_command(
+    Command(
+        "report",
+        _report,
+        {
+            "Run": [click.Argument(["run"], type=PATH)],
+            "Scores": [
+                click.Option(["--graph"], type=PATH, required=True, help="Of `subtext neighbours build`."),
+                click.Option(
+                    ["--neighbours"],
+                    type=click.IntRange(0),
+                    default=0,
+                    show_default=True,
+                    help="0: all of the graph's.",
+                ),
+                click.Option(
+                    ["--views"], type=click.Choice(["max", "mean", "aligned"]), default="max", help="Several views."
+                ),
+                click.Option(["--split"], default="train", show_default=True, help="Whose pairs."),
+            ],
+            "Weights": [
+                click.Option(["--total"], type=float, default=196.0, show_default=True, help="lambda."),
+                click.Option(
+                    ["--pairs"], type=click.IntRange(1), default=32, show_default=True, help="Of a batch, for total."
+                ),
+                click.Option(["--combine"], type=click.Choice(COMBINE), default="absdiff", show_default=True),
+            ],
+            "Output": [
+                click.Option(["--plot"], type=PATH, metavar="FILE", help="Histograms, as SVG."),
+                click.Option(["--json", "as_json"], is_flag=True, help="As JSON."),
+            ],
+            "Data": data_options(),
+            "Carry out": run_options(),
+        },
+        help="""Say how diverse and how discrepant the neighbourhoods of a data set are in RUN's space.
+
+        Mean, deviation and histogram of both scores for pictures and texts, Spearman's correlation of the two, and how
+        uneven the weights are that come of them.""",
+        examples=["subtext weights report runs/pvse --graph graphs/d2v --plot scores.svg"],
+        usage="RUN --graph GRAPH [OPTIONS]",
+    )
+)

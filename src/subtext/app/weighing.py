@@ -1,0 +1,85 @@
+"""`subtext weights report`: the neighbourhood scores of a data set, and the weights that come of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from subtext.app.job import Work
+from subtext.app.opened import open_work
+from subtext.app.output import require_file
+from subtext.app.progress import meter
+from subtext.app.table import Cell, table
+from subtext.checkpoint import write_text
+from subtext.epoch_tables import NeighbourScores
+from subtext.evaluate import embed_pairs
+from subtext.evaluate.weights import Weights, explain
+from subtext.report.histogram import Histogram, histograms
+from subtext.weighting.neighbourhood import Neighbourhood
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How scores are made and weights told: neighbours (0 for all), views, total and batch, and how they combine."""
+
+    graph: Path
+    neighbours: int
+    views: Any
+    total: float
+    batch: int
+    combine: Any
+
+
+def report(work: Work, asked: Asked, *, plot: Path | None = None, in_json: bool = False) -> str:
+    """Embed the split with the run, score its pairs in the graph, and describe scores and weights.
+
+    plot  an SVG file for the histograms
+
+    Raises what opening, reading and the graph raise, and RequirementError for a model that only scores pairs.
+    """
+    if plot is not None:
+        require_file(plot)
+    opened = open_work(work)
+    opened.model.require_indexable("weights report")
+    pairs = opened.pairs
+    memory = NeighbourScores(asked.graph, neighbours=asked.neighbours, views=asked.views).open(
+        pairs, device=torch.device("cpu")
+    )
+    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
+        found = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
+    memory.look(*found)
+    memory.begin(epoch=1, seed=0, embed=lambda: found)
+    assert memory.table is not None
+    weighting = Neighbourhood(asked.total, combine=asked.combine, batch=asked.batch)
+    weights = explain(memory.table, weighting, batch=asked.batch)
+    if plot is not None:
+        write_text(plot, histograms(_panels(weights)))
+    if in_json:
+        facts = {"run": str(work.run), "split": opened.split, "graph": str(asked.graph), "total": asked.total}
+        return json.dumps({**facts, "batch": asked.batch, "combine": asked.combine, **weights.to_json()}, indent=2)
+    return "\n".join([*_told(weights, asked), *([f"histograms: {plot}"] if plot is not None else [])])
+
+
+def _told(weights: Weights, asked: Asked) -> list[str]:
+    rows: list[list[Cell]] = [
+        [name, one.known, f"{one.mean:.4f}", f"{one.deviation:.4f}", f"{one.low:.3f}", f"{one.high:.3f}"]
+        for name, one in weights.spreads.items()
+    ]
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in weights.effective.items())
+    related = ", ".join(f"{name} {value:.3f}" for name, value in weights.correlation.items())
+    return [
+        table(["score", "pairs", "mean", "deviation", "least", "greatest"], rows),
+        f"Spearman's correlation of the two scores: {related} (paper: 0.052)",
+        f"effective sample size of the weights ({asked.total:g} over {asked.batch} pairs, {asked.combine}): {shares}",
+    ]
+
+
+def _panels(weights: Weights) -> list[Histogram]:
+    return [
+        Histogram(name, f"mean {one.mean:.4f}, deviation {one.deviation:.4f}", one.low, one.high, one.counts)
+        for name, one in weights.spreads.items()
+    ]

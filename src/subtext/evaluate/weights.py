@@ -1,0 +1,132 @@
+"""What the neighbourhood scores of a data set look like, and how uneven the weights are that come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subtext.errors import DataError
+from subtext.ops import draw
+from subtext.weighting.neighbourhood import Neighbourhood, combined
+
+BINS = 30
+SCORES, MODALITIES = ("diversity", "discrepancy"), ("image", "text")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One score of one modality over a data set.
+
+    known      pairs that have it            mean, deviation  over them, the latter of the population
+    low, high  ends of the histogram         counts           (BINS) pairs in each of its equal parts
+    """
+
+    known: int
+    mean: float
+    deviation: float
+    low: float
+    high: float
+    counts: list[int]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Scores and weights of a data set.
+
+    spreads      "diversity/image" and so on
+    correlation  modality -> Spearman's between the two scores; "both" over the pairs of both (the paper: .052)
+    effective    score -> effective sample size of its weights over the sample size, (sum w)^2 / (n sum w^2), mean over
+                 batches; 1 for uniform weights
+    """
+
+    pairs: int
+    spreads: dict[str, Spread]
+    correlation: dict[str, float]
+    effective: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def explain(table: Mapping[str, Tensor], weighting: Neighbourhood, *, batch: int = 32, seed: int = 0) -> Weights:
+    """Describe the tables of an epoch, and the weights of each score in random batches.
+
+    weighting  total, sign, combination and placement of the weights; its beta and gamma are not read
+
+    Raises DataError where fewer than two pairs have all scores.
+    """
+    values = {name: table[name].double() for score in SCORES for m in MODALITIES if (name := f"{score}/{m}")}
+    known = ~torch.stack(list(values.values())).isnan().any(dim=0)
+    if int(known.sum()) < 2:
+        raise DataError(f"explaining weights needs two pairs with neighbours or more; it got {int(known.sum())}")
+    kept = {name: value[known] for name, value in values.items()}
+    order = draw.permutation(int(known.sum()), seed=seed, epoch=0, purpose="weights")
+    return Weights(
+        pairs=len(known),
+        spreads={name: spread(value) for name, value in values.items()},
+        correlation={m: spearman(kept[f"diversity/{m}"], kept[f"discrepancy/{m}"]) for m in MODALITIES}
+        | {"both": spearman(*(torch.cat([kept[f"{score}/{m}"] for m in MODALITIES]) for score in SCORES))},
+        effective={
+            score: effective(kept[f"{score}/image"], kept[f"{score}/text"], weighting, order, batch) for score in SCORES
+        },
+    )
+
+
+def spread(values: Float[Tensor, "n"]) -> Spread:
+    """Mean, deviation and histogram of the values that are known."""
+    known = values[~values.isnan()].double().numpy()
+    if not len(known):
+        return Spread(0, float("nan"), float("nan"), 0.0, 0.0, [0] * BINS)
+    counts, edges = np.histogram(known, bins=BINS)
+    return Spread(
+        len(known), float(known.mean()), float(known.std()), float(edges[0]), float(edges[-1]), counts.tolist()
+    )
+
+
+def spearman(left: Float[Tensor, "n"], right: Float[Tensor, "n"]) -> float:
+    """Correlation of the ranks, those of equal values being their mean; NaN where all are equal.
+
+    >>> spearman(torch.tensor([1.0, 2.0, 2.0, 9.0]), torch.tensor([4.0, 3.0, 2.0, 1.0]))
+    -0.9486832980505138
+    """
+    ranks = np.stack([_ranks(side.numpy()) for side in (left, right)])
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    lengths = np.sqrt((ranks**2).sum(axis=1)).prod()
+    return float((ranks[0] * ranks[1]).sum() / lengths) if lengths else float("nan")
+
+
+def effective(
+    image: Float[Tensor, "n"],
+    text: Float[Tensor, "n"],
+    weighting: Neighbourhood,
+    order: NDArray[np.int64],
+    batch: int,
+) -> float:
+    """Effective sample size of the weights over the sample size, mean over whole batches (one at least)."""
+    size = min(batch, len(order))
+    shares = []
+    for start in range(0, len(order) - size + 1, size):
+        rows = torch.from_numpy(order[start : start + size])
+        weights = combined(
+            weighting.sign * image[rows],
+            weighting.sign * text[rows],
+            total=weighting.total_for(size),
+            combine=weighting.combine,
+            placement=weighting.placement,
+        )
+        shares.append(float(weights.sum() ** 2 / (size * weights.square().sum())))
+    return float(np.mean(shares))
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    found: NDArray[np.float64] = (counts.cumsum() - (counts - 1) / 2)[place]
+    return found

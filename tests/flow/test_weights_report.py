@@ -1,0 +1,73 @@
+"""What weights are made from, told in words, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import made_data
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from scipy.stats import spearmanr
+
+from subtext.app.cli import main
+from subtext.errors import DataError
+from subtext.evaluate.weights import explain, spearman, spread
+from subtext.weighting.neighbourhood import Neighbourhood
+
+
+def table(count: int = 70) -> dict[str, torch.Tensor]:
+    generator = np.random.default_rng(0)
+    names = [f"{score}/{m}" for score in ("diversity", "discrepancy") for m in ("image", "text")]
+    return {name: torch.from_numpy(generator.normal(0.5, 0.1, count)) for name in names}
+
+
+def test_ranks_correlate_as_scipy_says() -> None:
+    left, right = (torch.from_numpy(np.random.default_rng(seed).integers(0, 6, 50).astype(float)) for seed in (0, 1))
+    assert spearman(left, right) == pytest.approx(spearmanr(left, right).statistic, abs=1e-12)
+    assert np.isnan(spearman(left, torch.ones(50, dtype=torch.float64)))
+
+
+def test_effective_sizes_are_those_of_the_weights() -> None:
+    made = table()
+    uniform = explain(made, Neighbourhood(96.0, sign=0.0))
+    assert uniform.effective == pytest.approx({"diversity": 1.0, "discrepancy": 1.0})
+    uneven, single = (explain(made, Neighbourhood(total)).effective["diversity"] for total in (196.0, 32.0))
+    assert 1 / 32 < uneven < single < 1
+    outer = explain(made, Neighbourhood(196.0, placement="outer")).effective["diversity"]
+    assert outer == pytest.approx(1.0, abs=1e-4)
+
+
+def test_spreads_leave_out_what_is_not_known() -> None:
+    made = table()
+    made["diversity/image"][:3] = torch.nan
+    found = explain(made, Neighbourhood(96.0))
+    one = found.spreads["diversity/image"]
+    assert (found.pairs, one.known, sum(one.counts)) == (70, 67, 67)
+    assert one.mean == pytest.approx(float(made["diversity/image"].nanmean()))
+    assert spread(torch.full((3,), torch.nan)).known == 0
+    with pytest.raises(DataError, match="needs two pairs with neighbours or more; it got 0"):
+        explain({name: torch.full((3,), torch.nan) for name in made}, Neighbourhood(96.0))
+
+
+def test_the_command(tmp_path: Path) -> None:
+    data, features = made_data.write(tmp_path)
+    run, graph, plot = tmp_path / "run", tmp_path / "graph", tmp_path / "scores.svg"
+    call = CliRunner().invoke
+    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 4, "--neighbours", 3, "-q"]
+    assert call(main, list(map(str, build))).exit_code == 0
+    train = ["train", "vse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--epochs", 2]
+    train += ["--batch-size", 16, "--device", "cpu", "--out", run, "-q", "--with", f"diversity:graph={graph}"]
+    done = call(main, list(map(str, train)))
+    assert done.exit_code == 0, done.output
+    assert json.loads((run / "run.json").read_text())["methods"][0][1]["graph"] == str(graph)
+    report = ["weights", "report", run, "--graph", graph, "--plot", plot, "--device", "cpu", "-q"]
+    told = call(main, list(map(str, report)))
+    assert told.exit_code == 0, told.output
+    assert "Spearman's correlation" in told.output and "effective sample size" in told.output
+    assert plot.read_text().startswith("<svg") and "diversity/image" in plot.read_text()
+    found = json.loads(call(main, [*map(str, report), "--json"]).stdout)
+    assert set(found["spreads"]) == {f"{s}/{m}" for s in ("diversity", "discrepancy") for m in ("image", "text")}
+    assert 0 < found["effective"]["discrepancy"] <= 1
