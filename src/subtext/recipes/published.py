@@ -15,10 +15,11 @@ from subtext.recipes import catalogue
 
 
 class Shared(Enum):
-    """An option's value that rows share: the folder of a graph, which is made once for a data set, or its width."""
+    """An option's value that rows share: a graph's folder, made once for a data set, its width, or a feature file."""
 
     TEXT_GRAPH = "a graph of the texts"
     IMAGE_GRAPH = "a graph by the pictures' features"
+    FEATURES = "the pictures' features"
     NEIGHBOURS = "how many neighbours the graphs have"
 
 

@@ -14,7 +14,7 @@ from subtext.data.supply import Supply
 from subtext.errors import RecipeError
 from subtext.recipes import unread
 from subtext.recipes.catalogue import Option, hosts, plan_options, unknown
-from subtext.recipes.published import DATA_SETS, FIGURES, Column, DataSet, Published, Row, Shared
+from subtext.recipes.published import DATA_SETS, FIGURES, Column, DataSet, Published, Row, Shared, System
 from subtext.training.plan import Plan
 
 FACTORS = (1.0, 3.0, 1 / 3, 10.0, 0.1)
@@ -104,8 +104,8 @@ class Asked:
         needs = [] if data in self.data else [self.data_set(data).name]
         if lacks := row.system.lacks():
             needs.append(lacks)
-        elif data in self.data and self.data[data].features is None and Shared.IMAGE_GRAPH in graphs_of(row):
-            needs.append("--features, for neighbours by what pictures look like")
+        elif data in self.data and self.data[data].features is None and _reads_features(row.system):
+            needs.append("--features, which its method reads")
         return ", ".join(needs)
 
 
@@ -182,9 +182,16 @@ def graphs_of(row: Row) -> set[Shared]:
     return {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH) if kind in every}
 
 
+def _reads_features(system: System) -> bool:
+    every = [value for _, options in system.methods for value in options.values()]
+    return Shared.IMAGE_GRAPH in every or Shared.FEATURES in every
+
+
 def _shared(asked: Asked, data: str, value: object) -> object:
     if value is Shared.NEIGHBOURS:
         return asked.neighbours
+    if value is Shared.FEATURES:
+        return asked.data[data].features
     return asked.graph(data, value) if isinstance(value, Shared) else value
 
 

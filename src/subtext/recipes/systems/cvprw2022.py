@@ -60,7 +60,7 @@ PVSE = System("pvse", _HOST)
 THOMAS = _with("neighbourhoods", {**_GRAPH, "pool": Shared.NEIGHBOURS, "form": "triplet"})
 HAL = _with("hal", {})
 MITHUN = _with("mithun", {})
-AMRANI = _with("amrani", {})
+AMRANI = _with("amrani", {"features": Shared.FEATURES, "total": TOTAL})
 UNIFORM = _with("uniform", {"total": TOTAL})
 RANDOM = _with("random", {"total": TOTAL})
 
