@@ -186,6 +186,21 @@ def test_a_cached_training_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "elsewhere").is_dir()
 
 
+def test_a_frozen_encoder_that_changed_meanwhile_goes_on_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pretrained weights that were fetched again may be others; a checkpoint has those that the training began with."""
+    whole = small.run(tmp_path / "whole", plan=FROZEN)
+    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    small.run(tmp_path / "run", plan=FROZEN, report=small.Interrupt(3))
+    other = small.setup(FROZEN)
+    with torch.no_grad():
+        other.model.image.encoder.body[0].weight.mul_(-1)
+    resumed = RunOptions(device="cpu", workers=0, resume=True)
+    end = small.run(tmp_path / "run", plan=FROZEN, options=resumed, made=lambda plan: other)
+    assert fingerprint(end.model.state_dict()) == fingerprint(whole.model.state_dict())
+
+
 class Pooled(small.Body):
     """Gives the mean of two vectors or the first, by a setting that neither weights nor modules show."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,8 +15,9 @@ import small
 
 from subtext.checkpoint import Record, fingerprint, load_record, load_run, save_record
 from subtext.errors import CheckpointError, TrainingError
-from subtext.training.options import RunOptions
+from subtext.training.options import Report, RunOptions
 from subtext.training.plan import Phase, Plan
+from subtext.training.processes import Processes
 
 FROZEN = Plan(epochs=2, batch_size=16, freeze_epochs=-1)
 RESUMED = RunOptions(device="cpu", workers=0, resume=True)
@@ -102,6 +104,20 @@ def test_stopped_and_resumed_ends_the_same(tmp_path: Path, name: str) -> None:
     assert _bytes(tmp_path / "parts") == _bytes(tmp_path / "whole")
     assert fingerprint(end.model.state_dict()) == fingerprint(whole.model.state_dict())
     assert fingerprint(load_run(tmp_path / "parts")[1]) == fingerprint(end.model.state_dict())
+
+
+def test_all_processes_hear_of_a_stop_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that alone was asked at an epoch's end must not leave: the others would wait for it in the next."""
+    monkeypatch.setattr(Processes, "tell", lambda self, values: list(values) if len(values) > 1 else [0.0])
+
+    def ask(report: Report) -> None:
+        if report.ended == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    part = small.run(tmp_path / "run", report=ask)
+    assert part.record.status == "stopped"
+    assert part.record.epochs == 1
+    assert part.record.steps == 6, "five steps are an epoch; the next one's sum is where all hear of it"
 
 
 def test_resuming_what_is_finished_changes_nothing(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from subtext.training.possible import require_possible
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup
 from subtext.training.snapshot import Snapshot, newest_snapshot, write_snapshot
+from subtext.training.state import put_weights
 
 REPORT_EVERY = 0.25
 """Seconds between two reports of progress."""
@@ -85,6 +86,9 @@ def fit(
         if processes.first:
             folder.enter(out, record, setup.model)
         processes.wait()
+        if snapshot is not None:
+            # Before frozen encoders are run: what they were pretrained to may have been fetched anew since.
+            put_weights(setup.model, snapshot)
         setup.model.to(processes.device)
         processes.same_start(setup.model)
         working, told = working_model(
@@ -146,7 +150,7 @@ class _Fit:
     def _epoch(self, stop: Stop) -> bool:
         """Train and end one epoch; True when somebody asked to stop."""
         training, state = self.training, self.training.state
-        asked, last = False, state.step
+        last = state.step
         for asked in training.epoch_steps(stop):
             self._clock()
             every = self.run.checkpoint_every
@@ -169,7 +173,8 @@ class _Fit:
         self._checkpoint()
         self._write_record("training")
         self._report(ended=loss)
-        return asked or stop.asked
+        # The first process decides for all: one that left alone would leave the others waiting for it.
+        return bool(self.processes.tell([float(stop.asked)])[0])
 
     def _finish(self, stopped: bool) -> Fitted:
         """Leave the folder complete, and the model with its kept weights."""

@@ -67,13 +67,12 @@ class State:
         return Snapshot(step=self.step, tensors={kind: held for kind, held in kinds.items() if held}, state=state)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Become what a checkpoint holds.
+        """Become what a checkpoint holds, but for the model, which `put_weights` gives its weights before.
 
-        Raises CheckpointError when it is of another model.
+        Raises CheckpointError when it is of another training.
         """
         state = snapshot.state
         try:
-            self.model.load_state_dict(snapshot.tensors["weights"])
             unpack(self.optimiser, snapshot.tensors.get("optimiser", {}), state["optimiser"])
             self.average.restore(snapshot.tensors.get("average", {}), state["average"])
             self.scaler.load_state_dict(state["scaler"])
@@ -82,9 +81,7 @@ class State:
             self.epoch, self.offset, self.ended = state["epoch"], state["offset"], state["ended"]
             self.seconds, self.figures = state["seconds"], state["figures"]
         except (RuntimeError, KeyError, TypeError) as problem:
-            raise CheckpointError(
-                f"the checkpoint of step {snapshot.step} needs to be of this model; {problem}; train in a new folder"
-            ) from problem
+            raise _other(snapshot, problem) from problem
         self.memories.restore(snapshot)
         self.kept = snapshot.tensors.get("kept", {})
         self.step = snapshot.step
@@ -100,3 +97,20 @@ class State:
         held = self.model.state_dict()
         for name, value in self.kept.items():
             held[name].copy_(value)
+
+
+def put_weights(model: nn.Module, snapshot: Snapshot) -> None:
+    """Give a model the weights of a checkpoint.
+
+    Raises CheckpointError when it is of another model.
+    """
+    try:
+        model.load_state_dict(snapshot.tensors["weights"])
+    except (RuntimeError, KeyError) as problem:
+        raise _other(snapshot, problem) from problem
+
+
+def _other(snapshot: Snapshot, problem: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint of step {snapshot.step} needs to be of this model; {problem}; train in a new folder"
+    )
