@@ -270,8 +270,8 @@ def test_stored_and_compressed_files_hold_the_same(tmp_path: Path, save, order: 
 @pytest.mark.parametrize("ids", ["txt", "json"])
 def test_an_npy_with_its_names_beside(tmp_path: Path, ids: str) -> None:
     np.save(tmp_path / "f.npy", np.arange(6.0).reshape(3, 2))
-    names = ["é", "b", "c"]
-    (tmp_path / f"f.ids.{ids}").write_text("\n".join(names) if ids == "txt" else json.dumps(names), "utf-8")
+    names = ["é", "b\u2028", "c"]
+    (tmp_path / f"f.ids.{ids}").write_text("\n".join(names) + "\n" if ids == "txt" else json.dumps(names), "utf-8")
     file = FeatureFile.open(tmp_path / "f.npy")
     assert file.take("pooled", file.rows(["c", "é"])).tolist() == [[4, 5], [0, 1]]
 

@@ -67,6 +67,28 @@ def test_one_captions_file_of_coco(tmp_path: Path) -> None:
     assert read_pairs(tmp_path / "annotations/captions_val2014.json").pairs.images.ids == ["42"]
 
 
+OWN = [{"image": f"{number}.jpg", "captions": [f"text {number}"], "split": "train"} for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(OWN),
+        "\n".join(map(json.dumps, OWN)),
+        json.dumps(
+            {"images": [{"filename": f"{n}.jpg", "split": "train", "sentences": [{"raw": "a"}]} for n in "012"]}
+        ),
+    ],
+    ids=["list", "lines", "karpathy"],
+)
+def test_a_table_of_ones_own_may_be_called_as_cocos(tmp_path: Path, text: str) -> None:
+    for number in range(3):
+        picture(tmp_path / f"{number}.jpg")
+    written(tmp_path / "captions_train.json", text)
+    for path in (tmp_path, tmp_path / "captions_train.json"):
+        assert len(read_pairs(path).pairs.images) == 3
+
+
 def test_karpathys_splits_of_coco_keep_the_objects(tmp_path: Path) -> None:
     coco(tmp_path)
     entry = {
@@ -123,6 +145,12 @@ def test_flickr8k_as_its_archive_spells_it(tmp_path: Path) -> None:
 def test_flickr30k_without_lists_draws_splits(tmp_path: Path) -> None:
     flickr(tmp_path, "results_20130124.token", "flickr30k-images")
     assert set(read_pairs(tmp_path).pairs.counts()) == {"train", "val", "test"}
+
+
+def test_a_caption_may_hold_what_python_ends_a_line_at(tmp_path: Path) -> None:
+    picture(tmp_path / "1.jpg")
+    written(tmp_path / "results.token", "1.jpg#0\ta dog\u2028 in\x85 the\x0c sun\r\n1.jpg#1\ta cat\r\n\r\n")
+    assert read_pairs(tmp_path).pairs.texts.values == ["a dog\u2028 in\x85 the\x0c sun", "a cat"]
 
 
 def test_a_token_line_without_a_tab_is_named(tmp_path: Path) -> None:

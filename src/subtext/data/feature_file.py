@@ -211,7 +211,7 @@ def _ids_beside(path: Path) -> list[str]:
                 raise DataError(f"{listed} needs a JSON list of names; it got {type(names).__name__}")
             return [str(name) for name in names]
         if text.is_file():
-            return text.read_text(encoding="utf-8").splitlines()
+            return text.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise DataError(f"the names beside {path} need to be UTF-8 text or a JSON list; {error}") from error
     raise DataError(f"{path} needs its names in {text.name} (one a line) or {listed.name}; neither is there")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.readers.columns import rows_of
-from subtext.data.readers.karpathy import read_karpathy
+from subtext.data.readers.karpathy import is_karpathy, read_karpathy
 from subtext.data.readers.places import folder_of, joined, read_object
 from subtext.data.readers.rows import Problem, Row, Source
 from subtext.data.readers.splits import MERGED
@@ -28,9 +28,9 @@ _KARPATHY = "dataset_coco.json"
 def coco_files(path: Path) -> list[Path]:
     """The captions files of a folder (in it, or in `annotations`), or a captions file itself; else empty."""
     if path.is_file():
-        return [path] if _CAPTIONS.fullmatch(path.name) else []
+        return [path] if _is_cocos(path) else []
     for folder in (path / "annotations", path):
-        found = sorted(file for file in folder.glob("captions_*.json") if _CAPTIONS.fullmatch(file.name))
+        found = sorted(file for file in folder.glob("captions_*.json") if _is_cocos(file))
         if found:
             return found
     return []
@@ -50,6 +50,14 @@ def read_coco(path: Path, images: Path | None) -> Source:
         source = read_karpathy(karpathy, root)
         return replace(source, rows=_labelled(source.rows, labels))
     return Source((row for file in files for row in _rows(file, root)), root)
+
+
+def _is_cocos(file: Path) -> bool:
+    """Whether it is named and begins as COCO's: one's own table, or one in Karpathy's form, may have that name."""
+    if not _CAPTIONS.fullmatch(file.name) or not is_karpathy(file):
+        return False
+    with file.open("rb") as opened:
+        return b'"sentences"' not in opened.read(65536)
 
 
 def _rows(file: Path, root: Path) -> Iterator[Row | Problem]:

@@ -39,5 +39,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a text file without their ends; bytes that are no UTF-8 stay recognisable as such."""
-    return path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").splitlines()
+    """The lines of a text file without their ends; bytes that are no UTF-8 stay recognisable as such.
+
+    A line ends at a line feed alone: Python's splitlines would cut a caption at each of eight other characters.
+    """
+    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
