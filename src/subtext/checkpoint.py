@@ -95,7 +95,7 @@ class Record:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
-    def from_json(text: str, *, where: str = RECORD) -> Record:
+    def from_json(text: str | bytes, *, where: str = RECORD) -> Record:
         """The record again.
 
         Raises CheckpointError, naming `where`, when the text is not JSON or has fields that this version does not know.
@@ -106,7 +106,7 @@ class Record:
             methods = tuple((str(name), dict(arguments)) for name, arguments in found.pop("methods", ()))
             phases = tuple(dict(phase) for phase in found.pop("phases", ()))
             return Record(**found, data=source, methods=methods, phases=phases)
-        except (ValueError, TypeError, AttributeError) as problem:
+        except (ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise CheckpointError(
                 f"{where} needs to be the record of a run of this version of Subtext; {problem}; "
                 "use the version that wrote it, or train again"
@@ -152,7 +152,7 @@ def load_record(run: Path) -> Record:
             f"{run} needs to be the folder of a run with a {RECORD}; there is none; name a folder that "
             "`subtext train --out` wrote"
         )
-    return Record.from_json(path.read_text(encoding="utf-8"), where=str(path))
+    return Record.from_json(path.read_bytes(), where=str(path))
 
 
 def save_run(run: Path, model: nn.Module, record: Record) -> None:

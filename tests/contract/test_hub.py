@@ -10,6 +10,7 @@ import tiny_models
 
 from subtext.encoders.backbone import open_body
 from subtext.encoders.hub import file, opened
+from subtext.encoders.preprocessor import picture_numbers
 from subtext.errors import RequirementError
 from subtext.recipes.parts import tokeniser
 
@@ -55,9 +56,11 @@ def test_a_hub_that_does_not_answer_is_asked_once(
         open_body("microsoft/resnet-5O")
     with pytest.raises(RequirementError, match=r"cannot be reached; give a folder .*, or weights=random$"):
         open_body("vit-base")
+    with pytest.raises(RequirementError, match=r"cannot be reached; give a folder .*, or weights=random$"):
+        open_body("resnet-50")
     with pytest.raises(RequirementError, match="cannot be reached"):
         file("someone/something", "preprocessor_config.json")
-    assert 3 <= len(asked) < 6
+    assert 4 <= len(asked) < 8
     assert capfd.readouterr().err == ""
 
 
@@ -103,3 +106,34 @@ def test_a_folder_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         RequirementError, match=rf"^image={tmp_path} needs config.json and model.safetensors to be read"
     ):
         open_body(str(tmp_path), option="image")
+
+
+@pytest.mark.parametrize("kept", [0, 4, 200])
+def test_weights_that_are_cut_off_say_so(tmp_path: Path, kept: int) -> None:
+    folder = tiny_models.bert(tmp_path / "bert")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:kept])
+    with pytest.raises(
+        RequirementError, match=r"^text=.* needs config.json and model.safetensors to be read; .*header"
+    ):
+        open_body(str(folder), option="text")
+
+
+def test_a_configuration_of_other_values_says_so(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "resnet", "depths": "many"}')
+    with pytest.raises(RequirementError, match=rf"^image={tmp_path} needs config.json to be read; .*depths"):
+        open_body(str(tmp_path), weights="random", option="image")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", "\udcff", '{"size": null}', '{"size": 0}', '{"size": true}', '{"size": 8, "crop_pct": "much"}'),
+        *(f'{{"size": 8, "image_{name}": {bad}}}' for name in ("mean", "std") for bad in ("null", "0.5", '"abc"')),
+        '{"size": 8, "image_std": [1, 1]}',
+    ],
+)
+def test_numbers_of_pictures_that_cannot_be_read_say_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "preprocessor_config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(RequirementError, match=r"^image=.* needs .*preprocessor_config.json"):
+        picture_numbers(str(tmp_path), option="image")

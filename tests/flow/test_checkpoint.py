@@ -78,9 +78,15 @@ def test_what_no_difference_is() -> None:
     assert RECORD.differences(later) == []
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"host": "a", "colour": 1}', '{"data": {}}', '{"host":"a","data":3}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{", "[" * 100_000, '{"host": "a", "colour": 1}', '{"data": {}}', '{"host":"a","data":3}'),
+        '{"host": "\udcff"}',
+    ],
+)
 def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "run.json").write_text(text)
+    (tmp_path / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(CheckpointError, match=r"run\.json needs to be the record of a run"):
         load_record(tmp_path)
 

@@ -19,11 +19,13 @@ from huggingface_hub.errors import (
     HFValidationError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
+    StrictDataclassError,
 )
 
 # What its client raises when there is no answer: its name says nothing about which client that is.
 from huggingface_hub.errors import HTTPError as NoAnswer  # type: ignore[attr-defined]
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+from safetensors import SafetensorError
 from transformers.utils import logging
 
 from subtext.encoders.known import KNOWN, NAMES
@@ -33,6 +35,9 @@ Found = TypeVar("Found")
 
 SECONDS = 5
 """How long the hub has to answer."""
+
+_BROKEN = (OSError, ValueError, SafetensorError, StrictDataclassError)
+"""What libraries raise for a model whose files are missing, cut off, or hold other values than theirs."""
 
 _OWN = (*KNOWN, "gru", "bag", "features", "auto")
 
@@ -54,14 +59,14 @@ def opened(name: str, read: Callable[[str, bool], Found], *, files: Sequence[str
         _require_hub_name(source, name, option)
         if any(isinstance(try_to_load_from_cache(source, path), str) for path in files):
             # Where a part of it is not in the cache, the hub is asked after all.
-            with suppress(OSError, ValueError), _silence():
+            with suppress(*_BROKEN), _silence():
                 return read(source, True)
         _ask(source, name, option)
     try:
         with _silence():
             return read(source, local)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+    except _BROKEN as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         random = "text_weights" if option == "text" else "weights"
         advice = f"; give another, or {random}=random" if local and "model.safetensors" in files else ""
         raise RequirementError(f"{option}={name} needs {' and '.join(files)} to be read; {reason}{advice}") from error
@@ -129,7 +134,8 @@ def _ask(source: str, name: str, option: str) -> None:
 
 
 def _refusal(name: str, option: str, got: str) -> RequirementError:
-    near = [known for known in get_close_matches(name, (*_OWN, *NAMES), n=2, cutoff=0.75) if known != name]
+    known = (*_OWN, *NAMES)
+    near = [] if name in known else get_close_matches(name, known, n=2, cutoff=0.75)
     advice = "give a folder that holds config.json and model.safetensors"
     if near:
         advice = f"did you mean {' or '.join(near)}?"

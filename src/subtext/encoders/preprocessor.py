@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from subtext.encoders.hub import file
@@ -28,31 +28,47 @@ def picture_numbers(name: str, *, option: str = "name") -> PictureNumbers:
     preprocessor = file(name, "preprocessor_config.json", option=option)
     if preprocessor is None:
         return PictureNumbers(224, *IMAGENET)
-    found = json.loads(preprocessor.read_text(encoding="utf-8"))
-    mean, std = found.get("image_mean", IMAGENET[0]), found.get("image_std", IMAGENET[1])
+    found = _object(preprocessor, f"{option}={name}")
+    mean, std = (
+        _triple(found.get(f"image_{kind}", plain)) for kind, plain in zip(("mean", "std"), IMAGENET, strict=True)
+    )
     whole, cropped = _side(found.get("size", 224)), _side(found.get("crop_size"))
     size = cropped if cropped and found.get("do_center_crop") else whole
-    if size is None or len(mean) != 3 or len(std) != 3:
+    share = found.get("crop_pct") or (size or 1) / max(whole or size or 1, 1)
+    if size is None or mean is None or std is None or not isinstance(share, int | float):
+        told = ", ".join(
+            f"{key} {found.get(key)}" for key in ("size", "image_mean", "image_std", "crop_pct") if key in found
+        )
         raise RequirementError(
-            f"{preprocessor.name} of '{name}' needs a size and three channels' image_mean and image_std; it has "
-            f"size {found.get('size')}, image_mean {mean}, image_std {std}; only colour pictures can be read"
+            f"{option}={name} needs a {preprocessor.name} with a size and three channels' image_mean and image_std; it "
+            f"has {told or 'none of them'}; give a model that reads colour pictures"
         )
     keeps_shape = bool(found.get("do_center_crop")) or "crop_pct" in found or "shortest_edge" in _mapping(found)
     return PictureNumbers(
         size,
-        _triple(mean),
-        _triple(std),
+        mean,
+        std,
         resize="crop" if keeps_shape else "squash",
-        crop_share=min(1.0, float(found.get("crop_pct") or size / max(whole or size, 1))),
+        crop_share=min(1.0, float(share)),
         filter="bicubic" if found.get("resample") == _BICUBIC else "bilinear",
     )
+
+
+def _object(file: Path, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise RequirementError(f"{name} needs a {file.name} of JSON; {error}; fetch it again") from error
+    if not isinstance(found, dict):
+        raise RequirementError(f"{name} needs a JSON object in {file.name}; it has another value; fetch it again")
+    return found
 
 
 def _side(size: object) -> int | None:
     """The side that a preprocessor's size names: a number, or the height or short edge of a mapping."""
     if isinstance(size, dict):
         size = size.get("height", size.get("shortest_edge"))
-    return size if isinstance(size, int) else None
+    return size if isinstance(size, int) and size > 0 and size is not True else None
 
 
 def _mapping(found: dict[str, Any]) -> dict[str, Any]:
@@ -60,6 +76,9 @@ def _mapping(found: dict[str, Any]) -> dict[str, Any]:
     return size if isinstance(size, dict) else {}
 
 
-def _triple(values: Sequence[float | int]) -> Triple:
-    first, second, third = (float(value) for value in values)
+def _triple(values: object) -> Triple | None:
+    """Three numbers, or None for another thing."""
+    if not isinstance(values, list | tuple) or len(values) != 3 or not all(isinstance(n, int | float) for n in values):
+        return None
+    first, second, third = map(float, values)
     return first, second, third
