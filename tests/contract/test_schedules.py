@@ -72,7 +72,14 @@ def test_one_cycle_rises_and_falls() -> None:
         ("average_decay", 1.0, "average_decay needs"),
         ("freeze_epochs", -2, "freeze_epochs needs -1"),
         ("cache_chunk", 999, "cache_chunk needs at most batch_size"),
+        ("momentum", 1.0, r"momentum needs a number in \[0, 1\)"),
+        ("momentum", -0.5, r"momentum needs a number in \[0, 1\)"),
         ("lr", 0.0, "lr needs a number above 0"),
+        ("lr", math.inf, "lr needs a number above 0"),
+        *(
+            (name, math.nan, f"{name} needs a number of 0 or more")
+            for name in ("clip", "weight_decay", "encoder_factor")
+        ),
     ],
 )
 def test_bad_plans_are_refused(field: str, value: float, named: str) -> None:

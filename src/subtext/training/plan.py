@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -86,17 +87,18 @@ class Plan:
             if getattr(self, name) < 1:
                 raise RecipeError(f"{name} needs at least 1; it got {getattr(self, name)}")
         for name in ("lr", "factor", "layer_decay"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise RecipeError(f"{name} needs a number above 0; it got {getattr(self, name)}")
         for name in ("clip", "weight_decay", "cache_chunk", "plateau_epochs", "patience", "encoder_factor"):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise RecipeError(f"{name} needs a number of 0 or more; it got {getattr(self, name)}")
         if not 0 <= self.warmup < 1:
             raise RecipeError(f"warmup is a share of all steps in [0, 1); it got {self.warmup}")
         if not 0 <= self.average_from < 1:
             raise RecipeError(f"average_from is a share of all epochs in [0, 1); it got {self.average_from}")
-        if not 0 <= self.average_decay < 1:
-            raise RecipeError(f"average_decay needs a number in [0, 1); it got {self.average_decay}")
+        for name in ("average_decay", "momentum"):
+            if not 0 <= getattr(self, name) < 1:
+                raise RecipeError(f"{name} needs a number in [0, 1); it got {getattr(self, name)}")
         if self.freeze_epochs < -1:
             raise RecipeError(f"freeze_epochs needs -1 for never, or 0 or more; it got {self.freeze_epochs}")
         if self.amsgrad and self.optimiser not in ("adam", "adamw"):
