@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
-from subtext.data.inputs import Batch, Draw, Input, Tensors
+from subtext.data.inputs import Batch, Input, Tensors
 from subtext.errors import RequirementError
 from subtext.ops import draw as draws
 
@@ -109,11 +109,6 @@ class Model(nn.Module):
     def _device(self) -> torch.device:
         """Where its weights are; the processor for a model that has none."""
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
-
-
-def read(batch: Batch, branch: Branch, draw: Draw | None, device: torch.device) -> Tensors:
-    """A batch's tensors on the device of the model."""
-    return {name: value.to(device) for name, value in branch.reads(batch, draw).items()}
 
 
 def _batches(reads: Input, values: Sequence[Any] | NDArray[Any], size: int, root: Path) -> Iterator[Batch]:
