@@ -1,0 +1,56 @@
+"""One of several processes that train with neighbourhood weights; started by tests/identity/test_weights_processes.py.
+
+Every process writes what it remembers at the end, and the first one the weights.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import near
+import small
+import torch
+
+from subtext.checkpoint import put_tensors
+from subtext.epoch_tables import NeighbourMemory, NeighbourScores
+from subtext.recipes.methods.combined import combined
+from subtext.recipes.scored import Lambda, Neighbours
+from subtext.training.options import RunOptions
+from subtext.training.plan import Plan
+from subtext.training.processes import Processes
+
+
+def main() -> None:
+    """Train with every caption, so that a picture comes twice in some batches."""
+    torch.set_num_threads(1)
+    out = Path(sys.argv[1])
+    opened: list[NeighbourMemory] = []
+    plain = NeighbourScores.open
+
+    def watched(asked: NeighbourScores, pairs: object, *, device: torch.device) -> NeighbourMemory:
+        opened.append(plain(asked, pairs, device=device))
+        return opened[-1]
+
+    NeighbourScores.open = watched
+    plan = Plan(epochs=3, batch_size=16, lr=1e-2, select="last")
+    data = small.pairs()
+    graph = out / f"graph{Processes('cpu').rank}"
+    near.save(data, graph)
+
+    def made(given: Plan | None) -> object:
+        return combined(
+            small.setup(plan, dropout=0.0), near=Neighbours(graph=str(graph)), common=Lambda(combine="absdiff")
+        )
+
+    fitted = small.run(out / "run", made=made, train=data, options=RunOptions(device="cpu", workers=0))
+    put_tensors(out / f"memory{Processes('cpu').rank}.safetensors", opened[0].tensors())
+    if Processes("cpu").first:
+        put_tensors(out / "trained.safetensors", fitted.model.state_dict())
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
