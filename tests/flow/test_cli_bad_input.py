@@ -269,6 +269,12 @@ def test_a_folder_that_holds_something_is_kept(trained: Path) -> None:
     assert "holds something" in output and "--resume" in output
 
 
+@pytest.mark.parametrize("more", [[], ["--resume"]], ids=["new", "resume"])
+def test_a_file_is_no_folder_of_a_run(data: Path, more: list[str]) -> None:
+    output = train(data, "dual", *more, out="pairs.jsonl", code=1)
+    assert output == f"error: --out needs a folder; {data / 'pairs.jsonl'} is a file; name another\n"
+
+
 def test_another_training_is_not_continued(trained: Path) -> None:
     output = train(trained, "dual", "--resume", "--dropout", "0.5", out="run", code=1)
     assert "--dropout 0.3 -> 0.5" in output and "train in a new folder" in output

@@ -32,7 +32,9 @@ def begun(out: Path, record: Record, *, resume: bool) -> Record | None:
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
-    if not resume or not out.is_dir():
+    if not out.is_dir():
+        raise CheckpointError(f"--out needs a folder; {out} is a file; name another")
+    if not resume:
         raise CheckpointError(
             f"--out needs a new or an empty folder; {out} holds something; name another, or go on with --resume"
         )

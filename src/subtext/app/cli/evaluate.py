@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from subtext.app.cli.command import PATH, Command, data_options, run_options
+from subtext.app.cli.options import as_typed
 from subtext.app.job import Work
+from subtext.errors import RequirementError
 
 TIES = ("pessimistic", "optimistic", "expected", "stable")
 
@@ -48,13 +50,18 @@ def _act(ctx: click.Context) -> None:
 
     names = ("ties", "folds", "c_way", "bootstrap", "seed")
     printed = values["json_out"] == Path("-")
-    result = carry_out(
-        Work.from_options(values),
-        {name: values[name] for name in names},
-        None if printed else values["json_out"],
-        values["per_query"],
-        graph=values["graph"],
-    )
+    try:
+        result = carry_out(
+            Work.from_options(values),
+            {name: values[name] for name in names},
+            None if printed else values["json_out"],
+            values["per_query"],
+            graph=values["graph"],
+        )
+    except RequirementError as error:
+        if values["model"] is None:
+            raise
+        raise RequirementError(as_typed(str(error), ["model"])) from error
     click.echo(result.text() if printed else summary(result))
 
 

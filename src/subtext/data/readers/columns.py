@@ -112,7 +112,10 @@ def _need(columns: set[str], name: str) -> None:
         lacks.append("a text column ('captions', 'caption' or 'text'; 'text_id' for texts known by features)")
     if lacks:
         have = ", ".join(f"'{column}'" for column in sorted(map(str, columns))) or "none"
-        raise DataError(f"{name} needs {' and '.join(lacks)}; its columns are {have}; rename them")
+        # Spreadsheets of many countries save CSV with semicolons, which then reads as one column.
+        semicolons = len(columns) == 1 and ";" in have and name.endswith(".csv")
+        advice = "separate them by commas" if semicolons else "rename them"
+        raise DataError(f"{name} needs {' and '.join(lacks)}; its columns are {have}; {advice}")
 
 
 def image_of(raw: Mapping[str, Any], folder: str = "") -> tuple[str | bytes | None, str | None]:

@@ -100,7 +100,9 @@ def _samples(path: Path, shard: str) -> Iterator[dict[str, Any] | Problem]:
                 elif ending in _WORDS or ending in ("json", "cls"):
                     sample[ending] = _data(tar, member)
     except _BROKEN as error:
-        yield Problem(shard, f"is cut off or damaged after {count} samples: {error}; fetch it again")
+        # Of a file that is no tar at all, the message has a line for every compression that was tried.
+        reason = str(error).partition("\n")[0].rstrip(":")
+        yield Problem(shard, f"is cut off or damaged after {count} samples: {reason}; fetch it again")
         return
     if sample:
         yield sample
