@@ -100,7 +100,7 @@ class State:
 
 
 def put_weights(model: nn.Module, snapshot: Snapshot) -> None:
-    """Give a model the weights of a checkpoint.
+    """Give a model the weights of a checkpoint, before its frozen encoders are run: their pretrained ones may be new.
 
     Raises CheckpointError when it is of another model.
     """
