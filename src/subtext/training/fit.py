@@ -87,7 +87,6 @@ def fit(
             folder.enter(out, record, setup.model)
         processes.wait()
         if snapshot is not None:
-            # Before frozen encoders are run: what they were pretrained to may have been fetched anew since.
             put_weights(setup.model, snapshot)
         setup.model.to(processes.device)
         processes.same_start(setup.model)
@@ -96,8 +95,7 @@ def fit(
         )
         training = Training(setup, working, train, val, options=run, processes=processes, out=out, samplers=samplers)
         training.remember(memories)
-        notes += [*passed_over, *told]
-        return _Fit(training, out, record=record, report=report, notes=notes).go(snapshot)
+        return _Fit(training, out, record=record, report=report, notes=[*notes, *passed_over, *told]).go(snapshot)
 
 
 class _Fit:
@@ -116,8 +114,7 @@ class _Fit:
         self.processes, self.run = training.processes, training.options
         self.out, self.record, self.tell, self.notes = out, record, report, notes
         self.journal: Journal | None = None
-        self.before = 0.0
-        self.first_step = 0
+        self.before, self.first_step = 0.0, 0
         self.started = self.reported = time.monotonic()
 
     def go(self, snapshot: Snapshot | None) -> Fitted:
@@ -150,10 +147,9 @@ class _Fit:
     def _epoch(self, stop: Stop) -> bool:
         """Train and end one epoch; True when somebody asked to stop."""
         training, state = self.training, self.training.state
-        last = state.step
+        last, every = state.step, self.run.checkpoint_every
         for asked in training.epoch_steps(stop):
             self._clock()
-            every = self.run.checkpoint_every
             if state.step // self.run.log_every > last // self.run.log_every:
                 self._log("step")
             if asked or (every and state.step // every > last // every):
@@ -243,8 +239,7 @@ class _Fit:
         self.reported = time.monotonic()
         if self.tell is None or not self.processes.first:
             return
-        state, plan = self.training.state, self.setup.plan
-        done = state.step - self.first_step
+        state, plan, done = self.training.state, self.setup.plan, self.training.state.step - self.first_step
         left = (self.reported - self.started) / done * (self.training.steps - state.step) if done else None
         epoch = min(state.epoch + 1, plan.epochs)
         loss = self.training.mean_loss() if ended is None else ended
