@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -245,6 +247,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (OSError, SafetensorError) as problem:
         raise CheckpointError(f"{path} needs to be a whole safetensors file; {problem}") from problem
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Python and of the libraries underneath, as a Record has them."""
+    found = {name: version(name) for name in ("torch", "transformers", "accelerate", "numpy", "safetensors")}
+    return {"python": platform.python_version(), **found}
 
 
 def _plain(value: Any) -> Any:

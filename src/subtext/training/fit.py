@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
 import torch
 
 from subtext import __version__
-from subtext.checkpoint import WEIGHTS, Record, load_run, write_tensors
+from subtext.checkpoint import WEIGHTS, Record, library_versions, load_run, write_tensors
 from subtext.data.fingerprint import fingerprint
 from subtext.data.pairs import Pairs
 from subtext.errors import CheckpointError, OutputError, SubtextError
@@ -68,9 +66,8 @@ def fit(
     processes = Processes(run.device)
     memories = open_memories(setup.memories, train, device=processes.device)
     notes += [*(() if samplers is None else samplers.notes), *memories.notes]
-    record = _described(record, setup, train, val, run)
     graphs = ["" if samplers is None else samplers.fingerprint, memories.fingerprint]
-    record = replace(record, data=replace(record.data, inputs="-".join(filter(None, [record.data.inputs, *graphs]))))
+    record = _described(record, setup, (train, val), run, graphs=graphs)
     with _own_generator():
         found = folder.begun(out, record, resume=run.resume)
         processes.wait()  # until all have looked: the first one writes from here on
@@ -90,9 +87,8 @@ def fit(
             put_weights(setup.model, snapshot)
         setup.model.to(processes.device)
         processes.same_start(setup.model)
-        working, told = working_model(
-            setup, (train, val), run.cache or out / folder.CACHE, run=run, processes=processes
-        )
+        cache = run.cache or out / folder.CACHE
+        working, told = working_model(setup, (train, val), cache, run=run, processes=processes)
         training = Training(setup, working, train, val, options=run, processes=processes, out=out, samplers=samplers)
         training.remember(memories)
         return _Fit(training, out, record=record, report=report, notes=[*notes, *passed_over, *told]).go(snapshot)
@@ -263,16 +259,20 @@ def _opened(
     if processes.first:
         folder.tidy(out)
         if report is not None:
-            epochs = setup.plan.epochs
-            report(Report(found.epochs, epochs, found.steps, found.steps, float("nan"), found.best, note=note))
+            report(
+                Report(found.epochs, setup.plan.epochs, found.steps, found.steps, float("nan"), found.best, note=note)
+            )
     processes.wait()
     return Fitted(run=out, model=setup.model, record=found, notes=(note,))
 
 
-def _described(record: Record, setup: Setup, train: Pairs, val: Pairs | None, run: RunOptions) -> Record:
+def _described(
+    record: Record, setup: Setup, sets: tuple[Pairs, Pairs | None], run: RunOptions, *, graphs: list[str]
+) -> Record:
     """The record of what is about to be trained."""
-    cached = "" if run.cache_precision == "float32" else f"-{run.cache_precision}"
-    inputs = f"{setup.model.image.reads.fingerprint}-{setup.model.text.reads.fingerprint}{cached}"
+    (train, val), model = sets, setup.model
+    cached = "" if run.cache_precision == "float32" else run.cache_precision
+    inputs = "-".join(filter(None, [model.image.reads.fingerprint, model.text.reads.fingerprint, cached, *graphs]))
     pairs = f"{fingerprint(train)}-{fingerprint(val) if val is not None else 'none'}"
     return replace(
         record,
@@ -282,13 +282,8 @@ def _described(record: Record, setup: Setup, train: Pairs, val: Pairs | None, ru
         seed=run.seed,
         status="training",
         version=__version__,
-        versions=_versions(),
+        versions=library_versions(),
     )
-
-
-def _versions() -> dict[str, str]:
-    found = {name: version(name) for name in ("torch", "transformers", "accelerate", "numpy", "safetensors")}
-    return {"python": platform.python_version(), **found}
 
 
 @contextmanager
