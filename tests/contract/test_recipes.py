@@ -406,7 +406,8 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
             ("weights", "random"), ("image_size", 32), ("resize", "crop"), ("flip", 0.2), ("least_area", 0.5),
             ("erase", 0.1), ("text_weights", "random"), ("text_pooling", "mean"), ("text_scaling", "unit"),
             ("layer_decay", 0.9), ("encoder_factor", 0.5), ("freeze_epochs", 2), ("freeze_epochs", -1),
-            ("encoder_norms", "kept"), ("momentum", 0.5), ("plateau_epochs", 3), ("average_decay", 0.9), ("average_from", 0.5),
+            ("encoder_norms", "kept"),
+            ("momentum", 0.5), ("plateau_epochs", 3), ("average_decay", 0.9), ("average_from", 0.5),
         )
     ],
     *[
@@ -447,6 +448,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ("vse", "amsgrad", True, {"optimiser": "sgd"}, "pooled"),
     ("vse", "encoder_factor", 0.3, {"image": "{vit}", "freeze_epochs": -1}, ""),
     ("vse", "encoder_norms", "kept", {"image": "{vit}"}, ""),
+    ("dual", "drop_last", True, {}, "pooled"),
     ("clip", "lora_scale", 4.0, {"model": "{clip}"}, ""),
     ("clip", "lora_dropout", 0.1, {"model": "{clip}"}, ""),
     ("clip", "freeze_epochs", 1, {"model": "{clip}", "lora": 2}, ""),

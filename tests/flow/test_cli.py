@@ -196,8 +196,9 @@ def test_an_interrupted_training_can_go_on(made: Path, tmp_path: Path) -> None:
     assert "stopped" in call("runs", tmp_path).stdout
 
 
-HELPS = [[], ["train"], ["train", "pvse"], ["data", "check"], ["index", "build"], ["index", "info"]]
-HELPS += [[name] for name in COMMANDS if name not in ("train", "data", "index")]
+HELPS = [[], ["train", "pvse"], ["data", "check"], ["data", "loosen"], ["index", "build"], ["index", "info"]]
+HELPS += [["neighbours", "build"], ["neighbours", "show"], ["gallery", "compare"], ["weights", "report"]]
+HELPS += [[name] for name in COMMANDS]
 
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)

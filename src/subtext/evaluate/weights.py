@@ -97,7 +97,7 @@ def spearman(left: Float[Tensor, "n"], right: Float[Tensor, "n"]) -> float:
     >>> spearman(torch.tensor([1.0, 2.0, 2.0, 9.0]), torch.tensor([4.0, 3.0, 2.0, 1.0]))
     -0.9486832980505138
     """
-    ranks = np.stack([_ranks(side.numpy()) for side in (left, right)])
+    ranks = np.stack([_ranks(side.double().numpy()) for side in (left, right)])
     ranks -= ranks.mean(axis=1, keepdims=True)
     lengths = np.sqrt((ranks**2).sum(axis=1)).prod()
     return float((ranks[0] * ranks[1]).sum() / lengths) if lengths else float("nan")

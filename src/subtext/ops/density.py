@@ -59,7 +59,7 @@ def density(
 
     >>> line = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [-1.0, 0.0]])
     >>> [round(value, 2) for value in density(line, line, Crowding(neighbours=1)).tolist()]
-    [0.84, 1.0, 1.0, 0.0]
+    [0.9, 1.0, 1.0, 0.0]
     """
     count = len(first)
     if count <= how.neighbours:

@@ -109,7 +109,7 @@ def neighbour_scores(
     >>> [round(value, 3) for value in found.diversity.tolist()]  # (1 + 1 + 2 * .8) / 4, (1 + 1) / 4, 1
     [0.9, 0.5, 1.0]
     >>> [round(value, 3) for value in found.discrepancy.tolist()]  # of the first: <E0, E0 + E2 + E1> / 3
-    [0.533, 0.8, 0.4]
+    [0.533, 0.933, 0.5]
     """
     lists = Lists(neighbours)
     dtype = torch.promote_types(bank.dtype, torch.float32)

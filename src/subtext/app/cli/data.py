@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from subtext.app.cli.command import PATH, Command, quiet_option
+from subtext.app.cli.command import PATH, Command, example, quiet_option
 from subtext.app.cli.loose import FOUND
 from subtext.app.job import Sources
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(epilog=example("subtext data check pairs.jsonl"), context_settings={"help_option_names": ["-h", "--help"]})
 def data() -> None:
     """Look at a data set before training, or make another one of it."""
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import click
 
-from subtext.app.cli.command import PATH, Command, data_options, run_options
+from subtext.app.cli.command import PATH, Command, data_options, example, run_options
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    epilog=example("subtext gallery compare runs/a runs/b --out both.html"),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 def gallery() -> None:
     """Look at what runs find, on one page with the pictures in it."""
 

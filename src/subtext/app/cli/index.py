@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
-from subtext.app.cli.command import PATH, Command, data_options, run_options
+from subtext.app.cli.command import PATH, Command, data_options, example, run_options
 from subtext.app.job import Work
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    epilog=example("subtext index build index --run runs/a", "subtext index info index"),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 def index() -> None:
     """Build a search index over pictures and texts, or look at one."""
 

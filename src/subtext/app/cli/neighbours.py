@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import click
 
-from subtext.app.cli.command import PATH, Command, device_option, quiet_option
+from subtext.app.cli.command import PATH, Command, device_option, example, quiet_option
 from subtext.app.job import Sources
 
 SPACES = "doc2vec, lsa, sentence:NAME, features:FILE (of pictures), text-features:FILE"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    epilog=example(
+        "subtext neighbours build neighbours --data pairs.jsonl --space lsa",
+        "subtext neighbours show neighbours --item 17",
+    ),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 def neighbours() -> None:
     """Find the texts that lie near each text, or look at what was found."""
 

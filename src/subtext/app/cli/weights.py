@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import click
 
-from subtext.app.cli.command import PATH, Command, data_options, run_options
+from subtext.app.cli.command import PATH, Command, data_options, example, run_options
 from subtext.app.job import Work
 
 COMBINE = ("absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    epilog=example("subtext weights report runs/a --graph neighbours"),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 def weights() -> None:
     """Look at what sample weights are made from."""
 
