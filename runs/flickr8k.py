@@ -45,6 +45,7 @@ ROWS = {
     "dual, generalised pooling of words": "dual --pooling learnt",
     "dual, GRU": "dual --text gru --gru-width 512 --epochs 8",
     "dual, standardised features": "dual --feature-scaling standard",
+    "dual, bf16": "dual --precision bf16",
     "vse_infinity + grid": VSE,
     "vse_infinity, without the pooled vector + grid": f"{VSE} --no-append-pooled",
     "vse_infinity, hardest negatives": VSE.replace("--loss softmax", "--loss triplet"),
