@@ -27,7 +27,7 @@ ALL = [
 ]
 
 
-def close(found: torch.Tensor, wanted: list[float]) -> None:
+def assert_values(found: torch.Tensor, wanted: list[float]) -> None:
     torch.testing.assert_close(found.double(), torch.tensor(wanted, dtype=torch.float64), atol=1e-7, rtol=0)
 
 
@@ -69,28 +69,28 @@ def made(count: int = 23, width: int = 6, views: int = 3, *, short: bool = True)
 
 def test_printed_formulas_on_both_modalities():
     images, texts = neighbour_scores(IMAGES, NEAR), neighbour_scores(TEXTS, NEAR)
-    close(images.discrepancy, [0.2, 0.7, 0, 0.55, -0.1])
-    close(texts.discrepancy, [0.6, 0.89, 0.62, 0.80, 0.30])
-    close(images.diversity, [0.9, 0.5, 0.5, 0.5, 0.8])
-    close(texts.diversity, [0.98, 0.80, 0.80, 0.20, 0.90])
+    assert_values(images.discrepancy, [0.2, 0.7, 0, 0.55, -0.1])
+    assert_values(texts.discrepancy, [0.6, 0.89, 0.62, 0.80, 0.30])
+    assert_values(images.diversity, [0.9, 0.5, 0.5, 0.5, 0.8])
+    assert_values(texts.diversity, [0.98, 0.80, 0.80, 0.20, 0.90])
 
 
 def test_two_views_in_every_reading():
     best = exact_scores(BOTH, NEAR)
-    close(best.discrepancy, [0.95, 0.90, 0.95, 0.95, 0.90])
-    close(best.diversity, [0.9, 1, 0.9, 0.9, 1])
+    assert_values(best.discrepancy, [0.95, 0.90, 0.95, 0.95, 0.90])
+    assert_values(best.diversity, [0.9, 1, 0.9, 0.9, 1])
     average = neighbour_scores(BOTH.mean(dim=1), NEAR)
-    close(average.discrepancy, [0.275, 0.125, 0.075, 0.45, 0.05])
-    close(average.diversity, [0.1, 0.25, 0.225, 0.2, 0.625])
+    assert_values(average.discrepancy, [0.275, 0.125, 0.075, 0.45, 0.05])
+    assert_values(average.diversity, [0.1, 0.25, 0.225, 0.2, 0.625])
     aligned = neighbour_scores(BOTH.flatten(1) / 2**0.5, NEAR)
-    close(aligned.discrepancy, [0.275, 0.425, 0.05, 0.325, 0.275])
-    close(aligned.diversity, [0.5, 0.5, 0.35, 0.7, 0.65])
+    assert_values(aligned.discrepancy, [0.275, 0.425, 0.05, 0.325, 0.275])
+    assert_values(aligned.diversity, [0.5, 0.5, 0.35, 0.7, 0.65])
 
 
 def test_lists_of_unequal_length():
-    close(neighbour_scores(IMAGES, UNEVEN).discrepancy, [0.36, 0.6, -0.3333333333, 0.65, 0.5])
+    assert_values(neighbour_scores(IMAGES, UNEVEN).discrepancy, [0.36, 0.6, -0.3333333333, 0.65, 0.5])
     lists = neighbour_scores(IMAGES, UNEVEN, Scoring(average="lists"))
-    close(lists.discrepancy, [0.4666666667, 0.6, -0.25, 0.7666666667, 0.5])
+    assert_values(lists.discrepancy, [0.4666666667, 0.6, -0.25, 0.7666666667, 0.5])
 
 
 @pytest.mark.parametrize("scoring", ALL, ids=str)

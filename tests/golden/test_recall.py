@@ -135,7 +135,7 @@ def test_pessimistic_stands_behind_every_equal_negative(seed: int) -> None:
         assert counts.invalid[query] == (scores[query].isnan() & ~ignored[query]).sum()
 
 
-def same(a: Counts, b: Counts) -> None:
+def assert_same(a: Counts, b: Counts) -> None:
     for name in ("greater", "tied", "level", "positives", "negatives", "invalid", "earlier"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
@@ -148,8 +148,8 @@ def test_one_read_gives_both_directions(kernel: bool, dtype: torch.dtype) -> Non
     rows, columns = both_directions(
         scores, Cells.of_mask(match), Cells.of_mask(match.T.contiguous()), stable=True, kernel=kernel
     )
-    same(rows, best_positive(scores, match, stable=True))
-    same(columns, best_positive(scores.T.contiguous(), match.T.contiguous(), stable=True))
+    assert_same(rows, best_positive(scores, match, stable=True))
+    assert_same(columns, best_positive(scores.T.contiguous(), match.T.contiguous(), stable=True))
 
 
 def test_kernel_over_several_tiles_bands_and_threads() -> None:
@@ -174,7 +174,7 @@ def test_a_transposed_block_counts_the_same(kernel: bool) -> None:
     lying = scores.T.contiguous().T
     assert not lying.is_contiguous()
     cells, leave_out = Cells.of_mask(match), Cells.of_mask(ignored)
-    same(
+    assert_same(
         best_of(lying, cells, leave_out, stable=True, kernel=kernel),
         best_positive(scores, match, ignored, stable=True),
     )
@@ -184,7 +184,7 @@ def test_blocks_of_queries_join_to_the_whole() -> None:
     scores, match, _ = drawn(5)
     cells = Cells.of_mask(match)
     pieces = [best_of(scores[s : s + 7], cells[s : s + 7], stable=True) for s in range(0, 40, 7)]
-    same(Counts.cat(pieces), best_of(scores, cells, stable=True))
+    assert_same(Counts.cat(pieces), best_of(scores, cells, stable=True))
 
 
 def test_expected_recall_is_the_mean_over_all_orders() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import made_data
 import pytest
 import torch
+from gloo import free_port, started
 from two_processes import KINDS
 
 from subtext.checkpoint import load_record, read_tensors
@@ -22,28 +22,7 @@ PROGRAM = Path(__file__).parents[1] / "two_processes.py"
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """What one process and what two processes left."""
-    return {count: _started(tmp_path_factory.mktemp(f"processes{count}"), count) for count in (1, 2)}
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def _started(out: Path, count: int) -> Path:
-    port = _free_port()
-    running = []
-    for rank in range(count):
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROGRAM.parent)}
-        if count > 1:
-            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "ACCELERATE_USE_CPU": "true"}
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
-        command = [sys.executable, str(PROGRAM), str(out)]
-        running.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    told = [process.communicate(timeout=180)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * count, "\n".join(told)
-    return out
+    return {count: started(PROGRAM, tmp_path_factory.mktemp(f"processes{count}"), count) for count in (1, 2)}
 
 
 @pytest.mark.parametrize(("kind", "chunk"), KINDS)
@@ -85,7 +64,7 @@ def test_accelerate_launch_trains_to_one_processes_weights(tmp_path: Path) -> No
     words = ["train", "vse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--seed", 3]
     words += ["--batch-size", 16, "--epochs", 2, "--workers", 0, "--device", "cpu"]
     launch = ["-m", "accelerate.commands.launch", "--num_processes", 2, "--num_machines", 1, "--cpu"]
-    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", _free_port()]
+    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port()]
     for out, start in (("one", []), ("two", launch)):
         command = [sys.executable, *start, "-m", "subtext.app", *words, "--out", tmp_path / out]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

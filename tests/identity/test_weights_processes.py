@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from gloo import started
 
 from subtext.checkpoint import fingerprint, read_tensors
 from subtext.core import Embeddings
@@ -18,25 +15,8 @@ from subtext.training.processes import Processes
 PROGRAM = Path(__file__).parents[1] / "weights_in_processes.py"
 
 
-def _started(out: Path, count: int) -> Path:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    running = []
-    for rank in range(count):
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROGRAM.parent)}
-        if count > 1:
-            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "ACCELERATE_USE_CPU": "true"}
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
-        command = [sys.executable, str(PROGRAM), str(out)]
-        running.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    told = [process.communicate(timeout=180)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * count, "\n".join(told)
-    return out
-
-
 def test_two_processes_remember_and_learn_what_one_does(tmp_path_factory: pytest.TempPathFactory) -> None:
-    one, two = (_started(tmp_path_factory.mktemp(f"weights{count}"), count) for count in (1, 2))
+    one, two = (started(PROGRAM, tmp_path_factory.mktemp(f"weights{count}"), count) for count in (1, 2))
     first, second = (read_tensors(two / f"memory{rank}.safetensors") for rank in (0, 1))
     assert fingerprint(first) == fingerprint(second)
     whole = read_tensors(one / "memory0.safetensors")

@@ -9,7 +9,8 @@ import numpy as np
 from subtext.app.table import Cell, table
 from subtext.core import DIRECTIONS
 from subtext.data.pairs import Pairs
-from subtext.metrics.summary import chance_rank, chance_recall, mean
+from subtext.evaluate import Protocol
+from subtext.evaluate.values import chance
 from subtext.ops.rank import Counts
 from subtext.relevance import match as matching
 
@@ -52,8 +53,7 @@ def chance_figures(pairs: Pairs) -> dict[str, float]:
         counts = Counts(
             greater=none, tied=none, level=none, positives=positives, negatives=candidates - positives, invalid=none
         )
-        found |= {f"{direction}/recall@{k}": 100 * mean(chance_recall(counts, k)) for k in (1, 5, 10)}
-        found[f"{direction}/mean_rank"] = mean(chance_rank(counts))
+        found |= {f"{direction}/{name}": value for name, value in chance(counts, Protocol(c_way=())).items()}
     found["rsum"] = sum(value for name, value in found.items() if "recall" in name)
     return found
 

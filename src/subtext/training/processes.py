@@ -33,6 +33,11 @@ PATIENCE = timedelta(hours=2)
 _FIELDS = ("vectors", "log_std", "residuals", "parts")
 
 
+def part(length: int, rank: int, count: int) -> slice:
+    """Which of `length` items are those of one of `count` processes: contiguous, sizes differ by at most one."""
+    return slice(rank * length // count, (rank + 1) * length // count)
+
+
 class Processes:
     """The processes of this training, and this one's place and device among them."""
 
@@ -62,7 +67,7 @@ class Processes:
 
     def share(self, length: int) -> slice:
         """The part of `length` items that is this process's: contiguous, sizes differ by at most one."""
-        return slice(self.rank * length // self.count, (self.rank + 1) * length // self.count)
+        return part(length, self.rank, self.count)
 
     def tell(self, values: Sequence[float]) -> list[float]:
         """The first process's numbers, on all; every process gives as many."""

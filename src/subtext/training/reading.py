@@ -19,6 +19,7 @@ from subtext.model import Branch, Model
 from subtext.neighbours.sampling import Samplers, Side
 from subtext.scene import Groups
 from subtext.training.plan import Plan
+from subtext.training.processes import part
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,7 @@ class Reader:
         return branch.reads(item_batch(self._items(side), rows, self.pairs.root), self.draw)
 
     def _own(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        whole = len(rows)
-        return rows[self.rank * whole // self.processes : (self.rank + 1) * whole // self.processes]
+        return rows[part(len(rows), self.rank, self.processes)]
 
 
 def batches_of(pairs: Pairs, plan: Plan, *, epoch: int, seed: int, processes: int) -> list[NDArray[np.int64]]:
