@@ -23,7 +23,8 @@ class Result:
                pictures enough
     chance     name -> what a random order is expected to give
     protocol   how it was measured: gallery, truth, ties, folds, seed, versions, data
-    per_query  name -> (Q) values behind each mean, and "<direction>/id" (Q) names of the queries
+    per_query  name -> (Q) values behind each mean, "<direction>/id" (Q) names of the queries, and
+               "text_to_image/picture" (Q) the name of the picture that each text goes with, empty where it has none
     notes      sentences that a reader of the figures should know
     about      what was measured, as JSON can hold it (model, data, split); whoever calls fills it in
     """

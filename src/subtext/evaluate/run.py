@@ -204,9 +204,16 @@ def _joined(folds: list[_Fold], per_query: dict[str, NDArray[Any]], gallery: Gal
         intervals=found,
         chance=chance,
         protocol=statement,
-        per_query=per_query | {f"{d}/id": np.asarray(gallery.ids(d), dtype=np.str_) for d in DIRECTIONS},
+        per_query=per_query | _names(gallery),
         notes=notes(statement, figures, found, pools),
     )
+
+
+def _names(gallery: Gallery) -> dict[str, NDArray[Any]]:
+    """Of the queries of both directions, and of the picture that each text goes with; "" where it has none."""
+    ids = {f"{d}/id": np.asarray(gallery.ids(d), dtype=np.str_) for d in DIRECTIONS}
+    owners = [gallery.image_ids[row] if row >= 0 else "" for row in gallery.owners]
+    return ids | {"text_to_image/picture": np.asarray(owners, dtype=np.str_)}
 
 
 def _prefixed(direction: str, table: dict[str, Any]) -> dict[str, Any]:
