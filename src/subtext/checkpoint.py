@@ -17,7 +17,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -104,6 +104,7 @@ class Record:
         """
         try:
             found = json.loads(text)
+            _require_kinds(found)
             source = DataSource(**found.pop("data", {}))
             methods = tuple((str(name), dict(arguments)) for name, arguments in found.pop("methods", ()))
             phases = tuple(dict(phase) for phase in found.pop("phases", ()))
@@ -136,6 +137,18 @@ class Record:
                 "what pictures and texts are read as: other features or cache precision, or files that have changed"
             )
         return found
+
+
+def _require_kinds(found: dict[str, Any]) -> None:
+    """Raise TypeError where a field is not of the kind that its default is of."""
+    kinds: dict[type, tuple[type, ...]] = {
+        tuple: (list,), DataSource: (dict,), float: (float, int), type(None): (int, type(None)),
+    }  # fmt: skip
+    empty = Record(host="")
+    for name in sorted(set(found) & {each.name for each in fields(Record)}):
+        default = type(getattr(empty, name))
+        if not isinstance(found[name], kinds.get(default, (default,))) or isinstance(found[name], bool):
+            raise TypeError(f"'{name}' is {found[name]!r:.60}")
 
 
 def save_record(run: Path, record: Record) -> None:

@@ -83,6 +83,7 @@ def test_what_no_difference_is() -> None:
     [
         *("", "[]", "{", "[" * 100_000, '{"host": "a", "colour": 1}', '{"data": {}}', '{"host":"a","data":3}'),
         '{"host": "\udcff"}',
+        *('{"host": 3}', '{"host": "a", "plan": []}', '{"host": "a", "epochs": "3"}', '{"host": "a", "methods": {}}'),
     ],
 )
 def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:

@@ -98,6 +98,13 @@ def not_finite(folder: Path) -> None:
     np.savez(folder / "features.npz", names=np.array(names), pooled=np.full((60, 16), np.nan, dtype=np.float32))
 
 
+def one_not_finite_in_validation(folder: Path) -> None:
+    found = rows(folder)
+    numbers = np.ones((60, 16), dtype=np.float32)
+    numbers[next(place for place, row in enumerate(found) if row["split"] == "val")] = np.inf
+    np.savez(folder / "features.npz", names=np.array([str(row["image"]) for row in found]), pooled=numbers)
+
+
 def empty_texts(folder: Path) -> None:
     edit(folder, lambda found: found[4].update(captions=["", "  "]))
 
@@ -128,6 +135,7 @@ BAD_DATA = [
     (other_names, "needs a row for every item; 40 of 40 have none"),
     (some_names, "'photo045.jpg'"),
     (not_finite, "NaN or infinity"),
+    (one_not_finite_in_validation, "NaN or infinity"),
     (empty_texts, "line 5"),
     (one_row, "split '"),
     (pickled, "features.npz"),

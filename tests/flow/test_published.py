@@ -285,8 +285,20 @@ def test_politics_without_lists_draws_splits(tmp_path: Path) -> None:
     assert set(read_pairs(tmp_path).pairs.counts()) == {"train", "val", "test"}
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("politics.jsonl", '{"image": "a.jpg", "text": "a rally"}\n'),
+        ("my_GCC_sample.tsv", "image\tcaption\na.jpg\ta rally\n"),
+    ],
+)
+def test_a_table_of_ones_own_may_be_named_like_a_published_set(tmp_path: Path, name: str, text: str) -> None:
+    written(tmp_path / name, text)
+    assert read_pairs(tmp_path, need_pictures=False).pairs.texts.values == ["a rally"]
+
+
 def test_politics_under_other_names_says_how_to_write_it(tmp_path: Path) -> None:
-    written(tmp_path / "politics.jsonl", '{"image": "a.jpg", "text": "x"}\n')
+    written(tmp_path / "politics.jsonl", '{"local_path": "a.jpg", "text": "x"}\n')
     with pytest.raises(DataError, match=r"needs 'local_path' and 'content_text'; docs/datasets\.md"):
         read_pairs(tmp_path)
     written(tmp_path / "train_test_paths.json", {"both": []})

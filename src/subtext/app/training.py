@@ -67,7 +67,7 @@ def train(job: Job) -> Trained:
 
 
 def gather(job: Job) -> Material:
-    """Read pairs and features, and see that every picture and text that is needed has its features.
+    """Read pairs and features, and see that every picture and text that is needed has its features, in finite numbers.
 
     Raises DataError when they cannot be used.
     """
@@ -166,7 +166,7 @@ def _validation(pairs: Pairs, name: str | None) -> Pairs | None:
 
 def _require_rows(file: FeatureFile | None, items: Items) -> None:
     if file is not None:
-        file.rows(items.ids, items.values)
+        file.require(items.ids, items.values)
 
 
 def _shape(file: FeatureFile | None, items: Items) -> FeatureShape | None:

@@ -145,11 +145,23 @@ class FeatureFile:
             )
         return taken
 
+    def require(self, ids: Sequence[str], values: Sequence[object]) -> None:
+        """Raise DataError where an item has no row, or a row is not finite: here, and not after an epoch.
+
+        Cost one pass over these rows.
+        """
+        rows = np.sort(self.rows(ids, values))
+        for name, source in (("pooled", self.pooled), ("grid", self.grid)):
+            if source is not None:
+                block = _block(source)
+                for start in range(0, len(rows), block):
+                    self.take(name, rows[start : start + block])
+
     def _moments(
         self, name: str, source: Rows, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         width = source.shape[-1]
-        block = max(1, BLOCK_BYTES // max(1, 4 * int(np.prod(source.shape[1:]))))
+        block = _block(source)
         count, total, squares = 0, np.zeros(width), np.zeros(width)
         shift: NDArray[np.float64] | None = None
         for start in range(0, len(rows), block):
@@ -188,6 +200,11 @@ class FeatureFile:
     @cached_property
     def _row_of(self) -> dict[str, int]:
         return {name: row for row, name in enumerate(self.names)}
+
+
+def _block(source: Rows) -> int:
+    """Items whose rows are read at a time."""
+    return max(1, BLOCK_BYTES // max(1, 4 * int(np.prod(source.shape[1:]))))
 
 
 def _scan_folder(folder: Path) -> FeatureFile:

@@ -69,7 +69,7 @@ def load(asked: Asked, key: str) -> Loaded:
     for part in (train, selecting, scored):
         for file, items in ((images, part.images), (texts, part.texts)):
             if file is not None:
-                file.rows(items.ids, items.values)
+                file.require(items.ids, items.values)
     return Loaded(Material(train, selecting, images, texts), scored)
 
 

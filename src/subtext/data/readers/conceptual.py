@@ -20,6 +20,8 @@ from subtext.data.readers.rows import Problem, Row, Source
 from subtext.data.readers.splits import MERGED
 from subtext.errors import DataError, counted
 
+_FIRST = 2**16
+"""Bytes of the first line that are looked at."""
 _FOLDERS = {"training": ("training", "train"), "validation": ("validation", "val")}
 
 
@@ -27,7 +29,7 @@ def conceptual_files(folder: Path) -> dict[str, Path]:
     """The files by "training" and "validation"; empty for a folder that is no Conceptual Captions."""
     found: dict[str, Path] = {}
     for file in sorted(folder.glob("*GCC*.tsv")):
-        if "labels" in file.name.lower():
+        if "labels" in file.name.lower() or not _is_published(file):
             continue
         kind = next((kind for kind in _FOLDERS if kind in file.name.lower()), None)
         if kind is None or kind in found:
@@ -36,6 +38,13 @@ def conceptual_files(folder: Path) -> dict[str, Path]:
             )
         found[kind] = file
     return found
+
+
+def _is_published(file: Path) -> bool:
+    """Whether the first line is a caption and an address: a table of one's own begins with names of columns."""
+    with file.open("rb") as lines:
+        cells = lines.readline(_FIRST).rstrip(b"\r\n").split(b"\t")
+    return len(cells) == 2 and b"://" in cells[1]
 
 
 def read_conceptual(folder: Path, images: Path | None) -> Source:

@@ -26,6 +26,20 @@ from subtext.ops import draw
 
 FILE = "politics.jsonl"
 _SPLITS = "train_test_paths.json"
+_FIRST = 2**20
+"""Bytes of the first line that are looked at; an article is shorter."""
+
+
+def is_politics(folder: Path) -> bool:
+    """Whether politics.jsonl has the release's own names, or its lists lie beside it: any table may be so named."""
+    file = folder / FILE
+    if not file.is_file():
+        return False
+    if (folder / _SPLITS).is_file():
+        return True
+    with file.open("rb") as lines:
+        first = lines.readline(_FIRST)
+    return b'"local_path"' in first or b'"content_text"' in first
 
 
 def read_politics(folder: Path, images: Path | None) -> Source:

@@ -12,8 +12,7 @@ from subtext.data.readers.goodnews import goodnews_file, read_goodnews
 from subtext.data.readers.image_folder import metadata_files, read_image_folder
 from subtext.data.readers.karpathy import is_karpathy, read_karpathy
 from subtext.data.readers.mteb import is_mteb, read_mteb
-from subtext.data.readers.politics import FILE as POLITICS
-from subtext.data.readers.politics import read_politics
+from subtext.data.readers.politics import is_politics, read_politics
 from subtext.data.readers.precomp import read_precomp
 from subtext.data.readers.rows import Source
 from subtext.data.readers.splits import split_in_name
@@ -101,7 +100,7 @@ def _open_published(folder: Path, images: Path | None) -> Source | None:
         return read_goodnews(folder, images)
     if conceptual_files(folder):
         return read_conceptual(folder, images)
-    if (folder / POLITICS).is_file():
+    if is_politics(folder):
         return read_politics(folder, images)
     # A table of one's own beside COCO's annotations was made from them.
     own = [file for file in folder.iterdir() if file.suffix.lower() in TABLES and file.suffix.lower() != ".json"]
