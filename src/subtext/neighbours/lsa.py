@@ -14,8 +14,9 @@ from torch import Tensor
 from subtext.data.pairs import Pairs
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.space import Distance, Places, Told, unit, words_of
-from subtext.neighbours.tfidf import Sparse, tfidf
+from subtext.neighbours.tfidf import tfidf
 from subtext.ops import draw
+from subtext.ops.sparse import Sparse
 
 OVERSAMPLE, PASSES = 16, 5
 """Of the randomised search for directions (Halko, Martinsson and Tropp 2011): further columns, and passes."""

@@ -4,64 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from subtext.data.words import tokenise
-
-SLAB = 128
-"""Columns of a dense matrix that are multiplied at a time: their rows stay in the cache."""
-
-
-@dataclass(frozen=True)
-class Sparse:
-    """A matrix of N rows and V columns by its entries, row after row.
-
-    starts   (N + 1) int64, where each row begins among the entries
-    columns  (L) int64, rising within a row         values  (L) float32
-    width    V
-    """
-
-    starts: Int[np.ndarray, "n1"]
-    columns: Int[np.ndarray, "l"]
-    values: Float[np.ndarray, "l"]
-    width: int
-
-    def __len__(self) -> int:
-        """N, how many rows."""
-        return len(self.starts) - 1
-
-    def take(self, rows: NDArray[np.int64]) -> Sparse:
-        """The chosen rows in the order given."""
-        lengths = (self.starts[1:] - self.starts[:-1])[rows]
-        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        within = np.arange(starts[-1], dtype=np.int64) - np.repeat(starts[:-1], lengths)
-        entries = np.repeat(self.starts[rows], lengths) + within
-        return Sparse(starts, self.columns[entries], self.values[entries], self.width)
-
-    def transposed(self) -> Sparse:
-        """The same entries, column after column."""
-        order = np.argsort(self.columns, kind="stable")
-        rows = np.repeat(np.arange(len(self), dtype=np.int64), self.starts[1:] - self.starts[:-1])
-        counts = np.bincount(self.columns, minlength=self.width)
-        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return Sparse(starts, rows[order], self.values[order], len(self))
-
-    def times(self, dense: Float[Tensor, "v d"]) -> Float[Tensor, "n d"]:
-        """The product with a dense matrix."""
-        columns, starts = torch.from_numpy(self.columns), torch.from_numpy(self.starts[:-1])
-        values = torch.from_numpy(self.values)
-        pieces = [
-            embedding_bag(columns, slab.contiguous(), starts, mode="sum", per_sample_weights=values)
-            for slab in dense.split(SLAB, dim=1)
-        ]
-        return torch.cat(pieces, dim=1)
+from subtext.ops.sparse import Sparse
 
 
 def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> Sparse:
