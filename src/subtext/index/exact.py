@@ -1,4 +1,4 @@
-"""Exact nearest items over vectors: every vector is compared, in blocks, and the best are kept."""
+"""Exact nearest items of arrays in memory: every vector is compared, in blocks, and the best are kept."""
 
 from __future__ import annotations
 

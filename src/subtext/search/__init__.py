@@ -1,0 +1,5 @@
+"""Search: words or a picture to the items of an index that are nearest to them."""
+
+from subtext.search.engine import Engine, Hit, build_index, model_fingerprint
+
+__all__ = ["Engine", "Hit", "build_index", "model_fingerprint"]
