@@ -89,3 +89,27 @@ def test_values_of_other_queries_are_refused() -> None:
 def test_holm_counts_tests_and_keeps_their_order() -> None:
     assert holm([0.01, 0.04, 0.03, float("nan")])[:3] == pytest.approx([0.03, 0.06, 0.06])
     assert np.isnan(holm([float("nan")])[0]) and holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_trainings_that_have_nothing_in_common_are_drawn_apart() -> None:
+    mine, theirs, clusters = drawn(seeds=4)
+    theirs = theirs[:2]
+    rng = np.random.default_rng(0)
+    means = []
+    for _ in range(4000):
+        pictures, ours, others = rng.integers(0, 12, 12), rng.integers(0, 4, 4), rng.integers(0, 2, 2)
+        queries = np.concatenate([np.flatnonzero(clusters == picture) for picture in pictures])
+        means.append(mine[np.ix_(ours, queries)].mean() - theirs[np.ix_(others, queries)].mean())
+    found = paired(mine, theirs, clusters, samples=4000, same_seeds=False)
+    assert found.difference == pytest.approx(mine.mean() - theirs.mean()) and found.seeds == 2
+    assert [found.low, found.high] == pytest.approx(np.percentile(means, [2.5, 97.5]).tolist(), abs=0.015)
+    gaps = np.stack([mine.mean(axis=0)]), np.stack([theirs.mean(axis=0)])
+    assert found.p_value == pytest.approx(exact_p(*gaps, clusters), abs=0.02)
+    with pytest.raises(ShapeError, match="same seeds and queries"):
+        paired(mine, theirs[:, 1:], clusters, same_seeds=False)
+
+
+def test_one_training_a_side_is_the_same_apart_or_together() -> None:
+    mine, theirs, clusters = drawn(seeds=1)
+    apart, together = (paired(mine, theirs, clusters, same_seeds=same) for same in (False, True))
+    assert [apart.low, apart.high, apart.p_value] == pytest.approx([together.low, together.high, together.p_value])

@@ -23,7 +23,7 @@ class Paired:
     difference  mean of mine minus theirs, in the values' unit
     low, high   95 % interval of it, resampling pictures and seeds together; NaN below 10 pictures
     p_value     two-sided, by changing the sign of whole pictures; NaN below 10 pictures
-    pictures, seeds   how many there were
+    pictures, seeds   how many there were; of seeds the fewer, where the two had not equally many
     """
 
     difference: float
@@ -41,11 +41,14 @@ def paired(
     *,
     samples: int = 2000,
     seed: int = 0,
+    same_seeds: bool = True,
 ) -> Paired:
     """Compare two systems on the same Q queries, each trained with the same S seeds, in the same order.
 
     mine, theirs  (S Q) one value a seed and query; a query that is NaN anywhere is left out
     clusters      (Q) the picture of each query: its queries come, stay away and change sign as one
+    same_seeds    False where the trainings of the two have nothing to do with each other: there may then be more of
+                  one than of the other, and each side's are drawn on their own
 
     The interval draws pictures and seeds with replacement, so it is about other queries and other trainings; with one
     seed it is about other queries alone. The p-value asks of the mean over the seeds that there are: if nothing but
@@ -54,24 +57,30 @@ def paired(
     Raises ShapeError when the values are of different queries or seeds, or none is left.
     Cost   time O(samples x pictures x seeds), memory O(32 pictures).
     """
-    if mine.shape != theirs.shape or mine.shape[1:] != clusters.shape or not mine.size:
+    alike = mine.shape[same_seeds ^ 1 :] == theirs.shape[same_seeds ^ 1 :]
+    if not alike or mine.shape[1:] != clusters.shape or not mine.size or not theirs.size:
         raise ShapeError(
             f"a paired test needs values (seeds, queries) of the same seeds and queries, and a picture a query; it got "
             f"{mine.shape}, {theirs.shape} and {clusters.shape}"
         )
-    there = ~(np.isnan(mine) | np.isnan(theirs)).any(axis=0)
+    there = ~(np.isnan(mine).any(axis=0) | np.isnan(theirs).any(axis=0))
     if not there.any():
         raise ShapeError("a paired test needs a query with a value in every seed of both; there is none")
     places = np.unique(clusters[there], return_inverse=True)[1].reshape(-1)
     count = int(places.max()) + 1
-    gaps = (mine - theirs)[:, there].astype(np.float64)
-    totals = np.stack([np.bincount(places, row, minlength=count) for row in gaps])
+    sides = [mine - theirs] if same_seeds else [mine, -theirs]
+    totals = [
+        np.stack([np.bincount(places, row, minlength=count) for row in side[:, there].astype(np.float64)])
+        for side in sides
+    ]
     sizes = np.bincount(places, minlength=count).astype(np.float64)
-    difference = float(totals.sum() / (len(gaps) * sizes.sum()))
+    means = sum((side.mean(axis=0) for side in totals), np.zeros(count))
+    seeds = min(len(mine), len(theirs))
+    difference = float(means.sum() / sizes.sum())
     if count < FEWEST:
-        return Paired(difference, np.nan, np.nan, np.nan, count, len(gaps))
+        return Paired(difference, np.nan, np.nan, np.nan, count, seeds)
     low, high = np.percentile(_resampled(totals, sizes, samples, seed), [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
-    return Paired(difference, float(low), float(high), _p_value(totals.sum(axis=0), samples, seed), count, len(gaps))
+    return Paired(difference, float(low), float(high), _p_value(means, samples, seed), count, seeds)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -90,20 +99,24 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _resampled(
-    totals: Float[np.ndarray, "s g"], sizes: Float[np.ndarray, "g"], samples: int, seed: int
+    totals: Sequence[Float[np.ndarray, "_ g"]], sizes: Float[np.ndarray, "g"], samples: int, seed: int
 ) -> Float[np.ndarray, "n"]:
-    """The difference in each sample."""
-    seeds, count = totals.shape
-    pictures, trainings = np.arange(count, dtype=np.int64), np.arange(seeds, dtype=np.int64)
+    """The difference in each sample; every side's trainings are drawn for themselves, the pictures once for all."""
+    count = len(sizes)
+    pictures = np.arange(count, dtype=np.int64)
     found = np.empty(samples)
     for start in range(0, samples, _TOGETHER):
         more = min(_TOGETHER, samples - start)
         drawn = draw.integers(pictures, count, seed=seed, epoch=start, purpose="paired pictures", count=more)
-        trained = draw.integers(trainings, seeds, seed=seed, epoch=start, purpose="paired seeds", count=more)
         weights = np.stack([np.bincount(column, minlength=count) for column in drawn.T]).astype(np.float64)
-        shares = np.stack([np.bincount(column, minlength=seeds) for column in trained.T]).astype(np.float64)
-        sums = ((shares @ totals) * weights).sum(axis=1)
-        found[start : start + more] = sums / (seeds * (weights @ sizes))
+        sums = np.zeros(more)
+        for side, purpose in zip(totals, ("paired seeds", "paired other seeds"), strict=False):
+            seeds = len(side)
+            trainings = np.arange(seeds, dtype=np.int64)
+            trained = draw.integers(trainings, seeds, seed=seed, epoch=start, purpose=purpose, count=more)
+            shares = np.stack([np.bincount(column, minlength=seeds) for column in trained.T]) / seeds
+            sums += ((shares @ side) * weights).sum(axis=1)
+        found[start : start + more] = sums / (weights @ sizes)
     return found
 
 
