@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: the selection split, the command line with what it cost, a row of a table."""
+"""What the scripts of this folder share: the selection split, a graph, the command line and its cost, a table's row."""
 
 from __future__ import annotations
 
@@ -53,6 +53,13 @@ def subtext(arguments: list[str]) -> Cost:
     # Linux counts the peak in kilobytes, macOS in bytes.
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return Cost(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / unit)
+
+
+def neighbours(source: Path, graph: Path, space: str) -> Path:
+    """The graph of a data set, 200 neighbours a text in this space, built once."""
+    if not graph.is_dir():
+        subtext(["neighbours", "build", str(graph), "--data", str(source), "--space", space])
+    return graph
 
 
 def measured(run: Path, train: list[str], *, split: str | None) -> dict[str, Any]:

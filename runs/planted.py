@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import HEAD, line, measured, selection, subtext
+from common import HEAD, line, measured, neighbours, selection, subtext
 
 HELD_OUT = 500
 HOST = "pvse --captions one --batch-size 32 --width 256 --views 2 --val-split select"
@@ -55,7 +55,7 @@ def main() -> None:
     for kind, share in cases:
         folder = asked.out / f"{kind}-{share:g}"
         source = loosened(captions, folder, kind, share)
-        graph = neighbours(source, folder / "graph")
+        graph = neighbours(source, folder / "graph", "lsa")
         for row in asked.rows:
             more = [*ROWS[row].format(graph=graph).split(), "--epochs", str(asked.epochs), "--data", str(source)]
             more += ["--images", str(data / "images"), "--features", str(data / "mobilenet_pooled.npz")]
@@ -68,13 +68,6 @@ def main() -> None:
             print(line(f"{row}, {kind} {share:g}", results), flush=True)
 
 
-def neighbours(source: Path, graph: Path) -> Path:
-    """The graph of a data set, 200 neighbours a text, built once."""
-    if not graph.is_dir():
-        subtext(["neighbours", "build", str(graph), "--data", str(source), "--space", "lsa"])
-    return graph
-
-
 def loosened(captions: Path, folder: Path, kind: str, share: float) -> Path:
     """The captions with a share of the training pairs loosened, and labels.json beside them; made once."""
     if not share:
@@ -82,7 +75,7 @@ def loosened(captions: Path, folder: Path, kind: str, share: float) -> Path:
     made, labels = folder / "loose.jsonl", folder / "labels.json"
     if not labels.is_file():
         made.unlink(missing_ok=True)
-        near = [] if kind == "mismatch" else ["--graph", str(neighbours(captions, folder.parent / "graph"))]
+        near = [] if kind == "mismatch" else ["--graph", str(neighbours(captions, folder.parent / "graph", "lsa"))]
         files = ["--out", str(made), "--labels", str(labels)]
         subtext(["data", "loosen", str(captions), *files, "--kind", kind, "--share", f"{share:g}", *near])
     return made
