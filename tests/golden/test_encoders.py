@@ -393,11 +393,15 @@ class TestTimm:
         asked: list[tuple[str, bool]] = []
         module = types.ModuleType("timm")
 
-        def create_model(name: str, *, pretrained: bool, num_classes: int) -> FakeBody:
+        def create_model(name: str, *, pretrained: bool, num_classes: int, **more: int) -> FakeBody:
+            if more and name == "convolutions":
+                raise TypeError("__init__() got an unexpected keyword argument 'img_size'")
             asked.append((name, pretrained))
-            if name != "small":
+            if name not in ("small", "convolutions"):
                 raise RuntimeError(f"Unknown model ({name})")
-            return FakeBody()
+            body = FakeBody()
+            body.made_for = more.get("img_size")  # type: ignore[assignment]
+            return body
 
         module.create_model = create_model  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "timm", module)
@@ -410,6 +414,14 @@ class TestTimm:
         assert (encoder.numbers.size, encoder.numbers.filter, encoder.numbers.mean) == (48, "bicubic", (0.1, 0.2, 0.3))
         assert len(encoder.body_layers()) == 3
         assert fake == [("small", True)]
+
+    @pytest.mark.parametrize(("name", "made_for"), [("small", 64), ("convolutions", None)])
+    def test_places_are_made_for_the_size_that_is_read(
+        self, fake: list[tuple[str, bool]], name: str, made_for: int | None
+    ) -> None:
+        model = build("dual", {"image": f"timm:{name}", "image_size": 64}, supply=Supply(texts=("a b", "b a", "a b"))).model
+        assert model.image.encoder.body.made_for == made_for and model.image.reads.size == 64
+        assert fake == [(name, True)]
 
     def test_a_saved_run_fetches_nothing(self, fake: list[tuple[str, bool]]) -> None:
         TimmVision.open("small", fetch=False)
@@ -456,13 +468,16 @@ class TestOpenClip:
         asked: list[str | None] = []
         module = types.ModuleType("open_clip")
 
-        def create_model(name: str, *, pretrained: str | None, force_custom_text: bool) -> nn.Module:
+        def create_model(
+            name: str, *, pretrained: str | None, force_image_size: int | None, force_custom_text: bool
+        ) -> nn.Module:
             assert force_custom_text
             asked.append(pretrained)
             if name != "small":
                 raise RuntimeError(f"Model config for {name} not found")
             model = nn.Module()
             model.visual, model.text = FakeTower(True), FakeTower(False)
+            model.visual.made_for = force_image_size
             model.logit_scale = nn.Parameter(torch.tensor(3.0))
             return model
 
@@ -490,6 +505,9 @@ class TestOpenClip:
         assert torch.equal(again.embed_texts(["a", "two"]).vectors, found.vectors)
         assert again.image.reads == first.image.reads and again.image.reads.size == 32
         assert fake == ["tag", None]
+        assert first.image.encoder.body.made_for is None
+        larger = build("clip", told | {"image_size": 64}, supply=Supply()).model.image
+        assert larger.encoder.body.made_for == larger.reads.size == 64
 
     def test_an_unknown_name_is_said(self, fake: list[str | None]) -> None:
         with pytest.raises(RequirementError, match="Model config for large not found"):

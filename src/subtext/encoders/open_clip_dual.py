@@ -28,10 +28,11 @@ class OpenClip:
     numbers: PictureNumbers
 
     @staticmethod
-    def open(name: str, *, pretrained: bool = True, fetch: bool = True) -> OpenClip:
+    def open(name: str, *, pretrained: bool = True, fetch: bool = True, image_size: int = 0) -> OpenClip:
         """By architecture and weights, as in "ViT-B-32/laion2b_s34b_b79k"; random weights where none are named.
 
-        fetch  whether weights are read now; not for a saved run, whose own tensors follow
+        fetch       whether weights are read now; not for a saved run, whose own tensors follow
+        image_size  side in pixels that pictures are read at; 0 for the model's own
 
         Raises RequirementError when open_clip cannot be imported, or does not know the name.
         """
@@ -47,7 +48,10 @@ class OpenClip:
         try:
             # With a tower of its own a text needs nothing of the pictures' half.
             model = open_clip.create_model(
-                architecture, pretrained=tag if knows and fetch else None, force_custom_text=True
+                architecture,
+                pretrained=tag if knows and fetch else None,
+                force_image_size=image_size or None,
+                force_custom_text=True,
             )
         except (RuntimeError, ValueError, OSError) as error:
             raise RequirementError(

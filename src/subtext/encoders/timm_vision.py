@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ class TimmVision(nn.Module):
         self.parts_width = self.pooled_width = int(body.num_features)
 
     @staticmethod
-    def open(name: str, *, pretrained: bool = True, fetch: bool = True) -> TimmVision:
+    def open(name: str, *, pretrained: bool = True, fetch: bool = True, image_size: int = 0) -> TimmVision:
         """A model of `timm` by name.
 
-        fetch  whether its weights are read now; not for a saved run, whose own tensors follow
+        fetch       whether its weights are read now; not for a saved run, whose own tensors follow
+        image_size  side in pixels that a transformer's places are made for; 0 for its own. Convolutions take any
 
         Raises RequirementError when timm cannot be imported or does not know the name.
         """
@@ -46,7 +48,7 @@ class TimmVision(nn.Module):
                 "subtext[encoders], with the torchvision that belongs to this torch"
             ) from error
         try:
-            body = timm.create_model(name, pretrained=fetch, num_classes=0)
+            body = _created(timm.create_model, name, fetch, image_size)
         except (RuntimeError, ValueError, OSError) as error:
             raise RequirementError(
                 f"'timm:{name}' needs a model that timm has, and its weights; it got: {error}; "
@@ -80,3 +82,13 @@ class TimmVision(nn.Module):
 
     def save_assets(self, folder: Path) -> None:
         """Nothing: the name is in the run's arguments, and timm holds the architecture."""
+
+
+def _created(create: Callable[..., Any], name: str, fetch: bool, image_size: int) -> Any:
+    if not image_size:
+        return create(name, pretrained=fetch, num_classes=0)
+    try:
+        return create(name, pretrained=fetch, num_classes=0, img_size=image_size)
+    except TypeError:
+        # Only models with places of their own know that argument.
+        return create(name, pretrained=fetch, num_classes=0)

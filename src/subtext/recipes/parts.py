@@ -212,7 +212,8 @@ def _timm(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> 
     from subtext.encoders.timm_vision import TimmVision
 
     pretrained = pictures.weights == "pretrained"
-    encoder = TimmVision.open(name, pretrained=pretrained, fetch=pretrained and saved is None)
+    fetch = pretrained and saved is None
+    encoder = TimmVision.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
     return Side(pixel_input(pixels, encoder.numbers) if saved is None else PixelInput.load(saved), encoder)
 
 
@@ -265,7 +266,8 @@ def _open_clip(supply: Supply, name: str, weights: Weights, pixels: Pixels) -> t
     from subtext.encoders.open_clip_dual import OpenClip
 
     saved_image, saved_text = supply.asset("image"), supply.asset("text")
-    found = OpenClip.open(name, pretrained=weights == "pretrained", fetch=saved_image is None)
+    pretrained, fetch = weights == "pretrained", saved_image is None
+    found = OpenClip.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
     image_reads = pixel_input(pixels, found.numbers) if saved_image is None else PixelInput.load(saved_image)
     text_reads = OpenClipInput(name.partition("/")[0]) if saved_text is None else OpenClipInput.load(saved_text)
     return Side(image_reads, found.image), Side(text_reads, found.text), found.scale, found.shift
