@@ -33,6 +33,20 @@ class Sparse:
         """N, how many rows."""
         return len(self.starts) - 1
 
+    @staticmethod
+    def of_entries(
+        rows: Int[np.ndarray, "l"],
+        columns: Int[np.ndarray, "l"],
+        values: Float[np.ndarray, "l"],
+        *,
+        count: int,
+        width: int,
+    ) -> Sparse:
+        """`count` rows from their entries; those of a row stay in the order given, which has to rise."""
+        order = np.argsort(rows, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]).astype(np.int64)
+        return Sparse(starts, columns[order], values[order].astype(np.float32), width)
+
     def take(self, rows: NDArray[np.int64]) -> Sparse:
         """The chosen rows in the order given."""
         lengths = (self.starts[1:] - self.starts[:-1])[rows]

@@ -1,0 +1,184 @@
+"""Sums of sparse products over groups of rows: what every relevance by words comes down to.
+
+A group is the texts of a picture. Each of them meets each candidate in the features that they share, and what a meeting
+counts may fall with how unlike the two are in kind (CIDEr-D: in length). All meetings of a feature are made at once:
+the group's weights of it become one number a kind of candidate, and the candidates that have the feature are gone
+through once for the whole group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+from subtext.errors import ShapeError
+from subtext.ops.sparse import Sparse
+
+KERNEL_MEETINGS = 2**26
+"""Meetings of a feature's references and candidates from which compiling the kernel pays."""
+_PLAIN_MEETINGS = 2**22
+"""Meetings that the plain path lays out at a time."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """R references in G groups, and C candidates, over the same V features.
+
+        values[g, c] = sum over r in g of decay[kind(r), kind(c)] * sum over f of references[r, f] * candidates[c, f]
+
+    references       (R V)        groups  (R) int64 in [0, count): the group of each reference
+    candidates       (C V)        count   G
+    reference_kinds  (R) int64, rows of decay        candidate_kinds  (C) int64, its columns
+    decay            (P K) float32; None where every meeting counts in full
+
+    Raises ShapeError when they do not agree.
+    """
+
+    references: Sparse
+    groups: Int[np.ndarray, "r"]
+    candidates: Sparse
+    count: int
+    reference_kinds: Int[np.ndarray, "r"] | None = None
+    candidate_kinds: Int[np.ndarray, "c"] | None = None
+    decay: Float[np.ndarray, "p k"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.references.width != self.candidates.width:
+            raise ShapeError(
+                "Terms need references and candidates of the same features; they have "
+                f"{self.references.width} and {self.candidates.width}"
+            )
+        outside = (self.groups < 0) | (self.groups >= self.count)
+        if len(self.groups) != len(self.references) or outside.any():
+            raise ShapeError(
+                f"Terms need a group in [0, {self.count}) for each of {len(self.references)} references; it got "
+                f"{len(self.groups)} groups, {int(outside.sum())} of them outside"
+            )
+
+    def take(self, groups: NDArray[np.int64], candidates: NDArray[np.int64]) -> Terms:
+        """The chosen groups and candidates, in the order given; what a batch needs of a whole set."""
+        order, starts = self._by_group
+        lengths = starts[groups + 1] - starts[groups]
+        rows = order[_runs(starts[groups], lengths)]
+        return Terms(
+            references=self.references.take(rows),
+            groups=np.repeat(np.arange(len(groups), dtype=np.int64), lengths),
+            candidates=self.candidates.take(candidates),
+            count=len(groups),
+            reference_kinds=None if self.reference_kinds is None else self.reference_kinds[rows],
+            candidate_kinds=None if self.candidate_kinds is None else self.candidate_kinds[candidates],
+            decay=self.decay,
+        )
+
+    @cached_property
+    def _by_group(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """References in the order of their groups, and where each group begins among them, (G + 1)."""
+        starts = np.concatenate([[0], np.cumsum(np.bincount(self.groups, minlength=self.count))])
+        return np.argsort(self.groups, kind="stable"), starts.astype(np.int64)
+
+
+def group_products(
+    terms: Terms,
+    *,
+    out: Float[np.ndarray, "g c"] | None = None,
+    kernel: bool | None = None,
+    threads: int | None = None,
+) -> Float[np.ndarray, "g c"]:
+    """Every group against every candidate, (G C).
+
+    out      where to: float32 or float16, in memory or mapped; None for a new float32 matrix
+    kernel   whether compiled code counts; None for where it pays (`KERNEL_MEETINGS`); both agree to rounding
+    threads  of the kernel; None for as many as torch uses
+
+    Each row is summed by one thread in one order: the numbers do not depend on the threads.
+
+    Raises ShapeError when `out` has another shape.
+    Cost   time in meetings, sum over groups and their features of the candidates that have the feature.
+    """
+    shape = (terms.count, len(terms.candidates))
+    if out is None:
+        out = np.empty(shape, dtype=np.float32)
+    if out.shape != shape:
+        raise ShapeError(f"group_products needs out of (groups, candidates) = {shape}; it got {out.shape}")
+    entries = _entries(terms)
+    columns = terms.candidates.transposed()
+    met = columns.starts[entries.features + 1] - columns.starts[entries.features]
+    if met.sum() >= KERNEL_MEETINGS if kernel is None else kernel:
+        _compiled(terms, entries, columns, out, threads or torch.get_num_threads())
+    else:
+        for start, stop, block in _plain(terms, entries, columns, met):
+            out[start:stop] = block
+    return out
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """Entries of all references in the order of groups, and of features within a group; starts (G + 1)."""
+
+    starts: NDArray[np.int64]
+    features: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    kinds: NDArray[np.int64]
+
+
+def _entries(terms: Terms) -> _Entries:
+    lengths = terms.references.starts[1:] - terms.references.starts[:-1]
+    rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+    groups = terms.groups[rows]
+    order = np.argsort(groups * np.int64(terms.references.width) + terms.references.columns, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=terms.count))]).astype(np.int64)
+    kinds = np.zeros(len(rows), np.int64) if terms.reference_kinds is None else terms.reference_kinds[rows[order]]
+    return _Entries(starts, terms.references.columns[order], terms.references.values[order], kinds)
+
+
+def _plain(
+    terms: Terms, entries: _Entries, columns: Sparse, met: NDArray[np.int64]
+) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    """Blocks of groups, start to stop, with all their meetings laid out one after the other and summed in float64."""
+    before = np.concatenate([[0], np.cumsum(met)])[entries.starts]
+    candidates = len(terms.candidates)
+    start = 0
+    while start < terms.count:
+        limit = before[start] + _PLAIN_MEETINGS
+        stop = max(start + 1, int(np.searchsorted(before, limit, side="right")) - 1)
+        stop = min(stop, start + max(1, _PLAIN_MEETINGS // max(1, candidates)), terms.count)
+        own = slice(int(entries.starts[start]), int(entries.starts[stop]))
+        lengths = met[own]
+        places = _runs(columns.starts[entries.features[own]], lengths)
+        found = columns.columns[places]
+        weights = np.repeat(entries.weights[own].astype(np.float64), lengths) * columns.values[places]
+        if terms.decay is not None and terms.candidate_kinds is not None:
+            weights = weights * terms.decay[np.repeat(entries.kinds[own], lengths), terms.candidate_kinds[found]]
+        groups = np.repeat(np.arange(stop - start, dtype=np.int64), np.diff(entries.starts[start : stop + 1]))
+        cells = np.repeat(groups, lengths) * candidates + found
+        sums: NDArray[Any] = np.bincount(cells, weights, minlength=(stop - start) * candidates)
+        yield start, stop, sums.reshape(stop - start, candidates)
+        start = stop
+
+
+def _runs(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places start, start + 1, ... of every run, one run after the other."""
+    ends = np.cumsum(lengths)
+    return np.arange(lengths.sum(), dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+
+
+def _compiled(terms: Terms, entries: _Entries, columns: Sparse, out: NDArray[Any], threads: int) -> None:
+    from subtext.ops import group_products_kernel as kernel
+
+    decay = np.ones((1, 1), np.float32) if terms.decay is None else np.ascontiguousarray(terms.decay, np.float32)
+    kinds = np.zeros(out.shape[1], np.int64) if terms.candidate_kinds is None else terms.candidate_kinds
+    small = kinds.astype(np.uint8 if decay.shape[1] <= 256 else np.uint32)
+    kernel.fill(
+        kernel.Group(entries.starts, entries.features, entries.weights, entries.kinds),
+        kernel.Posting(columns.starts, columns.columns.astype(np.uint32), columns.values, small[columns.columns]),
+        decay,
+        out,
+        threads,
+    )
