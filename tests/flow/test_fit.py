@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -269,7 +270,32 @@ def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
         small.run(tmp_path / "run", options=replace(QUICK, device="cuda"))
 
 
-@pytest.mark.parametrize("name", ["workers", "keep", "log_every", "checkpoint_every"])
+@pytest.mark.parametrize("name", ["workers", "keep", "keep_epochs", "log_every", "checkpoint_every"])
 def test_bad_options_are_refused(name: str) -> None:
     with pytest.raises(TrainingError, match=f"{name} needs at least"):
         RunOptions(**{name: -1})
+
+
+@pytest.mark.parametrize("average", ["none", "ema"])
+def test_epochs_that_are_kept_are_runs_of_their_own(tmp_path: Path, average: Literal["none", "ema"]) -> None:
+    plan = Plan(epochs=4, average=average)
+    kept = replace(QUICK, keep_epochs=1)
+    whole = small.run(tmp_path / "whole", plan=plan, options=kept)
+    best = whole.record.best_epoch
+    assert best is not None
+    records = {epoch: load_run(tmp_path / "whole" / "epochs" / str(epoch)) for epoch in (1, 2, 3, 4)}
+    assert fingerprint(records[best][1]) == fingerprint(load_run(tmp_path / "whole")[1])
+    assert len({fingerprint(tensors) for _, tensors in records.values()}) == 4
+    assert [record.epochs for record, _ in records.values()] == [1, 2, 3, 4]
+    assert records[best][0].best == whole.record.best
+    small.run(tmp_path / "run", plan=plan, options=kept, report=small.Interrupt(7))
+    small.run(tmp_path / "run", plan=plan, options=replace(kept, resume=True))
+    for epoch, (_, tensors) in records.items():
+        assert fingerprint(load_run(tmp_path / "run" / "epochs" / str(epoch))[1]) == fingerprint(tensors)
+
+
+def test_only_the_epochs_that_are_asked_for_are_kept(tmp_path: Path) -> None:
+    small.run(tmp_path / "run", plan=Plan(epochs=4), options=replace(QUICK, keep_epochs=2))
+    assert sorted(path.name for path in (tmp_path / "run" / "epochs").iterdir()) == ["2", "4"]
+    small.run(tmp_path / "none", plan=Plan(epochs=4))
+    assert not (tmp_path / "none" / "epochs").exists()

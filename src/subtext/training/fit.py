@@ -162,6 +162,7 @@ class _Fit:
         training.state.totals.zero_()
         if best and self.processes.first:
             self._write_kept()
+        self._keep_epoch()
         self._checkpoint()
         self._write_record("training")
         self._report(ended=loss)
@@ -208,6 +209,13 @@ class _Fit:
         weights = dict(self.setup.model.state_dict())
         weights |= {name: value for name, value in state.kept.items() if name in weights}
         write_tensors(self.out / WEIGHTS, weights)
+
+    def _keep_epoch(self) -> None:
+        """The epoch that has ended, as a run of its own, where that was asked for."""
+        state, every = self.training.state, self.run.keep_epochs
+        if every and state.epoch % every == 0 and self.processes.first:
+            with state.average.applied():
+                folder.keep_epoch(self.out, self.setup.model, self.record, epoch=state.epoch, figures=state.figures)
 
     def _checkpoint(self) -> None:
         self.training.check()

@@ -8,9 +8,11 @@ checkpoints to go on from, and a kill after it leaves at worst some files that t
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from subtext.checkpoint import ASSETS, RECORD, Record, load_record, save_assets, save_record, write_text
+from subtext.checkpoint import ASSETS, RECORD, Record, load_record, save_assets, save_record, save_run, write_text
 from subtext.data.atomic import written_to
 from subtext.errors import CheckpointError
 from subtext.model import Model
@@ -18,7 +20,7 @@ from subtext.report.model_card import model_card
 from subtext.training.finite import NOT_FINITE
 from subtext.training.snapshot import FOLDER, clean
 
-CACHE, CARD = "cache", "README.md"
+CACHE, CARD, EPOCHS = "cache", "README.md", "epochs"
 
 SHOWN = 5
 """How many differences from the training that is to go on a sentence has room for."""
@@ -68,6 +70,14 @@ def describe(out: Path, record: Record) -> None:
     """Write the card, then the record, which says what is to be believed."""
     write_text(out / CARD, model_card(record))
     save_record(out, record)
+
+
+def keep_epoch(out: Path, model: Model, record: Record, *, epoch: int, figures: Mapping[str, float]) -> None:
+    """Write OUT/epochs/EPOCH: a run that every command opens, with the weights of now and their validation figures."""
+    place = out / EPOCHS / str(epoch)
+    with written_to(place):
+        place.mkdir(parents=True, exist_ok=True)
+    save_run(place, model, replace(record, status="finished", epochs=epoch, best=dict(figures), best_epoch=epoch))
 
 
 def tidy(out: Path) -> None:

@@ -22,6 +22,7 @@ class RunOptions:
     resume            go on from the newest complete checkpoint of the folder
     checkpoint_every  steps between checkpoints; 0 for the ends of epochs alone, which always have one
     keep              checkpoints kept, the newest; a finished training has none any more
+    keep_epochs       keep every so many-th epoch for good, as a run of its own in RUN/epochs/EPOCH; 0 for none
     cache             folder for the outputs of frozen encoders; None for `cache` in the run's folder
     cache_precision   how they are stored; float16 halves the disk, and moves the features by about 0.05 %: `resume`
                       needs the same again
@@ -35,13 +36,14 @@ class RunOptions:
     resume: bool = False
     checkpoint_every: int = 0
     keep: int = 2
+    keep_epochs: int = 0
     cache: Path | None = None
     cache_precision: Literal["float32", "float16"] = "float32"
     log_every: int = 50
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 0), ("checkpoint_every", 0), ("keep", 1), ("log_every", 1)):
+        for name, least in (("workers", 0), ("checkpoint_every", 0), ("keep", 1), ("keep_epochs", 0), ("log_every", 1)):
             if getattr(self, name) < least:
                 raise TrainingError(f"{name} needs at least {least}; it got {getattr(self, name)}")
 

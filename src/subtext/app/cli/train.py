@@ -156,6 +156,9 @@ def _run_options() -> list[click.Option]:
         click.Option(["--resume"], is_flag=True, help="Go on from the last checkpoint in RUN."),
         click.Option(["--checkpoint-every"], default=0, help="Steps between checkpoints; 0: at the end of each epoch."),
         click.Option(["--keep"], default=2, show_default=True, help="Checkpoints kept."),
+        click.Option(
+            ["--keep-epochs"], default=0, help="Keep every so many-th epoch as a run, RUN/epochs/EPOCH; 0: none."
+        ),
         click.Option(["--cache"], type=PATH, help="Folder for outputs of frozen encoders; RUN/cache if not given."),
         click.Option(["--tensorboard"], is_flag=True, help="Also write TensorBoard logs (extra: tensorboard)."),
         click.Option(["--dry-run"], is_flag=True, help="Build everything, say how large it is, train nothing."),
@@ -165,7 +168,7 @@ def _run_options() -> list[click.Option]:
 
 def _job(ctx: click.Context, recipe: Recipe, *, quiet: bool) -> Job:
     values = ctx.params
-    run_names = ("seed", "device", "workers", "resume", "checkpoint_every", "keep", "cache", "tensorboard")
+    run_names = ["seed", "device", "workers", "resume", "checkpoint_every", "keep", "keep_epochs"]
     return Job(
         host=recipe.name,
         arguments=chosen(ctx, RECIPE, given_only=False),
@@ -175,7 +178,7 @@ def _job(ctx: click.Context, recipe: Recipe, *, quiet: bool) -> Job:
         out=values["out"],
         train_split=values["train_split"],
         val_split=None if values["val_split"] == "none" else values["val_split"],
-        run={name: values[name] for name in run_names},
+        run={name: values[name] for name in (*run_names, "cache", "tensorboard")},
         dry_run=values["dry_run"],
         quiet=quiet,
     )
