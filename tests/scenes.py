@@ -73,6 +73,8 @@ def comparison(kind: str) -> Comparison:
 
     pairs 6 x 6, one positive a row | several 6 x 9, one to three positives | ignored 6 x 6, same-group cells ignored |
     one 1 x 1 | all positive, no negative at all | no positive, in two of the rows
+
+    Positives are the most relevant; no two relevances are equal.
     """
     queries, candidates = {"several": (6, 9), "one": (1, 1)}.get(kind, (6, 6))
     groups = torch.tensor([0, 0, 1, 2, 1, 3])[:queries]
@@ -85,6 +87,8 @@ def comparison(kind: str) -> Comparison:
         "no positive": Truth(torch.eye(6, dtype=torch.bool) & (torch.arange(6) < 4)[:, None]),
     }[kind]
     rows, columns = random_items(queries, seed=1), random_items(candidates, seed=2)
+    drawn = torch.rand(queries, candidates, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    truth = replace(truth, relevance=(drawn + truth.match) / 2, scale="made")
     return Comparison(Cosine()(rows, columns), truth, rows, columns)
 
 
@@ -110,7 +114,12 @@ def take(whole: Comparison, *, queries: Tensor | None = None, candidates: Tensor
 
     return Comparison(
         scores=whole.scores[rows][:, columns],
-        truth=replace(whole.truth, match=whole.truth.match[rows][:, columns], ignored=cut(whole.truth.ignored)),
+        truth=replace(
+            whole.truth,
+            match=whole.truth.match[rows][:, columns],
+            ignored=cut(whole.truth.ignored),
+            relevance=cut(whole.truth.relevance),
+        ),
         queries=None if whole.queries is None else whole.queries[rows],
         candidates=None if whole.candidates is None else whole.candidates[columns],
         origin=None if whole.origin is None else whole.origin[columns],

@@ -23,6 +23,8 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Uniform": {"total": 6.0},
     "Random": {"total": 6.0},
     "Density": {"total": 6.0},
+    "DAA": {"variant": "rows"},
+    "Cosines": {"of": "image_to_text"},
     "Distance": {"of": "image_to_text"},
     "Hubs": {"of": "image_to_text"},
     "Neighbourhood": {"total": 6.0, "combine": "absdiff", "placement": "both", "statistics": "none"},

@@ -13,6 +13,7 @@ from walk import classes, instances
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
 from subtext.losses.angular import Angular
+from subtext.losses.daa import DAA
 from subtext.losses.hal import HAL
 from subtext.losses.infonce import InfoNCE
 from subtext.losses.sigmoid import Sigmoid
@@ -211,6 +212,7 @@ def test_nothing_to_compare_costs_nothing(loss):
         (lambda: Angular(form="hinge", own=True), r"needs form 'smooth' for .* it got 'hinge'; leave"),
         (lambda: HAL(gamma=0.0), r"HAL needs a gamma above 0; it got 0\.0"),
         (lambda: SmoothAP(temperature=0.0), r"SmoothAP needs a temperature above 0; it got 0\.0"),
+        (lambda: DAA(temperature=0.0), r"DAA needs a temperature above 0; it got 0\.0"),
     ],
 )
 def test_bad_settings_are_named(make, message):
@@ -219,7 +221,8 @@ def test_bad_settings_are_named(make, message):
 
 
 @pytest.mark.parametrize(
-    ("loss", "name"), [(Triplet, "negatives"), (Sigmoid, "over"), (Angular, "form"), (HAL, "diagonal")]
+    ("loss", "name"),
+    [(Triplet, "negatives"), (Sigmoid, "over"), (Angular, "form"), (HAL, "diagonal"), (DAA, "variant")],
 )
 def test_a_setting_of_another_name_is_named_outside_tests_too(loss, name):
     # Literal is checked by beartype while testing alone: the class itself must refuse it as well.

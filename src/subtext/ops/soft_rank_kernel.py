@@ -1,0 +1,234 @@
+"""The compiled part of soft ranks: sums of sigmoids over a row, without looking at every pair.
+
+    sum_j weight_j f((value_j - level_i) / temperature)        f the sigmoid, or its slope
+
+Of a long row the values are spread onto a grid of nodes a quarter of a temperature apart, each onto the eight nodes
+about it with the weights of Lagrange's polynomials. On the grid f is a short stencil: beyond 17 temperatures a float32
+sigmoid is 0 or 1 to rounding, and what lies beyond is counted. The sums at the nodes are a smooth curve, which the same
+polynomials read at the levels. The error of f is below 5e-8, of its slope below 2e-7. Where the nodes would be more
+work than the pairs, and in float64, values are sorted, what lies beyond the window is counted, and the rest is summed.
+
+Threads are Python threads over blocks of rows, as in `rank_kernel`; the machine code is made at the first call (some
+seconds) and never written to disk.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, no_type_check
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+NODES = 4
+"""Nodes a temperature."""
+REACH = 68
+"""Nodes from which a float32 sigmoid is 0 or 1 to rounding: 17 temperatures."""
+FAR = 40.0
+"""Temperatures from which a float64 sigmoid is."""
+PAIR_COST = 8
+"""What summing a pair costs, in nodes of a stencil."""
+
+
+def sums(
+    values: NDArray[Any],
+    weights: NDArray[Any],
+    levels: NDArray[Any],
+    temperature: float,
+    *,
+    slope: bool,
+    threads: int | None = None,
+) -> NDArray[Any]:
+    """(Q C) weighted sums of sigmoids (or of their slopes) of (Q M) values above each of (Q C) levels.
+
+    All arrays are of one type, float32 or float64; sums are made in float64. A row with a number that is not finite
+    gives NaN.
+
+    threads  how many; None for as many as torch uses
+    """
+    # One type to compile for.
+    doubles = [np.ascontiguousarray(each, dtype=np.float64) for each in (values, weights, levels)]
+    found = np.full(levels.shape, np.nan)
+    if not found.size or not values.size:
+        return np.zeros_like(levels)
+    parts = max(1, min(threads or torch.get_num_threads(), len(levels)))
+    edges = np.linspace(0, len(levels), parts + 1).astype(np.int64)
+    exact = levels.dtype == np.float64
+
+    def part(number: int) -> None:
+        cut = slice(int(edges[number]), int(edges[number + 1]))
+        first, second, third = (each[cut] for each in doubles)
+        _sum_rows(first, second, third, temperature, slope, exact, found[cut])
+
+    if parts == 1:
+        part(0)
+    else:
+        with ThreadPoolExecutor(parts) as pool:
+            list(pool.map(part, range(parts)))
+    return found.astype(levels.dtype, copy=False)
+
+
+def _sum_rows(
+    values: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    levels: NDArray[np.float64],
+    temperature: float,
+    slope: bool,
+    exact: bool,
+    found: NDArray[np.float64],
+) -> None:
+    """Fill `found` row by row, each in the way that is less work for it; rows that are not all numbers stay NaN."""
+    lowest = np.minimum(values.min(axis=1), levels.min(axis=1))
+    highest = np.maximum(values.max(axis=1), levels.max(axis=1))
+    sound = np.isfinite(lowest) & np.isfinite(highest) & np.isfinite(weights).all(axis=1)
+    lowest[~sound], highest[~sound] = 0, 0
+    # From here on in temperatures above the lowest.
+    values, levels = ((each - lowest[:, None]) / temperature for each in (values, levels))
+    nodes = (highest - lowest) / temperature * NODES + 2 * REACH
+    pairs = exact | (nodes * (2 * REACH + 1) > PAIR_COST * values.shape[1] * levels.shape[1])
+    over_pairs, over_grid = _compiled()
+    if (rows := np.flatnonzero(sound & pairs)).size:
+        order = values[rows].argsort(axis=1)
+        rising, ordered = (np.take_along_axis(each[rows], order, axis=1) for each in (values, weights))
+        over_pairs(rising, ordered, levels, rows, FAR if exact else REACH / NODES, slope, found)
+    if (rows := np.flatnonzero(sound & ~pairs)).size:
+        over_grid(values, weights, levels, rows, nodes.astype(np.int64), _stencil(slope), slope, found)
+
+
+def _stencil(slope: bool) -> NDArray[np.float64]:
+    """(REACH + 1) the slope at 0, 1, 2 ... nodes; or the sigmoid there less 1, which is what a whole count misses."""
+    each = 1 / (1 + np.exp(-np.arange(REACH + 1) / NODES))
+    return each * (1 - each) if slope else each - 1
+
+
+@no_type_check
+def _over_pairs(
+    values: NDArray[Any],
+    weights: NDArray[Any],
+    levels: NDArray[Any],
+    rows: NDArray[np.int64],
+    reach: float,
+    slope: bool,
+    found: NDArray[Any],
+) -> None:
+    """The sums of some rows, whose values rise, over pairs within reach; values beyond count whole or not at all."""
+    for place in range(len(rows)):
+        row, count = rows[place], values.shape[1]
+        beyond = np.zeros(count + 1)
+        for other in range(count - 1, -1, -1):
+            beyond[other] = beyond[other + 1] + weights[place, other]
+        for own in range(levels.shape[1]):
+            level = levels[row, own]
+            first, last = 0, count
+            while first < last:
+                middle = (first + last) // 2
+                if values[place, middle] < level - reach:
+                    first = middle + 1
+                else:
+                    last = middle
+            total, other = 0.0, first
+            while other < count and values[place, other] <= level + reach:
+                # Of -|x|, so that the exponential never overflows.
+                x = values[place, other] - level
+                low = math.exp(-abs(x))
+                share = 1 / (1 + low)
+                if slope:
+                    total += weights[place, other] * low * share * share
+                else:
+                    total += weights[place, other] * (share if x >= 0 else low * share)
+                other += 1
+            found[row, own] = total if slope else total + beyond[other]
+
+
+@no_type_check
+def _over_grid(
+    values: NDArray[Any],
+    weights: NDArray[Any],
+    levels: NDArray[Any],
+    rows: NDArray[np.int64],
+    nodes: NDArray[np.int64],
+    stencil: NDArray[Any],
+    slope: bool,
+    found: NDArray[Any],
+) -> None:
+    """The sums of some rows by a grid of so many nodes, REACH empty ones on either side among them."""
+    for row in rows:
+        grid = np.zeros(nodes[row] + 10)
+        _spread(values[row], weights[row], grid[REACH:])
+        _read(_smooth(grid, stencil, slope), levels[row], found[row])
+
+
+@no_type_check
+def _spread(values: NDArray[Any], weights: NDArray[Any], grid: NDArray[Any]) -> None:
+    """Add each weight to the eight nodes about its value; the lowest value stands at node 3."""
+    for place in range(len(values)):
+        at = values[place] * NODES
+        node = int(at)
+        d = at - node
+        a, b, c, e, f, g, h = d + 3, d + 2, d + 1, d - 1, d - 2, d - 3, d - 4
+        ab, cd, ef, gh = a * b, c * d, e * f, g * h
+        lower, upper = weights[place] * ab * cd, weights[place] * ef * gh
+        grid[node] -= upper * b * cd * (1 / 5040)
+        grid[node + 1] += upper * a * cd * (1 / 720)
+        grid[node + 2] -= upper * ab * d * (1 / 240)
+        grid[node + 3] += upper * ab * c * (1 / 144)
+        grid[node + 4] -= lower * f * gh * (1 / 144)
+        grid[node + 5] += lower * e * gh * (1 / 240)
+        grid[node + 6] -= lower * ef * h * (1 / 720)
+        grid[node + 7] += lower * ef * g * (1 / 5040)
+
+
+@no_type_check
+def _smooth(grid: NDArray[Any], stencil: NDArray[Any], slope: bool) -> NDArray[Any]:
+    """The sum at every node but the empty ones."""
+    nodes = len(grid) - 2 * REACH
+    found = np.zeros(nodes)
+    sign, own, above = (1.0, stencil[0], 0.0) if slope else (-1.0, 0.5, 1.0)
+    total = 0.0
+    for node in range(nodes - 1, -1, -1):
+        found[node] = above * total + own * grid[node + REACH]
+        total += grid[node + REACH]
+    for far in range(1, REACH + 1):
+        share = stencil[far]
+        for node in range(nodes):
+            found[node] += share * (grid[node + REACH + far] + sign * grid[node + REACH - far])
+    return found
+
+
+@no_type_check
+def _read(curve: NDArray[Any], levels: NDArray[Any], found: NDArray[Any]) -> None:
+    """What the curve through the nodes is at every level."""
+    for place in range(len(levels)):
+        at = levels[place] * NODES
+        node = int(at)
+        d = at - node
+        a, b, c, e, f, g, h = d + 3, d + 2, d + 1, d - 1, d - 2, d - 3, d - 4
+        ab, cd, ef, gh = a * b, c * d, e * f, g * h
+        lower = (
+            ab * c * curve[node + 3] * (1 / 144)
+            - ab * d * curve[node + 2] * (1 / 240)
+            + a * cd * curve[node + 1] * (1 / 720)
+            - b * cd * curve[node] * (1 / 5040)
+        )
+        upper = (
+            e * gh * curve[node + 5] * (1 / 240)
+            - f * gh * curve[node + 4] * (1 / 144)
+            - ef * h * curve[node + 6] * (1 / 720)
+            + ef * g * curve[node + 7] * (1 / 5040)
+        )
+        found[place] = lower * ef * gh + upper * ab * cd
+
+
+@functools.cache
+def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
+    """Both ways as machine code; what the second calls is compiled under the names that it knows it by."""
+    import numba
+
+    make = numba.njit(nogil=True, fastmath={"contract", "nsz", "reassoc"})
+    steps = {each.__name__: make(each) for each in (_spread, _smooth, _read)}
+    over_grid = type(_over_grid)(_over_grid.__code__, {**globals(), **steps}, _over_grid.__name__)
+    return make(_over_pairs), numba.njit(nogil=True)(over_grid)
