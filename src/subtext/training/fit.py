@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
-
-import torch
 
 from subtext import __version__
 from subtext.checkpoint import WEIGHTS, Record, library_versions, load_run, write_tensors
@@ -28,7 +26,7 @@ from subtext.training.possible import require_possible
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup
 from subtext.training.snapshot import Snapshot, newest_snapshot, write_snapshot
-from subtext.training.state import put_weights
+from subtext.training.state import own_generator, put_weights
 
 REPORT_EVERY = 0.25
 """Seconds between two reports of progress."""
@@ -68,7 +66,7 @@ def fit(
     notes += [*(() if samplers is None else samplers.notes), *memories.notes]
     graphs = ["" if samplers is None else samplers.fingerprint, memories.fingerprint]
     record = _described(record, setup, (train, val), run, graphs=graphs)
-    with _own_generator():
+    with own_generator():
         found = folder.begun(out, record, resume=run.resume)
         processes.wait()  # until all have looked: the first one writes from here on
         if found is not None and found.status == "finished":
@@ -160,9 +158,8 @@ class _Fit:
         self._log("epoch")
         loss = training.mean_loss()
         training.state.totals.zero_()
-        if best and self.processes.first:
-            self._write_kept()
-        self._keep_epoch()
+        if self.processes.first:
+            self._keep(best)
         self._checkpoint()
         self._write_record("training")
         self._report(ended=loss)
@@ -210,10 +207,12 @@ class _Fit:
         weights |= {name: value for name, value in state.kept.items() if name in weights}
         write_tensors(self.out / WEIGHTS, weights)
 
-    def _keep_epoch(self) -> None:
-        """The epoch that has ended, as a run of its own, where that was asked for."""
+    def _keep(self, best: bool) -> None:
+        """Write weights that are the best so far; and, where it was asked for, the epoch as a run of its own."""
         state, every = self.training.state, self.run.keep_epochs
-        if every and state.epoch % every == 0 and self.processes.first:
+        if best:
+            self._write_kept()
+        if every and state.epoch % every == 0:
             with state.average.applied():
                 folder.keep_epoch(self.out, self.setup.model, self.record, epoch=state.epoch, figures=state.figures)
 
@@ -241,7 +240,7 @@ class _Fit:
     def _report(self, *, note: str | None = None, ended: float | None = None) -> None:
         """Tell how it goes; `ended` is the mean loss of an epoch that has just ended."""
         self.reported = time.monotonic()
-        if self.tell is None or not self.processes.first:
+        if not (self.tell and self.processes.first):
             return
         state, plan, done = self.training.state, self.setup.plan, self.training.state.step - self.first_step
         left = (self.reported - self.started) / done * (self.training.steps - state.step) if done else None
@@ -292,11 +291,3 @@ def _described(
         version=__version__,
         versions=library_versions(),
     )
-
-
-@contextmanager
-def _own_generator() -> Iterator[None]:
-    """Leave the caller's random numbers as they were."""
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        yield

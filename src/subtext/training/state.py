@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,3 +116,11 @@ def _other(snapshot: Snapshot, problem: Exception) -> CheckpointError:
     return CheckpointError(
         f"the checkpoint of step {snapshot.step} needs to be of this model; {problem}; train in a new folder"
     )
+
+
+@contextmanager
+def own_generator() -> Iterator[None]:
+    """Leave the caller's random numbers as they were."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        yield

@@ -157,7 +157,7 @@ def _run_options() -> list[click.Option]:
         click.Option(["--checkpoint-every"], default=0, help="Steps between checkpoints; 0: at the end of each epoch."),
         click.Option(["--keep"], default=2, show_default=True, help="Checkpoints kept."),
         click.Option(
-            ["--keep-epochs"], default=0, help="Keep every so many-th epoch as a run, RUN/epochs/EPOCH; 0: none."
+            ["--keep-epochs"], default=0, help="Keep each so many-th epoch as a run, RUN/epochs/EPOCH."
         ),
         click.Option(["--cache"], type=PATH, help="Folder for outputs of frozen encoders; RUN/cache if not given."),
         click.Option(["--tensorboard"], is_flag=True, help="Also write TensorBoard logs (extra: tensorboard)."),
