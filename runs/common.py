@@ -55,17 +55,18 @@ def subtext(arguments: list[str]) -> Cost:
     return Cost(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / unit)
 
 
-def neighbours(source: Path, graph: Path, space: str) -> Path:
-    """The graph of a data set, 200 neighbours a text in this space, built once."""
+def neighbours(source: Path, graph: Path, space: str, *, split: str = "train") -> Path:
+    """The graph of a split, 200 neighbours a text in this space, built once."""
     if not graph.is_dir():
-        subtext(["neighbours", "build", str(graph), "--data", str(source), "--space", space])
+        subtext(["neighbours", "build", str(graph), "--data", str(source), "--space", space, "--split", split])
     return graph
 
 
-def measured(run: Path, train: list[str], *, split: str | None) -> dict[str, Any]:
-    """Train into a folder and score a split of the same data once, or read what that gave before.
+def measured(run: Path, train: list[str], *, split: str | None, data: Path | None = None) -> dict[str, Any]:
+    """Train into a folder and score a split once, or read what that gave before.
 
     split  None for the figures of the selection set that chose the epoch
+    data   whose split; None for the data that was learnt from
     """
     found = run.with_name(f"{run.name}.json")
     if not found.is_file():
@@ -73,7 +74,8 @@ def measured(run: Path, train: list[str], *, split: str | None) -> dict[str, Any
         figures: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))["best"]
         if split is not None:
             scored = run.with_name(f"{run.name}-{split}.json")
-            subtext(["evaluate", str(run), "--split", split, "--json", str(scored)])
+            other = [] if data is None else ["--data", str(data)]
+            subtext(["evaluate", str(run), "--split", split, "--json", str(scored), *other])
             figures = json.loads(scored.read_text(encoding="utf-8"))
         kept = {key: figures[key] for key in (*NAMES, "rsum", "intervals", "chance") if key in figures}
         found.write_text(json.dumps({**kept, **vars(cost)}, indent=2) + "\n", encoding="utf-8")
