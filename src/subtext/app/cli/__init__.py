@@ -20,6 +20,7 @@ COMMANDS = {
     "data": "Look at a data set before training: what is in it and what is wrong with it.",
     "train": "Train a model on pairs of pictures and texts.",
     "evaluate": "Measure how well a run, or a pretrained model, finds partners.",
+    "compare": "Say whether one run, or one method in several seeds, is better than another.",
     "embed": "Write the vectors of a data set's pictures and texts to a file.",
     "index": "Build a search index over pictures and texts, or look at one.",
     "search": "Ask an index with words or with a picture.",
