@@ -88,7 +88,7 @@ def products(
         texts.count,
         *(_by_length(texts, np.maximum(words - 1, 0)) if clipped else ()),
     )
-    return Products(terms, sizes, _SCALE / LONGEST * known[texts.references], own)
+    return Products(terms, _SCALE / LONGEST * known[texts.references], own)
 
 
 @dataclass(frozen=True)

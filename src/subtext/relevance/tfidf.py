@@ -67,7 +67,7 @@ def products(
     terms = Terms(
         Sparse(mine.starts, mine.columns, weighed, mine.width), texts.groups, rows.take(texts.candidates), texts.count
     )
-    return Products(terms, sizes, (lengths > 0).astype(np.float64), own)
+    return Products(terms, (lengths > 0).astype(np.float64), own)
 
 
 def unit_rows(texts: Corpus) -> Sparse:
