@@ -3,24 +3,32 @@
 There are two ways. The fast one compares as many items at once as fit; the last bit of a score may then depend on the
 block that it was computed in, and scores differ from the exact way by about 1e-6 of their size. The exact way compares
 in tiles of one fixed shape, padded where items run out, so that a score depends on its pair alone: the same to the bit
-for any block size, order of items or direction.
+for any block size, order of items or direction. A similarity that looks at regions and words together is always
+computed that way, in tiles of items with equally many parts: it costs little beside the scores themselves.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from subtext.core import Direction, Embeddings
 from subtext.errors import ShapeError
+from subtext.ops.pairwise import packed
 
 BLOCK_BYTES = 2**26
 """Memory that a block of scores may take while it is made."""
 TILE = 64
 """Items a side of the exact way's tiles. A multiple of what matrix kernels compute at once: no item lies on an edge."""
+REGION_STEP = 4
+"""In the exact way pictures are padded to a multiple of so many regions; texts keep their own number of words."""
 
 
 def blocks(
@@ -37,7 +45,8 @@ def blocks(
     direction    which side the queries are; the similarity is always called with images first
     block_bytes  bound on a block and on what its views take before their maximum; one query (one row of tiles in the
                  exact way) is computed however little that is
-    exact        fixed tiles instead of large products: a score then depends on its pair alone
+    exact        fixed tiles instead of large products: a score then depends on its pair alone. Always so where vectors
+                 do not decide the score
 
     A block of texts asking for images lies in memory by candidates: a transposed view, which counting ranks reads as
     it lies.
@@ -47,6 +56,7 @@ def blocks(
     """
     if not len(queries) or not len(candidates):
         raise ShapeError(f"scoring needs queries and candidates; it got {len(queries)} and {len(candidates)}")
+    exact = exact or not similarity.indexable
     half = max(block_bytes // 2, 1)
     rows = min(max(half // (4 * len(candidates)), 1), len(queries))
     width = len(candidates)
@@ -77,14 +87,33 @@ def matrix(
     exact: bool = False,
 ) -> Float[Tensor, "i t"]:
     """All scores at once, for sets whose matrix fits in memory."""
-    whole: Tensor | None = None
-    for start, stop, scores in blocks(similarity, images, texts, "image_to_text", block_bytes, exact=exact):
-        if stop - start == len(images):
-            return scores
-        if whole is None:
-            whole = scores.new_empty(len(images), len(texts))
+    given = blocks(similarity, images, texts, "image_to_text", block_bytes, exact=exact)
+    start, stop, scores = next(given)
+    if stop - start == len(images):
+        return scores
+    whole = scores.new_empty(len(images), len(texts))
+    whole[start:stop] = scores
+    for start, stop, scores in given:
         whole[start:stop] = scores
-    assert whole is not None
+    return whole
+
+
+def stored(
+    similarity: nn.Module,
+    images: Embeddings,
+    texts: Embeddings,
+    block_bytes: int = BLOCK_BYTES,
+    *,
+    exact: bool = False,
+) -> Float[Tensor, "i t"]:
+    """All scores, computed once and kept in a temporary file that has no name and ends with the tensor.
+
+    For pairs that cost more to score than to keep: both directions then read one matrix, float32, by rows and columns.
+    """
+    with tempfile.TemporaryFile() as file:
+        whole = torch.from_numpy(np.memmap(file, dtype=np.float32, mode="w+", shape=(len(images), len(texts))))
+    for start, stop, scores in blocks(similarity, images, texts, "image_to_text", block_bytes, exact=exact):
+        whole[start:stop] = scores
     return whole
 
 
@@ -110,18 +139,38 @@ def _fast(similarity: nn.Module, images: Embeddings, texts: Embeddings, height: 
 def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tensor:
     """Scores in tiles of TILE x TILE, padded at the ends."""
     device = _device(similarity, images)
+    columns = list(_alike(texts, 1))
     whole: Tensor | None = None
-    for top in range(0, len(images), TILE):
-        upper = _tile(images, top).to(device)
-        height = min(TILE, len(images) - top)
-        for left in range(0, len(texts), TILE):
-            piece = similarity(upper, _tile(texts, left).to(device))
-            width = min(TILE, len(texts) - left)
-            if whole is None:
-                whole = torch.empty(len(images), len(texts), dtype=piece.dtype)
-            whole[top : top + height, left : left + width] = piece[:height, :width]
+    for rows, pictures in _alike(images, REGION_STEP):
+        for top in range(0, len(pictures), TILE):
+            upper = _tile(pictures, top).to(device)
+            place = rows[top : top + TILE, None]
+            for places, words in columns:
+                for left in range(0, len(words), TILE):
+                    piece = similarity(upper, _tile(words, left).to(device))
+                    if whole is None:
+                        whole = torch.empty(len(images), len(texts), dtype=piece.dtype)
+                    here = places[left : left + TILE]
+                    whole[place, here] = piece[: len(place), : len(here)].cpu()
     assert whole is not None
     return whole
+
+
+def _alike(items: Embeddings, step: int) -> Iterator[tuple[Int[Tensor, "n"], Embeddings]]:
+    """Items in groups whose parts are padded to one length, a multiple of `step` that each item decides alone."""
+    if items.parts is None:
+        yield torch.arange(len(items)), items
+        return
+    items = packed(items)
+    assert items.parts is not None
+    present = items.parts.shape[1]
+    lengths = torch.full((len(items),), present) if items.mask is None else items.mask.sum(dim=1).cpu()
+    padded = (lengths + step - 1) // step * step
+    for length in torch.unique(padded).tolist():
+        rows = torch.nonzero(padded == length)[:, 0]
+        parts = pad(items.parts[rows, :length], (0, 0, 0, max(length - present, 0)))
+        mask = torch.arange(length) < lengths[rows, None]
+        yield rows, replace(items[rows], parts=parts, mask=mask.to(parts.device))
 
 
 def _tile(items: Embeddings, start: int) -> Embeddings:

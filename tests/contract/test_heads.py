@@ -12,6 +12,7 @@ from subtext.core import Encoded
 from subtext.errors import RequirementError
 from subtext.heads.gpo import Gpo
 from subtext.heads.mean import Mean
+from subtext.heads.parts import Parts
 from subtext.heads.passthrough import Passthrough
 from subtext.heads.pie import Pie
 
@@ -23,6 +24,9 @@ HEADS: dict[str, Callable[[], nn.Module]] = {
     "pooling": lambda: Gpo(6, 8),
     "pooling of regions": lambda: Gpo(6, 8, perceptron=True),
     "passthrough": Passthrough,
+    "parts": lambda: Parts(6, 8),
+    "parts of two directions": lambda: Parts(6, 3, project=False, halves=True),
+    "parts beside a pooled vector": lambda: Parts(6, 8, whole="pooled", pooled_width=6),
 }
 
 
@@ -71,8 +75,10 @@ def test_what_lies_behind_the_mask_has_no_say(head: nn.Module) -> None:
 def test_every_parameter_learns(head: nn.Module) -> None:
     whole = encoded()
     assert whole.pooled is not None and whole.parts is not None
-    found = head(Encoded(whole.parts, whole.mask, whole.pooled.requires_grad_()), torch.arange(5))
-    (found.vectors * torch.randn(found.vectors.shape)).sum().backward()
+    leaves = whole.parts.requires_grad_(), whole.pooled.requires_grad_()
+    found = head(Encoded(leaves[0], whole.mask, leaves[1]), torch.arange(5))
+    given = found.vectors if found.parts is None else torch.cat([found.vectors, found.parts], dim=1)
+    (given * torch.randn(given.shape)).sum().backward()
     for name, parameter in head.named_parameters():
         assert parameter.grad is not None, name
         assert torch.isfinite(parameter.grad).all(), name
@@ -104,6 +110,15 @@ def test_several_views_differ_and_bring_residuals() -> None:
     assert not torch.allclose(found.vectors[0, 0], found.vectors[0, 1])
 
 
+def test_parts_are_of_unit_length_and_keep_their_mask() -> None:
+    whole = encoded()
+    found = Parts(6, 3, project=False, halves=True)(whole, torch.arange(5))
+    assert whole.parts is not None
+    averaged = (whole.parts[:, :, :3] + whole.parts[:, :, 3:]) / 2
+    torch.testing.assert_close(found.parts, torch.nn.functional.normalize(averaged, dim=2))
+    assert found.mask is whole.mask
+
+
 def test_length_stays_where_it_is_asked_to() -> None:
     found = Mean(6, 8, normalise=False)(encoded(), torch.arange(5))
     assert not torch.allclose(found.vectors.norm(dim=2), torch.ones(5, 1))
@@ -120,6 +135,11 @@ def test_length_stays_where_it_is_asked_to() -> None:
         (lambda: Pie(6, 6, 8), "pooled", "parts missing"),
         (lambda: Gpo(6, 8), "pooled", "gives parts"),
         (Passthrough, "parts", "pooled vector"),
+        (lambda: Parts(6, 8), "pooled", "gives parts"),
+        (lambda: Parts(6, 8, project=False), None, "encoder's width, 6; it was asked for 8"),
+        (lambda: Parts(6, 4, project=False, halves=True), None, "encoder's width, 3; it was asked for 4"),
+        (lambda: Parts(6, 8, whole="pooled"), None, "pooled vector for whole='pooled'"),
+        (lambda: Parts(6, 8, whole="pooled", pooled_width=6), "parts", "pooled vector here"),
     ],
 )
 def test_a_head_says_what_it_misses(make: Callable[[], nn.Module], given: str | None, said: str) -> None:

@@ -84,6 +84,9 @@ CASES = [
         "dual", {"width": 16, **PIXELS, "text": "{bert}", "pooling": "last", "text_pooling": "mean"}, models=("bert",)
     ),
     Case("dual", {"width": 16, "text": "{bert}", "pooling": "learnt", "dropout": 0.5}, "pooled", models=("bert",)),
+    Case("scan", SMALL, "grid"),
+    Case("scan", {**SMALL, "attending": "image_to_text", "pooling": "mean", "append_pooled": True}, "both"),
+    Case("scan", {"width": 16, **PIXELS, "text": "{bert}"}, models=("bert",)),
     Case("clip", {"model": "{clip}"}, models=("clip",)),
     Case("clip", {"model": "{clip}", "lora": 2, "loss": "sigmoid"}, models=("clip",)),
     Case("clip", {"model": "{siglip}"}, models=("siglip",)),
@@ -410,6 +413,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
             ("momentum", 0.5), ("plateau_epochs", 3), ("average_decay", 0.9), ("average_from", 0.5),
         )
     ],
+    ("scan", "pooling_scale", 5.0, {"pooling": "mean"}, "grid"),
     *[
         ("vse", name, value, {"image": "tiny"}, "")
         for name, value in (("feature_scaling", "unit"), ("feature_dropout", 0.1), ("layer_decay", 0.9))

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
+
 import pytest
 import torch
+from pairs import random_pairs
 from scenes import cast, items, random_items
 from walk import classes
 
 from subtext.errors import RequirementError, ShapeError
 from subtext.similarity.cosine import Cosine
+from subtext.similarity.cross_attention import CrossAttention
+
+PAIRWISE = [part for part in classes("similarity") if not part.indexable]
+
+
+def small(part):
+    """One for items of width 5, as `random_items` makes them, that learns in float64."""
+    wants = "width" in inspect.signature(part).parameters
+    return part(**({"width": 5} if wants else {})).double().eval()
+
 
 every_similarity = pytest.mark.parametrize(
     "similarity",
-    [pytest.param(part(), id=part.__name__) for part in classes("similarity")]
+    [pytest.param(small(part), id=part.__name__) for part in classes("similarity")]
     + [
         pytest.param(Cosine(temperature=0.07, learnable=True), id="Cosine(temperature=0.07, learnable=True)"),
         pytest.param(Cosine(scale=10.0, shift=-10.0, learnable=True), id="Cosine(scale=10, shift=-10, learnable=True)"),
         pytest.param(Cosine(scale=4.0, shift=0.5), id="Cosine(scale=4, shift=0.5)"),
         pytest.param(Cosine(block_bytes=1), id="Cosine(block_bytes=1)"),
+        pytest.param(CrossAttention(attending="image_to_text", pooling="mean"), id="CrossAttention(regions ask)"),
     ],
 )
 
@@ -67,7 +82,8 @@ def test_float32_and_float64_agree(similarity):
 @every_similarity
 def test_finite_gradient(similarity):
     images, texts = random_items(5, seed=1), random_items(7, seed=2)
-    leaves = [side.vectors.requires_grad_() for side in (images, texts)] + list(similarity.parameters())
+    given = [side.vectors if similarity.indexable else side.parts for side in (images, texts)]
+    leaves = [side.requires_grad_() for side in given] + list(similarity.parameters())
     gradients = torch.autograd.grad(similarity(images, texts).square().sum(), leaves)
     assert all(gradient.isfinite().all() for gradient in gradients)
     assert all(gradient.abs().sum() > 0 for gradient in gradients)
@@ -82,6 +98,49 @@ def test_autocast_does_not_blur_scores(similarity):
         scores = similarity(images, texts)
     assert scores.dtype == torch.float32
     torch.testing.assert_close(scores.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", PAIRWISE)
+def test_a_similarity_of_pairs_reads_neither_padding_nor_order_of_regions(part):
+    similarity = small(part)
+    images, texts, alone = random_pairs(5)
+    scores = similarity(images, texts)
+    shuffled = torch.randperm(6)
+    again = replace(images, parts=images.parts[:, shuffled], mask=images.mask[:, shuffled])
+    torch.testing.assert_close(similarity(again, texts), scores)
+    for i, t, regions, words in alone:
+        one = replace(images[i : i + 1], parts=regions[None], mask=None)
+        pair = similarity(one, replace(texts[t : t + 1], parts=words[None], mask=None))
+        torch.testing.assert_close(pair[0, 0], scores[i, t])
+
+
+@pytest.mark.parametrize("part", PAIRWISE)
+def test_pieces_computed_again_have_the_same_scores_and_gradients(part, monkeypatch):
+    similarity = small(part)
+    found = []
+    for kept in (2**27, 1):
+        monkeypatch.setattr("subtext.ops.pairwise.KEPT_FLOATS", kept)
+        monkeypatch.setattr("subtext.ops.pairwise.PIECE_FLOATS", 2**27 if kept > 1 else 1)
+        images, texts, _ = random_pairs(5)
+        leaves = [images.parts.requires_grad_(), texts.parts.requires_grad_(), *similarity.parameters()]
+        scores = similarity(images, texts)
+        found.append([scores.detach(), *torch.autograd.grad(scores.square().sum(), leaves)])
+    for once, again in zip(*found, strict=True):
+        torch.testing.assert_close(once, again)
+
+
+@pytest.mark.parametrize("part", PAIRWISE)
+def test_a_similarity_of_pairs_says_what_it_misses(part):
+    similarity = small(part)
+    images, texts, _ = random_pairs(5)
+    with pytest.raises(RequirementError, match="take a head that gives parts"):
+        similarity(replace(images, parts=None, mask=None), texts)
+    with pytest.raises(ShapeError, match="one width; it got 5 and 4"):
+        similarity(images, replace(texts, parts=texts.parts[:, :, :4]))
+    nothing = texts.mask.clone()
+    nothing[2] = False
+    with pytest.raises(RequirementError, match="a part of every text; 1 have none, first id 2"):
+        similarity(images, replace(texts, mask=nothing))
 
 
 def test_the_two_sides_may_have_different_numbers_of_views():

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from pairs import random_pairs
+from scenes import cast
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from subtext.core import Embeddings
 from subtext.errors import ShapeError
-from subtext.scoring import blocks, matrix
+from subtext.scoring import blocks, matrix, stored
 from subtext.similarity.cosine import Cosine
+from subtext.similarity.cross_attention import CrossAttention
 
 
 def items(count: int, *, views: int = 1, width: int = 48, seed: int = 0) -> Embeddings:
@@ -116,3 +122,22 @@ def test_images_are_always_the_first_argument() -> None:
 def test_nothing_to_score_is_refused() -> None:
     with pytest.raises(ShapeError, match="it got 0 and 3"):
         list(blocks(Cosine(), items(3)[0:0], items(3), "image_to_text"))
+
+
+def test_scores_of_pairs_are_equal_to_the_bit_whatever_they_are_computed_with() -> None:
+    images, texts, _ = random_pairs(48, pictures=70, texts=90)
+    images, texts = cast(images, torch.float32), cast(texts, torch.float32)
+    rows, columns = torch.randperm(70), torch.randperm(90)
+    for similarity in (CrossAttention(), CrossAttention(attending="image_to_text", pooling="mean")):
+        reference = matrix(similarity, images, texts)
+        for block_bytes in (1, 2**20):
+            for direction in ("image_to_text", "text_to_image"):
+                again = joined(images, texts, direction, block_bytes, exact=False, similarity=similarity)
+                assert torch.equal(again, reference)
+        assert torch.equal(matrix(similarity, images[rows], texts[columns]), reference[rows][:, columns])
+        alone = matrix(similarity, images[7:8], texts[50:53])
+        assert torch.equal(alone, reference[7:8, 50:53])
+        wider = replace(texts, parts=pad(texts.parts, (0, 0, 0, 9)), mask=pad(texts.mask, (0, 9)))
+        assert torch.equal(matrix(similarity, images, wider), reference)
+        assert torch.equal(stored(similarity, images, texts), reference)
+        torch.testing.assert_close(similarity(images, texts), reference, atol=1e-6, rtol=0)

@@ -1,0 +1,106 @@
+"""Attention between words and regions as SCAN has it, and cosines with what it gathers, without gathering it.
+
+Axes: T texts of L words, I pictures of R regions; every tensor of pairs is (T L I R). A gathered vector is
+c = sum over r of a_r v_r; its product with a word is a sum of products that are known, and its length comes from the
+products of regions with each other: |c|^2 = a' (V V') a. So one product of words with regions serves everything.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from subtext.ops.half import product
+
+SLOPE = 0.1
+"""What is left of a negative product."""
+EPSILON = 1e-8
+"""Added to lengths, and the least product of two."""
+
+
+def products(texts: Float[Tensor, "t l d"], images: Float[Tensor, "i r d"], *, half: bool) -> Float[Tensor, "t l i r"]:
+    """Inner products of every word with every region; `half` in bfloat16."""
+    found = product(texts.flatten(0, 1), images.flatten(0, 1), half=half)
+    return found.view(*texts.shape[:2], *images.shape[:2])
+
+
+def over_regions(
+    fits: Float[Tensor, "t l i r"], mask: Bool[Tensor, "i r"] | None, scale: float
+) -> Float[Tensor, "t l i r"]:
+    """How much each word attends to each region: softmax over regions of scale * the products.
+
+    Negative products count a tenth; then each region's are divided by their length over the words.
+    """
+    clipped = torch.nn.functional.leaky_relu(fits, SLOPE)
+    logits = clipped * (scale / (_length(clipped, 1) + EPSILON))
+    return (logits if mask is None else logits.masked_fill(~mask, -math.inf)).softmax(dim=3)
+
+
+def over_words(
+    fits: Float[Tensor, "t l i r"], mask: Bool[Tensor, "i r"] | None, scale: float
+) -> Float[Tensor, "t l i r"]:
+    """How much each region attends to each word; each word's products are divided by their length over the regions."""
+    clipped = torch.nn.functional.leaky_relu(fits, SLOPE)
+    if mask is not None:
+        clipped = clipped * mask
+    return (clipped * (scale / (_length(clipped, 3) + EPSILON))).softmax(dim=1)
+
+
+def word_cosines(
+    fits: Float[Tensor, "t l i r"],
+    attention: Float[Tensor, "t l i r"],
+    lengths: Float[Tensor, "t l"],
+    gram: Float[Tensor, "i r r"],
+) -> Float[Tensor, "t l i"]:
+    """Cosine of every word with what it gathers of the regions.
+
+    lengths  of the words              gram  products of each picture's regions with each other
+    """
+    along = (attention * fits).sum(dim=3)
+    return along / (lengths[:, :, None] * region_lengths(attention, gram)).clamp_min(EPSILON)
+
+
+def region_lengths(attention: Float[Tensor, "t l i r"], gram: Float[Tensor, "i r r"]) -> Float[Tensor, "t l i"]:
+    """The length of what every word gathers of the regions."""
+    by_picture = attention.flatten(0, 1).transpose(0, 1)
+    squares = (torch.bmm(by_picture, gram) * by_picture).sum(dim=2)
+    return _root(squares.T.unflatten(0, attention.shape[:2]))
+
+
+def region_cosines(
+    fits: Float[Tensor, "t l i r"],
+    attention: Float[Tensor, "t l i r"],
+    lengths: Float[Tensor, "i r"],
+    gram: Float[Tensor, "t l l"],
+) -> Float[Tensor, "t i r"]:
+    """Cosine of every region with what it gathers of the words.
+
+    lengths  of the regions            gram  products of each text's words with each other
+    """
+    along = (attention * fits).sum(dim=1)
+    flat = attention.flatten(2)
+    squares = (torch.bmm(gram, flat) * flat).sum(dim=1).view_as(along)
+    return along / (lengths * _root(squares)).clamp_min(EPSILON)
+
+
+def gram(parts: Float[Tensor, "n p d"]) -> Float[Tensor, "n p p"]:
+    """Inner products of each item's parts with each other."""
+    return parts @ parts.mT
+
+
+def soft_maximum(values: Float[Tensor, "*batch p"], scale: float) -> Float[Tensor, "*batch"]:
+    """Ln of the sum of exp(scale * values), over scale: near their largest, and above it."""
+    return torch.logsumexp(values * scale, dim=-1) / scale
+
+
+def _length(values: Tensor, dim: int) -> Tensor:
+    """Euclidean length, kept as an axis; where it is 0 its gradient is 0, too."""
+    return torch.linalg.vector_norm(values, dim=dim, keepdim=True)
+
+
+def _root(squares: Tensor) -> Tensor:
+    # Rounding can bring a square below zero, and a root has no gradient there.
+    return squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt()

@@ -1,0 +1,140 @@
+"""Every picture with every text, where a score needs their regions and words together.
+
+What a similarity has to write is the score of some pictures with texts of one length. Here pairs are cut into such
+pieces: texts of equal length need no mask, and a piece is small enough for the memory that a processor has near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from subtext.core import Embeddings
+from subtext.errors import RequirementError, ShapeError
+from subtext.ops.numerics import precise
+
+PIECE_FLOATS = 2**21
+"""Numbers that a piece may take while nothing is learnt: what stays near the processor."""
+KEPT_FLOATS = 2**27
+"""Numbers that all pieces may take while training; beyond, they are computed again in the backward pass."""
+PICTURES = 64
+"""Pictures a piece, while nothing is learnt."""
+
+Ready = TypeVar("Ready")
+"""What a similarity makes of some pictures alone, once for all texts."""
+
+
+def pairwise(
+    images: Embeddings,
+    texts: Embeddings,
+    score: Callable[[Embeddings, Ready, Embeddings], Tensor],
+    *,
+    ready: Callable[[Embeddings], Ready],
+    floats: Callable[[int, int], int],
+) -> Float[Tensor, "i t *more"]:
+    """Scores of every picture with every text.
+
+    score   pictures, what `ready` made of them, and texts of one length (without a mask) -> (I T *more)
+    ready   pictures -> whatever the score needs of them alone
+    floats  regions and words -> about how many numbers one pair takes
+
+    While nothing is learnt, the texts of a piece are a power of two, so that pieces of a tile of scores are alike.
+
+    Raises RequirementError for items without parts; ShapeError for parts of unequal widths.
+    """
+    images, texts = _checked(images, "picture"), _checked(texts, "text")
+    assert images.parts is not None and texts.parts is not None
+    if images.parts.shape[2] != texts.parts.shape[2]:
+        raise ShapeError(
+            f"a pairwise similarity needs regions and words of one width; it got {images.parts.shape[2]} and "
+            f"{texts.parts.shape[2]}; give both heads the same width"
+        )
+    with torch.autocast(images.parts.device.type, enabled=False):
+        return _whole(images, texts, score, ready, floats)
+
+
+def _whole(
+    images: Embeddings,
+    texts: Embeddings,
+    score: Callable[[Embeddings, Ready, Embeddings], Tensor],
+    ready: Callable[[Embeddings], Ready],
+    floats: Callable[[int, int], int],
+) -> Tensor:
+    groups = list(equal_lengths(texts))
+    back = torch.cat([rows for rows, _ in groups]).argsort()
+    learning = torch.is_grad_enabled()
+    rows = [images] if learning else [images[start : start + PICTURES] for start in range(0, len(images), PICTURES)]
+    found = []
+    for some in rows:
+        assert some.parts is not None
+        made = ready(some)
+        sizes = [(group, len(some) * floats(some.parts.shape[1], _longest(group))) for _, group in groups]
+        keep = learning and sum(each * len(group) for group, each in sizes) <= KEPT_FLOATS
+        pieces = []
+        for group, each in sizes:
+            most = len(group) if keep else _power_of_two(PIECE_FLOATS // each)
+            for start in range(0, len(group), most):
+                given = some, made, group[start : start + most]
+                again = learning and not keep
+                pieces.append(checkpoint(score, *given, use_reentrant=False) if again else score(*given))
+        found.append(torch.cat(pieces, dim=1).index_select(1, back))
+    return torch.cat(found)
+
+
+def equal_lengths(items: Embeddings) -> Iterator[tuple[Int[Tensor, "n"], Embeddings]]:
+    """Items in groups of equally many parts, shortest first: their rows, and they themselves without a mask."""
+    items = packed(items)
+    assert items.parts is not None
+    if items.mask is None:
+        yield torch.arange(len(items), device=items.parts.device), items
+        return
+    lengths = items.mask.sum(dim=1)
+    for length in torch.unique(lengths).tolist():
+        rows = torch.nonzero(lengths == length)[:, 0]
+        yield rows, replace(items[rows], parts=items.parts[rows, :length], mask=None)
+
+
+def packed(items: Embeddings) -> Embeddings:
+    """The same items, each one's parts moved before those that are not there: a hidden region leaves a hole."""
+    if items.parts is None or items.mask is None or not bool((items.mask[:, 1:] & ~items.mask[:, :-1]).any()):
+        return items
+    order = torch.argsort((~items.mask).byte(), dim=1, stable=True)
+    parts = items.parts.gather(1, order[:, :, None].expand_as(items.parts))
+    return replace(items, parts=parts, mask=items.mask.gather(1, order))
+
+
+def parts_of(items: Embeddings) -> Float[Tensor, "n p d"]:
+    """The parts, in float32 or better. Raises RequirementError when there are none."""
+    if items.parts is None:
+        raise RequirementError(
+            "a pairwise similarity needs the regions and words of its items; it got vectors alone; take a head that "
+            "gives parts"
+        )
+    return precise(items.parts)
+
+
+def _checked(items: Embeddings, what: str) -> Embeddings:
+    parts = parts_of(items)
+    if items.mask is not None and bool((empty := ~items.mask.any(dim=1)).any()):
+        first = int(items.ids[empty.nonzero()[0, 0]])
+        raise RequirementError(
+            f"a pairwise similarity needs a part of every {what}; {int(empty.sum())} have none, first id {first}; "
+            "leave them out"
+        )
+    whole = items.mask is None or bool(items.mask.all())
+    return replace(items, vectors=precise(items.vectors), parts=parts, mask=None if whole else items.mask)
+
+
+def _longest(items: Embeddings) -> int:
+    assert items.parts is not None
+    return int(items.parts.shape[1])
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(number, 1).bit_length() - 1
