@@ -1,68 +1,237 @@
-"""An index folder: what is written comes back, and what is damaged, foreign or in the way is told in a sentence."""
+"""An index folder: what is put in comes back, changes, and goes; what is foreign or in the way is told in a sentence."""
 
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import stored
 
 from subtext.errors import IndexError_
-from subtext.stores.folder import Folder, read_manifest, write_folder
-from subtext.stores.manifest import FORMAT, Manifest
+from subtext.stores.change import Change
+from subtext.stores.compaction import compact
+from subtext.stores.copying import backup, restore
+from subtext.stores.folder import Folder, beside, create, swap
+from subtext.stores.item import Entry
+from subtext.stores.journal import jobs
+from subtext.stores.manifest import FORMAT, read_manifest
+from subtext.stores.traces import trace_name
+from subtext.stores.verification import verify
 
-
-def manifest() -> Manifest:
-    return Manifest(fingerprint="f" * 32, run="/runs/first", host="dual", width=0, scale=14.0, data={"split": "all"})
-
-
-def side(count: int, views: int = 1, seed: int = 0) -> tuple[np.ndarray, list[dict[str, object]]]:
-    vectors = np.random.default_rng(seed).standard_normal((count, views, 4)).astype(np.float32)
-    items = [
-        {"id": f"n{row}", "captions": [f"line\nbreak {row}", "ünïcode 🚣🏽"], "metadata": {}} for row in range(count)
-    ]
-    return vectors, items
+QUERIES = stored.vectors(range(1000, 1004), 1)
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
-    write_folder(tmp_path / "index", manifest(), images=side(5, 2), texts=side(7, 1, 1))
-    return tmp_path / "index"
+def folder(tmp_path: Path) -> Folder:
+    return stored.made(tmp_path / "index")
 
 
-def test_what_is_written_comes_back(written: Path) -> None:
-    folder = Folder(written)
-    assert folder.manifest.counts == {"images": 5, "texts": 7}
-    assert folder.manifest.views == {"images": 2, "texts": 1}
-    assert (folder.manifest.width, folder.manifest.scale, folder.manifest.format) == (4, 14.0, FORMAT)
-    np.testing.assert_array_equal(folder.images.vectors, side(5, 2)[0])
-    assert isinstance(folder.images.vectors, np.memmap)
-    assert [folder.texts.item(row) for row in (6, 0, 3)] == [side(7)[1][row] for row in (6, 0, 3)]
-    assert [path.name for path in written.parent.iterdir()] == ["index"]
+def test_what_is_put_in_comes_back(folder: Folder) -> None:
+    again = Folder(folder.path)
+    assert again.counts == {"images": 40, "texts": 60}
+    assert (again.manifest.width, again.manifest.scale, again.manifest.format) == (stored.WIDTH, 14.0, FORMAT)
+    with again.reading() as view:
+        keys = view.keys_of("images", ["p3", "p39", "nobody"])
+        third, last = view.items("images", [keys["p3"], keys["p39"]])
+        np.testing.assert_array_equal(
+            view.shelves["images"].vectors_of(np.array([keys["p3"]])), stored.vectors(range(3, 4), stored.VIEWS)
+        )
+        (words,) = view.items("texts", [view.keys_of("texts", ["t43"])["t43"]])
+        assert isinstance(view.shelves["images"].segments[0].vectors, np.memmap)
+    assert set(keys) == {"p3", "p39"}
+    assert third.captions == [stored.text(3).text, stored.text(43).text] and last.captions == [stored.text(39).text]
+    assert third.path == "3.png" and third.metadata == dict(stored.picture(3).metadata)
+    assert words.captions == [stored.text(43).text] and words.metadata == {"images": ["p3"], "language": "en"}
+    assert verify(folder.path) == []
 
 
-def test_an_empty_side_is_allowed(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "index", manifest(), images=side(3), texts=side(0))
-    assert len(folder.texts) == 0 and len(Folder(tmp_path / "index").images) == 3
+@pytest.mark.parametrize("views", [1, 3])
+def test_the_nearest_are_those_of_a_plain_loop(folder: Folder, views: int) -> None:
+    queries = stored.vectors(range(2000, 2003), views)
+    assert stored.nearest(folder, queries, top=7) == stored.plain(queries, list(range(40)), top=7)
+    wanted = stored.plain(queries, list(range(60)), views=1, prefix="t")
+    assert stored.nearest(folder, queries, side="texts") == wanted
+    assert [len(found) for found in stored.nearest(folder, queries, top=99)] == [40] * 3
 
 
-def test_a_full_folder_is_refused_and_left_alone(written: Path) -> None:
-    before = {path: path.read_bytes() for path in written.rglob("*") if path.is_file()}
+def test_changes_are_found_at_once_and_compaction_changes_no_answer(folder: Folder) -> None:
+    with folder.writing("add") as writer:
+        for start in range(40, 100, 10):
+            writer.put(stored.images(range(start, start + 10)))
+        writer.delete("images", [f"p{number}" for number in range(0, 100, 3)])
+        moved = Change("images", [replace(stored.picture(4), content=b"new")], stored.vectors(range(1000, 1001), 2))
+        writer.put(moved)
+    live = [number for number in range(100) if number % 3 and number != 4]
+    wanted = [[name for name in found] for found in stored.plain(QUERIES, [*live, 1000], top=9)]
+    wanted = [["p4" if name == "p1000" else name for name in found] for found in wanted]
+    assert stored.nearest(folder, QUERIES, top=9) == wanted
+    with folder.writing("compact") as writer:
+        done = compact(writer)
+        assert done.dropped > 0
+        assert compact(writer).sides == (), "a second one finds nothing to do"
+    assert stored.nearest(folder, QUERIES, top=9) == wanted
+    with folder.reading() as view:
+        assert len(view.shelves["images"].segments) == 1 and view.shelves["images"].rows == 2 * (len(live) + 1)
+    assert verify(folder.path) == []
+    assert len([place for place in folder.store.iterdir() if place.is_dir()]) == 2
+
+
+def test_a_reader_keeps_what_it_sees_while_a_writer_works(folder: Folder) -> None:
+    reader = Folder(folder.path)
+    with reader.reading() as view:
+        before = [item.id for item in view.items("images", view.matching("images", []))]
+
+        def write() -> None:
+            with folder.writing("delete") as writer:
+                writer.delete("images", ["p1", "p2"])
+                compact(writer)
+            folder.close()
+
+        other = threading.Thread(target=write)
+        other.start()
+        other.join()
+        found = view.shelves["images"].nearest(QUERIES, top=40)
+        assert sorted(item.id for item in view.items("images", found[0].keys)) == sorted(before)
+    assert stored.ids(reader) == set(before) - {"p1", "p2"}
+    assert len(stored.nearest(reader, QUERIES, top=40)[0]) == 38
+
+
+def test_deletion_takes_everything_with_it(folder: Folder) -> None:
+    cached, kept = (folder.path / "cache" / "thumbnails" / f"{trace_name('images', n)}.webp" for n in ("p7", "p70"))
+    cached.parent.mkdir(parents=True)
+    for file in (cached, kept):
+        file.write_bytes(b"picture")
+    log = folder.path / "logs" / "requests.jsonl"
+    log.parent.mkdir()
+    lines = [json.dumps({"found": names}) + "\n" for names in (["p7"], ["p70", "p71"], ["p1", "7.png"])]
+    log.write_text("".join(lines))
+    with folder.writing("delete") as writer:
+        assert writer.delete("images", ["p7", "nobody"]) == {"images": 1, "texts": 2}
+    assert not cached.exists() and kept.exists()
+    assert log.read_text() == lines[1]
+    with folder.reading() as view:
+        assert view.by_words("word7", top=5) == view.by_words("word47", top=5) == []
+        assert view.keys_of("texts", ["t7", "t47"]) == {}
+    with folder.writing("compact") as writer:
+        compact(writer)
+    folder.close()
+    secrets = [b"word7", b"word47", b"7.png", stored.vectors(range(7, 8), 2).tobytes()[:16]]
+    for file in folder.store.rglob("*"):
+        raw = file.read_bytes() if file.is_file() else b""
+        assert not [
+            secret
+            for secret in secrets
+            if secret in raw.replace(b"37.png", b"").replace(b"27.png", b"").replace(b"17.png", b"")
+        ]
+    assert verify(folder.path) == []
+
+
+def test_texts_of_several_pictures_stay_with_the_others(folder: Folder) -> None:
+    with folder.writing("add") as writer:
+        writer.put(Change("texts", links=[("p8", "t7")]))
+        assert writer.delete("images", ["p7"]) == {"images": 1, "texts": 1}
+        assert writer.delete("images", ["p9"], keep_texts=True) == {"images": 1, "texts": 0}
+    with folder.reading() as view:
+        assert set(view.keys_of("texts", ["t7", "t47", "t9"])) == {"t7", "t9"}
+        (item,) = view.items("texts", [view.keys_of("texts", ["t7"])["t7"]])
+        assert item.metadata["images"] == ["p8"]
+
+
+def test_metadata_changes_without_new_vectors(folder: Folder) -> None:
+    with folder.writing("update") as writer:
+        key = writer.known("images", ["p2"])["p2"].key
+        writer.put(Change("images", amended=[replace(stored.picture(2), metadata={"place": "Rom"})]))
+        assert writer.known("images", ["p2"])["p2"].key == key
+        generation = writer.manifest.generation
+        writer.put(stored.texts(range(0)))
+        assert writer.manifest.generation == generation, "nothing to do is no change"
+    with folder.reading() as view:
+        assert view.items("images", [key])[0].metadata == {"place": "Rom"}
+    assert verify(folder.path) == []
+
+
+def test_what_cannot_be_put_in_is_refused_and_changes_nothing(folder: Folder) -> None:
+    bad = stored.vectors(range(50, 52), 2)
+    bad[1, 0, 0] = np.nan
+    twice = Change("images", [stored.picture(50), stored.picture(50)], stored.vectors(range(50, 52), 2))
+    with folder.writing("add") as writer:
+        with pytest.raises(IndexError_, match="finite vectors; 1 are not, the first of item 'p51'"):
+            writer.put(Change("images", [stored.picture(50), stored.picture(51)], bad))
+        with pytest.raises(IndexError_, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"):
+            writer.put(Change("images", [stored.picture(50)], stored.vectors(range(50, 51), 1)))
+        with pytest.raises(IndexError_, match="an id once on each side; it got 'p50' twice"):
+            writer.put(twice)
+    assert folder.counts["images"] == 40 and verify(folder.path) == []
+
+
+def test_the_journal_knows_what_was_cut_off(folder: Folder) -> None:
+    with folder.writing("add") as writer:
+        first = writer.begin("add", source={"data": "a"}, total=30)
+        writer.put(stored.images(range(40, 50)), job=first, done=10)
+    with folder.writing("add") as writer:
+        assert writer.begin("add", source={"data": "b"}, total=5) != first
+        assert writer.begin("add", source={"data": "a"}, total=30) == first, "the same job goes on"
+        writer.finish(first)
+    with folder.reading() as view:
+        found = {job.number: job for job in jobs(view.connection)}
+    assert found[first].finished is not None and found[first].done == 30
+    assert [job.source for job in found.values() if job.finished is None] == [{"data": "b"}]
+
+
+def test_a_copy_is_an_index(folder: Folder, tmp_path: Path) -> None:
+    wanted = stored.nearest(folder, QUERIES)
+    made = backup(folder, tmp_path / "copy")
+    with folder.writing("delete") as writer:
+        writer.delete("images", ["p1"])
+    assert stored.nearest(made, QUERIES) == wanted and made.counts["images"] == 40
+    back = restore(tmp_path / "copy", tmp_path / "back")
+    assert stored.nearest(back, QUERIES) == wanted and verify(tmp_path / "back") == []
+    with pytest.raises(IndexError_, match=r"new or empty folder; .*back holds something"):
+        restore(tmp_path / "copy", tmp_path / "back")
+    file = next((tmp_path / "copy").rglob("vectors.npy"))
+    raw = bytearray(file.read_bytes())
+    raw[-5] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(IndexError_, match=r"needs to be whole to be restored; .*vectors\.npy: changed or damaged"):
+        restore(tmp_path / "copy", tmp_path / "third")
+    assert not (tmp_path / "third").exists()
+
+
+def test_another_store_is_built_beside_and_swapped(folder: Folder) -> None:
+    other = replace(stored.manifest(), fingerprint="e" * 32, width=4, views={"images": 1, "texts": 1})
+    new = beside(folder, other)
+    vectors = stored.vectors(range(5), 1)[:, :, :4].copy()
+    with new.writing("move") as writer:
+        writer.put(Change("images", [stored.picture(number) for number in range(5)], vectors))
+        with pytest.raises(IndexError_, match="one writer at a time; `subtext index move`"), folder.writing("add"):
+            pass
+    assert folder.counts["images"] == 40 and not folder.moved
+    assert beside(folder, other).counts["images"] == 5, "one that was cut off goes on"
+    swapped = swap(folder, new)
+    assert swapped.manifest.fingerprint == "e" * 32 and swapped.counts == {"images": 5, "texts": 0}
+    assert folder.moved and len(stored.nearest(folder, QUERIES)[0]) == 5, "whoever has it open goes on"
+    with pytest.raises(IndexError_, match="was moved to another model meanwhile"), folder.writing("add"):
+        pass
+    assert verify(folder.path) == []
+
+
+def test_a_full_folder_is_refused_and_left_alone(folder: Folder) -> None:
+    folder.close()
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     with pytest.raises(IndexError_, match=r"new or empty folder; .*index holds something"):
-        write_folder(written, manifest(), images=side(1), texts=side(1))
-    assert {path: path.read_bytes() for path in written.rglob("*") if path.is_file()} == before
+        create(folder.path, stored.manifest())
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
 
 
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    vectors, items = side(3)
-    vectors[1, 0, 0] = np.nan
-    with pytest.raises(IndexError_, match="finite vectors; 1 are not, the first of item 'n1'"):
-        write_folder(tmp_path / "index", manifest(), images=(vectors, items), texts=side(1))
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(IndexError_, match=r"got shape \(3, 1, 4\) and 2"):
-        write_folder(tmp_path / "index", manifest(), images=(side(3)[0], items[:2]), texts=side(1))
-    assert list(tmp_path.iterdir()) == []
+def test_an_empty_index_answers_nothing(tmp_path: Path) -> None:
+    folder = create(tmp_path / "index", stored.manifest())
+    assert stored.nearest(folder, QUERIES) == [[]] * 4 and verify(folder.path) == []
+    with folder.writing("compact") as writer:
+        assert compact(writer).sides == ()
 
 
 def test_what_is_no_index_is_told(tmp_path: Path) -> None:
@@ -70,12 +239,17 @@ def test_what_is_no_index_is_told(tmp_path: Path) -> None:
         read_manifest(tmp_path / "nowhere")
     with pytest.raises(IndexError_, match=r"it has no manifest\.json"):
         read_manifest(tmp_path)
+    old = '{"kind": "subtext index", "format": 1, "run": "/runs/a b", "data": {"data": "/x/pairs.jsonl"}}'
     for text, told in (
         ("{", "needs to be JSON"),
         ("[]", "is not the manifest of a Subtext index"),
         ('{"kind": "another"}', "is not the manifest of a Subtext index"),
-        ('{"kind": "subtext index", "format": 99}', "has format 99; this version of Subtext reads formats up to"),
-        ('{"kind": "subtext index", "format": 1}', "needs 'fingerprint'; it has None"),
+        ('{"kind": "subtext index", "format": 99}', "has format 99; this version of Subtext reads format"),
+        ('{"kind": "subtext index", "format": 2}', "needs 'fingerprint'; it has None"),
+        (old, r"subtext index build NEW --run '/runs/a b' --data /x/pairs.jsonl"),
+        (stored.manifest().to_json().replace('"width": 8', '"width": 9'), "needs its own checksum"),
+        (stored.manifest().to_json().replace('"texts": 1', '"text": 1'), "needs 'views' of images and texts"),
+        (stored.manifest().to_json().replace("store-1", "../x"), "needs 'store' to be a folder inside it"),
     ):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(IndexError_, match=told):
@@ -85,44 +259,13 @@ def test_what_is_no_index_is_told(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
-def test_counts_need_both_sides(written: Path) -> None:
-    found = json.loads((written / "manifest.json").read_text())
-    found["counts"] = {"images": 5}
-    (written / "manifest.json").write_text(json.dumps(found))
-    with pytest.raises(IndexError_, match="needs 'counts' of images and texts"):
-        Folder(written)
+def test_an_entry_keeps_what_json_does_not_know(folder: Folder) -> None:
+    import datetime
 
-
-@pytest.mark.parametrize("damage", ["cut", "foreign", "other shape", "gone", "pickle"])
-def test_damaged_vectors_are_told(written: Path, damage: str) -> None:
-    path = written / "images" / "vectors.npy"
-    if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-40])
-    elif damage == "foreign":
-        path.write_bytes(b"GIF89a")
-    elif damage == "other shape":
-        np.save(path, np.zeros((5, 1, 4), np.float32))
-    elif damage == "pickle":
-        np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    else:
-        path.unlink()
-    with pytest.raises(IndexError_, match=r"vectors\.npy needs .*; build the index again"):
-        Folder(written)
-
-
-def test_damaged_items_are_told(written: Path) -> None:
-    path = written / "texts" / "items.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    path.write_text("".join([lines[0], '{"name": 1}\n', "{\n", *lines[3:]]), encoding="utf-8")
-    shelf = Folder(written).texts
-    assert shelf.item(0)["id"] == "n0"
-    with pytest.raises(IndexError_, match="line 2, has no item with an id"):
-        shelf.item(1)
-    with pytest.raises(IndexError_, match="line 3, is not JSON"):
-        shelf.item(2)
-    path.write_text("".join(lines[:-1]), encoding="utf-8")
-    with pytest.raises(IndexError_, match="needs 7 lines, one an item; it has 6"):
-        Folder(written)
-    path.unlink()
-    with pytest.raises(IndexError_, match=r"items\.jsonl cannot be read"):
-        Folder(written)
+    odd = {"n": np.int64(3), "f": np.float32(0.5), "day": datetime.date(2020, 1, 2), "big": 2**70, "nan": float("nan")}
+    with folder.writing("add") as writer:
+        writer.put(Change("texts", [Entry("odd", b"x", metadata=odd)], stored.vectors(range(1), 1)))
+    with folder.reading() as view:
+        (item,) = view.items("texts", [view.keys_of("texts", ["odd"])["odd"]])
+    assert item.metadata | {"nan": 0} == {"images": [], "n": 3, "f": 0.5, "day": "2020-01-02", "big": 2**70, "nan": 0}
+    assert verify(folder.path) == []

@@ -37,28 +37,40 @@ def embed_pairs(
     was_training = model.training
     model.eval()
     try:
-        images = _embed(model, model.image, pairs.images, pairs.root, (batch_size, workers), progress)
+        images = embed_items(
+            model, model.image, pairs.images, pairs.root, reading=(batch_size, workers), progress=progress
+        )
 
         def further(done: int) -> None:
             assert progress is not None
             progress(len(pairs.images) + done)
 
-        texts = _embed(
-            model, model.text, pairs.texts, pairs.root, (batch_size, workers), None if progress is None else further
+        texts = embed_items(
+            model,
+            model.text,
+            pairs.texts,
+            pairs.root,
+            reading=(batch_size, workers),
+            progress=None if progress is None else further,
         )
     finally:
         model.train(was_training)
     return images, texts
 
 
-def _embed(
+def embed_items(
     model: Model,
     branch: Branch,
     items: Items,
     root: Path,
-    reading: tuple[int, int],
-    progress: Callable[[int], None] | None,
+    *,
+    reading: tuple[int, int] = (128, 2),
+    progress: Callable[[int], None] | None = None,
 ) -> Embeddings:
+    """Embeddings of the items of one side, one or more, by a model in eval mode; else as `embed_pairs`.
+
+    reading  items read and embedded together, and threads that read ahead
+    """
     batch_size, workers = reading
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     every = np.arange(len(items), dtype=np.int64)

@@ -65,9 +65,7 @@ def assign(vectors: Float[np.ndarray, "r d"], centroids: Float[np.ndarray, "c d"
     return found
 
 
-def likeliest(
-    query: Float[np.ndarray, "d"], centroids: Float[np.ndarray, "c d"], probes: int
-) -> Int[np.ndarray, "p"]:
+def likeliest(query: Float[np.ndarray, "d"], centroids: Float[np.ndarray, "c d"], probes: int) -> Int[np.ndarray, "p"]:
     """The `probes` lists whose centroids are nearest, in ascending order, as they lie on the disk."""
     return np.sort(best_rows(query[None], centroids, probes)[0])
 
@@ -95,14 +93,16 @@ def probes_needed(
 
     queries  sets of (Q D), each to be answered that well: pictures and texts lie apart, and ask differently
 
-    A query that is itself a row is passed over as its own answer. Gives the number and the recall that each set has with
-    it. Cost time Q R D for the exact answers.
+    A query that is itself a row is passed over as its own answer. Gives the number and the recall of each set with it.
+    Cost time Q R D for the exact answers.
     """
     wanted = [best_rows(asked, vectors, DEPTH + 1) for asked in queries]
     probes = 1
     while True:
         recalls = [
-            float(np.mean([_recall(q, rows, vectors, (centroids, offsets), probes) for q, rows in zip(a, w, strict=True)]))
+            float(
+                np.mean([_recall(q, rows, vectors, (centroids, offsets), probes) for q, rows in zip(a, w, strict=True)])
+            )
             for a, w in zip(queries, wanted, strict=True)
         ]
         if min(recalls, default=1.0) >= RECALL or probes >= len(centroids):

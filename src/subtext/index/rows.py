@@ -5,6 +5,8 @@ FAISS reads the mapped pages in place: a matrix larger than memory costs no memo
 
 from __future__ import annotations
 
+from typing import Any
+
 import faiss
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -32,7 +34,8 @@ def best_rows(
     count = min(count, len(vectors))
     scores = np.empty((len(queries), count), dtype=np.float32)
     rows = np.empty((len(queries), count), dtype=np.int64)
-    chosen = None if dead is None else faiss.IDSelectorBitmap(np.packbits(~dead, bitorder="little"))
+    selector: Any = faiss.IDSelectorBitmap
+    chosen = None if dead is None else selector(np.packbits(~dead, bitorder="little"))
     pointer = faiss.swig_ptr
     faiss.knn_inner_product(
         pointer(queries), pointer(vectors), vectors.shape[1], len(queries), len(vectors), count,
@@ -53,9 +56,8 @@ def scores_of_rows(
     if len(rows):
         pointer = faiss.swig_ptr
         query, rows = np.ascontiguousarray(query, dtype=np.float32), np.ascontiguousarray(rows, dtype=np.int64)
-        faiss.fvec_inner_products_by_idx(
-            pointer(scores), pointer(query), pointer(vectors), pointer(rows), vectors.shape[1], 1, len(rows)
-        )
+        multiply: Any = getattr(faiss, "fvec_inner_products_by_idx")  # noqa: B009  (its type stub lacks it)
+        multiply(pointer(scores), pointer(query), pointer(vectors), pointer(rows), vectors.shape[1], 1, len(rows))
     return scores
 
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from subtext import __version__
-from subtext.checkpoint import fingerprint
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
-from subtext.data.pairs import Items, Pairs
 from subtext.data.text import WordInput, tokenise
 from subtext.data.vocabulary import UNKNOWN
 from subtext.errors import DataError, IndexError_, RequirementError
-from subtext.index import nearest
 from subtext.model import Model
-from subtext.stores.folder import Folder, require_new, write_folder
-from subtext.stores.manifest import Manifest
+from subtext.search.making import model_fingerprint
+from subtext.stores.condition import Condition
+from subtext.stores.folder import Folder
+from subtext.stores.item import Item, Side
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ class Hit:
     score     cosine of the views that fit best, in [-1, 1]; the inner product for a model that leaves vectors' lengths
     path      of a picture, absolute; None for a text, and for a picture without a file
     captions  the texts of a picture; of a text, the text itself
-    metadata  "split", and the further columns of the data set
+    metadata  "split", and the further columns of the data set; of a text also "images", the ids of its pictures
     """
 
     id: str
@@ -75,36 +70,65 @@ class Engine:
 
     def __len__(self) -> int:
         """Pictures in the index."""
-        return len(self.folder.images)
+        return self.folder.counts["images"]
 
-    def search(self, text: str | None = None, *, image: Any = None, top: int = 10, target: str = "images") -> list[Hit]:
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: Any = None,
+        top: int = 10,
+        target: str = "images",
+        where: Sequence[Condition] = (),
+    ) -> list[Hit]:
         """The best `top` items for words or for a picture, best first.
 
         text    words that the picture or text should go with; `words` says which of them the model knows
         image   path, bytes or PIL picture. For a model that reads features: a picture's file or name that its file of
                 features has, an npy or npz with those of one picture, or the arrays as `Model.embed_images` takes them
         target  "images" or "texts": what is looked for
+        where   conditions on the metadata, which all have to hold: the best `top` of those that fulfil them, or all
+                of these where they are fewer
 
         Raises RequirementError unless one of text and image is given, and where the model reads features that it is not
-        given; DataError for an empty text, or a picture or features that cannot be read.
+        given, and for a condition on a field that no item has; DataError for an empty text, or a picture or features
+        that cannot be read.
         """
         if (text is None) == (image is None):
             raise RequirementError(
                 f"a search needs words or a picture; it got {'neither' if text is None else 'both'}; give one"
             )
         query = self._text(text) if text is not None else self._image(image)
-        return self.near(query.vectors.float().numpy(), top=top, target=target)[0]
+        return self.near(query.vectors.float().numpy(), top=top, target=target, where=where)[0]
 
-    def near(self, vectors: NDArray[np.float32], *, top: int = 10, target: str = "images") -> list[list[Hit]]:
-        """The best `top` items for each of (Q L D) vectors of the model."""
+    def near(
+        self,
+        vectors: NDArray[np.float32],
+        *,
+        top: int = 10,
+        target: str = "images",
+        where: Sequence[Condition] = (),
+        exact: bool = False,
+    ) -> list[list[Hit]]:
+        """The best `top` items for each of (Q L D) vectors of the model.
+
+        exact  compares every vector, also in an index so large that the likeliest lists are compared by default
+        """
         if target not in ("images", "texts"):
             raise RequirementError(f"a search looks for 'images' or 'texts'; it got '{target}'")
-        shelf = self.folder.images if target == "images" else self.folder.texts
-        found = nearest(vectors, shelf.vectors, top=top)
-        return [
-            [self._hit(shelf.item(int(row)), float(score)) for row, score in zip(rows, scores, strict=True)]
-            for rows, scores in zip(found.rows, found.scores, strict=True)
-        ]
+        if top < 1:
+            raise RequirementError(f"a search needs top of 1 or more; it got {top}")
+        side: Side = "images" if target == "images" else "texts"
+        if vectors.ndim != 3 or vectors.shape[2] != self.folder.manifest.width:
+            raise RequirementError(
+                f"a search needs vectors of (queries, views, {self.folder.manifest.width}); it got {vectors.shape}"
+            )
+        with self.folder.reading() as view:
+            among = view.matching(side, where) if where else None
+            found = view.shelves[side].nearest(vectors, top=top, among=among, exact=exact)
+            items = view.items(side, np.concatenate([each.keys for each in found])) if found else []
+        hits = iter(items)
+        return [[self._hit(next(hits), float(score)) for score in each.scores] for each in found]
 
     def words(self, text: str) -> dict[str, bool] | None:
         """Each word of a text, and whether the model knows it; None for a model that reads pieces of words.
@@ -163,109 +187,6 @@ class Engine:
             "trained on, or search with words"
         )
 
-    def _hit(self, item: Mapping[str, Any], score: float) -> Hit:
-        path = item.get("path")
-        return Hit(
-            id=str(item["id"]),
-            score=score,
-            path=None if path is None else str(Path(self.folder.manifest.root) / path),
-            captions=[str(text) for text in item.get("captions", [])],
-            metadata=dict(item.get("metadata", {})),
-        )
-
-
-def model_fingerprint(model: Model) -> str:
-    """32 hexadecimal digits that change with any weight, and with how pictures and texts are read.
-
-    A file of features is not part of it: it is the data's, not the model's.
-    """
-    digest = hashlib.blake2b(fingerprint(model.state_dict()).encode(), digest_size=16)
-    for branch in (model.image, model.text):
-        if not isinstance(branch.reads, FeatureInput):
-            digest.update(branch.reads.fingerprint.encode())
-    return digest.hexdigest()
-
-
-def build_index(
-    out: Path,
-    model: Model,
-    pairs: Pairs,
-    *,
-    embeddings: tuple[Embeddings, Embeddings],
-    run: str = "",
-    host: str = "",
-    source: Mapping[str, Any] | None = None,
-) -> Folder:
-    """Write the index of a data set.
-
-    embeddings  of the pictures and of the texts of `pairs`, in their order, by `model`
-    run, host   the folder and the recipe of the model, for the manifest
-    source      where the pairs came from, as plain data
-
-    Raises RequirementError for a model that only scores pairs; IndexError_ when `out` holds something.
-    """
-    model.require_indexable("an index")
-    require_new(out)
-    images, texts = embeddings
-    similarity = model.similarity
-    manifest = Manifest(
-        fingerprint=model_fingerprint(model),
-        run=run,
-        host=host,
-        width=images.width,
-        scale=_number(similarity, "scale", 1.0),
-        shift=_number(similarity, "shift", 0.0),
-        root=str(pairs.root.resolve()),
-        data=dict(source or {}),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
-    )
-    return write_folder(
-        out,
-        manifest,
-        images=(images.vectors.float().numpy(), _image_items(pairs)),
-        texts=(texts.vectors.float().numpy(), _text_items(pairs)),
-    )
-
-
-def _image_items(pairs: Pairs) -> list[dict[str, Any]]:
-    captions: list[list[str]] = [[] for _ in range(len(pairs.images))]
-    for image, text in pairs.links.tolist():
-        value = pairs.texts.values[text]
-        if isinstance(value, str):
-            captions[image].append(value)
-    return [
-        {
-            "id": name,
-            "path": value if isinstance(value, str) else None,
-            "captions": captions[row],
-            "metadata": _metadata(pairs.images, row),
-        }
-        for row, (name, value) in enumerate(zip(pairs.images.ids, pairs.images.values, strict=True))
-    ]
-
-
-def _text_items(pairs: Pairs) -> list[dict[str, Any]]:
-    owners: list[list[str]] = [[] for _ in range(len(pairs.texts))]
-    for image, text in pairs.links.tolist():
-        owners[text].append(pairs.images.ids[image])
-    return [
-        {
-            "id": name,
-            "captions": [value] if isinstance(value, str) else [],
-            "metadata": {"images": owners[row], **_metadata(pairs.texts, row)},
-        }
-        for row, (name, value) in enumerate(zip(pairs.texts.ids, pairs.texts.values, strict=True))
-    ]
-
-
-def _metadata(items: Items, row: int) -> dict[str, Any]:
-    more = {name: column[row] for name, column in items.more.items() if column[row] is not None}
-    return {"split": str(items.splits[row]), **more}
-
-
-def _number(similarity: torch.nn.Module, name: str, default: float) -> float:
-    value = getattr(similarity, name, None)
-    if isinstance(value, torch.Tensor):
-        value = value.detach().item()
-    return default if value is None else float(value)
+    def _hit(self, item: Item, score: float) -> Hit:
+        path = None if item.path is None else str(Path(self.folder.manifest.root) / item.path)
+        return Hit(id=item.id, score=score, path=path, captions=item.captions, metadata=item.metadata)

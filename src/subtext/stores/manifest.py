@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
+from subtext.data.atomic import write_file
 from subtext.errors import IndexError_
 
-FORMAT = 1
+FORMAT = 2
 """Raised when an older Subtext could no longer read what a newer one writes."""
+
+MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -22,9 +28,12 @@ class Manifest:
     host             its recipe
     width            D of every vector
     scale, shift     the model's score is scale * cosine + shift
-    counts, views    "images" and "texts" -> items, and K vectors an item
+    views            "images" and "texts" -> K vectors an item
     root             folder that relative picture paths start from
-    data             where the items came from: path, split, and whatever names them again
+    data             where the first items came from: path, split, and whatever names them again
+    store            the folder inside the index that holds items and vectors
+    generation       changes that had been acknowledged when this was written: fewer in the store are a loss
+    exact_up_to      rows of a side that are all compared; beyond them the likeliest lists are
     created, version, format   UTC time; version of Subtext; version of this layout
     """
 
@@ -34,56 +43,103 @@ class Manifest:
     width: int
     scale: float = 1.0
     shift: float = 0.0
-    counts: Mapping[str, int] = field(default_factory=dict)
-    views: Mapping[str, int] = field(default_factory=dict)
+    views: Mapping[str, int] = field(default_factory=lambda: {"images": 1, "texts": 1})
     root: str = "."
     data: Mapping[str, Any] = field(default_factory=dict)
+    store: str = "store-1"
+    generation: int = 0
+    exact_up_to: int = 200_000
     created: str = ""
     version: str = ""
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """The manifest as indented JSON."""
-        return json.dumps({"kind": "subtext index", **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
+        """The manifest as indented JSON, with a checksum of all the rest."""
+        found = {"kind": "subtext index", **asdict(self)}
+        return json.dumps({**found, "checksum": _checksum(found)}, indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
     def from_json(text: str, *, where: str) -> Manifest:
         """The manifest again.
 
-        Raises IndexError_, naming `where`, for other JSON, missing or wrong fields, and a newer format.
+        Raises IndexError_, naming `where`, for other JSON, missing or wrong fields, a changed byte, and another format.
         """
         try:
             found = json.loads(text)
         except ValueError as problem:
-            raise IndexError_(f"{where} needs to be JSON; {problem}; build the index again") from problem
-        if not isinstance(found, dict) or found.pop("kind", None) != "subtext index":
+            raise IndexError_(f"{where} needs to be JSON; {problem}; restore a backup, or build again") from problem
+        if not isinstance(found, dict) or found.get("kind") != "subtext index":
             raise IndexError_(
                 f"{where} is not the manifest of a Subtext index; name a folder that `subtext index build` wrote"
             )
-        written = found.get("format")
-        if not isinstance(written, int) or written > FORMAT:
-            raise IndexError_(
-                f"{where} has format {written}; this version of Subtext reads formats up to {FORMAT}; use a newer "
-                "Subtext, or build the index again"
-            )
+        _require_format(found, where)
         known = {f.name for f in fields(Manifest)}
-        found = {name: value for name, value in found.items() if name in known}
-        lack = _wrong(found)
+        kept = {name: value for name, value in found.items() if name in known}
+        lack = _wrong(kept)
         if lack:
-            raise IndexError_(f"{where} {lack}; build the index again")
-        return Manifest(**found)
+            raise IndexError_(f"{where} {lack}; restore a backup, or build again")
+        if found.pop("checksum", None) != _checksum(found):
+            raise IndexError_(f"{where} needs its own checksum; it was changed or damaged; restore a backup")
+        return Manifest(**kept)
+
+
+def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
+    """The manifest of an index folder.
+
+    Raises IndexError_ when there is none.
+    """
+    file = path / name
+    if not file.is_file():
+        what = "is not there" if not path.exists() else f"has no {name}"
+        raise IndexError_(f"{path} needs to be a folder that `subtext index build` wrote; it {what}")
+    try:
+        return Manifest.from_json(file.read_text(encoding="utf-8"), where=str(file))
+    except UnicodeDecodeError as problem:
+        raise IndexError_(f"{file} needs to be JSON; it is not text; restore a backup, or build again") from problem
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Replace the manifest in that file, whole or not at all. Raises OutputError when it cannot be written."""
+    write_file(path, lambda place: _write_text(place, manifest.to_json()))
+
+
+def _write_text(place: Path, text: str) -> None:
+    place.write_text(text, encoding="utf-8")
+
+
+def _require_format(found: Mapping[str, Any], where: str) -> None:
+    written = found.get("format")
+    if written == 1:
+        data = found.get("data")
+        source = data.get("data") if isinstance(data, dict) else None
+        more = f" --data {shlex.quote(str(source))}" if source else ""
+        raise IndexError_(
+            f"{where} has format 1, of an earlier Subtext, whose indexes could not change; this one reads format "
+            f"{FORMAT}; build it again:\n  subtext index build NEW --run {shlex.quote(str(found.get('run')))}{more}"
+        )
+    if not isinstance(written, int) or written != FORMAT:
+        raise IndexError_(
+            f"{where} has format {written}; this version of Subtext reads format {FORMAT}; use a newer Subtext, or "
+            "build the index again"
+        )
+
+
+def _checksum(found: Mapping[str, Any]) -> str:
+    text = json.dumps(found, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _wrong(found: Mapping[str, Any]) -> str:
     """What is missing or of another type; empty when nothing is."""
     wanted: dict[str, type | tuple[type, ...]] = {
         "fingerprint": str, "run": str, "host": str, "width": int, "scale": (int, float), "shift": (int, float),
-        "counts": dict, "views": dict, "root": str, "data": dict,
+        "views": dict, "root": str, "data": dict, "store": str, "generation": int, "exact_up_to": int,
     }  # fmt: skip
     for name, kind in wanted.items():
         if not isinstance(found.get(name), kind):
             return f"needs '{name}'; it has {found.get(name)!r}"
-    for name in ("counts", "views"):
-        if not all(isinstance(found[name].get(side), int) for side in ("images", "texts")):
-            return f"needs '{name}' of images and texts; it has {found[name]!r}"
+    if not all(isinstance(found["views"].get(side), int) for side in ("images", "texts")):
+        return f"needs 'views' of images and texts; it has {found['views']!r}"
+    if "/" in found["store"] or found["store"].startswith("."):
+        return f"needs 'store' to be a folder inside it; it has {found['store']!r}"
     return ""

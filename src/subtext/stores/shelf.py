@@ -1,105 +1,162 @@
-"""One modality of an index on disk: vectors that are memory-mapped, and a line of JSON an item."""
+"""The vectors of one side of an index at one moment, and the nearest of them: exactly, among some, or by lists."""
 
 from __future__ import annotations
 
-import json
-import mmap
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import IndexError_
+from subtext.index.lists import likeliest, rows_in
+from subtext.index.rows import best_rows, scores_of_rows, settle
+from subtext.stores.segment import Segment
 
-VECTORS, ITEMS = "vectors.npy", "items.jsonl"
+MARGIN = 16
+"""Rows beyond those asked for that are compared again in float64, so that near-equal scores are told apart there."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """The best items of one query, best first: (t) keys, and (t) float32 scores."""
+
+    keys: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
 class Shelf:
-    """Vectors and items in a folder, read when they are asked for.
+    """The vectors of one side at one moment; shared by all views of that moment.
 
-    vectors  (N K D) float32, memory-mapped
+    segments   their rows, one after the other, are numbered through
+    deleted    keys of items whose rows are still there
+    centroids  of the lists that the rows are sorted by; None where all rows are compared
+    probes     lists that a query looks at
+    views      K, rows an item; 0 where there is no item yet
     """
 
-    def __init__(self, folder: Path, *, count: int, views: int, width: int) -> None:
-        self.folder = folder
-        self.vectors = _mapped(folder / VECTORS, (count, views, width))
-        if self.count_of_lines != count:
-            raise IndexError_(
-                f"{folder / ITEMS} needs {count} lines, one an item; it has {self.count_of_lines}; "
-                "build the index again"
-            )
+    segments: tuple[Segment, ...]
+    deleted: NDArray[np.int64]
+    centroids: dict[str, NDArray[np.float32]]
+    probes: dict[str, int]
+    views: int
+    exact_up_to: int
 
-    def __len__(self) -> int:
-        """How many items."""
-        return int(self.vectors.shape[0])
+    @cached_property
+    def rows(self) -> int:
+        """All rows, those of deleted items among them."""
+        return sum(len(segment) for segment in self.segments)
 
-    @property
-    def count_of_lines(self) -> int:
-        """Lines of the items' file."""
-        return len(self._ends)
-
-    def item(self, row: int) -> dict[str, Any]:
-        """What is known of one item: "id", and "path" or "text" and more.
-
-        Raises IndexError_ when its line is damaged.
-        """
-        start = 0 if row == 0 else int(self._ends[row - 1]) + 1
-        line = self._text[start : int(self._ends[row])]
-        try:
-            found = json.loads(line)
-        except ValueError as problem:
-            raise IndexError_(f"{self.folder / ITEMS}, line {row + 1}, is not JSON; build the index again") from problem
-        if not isinstance(found, dict) or not isinstance(found.get("id"), str):
-            raise IndexError_(f"{self.folder / ITEMS}, line {row + 1}, has no item with an id; build the index again")
+    @cached_property
+    def dead(self) -> list[NDArray[np.bool_] | None]:
+        """Of each segment, which rows belong to deleted items; None where none does."""
+        found: list[NDArray[np.bool_] | None] = []
+        for segment in self.segments:
+            rows = segment.rows_of(self.deleted)
+            mask = np.zeros(len(segment), dtype=np.bool_)
+            mask[rows] = True
+            found.append(mask if len(rows) else None)
         return found
 
-    @cached_property
-    def _text(self) -> bytes | mmap.mmap:
-        path = self.folder / ITEMS
-        try:
-            with path.open("rb") as file:
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
-        except OSError as problem:
-            raise IndexError_(f"{path} cannot be read: {problem.strerror}; build the index again") from problem
+    @property
+    def by_lists(self) -> bool:
+        """Whether there are so many rows that only the likeliest lists are compared."""
+        return self.rows > self.exact_up_to and any(segment.lists for segment in self.segments)
 
-    @cached_property
-    def _ends(self) -> NDArray[np.int64]:
-        """Where each line ends: items are found without reading those before them."""
-        found = np.frombuffer(self._text, dtype=np.uint8) == ord("\n") if len(self._text) else np.zeros(0, dtype=bool)
-        return np.flatnonzero(found).astype(np.int64)
+    def nearest(
+        self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
+    ) -> list[Found]:
+        """The best `top` items of each of (Q L D) queries, or of those `among` these keys.
 
+        exact  compares all rows, however many there are
 
-def write_shelf(folder: Path, vectors: NDArray[np.float32], items: Sequence[Mapping[str, Any]]) -> None:
-    """Write (N K D) vectors and N items into a new folder.
+        Never fewer than `top` while there are as many: where lists do not give them, all rows are compared.
+        """
+        lists = self.by_lists and not exact and (among is None or len(among) > self.exact_up_to)
+        if among is not None and not lists:
+            chosen = [(segment, segment.rows_of(among)) for segment in self.segments]
+            return [self._settled(query, self._best(query, chosen, top), top) for query in queries]
+        found: list[Found | None] = [None] * len(queries)
+        if lists:
+            kept = None if among is None else [segment.rows_of(among) for segment in self.segments]
+            for place, query in enumerate(queries):
+                settled = self._settled(query, self._best(query, self._likeliest(query, kept), top), top)
+                found[place] = settled if len(settled.keys) == top else None
+        missing = [place for place, each in enumerate(found) if each is None]
+        if missing and lists:
+            everything = self.nearest(queries[missing], top=top, among=among, exact=True)
+        else:
+            everything = self._all(queries[missing], top) if missing else []
+        for place, each in zip(missing, everything, strict=True):
+            found[place] = each
+        return [each for each in found if each is not None]
 
-    Raises IndexError_ when they are not as many, or a vector is not finite.
-    """
-    if vectors.ndim != 3 or len(vectors) != len(items):
-        raise IndexError_(f"an index needs (N K D) vectors and N items; it got shape {vectors.shape} and {len(items)}")
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
-    if len(bad):
-        raise IndexError_(
-            f"an index needs finite vectors; {len(bad)} are not, the first of item '{items[bad[0]]['id']}'; look at "
-            "the training log of the model"
-        )
-    folder.mkdir()
-    np.save(folder / VECTORS, np.ascontiguousarray(vectors, dtype=np.float32), allow_pickle=False)
-    with (folder / ITEMS).open("w", encoding="utf-8", newline="\n") as file:
-        for item in items:
-            file.write(json.dumps(item, ensure_ascii=False, default=str) + "\n")
+    def _all(self, queries: NDArray[np.float32], top: int) -> list[Found]:
+        """Every row compared."""
+        _, views, width = queries.shape
+        flat = queries.reshape(-1, width)
+        wanted = top * max(1, self.views) + MARGIN
+        per_segment = [
+            best_rows(flat, segment.vectors, wanted, dead=dead)
+            for segment, dead in zip(self.segments, self.dead, strict=True)
+        ]
+        found = []
+        for place, query in enumerate(queries):
+            lines = slice(place * views, (place + 1) * views)
+            rows = [np.unique(best[lines]) for best in per_segment]
+            pieces = [(s, own[own >= 0]) for s, own in zip(self.segments, rows, strict=True)]
+            found.append(self._settled(query, pieces, top))
+        return found
 
+    def _likeliest(
+        self, query: NDArray[np.float32], kept: list[NDArray[np.int64]] | None
+    ) -> list[tuple[Segment, NDArray[np.int64]]]:
+        """Rows of the likeliest lists of each view of the query; of segments without lists all. Of those kept alone."""
+        pieces = []
+        share = 1.0 if kept is None else max(1e-3, sum(map(len, kept)) / self.rows)
+        near: dict[str, list[NDArray[np.int64]]] = {}
+        for number, segment in enumerate(self.segments):
+            if segment.lists is None or segment.offsets is None:
+                rows = np.arange(len(segment), dtype=np.int64)
+            else:
+                centroids = self.centroids[segment.lists]
+                if segment.lists not in near:
+                    probes = min(len(centroids), int(np.ceil(self.probes[segment.lists] / share)))
+                    near[segment.lists] = [likeliest(view, centroids, probes) for view in query]
+                lists = near[segment.lists]
+                rows = rows_in(lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists)), segment.offsets)
+            dead = self.dead[number]
+            rows = rows if dead is None else rows[~dead[rows]]
+            pieces.append((segment, rows if kept is None else np.intersect1d(rows, kept[number], assume_unique=True)))
+        return pieces
 
-def _mapped(path: Path, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    try:
-        found = np.load(path, mmap_mode="r" if shape[0] else None, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as problem:
-        raise IndexError_(f"{path} needs to be a whole file of vectors; {problem}; build the index again") from problem
-    if found.shape != shape or found.dtype != np.float32:
-        raise IndexError_(
-            f"{path} needs float32 vectors of shape {shape} as the manifest says; it has {found.dtype} {found.shape}; "
-            "build the index again"
-        )
-    return found
+    def _best(
+        self, query: NDArray[np.float32], pieces: list[tuple[Segment, NDArray[np.int64]]], top: int
+    ) -> list[tuple[Segment, NDArray[np.int64]]]:
+        """Of chosen rows those that can be among the answer: the best of each view of the query."""
+        wanted = top * max(1, self.views) + MARGIN
+        kept = []
+        for segment, rows in pieces:
+            if len(rows) > wanted:
+                best = []
+                for view in query:
+                    scores = scores_of_rows(view, segment.vectors, rows)
+                    best.append(rows[np.argpartition(scores, len(scores) - wanted)[-wanted:]])
+                rows = np.unique(np.concatenate(best))
+            kept.append((segment, rows))
+        return kept
+
+    def _settled(self, query: NDArray[np.float32], pieces: list[tuple[Segment, NDArray[np.int64]]], top: int) -> Found:
+        vectors = [segment.vectors[rows] for segment, rows in pieces if len(rows)]
+        keys = [segment.keys[rows] for segment, rows in pieces if len(rows)]
+        if not keys:
+            return Found(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+        return Found(*settle(query, np.concatenate(vectors), np.concatenate(keys), top))
+
+    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(N K D) vectors of items, in the order of the keys; each has to be there."""
+        found: dict[int, list[NDArray[np.float32]]] = {}
+        for segment in self.segments:
+            for row in segment.rows_of(np.unique(keys)):
+                found.setdefault(int(segment.keys[row]), []).append(segment.vectors[row])
+        return np.stack([np.stack(found[int(key)]) for key in keys])

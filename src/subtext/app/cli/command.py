@@ -68,6 +68,11 @@ def example(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def index_argument() -> click.Argument:
+    """INDEX, a folder."""
+    return click.Argument(["index"], type=PATH)
+
+
 def run_options() -> list[click.Parameter]:
     """How a command on a run is carried out: device, batches, threads, quiet."""
     return [

@@ -1,0 +1,59 @@
+"""Backup and restore: a copy of an index as it is at one moment, while it is read and written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+from subtext.data.atomic import write_folder
+from subtext.errors import IndexError_
+from subtext.stores import tables
+from subtext.stores.folder import Folder, require_new
+from subtext.stores.manifest import MANIFEST
+from subtext.stores.segment import checksums
+from subtext.stores.verification import verify
+
+
+def backup(folder: Folder, out: Path) -> Folder:
+    """Copy an index into a new folder, whole or not at all; the copy is an index itself.
+
+    Every file is checked against its checksum on the way. Caches and logs stay behind. Raises IndexError_ when `out`
+    holds something or a file is damaged, OutputError when there is no space.
+    """
+    require_new(out)
+
+    def fill(place: Path) -> None:
+        store = place / folder.store.name
+        store.mkdir()
+        with folder.reading() as view:
+            target = sqlite3.connect(store / tables.TABLES)
+            with tables.told(store / tables.TABLES):
+                view.connection.backup(target)
+            target.close()
+            for table in ("segments", "lists"):
+                for name, wanted in view.connection.execute(f"SELECT name, checksums FROM {table}"):
+                    shutil.copytree(folder.store / name, store / name)
+                    if checksums(store / name) != json.loads(wanted):
+                        raise IndexError_(
+                            f"{folder.store / name} is damaged, and no copy of it is made; `subtext index verify` says "
+                            "what is wrong"
+                        )
+        (place / MANIFEST).write_text(folder.manifest.to_json(), encoding="utf-8")
+
+    write_folder(out, fill)
+    return Folder(out)
+
+
+def restore(copy: Path, out: Path) -> Folder:
+    """An index from a backup, which is looked through first; `out` is new or empty.
+
+    Raises IndexError_ when the backup is damaged, naming what is.
+    """
+    require_new(out)
+    problems = verify(copy)
+    if problems:
+        listed = "; ".join(f"{each.where}: {each.what}" for each in problems[:3])
+        raise IndexError_(f"{copy} needs to be whole to be restored; {listed}; take another backup")
+    return backup(Folder(copy), out)

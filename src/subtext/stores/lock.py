@@ -1,0 +1,57 @@
+"""One writer at a time: a lock that the system takes back from a process that ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from subtext.data.atomic import written_to
+from subtext.errors import IndexError_
+
+LOCK = "lock"
+
+
+@contextmanager
+def writer_lock(path: Path, verb: str) -> Iterator[None]:
+    """Inside the block no other process, and no other writer of this one, writes to the index at `path`.
+
+    verb  what is done, for the message that a second writer gets
+
+    Raises IndexError_ when somebody writes there already, OutputError when the folder may not be written.
+    """
+    file = path / LOCK
+    with written_to(file):
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise IndexError_(
+                f"{path} takes one writer at a time; {_told(descriptor)}; wait until it is done"
+            ) from None
+        about = {"verb": verb, "process": os.getpid(), "host": socket.gethostname(), "since": _now()}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(about).encode(), 0)
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _told(descriptor: int) -> str:
+    """Who writes, as the lock's file says."""
+    try:
+        found = json.loads(os.pread(descriptor, 4096, 0))
+        return f"`subtext index {found['verb']}` (process {found['process']} on {found['host']}) since {found['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process is writing"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

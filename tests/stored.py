@@ -1,0 +1,97 @@
+"""A small index of made vectors, without any model: what the tests of stores share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from subtext.stores.change import Change
+from subtext.stores.folder import Folder, create
+from subtext.stores.item import Entry
+from subtext.stores.manifest import Manifest
+
+WIDTH, VIEWS = 8, 2
+PLACES = ("Paris", "Wien", "Łódź")
+
+
+def manifest(exact_up_to: int = 200_000) -> Manifest:
+    return Manifest(
+        fingerprint="f" * 32,
+        run="/runs/first",
+        host="dual",
+        width=WIDTH,
+        scale=14.0,
+        views={"images": VIEWS, "texts": 1},
+        data={"split": "all"},
+        exact_up_to=exact_up_to,
+    )
+
+
+def vectors(numbers: range, views: int) -> np.ndarray:
+    """Unit vectors, each a function of its item's number alone."""
+    drawn = [np.random.default_rng([number, views]).standard_normal((views, WIDTH)) for number in numbers]
+    found = np.asarray(drawn, dtype=np.float32).reshape(-1, views, WIDTH)
+    return found / np.linalg.norm(found, axis=2, keepdims=True)
+
+
+def picture(number: int) -> Entry:
+    metadata: dict[str, object] = {
+        "year": 1900 + number % 50,
+        "place": PLACES[number % 3],
+        "tags": ["even" if number % 2 == 0 else "odd", f"t{number % 7}"],
+        "taken": f"2021-03-{1 + number % 28:02d}",
+        "weight": number / 4,
+    }
+    if number % 5 == 0:
+        metadata["rare"] = True
+    return Entry(f"p{number}", b"c%d" % number, path=f"{number}.png", metadata=metadata)
+
+
+def text(number: int) -> Entry:
+    return Entry(
+        f"t{number}", b"d%d" % number, text=f"Rowing boat {number}, word{number} 🚣🏽", metadata={"language": "en"}
+    )
+
+
+def images(numbers: range) -> Change:
+    return Change("images", [picture(number) for number in numbers], vectors(numbers, VIEWS))
+
+
+def texts(numbers: range) -> Change:
+    links = [(f"p{number % 40}", f"t{number}") for number in numbers]
+    return Change("texts", [text(number) for number in numbers], vectors(numbers, 1), links=links)
+
+
+def made(path: Path, *, pictures: int = 40, words: int = 60, exact_up_to: int = 200_000) -> Folder:
+    """An index of so many pictures and texts; text n goes with picture n modulo 40."""
+    folder = create(path, manifest(exact_up_to))
+    with folder.writing("build") as writer:
+        writer.put(images(range(pictures)))
+        writer.put(texts(range(words)))
+    return folder
+
+
+def ids(folder: Folder, side: str = "images") -> set[str]:
+    with folder.reading() as view:
+        return {item.id for item in view.items(side, view.matching(side, []))}  # type: ignore[arg-type]
+
+
+def nearest(
+    folder: Folder, queries: np.ndarray, *, side: str = "images", top: int = 5, **more: object
+) -> list[list[str]]:
+    with folder.reading() as view:
+        found = view.shelves[side].nearest(queries, top=top, **more)  # type: ignore[index, arg-type]
+        return [[item.id for item in view.items(side, each.keys)] for each in found]  # type: ignore[arg-type]
+
+
+def plain(
+    queries: np.ndarray, numbers: list[int], *, views: int = VIEWS, prefix: str = "p", top: int = 5
+) -> list[list[str]]:
+    """The same in a loop over every pair of views."""
+    known = {number: vectors(range(number, number + 1), views)[0].astype(np.float64) for number in numbers}
+    answers = []
+    for query in queries.astype(np.float64):
+        scored = [(-max(float(u @ v) for u in query for v in own), number) for number, own in known.items()]
+        answers.append([f"{prefix}{number}" for _, number in sorted(scored)[:top]])
+    return answers
