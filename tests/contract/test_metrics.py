@@ -9,18 +9,32 @@ import torch
 from scenes import KINDS, comparison, take
 from walk import classes, instances
 
+from subtext.errors import RequirementError
+
 every_metric = pytest.mark.parametrize("metric", instances("metrics"))
 every_kind = pytest.mark.parametrize("kind", KINDS)
 several_or_ignored = pytest.mark.parametrize("kind", ["several", "ignored"])
 
 
 def test_metrics_are_found():
-    assert {"Recall", "BestRank", "CWay"} <= {part.__name__ for part in classes("metrics")}
+    assert {"Recall", "BestRank", "CWay", "ASP", "NDCG", "RPrecision"} <= {part.__name__ for part in classes("metrics")}
 
 
 @pytest.mark.parametrize("metric", classes("metrics"))
 def test_a_metric_is_a_frozen_dataclass(metric):
     assert dataclasses.is_dataclass(metric) and metric.__dataclass_params__.frozen
+
+
+def metric_reads_relevance(metric):
+    """What reads degrees of relevance has a value for a query without a positive; it refuses a truth without any."""
+    bare = comparison("pairs")
+    bare = dataclasses.replace(bare, truth=dataclasses.replace(bare.truth, relevance=None, scale=None))
+    try:
+        metric(bare)
+    except RequirementError as error:
+        assert f"{type(metric).__name__} needs graded relevance" in str(error)
+        return True
+    return False
 
 
 @every_metric
@@ -29,6 +43,9 @@ def test_one_value_per_query_and_nan_only_where_nothing_is_right_or_wrong(metric
     whole = comparison(kind)
     values = metric(whole)
     assert values.shape == (len(whole.scores),)
+    if metric_reads_relevance(metric):
+        assert values.isfinite().all()
+        return
     enough = whole.truth.match.any(dim=1) & (whole.truth.negative.sum(dim=1) >= getattr(metric, "c", 1) - 1)
     assert values[enough].isfinite().all()
     assert values[~whole.truth.match.any(dim=1)].isnan().all()

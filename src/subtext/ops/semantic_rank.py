@@ -54,7 +54,7 @@ def ranks(
 
 def agreement(
     scores: Float[np.ndarray, "q c"],
-    semantic: UInt[np.ndarray, "q c"],
+    semantic: UInt[np.ndarray, "r n"],
     ties: RankTies = "ordinal",
     *,
     top: tuple[int, ...] = (),

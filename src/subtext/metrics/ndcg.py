@@ -1,0 +1,60 @@
+"""Normalised discounted cumulative gain (Järvelin and Kekäläinen 2002), with graded relevance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from subtext.core import Comparison
+from subtext.errors import RequirementError
+from subtext.ops.graded import relevance_of
+from subtext.ops.rank import Ties
+from subtext.ops.top import gains
+
+
+@dataclass(frozen=True)
+class NDCG:
+    """Gain of the first k candidates, each discounted by its place, over that of the best order (Järvelin 2002).
+
+        DCG = sum_{r <= k} g(rel_r) / log2(r + 1)        nDCG = DCG / DCG of the candidates by falling relevance
+
+    k     how many candidates are looked at
+    gain  "linear", g(x) = x (trec_eval, MTEB), or "exponential", g(x) = 2^x - 1
+    ties  as for recall; "expected" is the mean over all orders of the tied
+
+    Takes     Comparison with truth.relevance of 0 or more; ignored cells are left out.
+    Gives     (Q) float64 in [0, 1]; NaN for a query to which nothing is relevant.
+    Raises    RequirementError without relevance, for one below 0 or not finite, and for k below 1.
+    Cost      finding the first k of each row.
+
+    >>> from subtext.core import Truth
+    >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[0.0, 1.0, 0.0]]), scale="made")
+    >>> round(NDCG(k=3)(Comparison(torch.tensor([[0.3, 0.2, 0.1]]), truth)).item(), 6)  # 1 / log2(3)
+    0.63093
+    """
+
+    k: int = 10
+    gain: Literal["linear", "exponential"] = "linear"
+    ties: Ties = "pessimistic"
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise RequirementError(f"NDCG needs k of 1 or more; it got {self.k}")
+
+    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
+        """One value per query."""
+        relevance, scores = relevance_of(comparison, "NDCG", least=0.0).double(), comparison.scores
+        if comparison.truth.ignored is not None:
+            relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
+            scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)
+        worth = relevance if self.gain == "linear" else torch.exp2(relevance) - 1
+        discounts = 1 / np.log2(np.arange(self.k) + 2)
+        got = (gains(scores, worth, self.k, self.ties) * discounts).sum(axis=1)
+        best = (gains(worth, worth, self.k) * discounts).sum(axis=1)
+        some = best > 0
+        return torch.where(torch.from_numpy(some), torch.from_numpy(got / (best + ~some)), torch.nan)

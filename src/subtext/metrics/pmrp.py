@@ -1,0 +1,55 @@
+"""Plausible-Match R-Precision (Chun et al. 2021): pictures of almost the same object classes count as right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from subtext.core import Comparison
+from subtext.errors import RequirementError
+from subtext.ops.cells import Cells
+from subtext.ops.graded import relevance_of
+from subtext.ops.rank import Ties
+from subtext.ops.standing import standings
+
+
+@dataclass(frozen=True)
+class PMRP:
+    """R-Precision, mean over several readings of what is plausible (Chun et al. 2021, section 4.1).
+
+        mean_zeta |first R_zeta and plausible_zeta| / R_zeta        plausible_zeta: label distance at most zeta
+
+    zeta  largest number of labels in which a plausible picture may differ; the paper's are 0, 1 and 2
+    ties  as for recall; "expected" is the mean over all orders
+
+    Takes     Comparison whose truth.relevance is minus the distance between label sets (0 for the same labels); ignored
+              cells are left out: items without labels are to be taken out of queries and gallery alike.
+    Gives     (Q) float64 in [0, 1]; NaN for a query to which nothing is plausible under some zeta.
+    Raises    RequirementError without relevance, or without a zeta of 0 or more.
+    Cost      one sort of each row.
+
+    >>> from subtext.core import Truth
+    >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[0.0, -1.0, -5.0]]), scale="labels")
+    >>> PMRP(zeta=(0, 1))(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()  # (0 + 1/2) / 2
+    [0.25]
+    """
+
+    zeta: tuple[int, ...] = (0, 1, 2)
+    ties: Ties = "pessimistic"
+
+    def __post_init__(self) -> None:
+        if not self.zeta or min(self.zeta) < 0:
+            raise RequirementError(f"PMRP needs one zeta or more, each 0 or more; it got {self.zeta}")
+
+    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
+        """One value per query."""
+        relevance, ignored = relevance_of(comparison, "PMRP"), comparison.truth.ignored
+        kept = torch.ones_like(relevance, dtype=torch.bool) if ignored is None else ~ignored.cpu()
+        truths = [Cells.of_mask((relevance >= -zeta) & kept) for zeta in self.zeta]
+        left_out = None if ignored is None else Cells.of_mask(ignored)
+        stands = standings(comparison.scores, truths, left_out, stable=self.ties == "stable")
+        return torch.from_numpy(np.mean([each.precision(self.ties) for each in stands], axis=0))

@@ -1,0 +1,56 @@
+"""Semantic gain at k (Li et al. 2022, released code): how relevant the first k are, of what they could be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from subtext.core import Comparison
+from subtext.errors import RequirementError
+from subtext.ops.graded import relevance_of
+from subtext.ops.rank import Ties
+from subtext.ops.top import gains
+
+
+@dataclass(frozen=True)
+class SemanticGain:
+    """Relevance of the first k candidates, over that of the k most relevant ones (Li et al. 2022, released code).
+
+        sum_{i in first k by score} C_i / sum_{i in first k by relevance} C_i
+
+    The code calls it ASP at k, which it is not: it is a cumulative gain without discount, and no ranks are compared.
+
+    k     how many candidates are looked at; all where there are fewer
+    ties  as for recall: least relevance first ("pessimistic"), most first, the mean over all orders, or by column
+
+    Takes     Comparison with truth.relevance of 0 or more; ignored cells are left out.
+    Gives     (Q) float64 in [0, 1]; NaN for a query to which nothing is relevant.
+    Raises    RequirementError without relevance, for one below 0 or not finite, and for k below 1.
+    Cost      finding the first k of each row.
+
+    >>> from subtext.core import Truth
+    >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[1.0, 0.5, 0.5]]), scale="made")
+    >>> SemanticGain(k=1)(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()
+    [0.5]
+    """
+
+    k: int = 5
+    ties: Ties = "pessimistic"
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise RequirementError(f"SemanticGain needs k of 1 or more; it got {self.k}")
+
+    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
+        """One value per query."""
+        relevance, scores = relevance_of(comparison, "SemanticGain", least=0.0), comparison.scores
+        if comparison.truth.ignored is not None:
+            relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
+            scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)
+        got = gains(scores, relevance, self.k, self.ties).sum(axis=1)
+        best = gains(relevance, relevance, self.k).sum(axis=1)
+        some = best > 0
+        return torch.where(torch.from_numpy(some), torch.from_numpy(got / (best + ~some)), torch.nan)

@@ -1,0 +1,207 @@
+"""Where every positive stands, and not only the best: how many negatives are ahead of each and share its score.
+
+R-Precision and average precision follow from it, under several readings of what is right at once: a row is sorted once
+and asked for the positives of all of them. A score that is not a number loses to every number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subtext.core import Comparison
+from subtext.errors import RequirementError, ShapeError
+from subtext.ops.cells import Cells
+from subtext.ops.rank import Counts, Ties
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The positives of each query, best-scored first (equal ones by column), query after query; int64 all.
+
+    queries    (P) the query of each positive           number  (P) which of its query's positives it is, from 1
+    first      (P) number of the first positive with its score       alike  (P) how many positives have it
+    greater    (P) negatives of the query with a higher score        tied   (P) negatives with the same score
+    positives  (Q) of each query                        negatives  (Q) candidates neither positive nor ignored
+    earlier    (P) tied negatives that stand before it by column; None unless asked for
+    """
+
+    queries: Ints
+    number: Ints
+    first: Ints
+    alike: Ints
+    greater: Ints
+    tied: Ints
+    positives: Ints
+    negatives: Ints
+    earlier: Ints | None = None
+
+    def __len__(self) -> int:
+        """How many queries."""
+        return len(self.positives)
+
+    def places(self, ties: Ties) -> Ints:
+        """(P) the place of each positive among all candidates, from 1.
+
+        Raises RequirementError for "expected", which is no one place, and for "stable" without the column order.
+        """
+        if ties == "expected":
+            raise RequirementError("a place needs an order of ties; it got 'expected'; take the mean over all orders")
+        before = self.number + self.greater
+        if ties != "stable":
+            return before + self.tied if ties == "pessimistic" else before
+        if self.earlier is None:
+            raise RequirementError("stable ties need a standing made with stable=True; this was made without it")
+        return before + self.earlier
+
+    def precision(self, ties: Ties) -> NDArray[np.float64]:
+        """(Q) share of positives among as many first candidates as there are positives; NaN for a query without any."""
+        wanted = self.positives[self.queries]
+        if ties == "expected":
+            # Of a run of equal scores, the places left for it are filled by any of its members alike.
+            run = self.alike + self.tied
+            hits = np.clip(wanted - self.greater - (self.first - 1), 0, run) / run
+        else:
+            hits = (self.places(ties) <= wanted).astype(np.float64)
+        found = np.bincount(self.queries, hits, minlength=len(self))
+        return np.where(self.positives > 0, found / np.maximum(self.positives, 1), np.nan)
+
+    def best(self) -> Counts:
+        """The counts of each query's best positive, which recall and reciprocal rank read; `invalid` is all 0."""
+        chosen = self.number == 1
+        none = np.zeros(len(self), dtype=np.int64)
+
+        def of(column: Ints) -> Ints:
+            found = none.copy()
+            found[self.queries[chosen]] = column[chosen]
+            return found
+
+        earlier = None if self.earlier is None else of(self.earlier)
+        greater, tied, level = of(self.greater), of(self.tied), of(self.alike)
+        return Counts(greater, tied, level, self.positives, self.negatives, none, earlier)
+
+    @staticmethod
+    def cat(pieces: Sequence[Standing]) -> Standing:
+        """One block of queries after the other."""
+        starts = np.cumsum([0, *(len(piece) for piece in pieces[:-1])])
+        joined: dict[str, Any] = {}
+        for each in fields(Standing):
+            columns = [getattr(piece, each.name) for piece in pieces]
+            if each.name == "queries":
+                columns = [column + start for column, start in zip(columns, starts, strict=True)]
+            joined[each.name] = None if columns[0] is None else np.concatenate(columns)
+        return Standing(**joined)
+
+
+def standing(comparison: Comparison, *, stable: bool = False) -> Standing:
+    """Where every positive of a Comparison stands."""
+    truth = comparison.truth
+    ignored = None if truth.ignored is None else Cells.of_mask(truth.ignored)
+    return standings(comparison.scores, [Cells.of_mask(truth.match)], ignored, stable=stable)[0]
+
+
+def standings(
+    scores: Float[Tensor, "q c"], truths: Sequence[Cells], ignored: Cells | None = None, *, stable: bool = False
+) -> list[Standing]:
+    """Where the positives of every truth stand in a block of scores.
+
+    ignored  cells left out of all of them
+    stable   count tied negatives by column too: rows with ties are read again
+
+    Raises ShapeError when a truth has not one entry a row.
+    Cost   one sort of each row; memory one copy of the block, two where a number is none.
+
+    >>> truth = Cells.of_pairs(np.array([0, 0]), np.array([0, 2]), queries=1)
+    >>> standings(torch.tensor([[0.5, 0.7, 0.3, 0.3]]), [truth])[0].places("pessimistic").tolist()
+    [2, 4]
+    """
+    for truth in truths:
+        if len(truth) != len(scores):
+            raise ShapeError(f"standing needs truth for each of {len(scores)} queries; it got {len(truth)}")
+    scores = scores.detach().cpu()
+    block = np.ascontiguousarray((scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy())
+    left = np.zeros(len(block), dtype=np.int64)
+    if ignored is not None:
+        block = block.copy()
+        block[ignored.expand()] = np.nan
+        left = ignored.lengths
+    found = []
+    rows = _Rows(block)
+    for truth in truths:
+        found.append(rows.standing(truth, left, stable))
+    return found
+
+
+class _Rows:
+    """Rows sorted for looking up."""
+
+    def __init__(self, block: NDArray[Any]) -> None:
+        self.block = block
+        lost = np.isnan(block)
+        self.lost: Ints = lost.sum(axis=1).astype(np.int64)
+        self.sorted = _sorted(np.where(lost, -np.inf, block) if self.lost.any() else block)
+
+    def standing(self, truth: Cells, left: Ints, stable: bool) -> Standing:
+        """Where the positives of one truth stand; left (Q) counts ignored cells."""
+        rows, columns = truth.expand()
+        values = self.block[rows, columns]
+        order = np.lexsort((columns, -values, rows))
+        rows, columns, values = rows[order], columns[order], values[order]
+        number, first, alike = _runs(rows, values, truth.lengths)
+        below, up_to = self._found(rows, number, values, int(truth.lengths.max(initial=0)))
+        # What is no number was sorted as -inf: it does not tie with a true one.
+        up_to_lost = np.where(values == -np.inf, self.lost[rows], 0)
+        lengths = truth.lengths
+        negatives = self.block.shape[1] - lengths - left
+        none = np.isnan(values)
+        greater = np.where(none, negatives[rows], self.block.shape[1] - up_to - (first - 1))
+        tied = np.where(none, 0, up_to - below - up_to_lost - alike)
+        earlier = self._earlier(rows, columns, values, tied) if stable else None
+        return Standing(rows, number, first, alike, greater, tied, lengths, negatives, earlier)
+
+    def _found(self, rows: Ints, number: Ints, values: NDArray[Any], most: int) -> tuple[Ints, Ints]:
+        """(P) how many cells of its row are below each value, and how many are not above it."""
+        asked = np.zeros((len(self.block), most), dtype=self.block.dtype)
+        asked[rows, number - 1] = np.where(np.isnan(values), -np.inf, values)
+        table, wanted = torch.from_numpy(self.sorted), torch.from_numpy(asked)
+        below, up_to = (torch.searchsorted(table, wanted, right=right).numpy() for right in (False, True))
+        return below[rows, number - 1], up_to[rows, number - 1]
+
+    def _earlier(self, rows: Ints, columns: Ints, values: NDArray[Any], tied: Ints) -> Ints:
+        earlier = np.zeros(len(rows), dtype=np.int64)
+        for place in np.flatnonzero(tied):
+            same = self.block[rows[place], : columns[place]] == values[place]
+            mine = (rows == rows[place]) & (columns < columns[place]) & (values == values[place])
+            earlier[place] = same.sum() - mine.sum()
+        return earlier
+
+
+def _sorted(block: NDArray[Any]) -> NDArray[Any]:
+    """Each row by rising value, in as many threads as torch uses."""
+    parts = max(1, min(torch.get_num_threads(), len(block)))
+    if parts == 1:
+        return np.sort(block, axis=1)
+    with ThreadPoolExecutor(parts) as pool:
+        return np.concatenate(list(pool.map(lambda piece: np.sort(piece, axis=1), np.array_split(block, parts))))
+
+
+def _runs(rows: Ints, values: NDArray[Any], lengths: Ints) -> tuple[Ints, Ints, Ints]:
+    """Number of each positive within its query, number of the first with its score, and how many have it."""
+    count = len(rows)
+    number = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
+    none = np.isnan(values)
+    new = np.ones(count, dtype=bool)
+    new[1:] = (rows[1:] != rows[:-1]) | ((values[1:] != values[:-1]) & ~(none[1:] & none[:-1]))
+    starts = np.flatnonzero(new)
+    run = np.cumsum(new) - 1
+    return number, number[starts][run], np.diff(np.append(starts, count))[run]

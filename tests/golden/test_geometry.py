@@ -1,0 +1,63 @@
+"""Summaries of a space and of agreement with people: SciPy, and plain loops, as oracles."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+from subtext.errors import ShapeError
+from subtext.metrics import geometry
+from subtext.metrics.agreement import kendall, spearman
+from subtext.metrics.geometry import alignment, uniformity
+from subtext.metrics.hubness import skewness, unfound
+
+
+@pytest.mark.parametrize("count", [6, 40, 301])
+def test_rank_correlations_are_scipys(count: int) -> None:
+    g = np.random.default_rng(count)
+    left = g.integers(0, count // 2, count).astype(float)
+    right = left + g.integers(0, 6, count)
+    assert kendall(left, right) == pytest.approx(scipy.stats.kendalltau(left, right).statistic)
+    assert spearman(left, right) == pytest.approx(scipy.stats.spearmanr(left, right).statistic)
+    torn = np.append(left, np.nan), np.append(right, 1.0)
+    assert (kendall(*torn), spearman(*torn)) == (kendall(left, right), spearman(left, right))
+
+
+def test_rank_correlations_without_an_order() -> None:
+    same, other = np.ones(5), np.arange(5.0)
+    assert math.isnan(kendall(same, other)) and math.isnan(spearman(same, other))
+    assert math.isnan(kendall(np.empty(0), np.empty(0))) and math.isnan(spearman(np.empty(0), np.empty(0)))
+    with pytest.raises(ShapeError, match="two scores a pair; it got 5 and 2"):
+        kendall(same, np.ones(2))
+
+
+def test_hubness_is_scipys_skewness() -> None:
+    counts = np.random.default_rng(0).poisson(3, 500).astype(float)
+    assert skewness(counts) == pytest.approx(scipy.stats.skew(counts))
+    assert math.isnan(skewness(np.full(4, 2.0))) and math.isnan(skewness(np.empty(0)))
+    assert unfound(counts) == np.mean(counts == 0)
+
+
+def test_uniformity_by_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = torch.Generator().manual_seed(0)
+    vectors, groups = torch.randn(30, 5, generator=g), torch.arange(30) // 4
+    unit = vectors.double() / vectors.double().norm(dim=1, keepdim=True)
+    gaps = np.array(
+        [(unit[a] - unit[b]).norm() for a, b in itertools.combinations(range(30), 2) if groups[a] != groups[b]]
+    )
+    monkeypatch.setattr(geometry, "_ROWS", 7)
+    found = uniformity(vectors, groups)
+    assert found["pairs"] == len(gaps)
+    assert found["mean"] == pytest.approx(gaps.mean(), abs=1e-6)
+    assert found["variance"] == pytest.approx(gaps.var(), abs=1e-6)
+    assert found["potential"] == pytest.approx(math.log(np.exp(-2 * gaps**2).mean()), abs=1e-6)
+    assert alignment(vectors[:10], vectors[10:20]) == pytest.approx(
+        float((unit[:10] - unit[10:20]).norm(dim=1).mean()), abs=1e-6
+    )
+    assert math.isnan(uniformity(vectors, torch.zeros(30, dtype=torch.int64))["mean"])
+    assert math.isnan(alignment(vectors[:0], vectors[:0]))
