@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -25,6 +26,19 @@ class Groups(NamedTuple):
         return groups if isinstance(groups, Groups) else Groups(groups, groups)
 
 
+class Relevance(NamedTuple):
+    """How much the items of a batch have to do with each other, in degrees.
+
+    images  (I T) of its pictures with all candidates, and texts (T I) of its texts likewise: own ones first, then those
+            of other processes
+    scale   what it was computed with
+    """
+
+    images: Tensor
+    texts: Tensor
+    scale: str
+
+
 class Grouped(NamedTuple):
     """Items of one modality, and (N) the group of each."""
 
@@ -40,6 +54,7 @@ def compose(
     *,
     positives: Positives = "group",
     others: tuple[Embeddings, Embeddings, Tensor | Groups] | None = None,
+    relevance: Relevance | None = None,
 ) -> Scene:
     """The two comparisons of a batch: of pairs, where row i of images belongs with row i of texts, or of pictures
     with all their texts, where there are more texts than pictures.
@@ -48,19 +63,23 @@ def compose(
     positives  "group": every candidate of the query's group is right; "pair": its partner alone, the rest of the
                group is ignored, which only pairs can have
     others     images, texts and groups of the same step on other processes: they widen both directions' candidates
+    relevance  of the pairs of the batch, for losses that read Truth.relevance
     """
     own = Groups.of(groups)
     if others is None:
         scores, truth = similarity(images, texts), _truth(own.images, own.texts, positives)
+        to_texts, to_images = _graded(truth, truth.flip(), relevance)
         return Scene(
-            image_to_text=Comparison(scores, truth, images, texts),
-            text_to_image=Comparison(scores.T, truth.flip(), texts, images),
+            image_to_text=Comparison(scores, to_texts, images, texts),
+            text_to_image=Comparison(scores.T, to_images, texts, images),
         )
     other_images, other_texts, other_groups = others[0], others[1], Groups.of(others[2])
     every = Groups(*(torch.cat([mine, theirs]) for mine, theirs in zip(own, other_groups, strict=True)))
     all_images, all_texts = Embeddings.cat([images, other_images]), Embeddings.cat([texts, other_texts])
     of_texts, of_images = _origin(every.texts, len(texts)), _origin(every.images, len(images))
-    to_texts, to_images = _truth(own.images, every.texts, positives), _truth(own.texts, every.images, positives)
+    to_texts, to_images = _graded(
+        _truth(own.images, every.texts, positives), _truth(own.texts, every.images, positives), relevance
+    )
     return Scene(
         image_to_text=Comparison(similarity(images, all_texts), to_texts, images, all_texts, of_texts),
         text_to_image=Comparison(similarity(all_images, texts).T, to_images, texts, all_images, of_images),
@@ -111,3 +130,12 @@ def _origin(candidates: Tensor, own: int) -> Tensor:
 
 def _truth(queries: Tensor, candidates: Tensor, positives: Positives) -> Truth:
     return (Truth.from_groups if positives == "group" else Truth.of_pairs)(queries, candidates)
+
+
+def _graded(to_texts: Truth, to_images: Truth, relevance: Relevance | None) -> tuple[Truth, Truth]:
+    if relevance is None:
+        return to_texts, to_images
+    return (
+        replace(to_texts, relevance=relevance.images, scale=relevance.scale),
+        replace(to_images, relevance=relevance.texts, scale=relevance.scale),
+    )

@@ -25,7 +25,7 @@ HALF = Epoch(1, 0, bank={name: cast(items, torch.float32) for name, items in EPO
 
 
 def test_minings_are_found():
-    assert {"Distance", "Hubs"} <= {part.__name__ for part in classes("mining")}
+    assert {"Cosines", "Distance", "Hubs"} <= {part.__name__ for part in classes("mining")}
 
 
 @every_mining
@@ -64,7 +64,8 @@ def test_float32_and_float64_agree(mining):
 
 @every_mining
 def test_a_term_reads_what_is_mined(mining):
-    whole, loss = scene("pairs"), Triplet(margin=0.3)
+    images, texts = random_items(6, seed=1), random_items(6, seed=2)
+    whole, loss = compose(Cosine(scale=3.0), images, texts, torch.arange(6)), Triplet(margin=0.3)
     found = Term(loss, "image_to_text", mining=mining)(whole, EPOCH)
     torch.testing.assert_close(found, loss(mining(whole, EPOCH)).mean())
     assert not torch.allclose(found, Term(loss, "image_to_text")(whole, EPOCH))

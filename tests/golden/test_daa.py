@@ -93,6 +93,17 @@ def test_the_order_of_relevance_costs_nothing():
     assert DAA(1e-4)(replace(whole, scores=whole.truth.relevance)).max() < 1e-9
 
 
+def test_scores_learn_the_order_of_relevance():
+    whole = comparison("several")
+    scores = whole.scores.clone().requires_grad_()
+    optimiser, before = torch.optim.Adam([scores], lr=0.02), DAA()(whole).mean()
+    for _ in range(200):
+        optimiser.zero_grad()
+        DAA(0.05)(replace(whole, scores=scores)).sum().backward()
+        optimiser.step()
+    assert DAA()(replace(whole, scores=scores.detach())).mean() < 0.2 * before
+
+
 def test_what_is_missing_is_said():
     scores = torch.zeros(2, 3)
     bare = Comparison(scores, Truth(torch.eye(2, 3, dtype=torch.bool)))

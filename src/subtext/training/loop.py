@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from subtext.training.options import RunOptions
 from subtext.training.phases import Freezer, stage
 from subtext.training.processes import Processes
 from subtext.training.reading import Reader, batches_of
+from subtext.training.related import Related
 from subtext.training.schedule import rate
 from subtext.training.selection import Watch
 from subtext.training.setup import Setup
@@ -60,6 +62,7 @@ class Training:
         samplers: Samplers | None = None,
     ) -> None:
         self.out, self.samplers = out, samplers
+        self.related = None if setup.relevance is None else setup.relevance.open(train)
         self.setup, self.plan, self.working = setup, setup.plan, working
         self.train, self.val = train, val
         self.options, self.processes = options, processes
@@ -109,6 +112,7 @@ class Training:
             processes=self.processes.count,
             rank=self.processes.rank,
             samplers=self.samplers,
+            related=self.related,
         )
         epoch = state.memories.epoch(state.epoch, self.options.seed)
         rest = batches[state.offset :]
@@ -183,6 +187,11 @@ class Training:
         if table and self.out is not None and self.processes.first:
             write_tensors(self.out / TABLES / f"epoch-{state.epoch + 1:04d}.safetensors", table)
 
+    @cached_property
+    def _related_of_val(self) -> Related | None:
+        asked = self.setup.relevance
+        return None if asked is None or self.val is None else asked.open(self.val)
+
     def _set_rate(self, factor: float) -> None:
         state = self.state
         share = rate(self.plan, step=state.step, steps=self.steps, epoch=state.epoch, drops=state.watch.drops)
@@ -226,8 +235,13 @@ class Training:
             state.figures = validation.figures(self.working, self.val, batch_size=size, workers=workers)
             if self.plan.select == "loss":
                 epoch = Epoch(number=state.epoch, seed=self.options.seed)
-                state.figures["loss"] = validation.mean_loss(
-                    self.stepper, self.working, self.val, self.plan, epoch, workers=workers
+                reader = Reader(
+                    self.working,
+                    self.val,
+                    None,
+                    together=self.plan.captions == "together",
+                    related=self._related_of_val,
                 )
+                state.figures["loss"] = validation.mean_loss(self.stepper, reader, self.plan, epoch, workers=workers)
         told = self.processes.tell([state.figures.get(name, float("nan")) for name in names])
         return told[names.index("loss" if self.plan.select == "loss" else "rsum")]

@@ -24,11 +24,13 @@ LARGE = 0.2
 def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[str]:
     """Refuse what cannot be trained as asked; gives notes on what can, but not as one may think.
 
-    Raises TrainingError for fp16 without a GPU, a model without a weight that learns, pairs that make no batch or that
-    are all of one group, and a batch norm in training with gradient caching: each chunk would be normed by itself, and
-    the gradient be another one.
+    Raises DataError where texts lack the words that a relevance reads; TrainingError for fp16 without a GPU, a model
+    without a weight that learns, pairs that make no batch or that are all of one group, and a batch norm in training
+    with gradient caching: each chunk would be normed by itself, and the gradient be another one.
     """
     plan = setup.plan
+    if setup.relevance is not None:
+        setup.relevance.require(train)
     if plan.precision == "fp16" and processes.device.type != "cuda":
         raise TrainingError(
             f"precision fp16 needs a GPU, where its loss is scaled; the device is {processes.device.type}; "

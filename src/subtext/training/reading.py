@@ -17,9 +17,10 @@ from subtext.data.pairs import Items, Pairs
 from subtext.errors import TrainingError
 from subtext.model import Branch, Model
 from subtext.neighbours.sampling import Samplers, Side
-from subtext.scene import Groups
+from subtext.scene import Groups, Relevance
 from subtext.training.plan import Plan
 from subtext.training.processes import part
+from subtext.training.related import Related
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Reading:
     groups         of each picture and text of its share
     share          part of the step's queries that is here, by comparison
     neighbours     of its pictures and texts, where they are asked for
+    relevance      of its pictures and texts with those of the whole step, likewise
     """
 
     images: Tensors
@@ -49,6 +51,7 @@ class Reading:
     groups: Groups
     share: Mapping[str, float]
     neighbours: Neighbours | None = None
+    relevance: Relevance | None = None
 
     def to(self, device: torch.device) -> Reading:
         """The same on another device, without waiting for it."""
@@ -60,7 +63,11 @@ class Reading:
             near = Neighbours(
                 {side: _to(tensors, device) for side, tensors in near.items.items()}, _to(near.groups, device)
             )
-        return Reading(_to(self.images, device), _to(self.texts, device), groups, self.share, near)
+        related = self.relevance
+        if related is not None:
+            images, texts = (value.to(device, non_blocking=True) for value in related[:2])
+            related = Relevance(images, texts, related.scale)
+        return Reading(_to(self.images, device), _to(self.texts, device), groups, self.share, near, related)
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ class Reader:
 
     together  a picture of several pairs, and a text of several pictures, is read once
     samplers  draw the neighbours that are read beside; a picture takes that of its first pair
+    related   gives the relevance that is read beside
     """
 
     model: Model
@@ -78,6 +86,7 @@ class Reader:
     processes: int = 1
     rank: int = 0
     samplers: Samplers | None = None
+    related: Related | None = None
 
     def __call__(self, rows: NDArray[np.int64]) -> Reading:
         """The tensors of a batch given as (B, 2) picture row and text row."""
@@ -95,7 +104,23 @@ class Reader:
                 "text_to_image": len(own_texts) / len(texts),
             },
             neighbours=self._neighbours({"image": own_images, "text": own_texts}),
+            relevance=self._relevance(images[:, 0], texts[:, 1]),
         )
+
+    def _relevance(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Relevance | None:
+        """Of the step's pictures and texts; own ones are queries, and the first of the candidates."""
+        if self.related is None:
+            return None
+        own = [part(len(rows), self.rank, self.processes) for rows in (images, texts)]
+        first = [
+            np.r_[rows[cut], rows[: cut.start], rows[cut.stop :]]
+            for rows, cut in zip((images, texts), own, strict=True)
+        ]
+        if self.processes == 1:
+            matrix = self.related(*first)
+            return Relevance(matrix, matrix.T, self.related.name)
+        to_texts, to_images = self.related(images[own[0]], first[1]), self.related(first[0], texts[own[1]])
+        return Relevance(to_texts, to_images.T, self.related.name)
 
     def _neighbours(self, links: Mapping[Side, NDArray[np.int64]]) -> Neighbours | None:
         if self.samplers is None or self.draw is None:

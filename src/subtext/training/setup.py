@@ -9,6 +9,7 @@ from subtext.neighbours.sampling import NeighbourDraw
 from subtext.objective import Objective
 from subtext.training.memory import Remembers
 from subtext.training.plan import Phase, Plan
+from subtext.training.related import Relates
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Setup:
     phases      parts of the training in order; empty for one phase that trains everything
     neighbours  what every pair of a batch is read with, for terms on image_neighbours or text_neighbours
     memories    what is kept between steps and epochs, for weightings that know more than their batch
+    relevance   what graded truth a batch comes with, for losses that read it; None for none
     """
 
     model: Model
@@ -26,3 +28,4 @@ class Setup:
     phases: tuple[Phase, ...] = ()
     neighbours: NeighbourDraw | None = None
     memories: tuple[Remembers, ...] = ()
+    relevance: Relates | None = None

@@ -77,7 +77,7 @@ class Stepper:
     def loss(self, reading: Reading, epoch: Epoch) -> Tensor:
         """() the objective of a batch on this process alone, without gradient; of pairs, without their neighbours."""
         images, texts = self._embed("image", reading.images), self._embed("text", reading.texts)
-        scene = compose(self._model.similarity, images, texts, reading.groups, positives=self._plan.positives)
+        scene = self._pairs(images, texts, reading)
         return self._objective.of_pairs()(scene, epoch)[0]
 
     def _compare(self, parts: Parts, reading: Reading, epoch: Epoch, share: float) -> tuple[Tensor, Tensor]:
@@ -97,7 +97,7 @@ class Stepper:
         """The comparisons of a batch; this process's queries against everybody's candidates."""
         similarity, images, texts = self._model.similarity, parts["image"], parts["text"]
         others = self._processes.others(images, texts, reading.groups)
-        scene = compose(similarity, images, texts, reading.groups, positives=self._plan.positives, others=others)
+        scene = self._pairs(images, texts, reading, others)
         if reading.neighbours is None:
             return scene
         groups = reading.neighbours.groups
@@ -114,6 +114,25 @@ class Stepper:
                 both = None if further is None else (further, theirs[side])
                 found[side] = beside(similarity, own, near[side], negatives=self._negatives, others=both)
         return replace(scene, image_neighbours=found.get("image"), text_neighbours=found.get("text"))
+
+    def _pairs(
+        self,
+        images: Embeddings,
+        texts: Embeddings,
+        reading: Reading,
+        others: tuple[Embeddings, Embeddings, Groups] | None = None,
+    ) -> Scene:
+        """Pictures against texts, both ways."""
+        positives, relevance = self._plan.positives, reading.relevance
+        return compose(
+            self._model.similarity,
+            images,
+            texts,
+            reading.groups,
+            positives=positives,
+            others=others,
+            relevance=relevance,
+        )
 
     def _remember(self, scene: Scene, reading: Reading) -> None:
         """Show the memories what was embedded, on all processes in the same order."""

@@ -22,17 +22,13 @@ def figures(model: Model, val: Pairs, *, batch_size: int, workers: int) -> dict[
     return dict(evaluate(model, val, protocol=PROTOCOL, batch_size=batch_size, workers=workers).figures)
 
 
-def mean_loss(stepper: Stepper, model: Model, val: Pairs, plan: Plan, epoch: Epoch, *, workers: int) -> float:
-    """The objective on the validation pairs, mean over batches; always the same batches, without augmentation."""
+def mean_loss(stepper: Stepper, reader: Reader, plan: Plan, epoch: Epoch, *, workers: int) -> float:
+    """The objective on the reader's pairs, mean over batches; always the same batches, without augmentation."""
+    model = reader.model
     device = next(model.parameters()).device
-    batches = batches_of(val, plan, epoch=0, seed=0, processes=1)
+    batches = batches_of(reader.pairs, plan, epoch=0, seed=0, processes=1)
     was_training = model.training
     model.eval()
-    losses = [
-        stepper.loss(reading.to(device), epoch)
-        for reading in read_ahead(
-            batches, Reader(model, val, None, together=plan.captions == "together"), workers=workers
-        )
-    ]
+    losses = [stepper.loss(reading.to(device), epoch) for reading in read_ahead(batches, reader, workers=workers)]
     model.train(was_training)
     return float(torch.stack(losses).double().mean())

@@ -1,0 +1,127 @@
+"""Methods that learn ranks: they stand beside a host's loss, learn, and a broken-off run ends the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import small
+import torch
+
+from subtext.checkpoint import load_run
+from subtext.core import DIRECTIONS
+from subtext.errors import DataError, RecipeError
+from subtext.losses.daa import DAA
+from subtext.losses.smooth_ap import SmoothAP
+from subtext.mining.cosines import Cosines
+from subtext.objective import Objective, Penalty
+from subtext.recipes.methods.daa import daa
+from subtext.recipes.methods.smooth_ap import smooth_ap
+from subtext.regularisers.mmd import MMD
+from subtext.training.options import RunOptions
+from subtext.training.plan import Plan
+from subtext.training.related import SharedWords
+
+PLAN = Plan(epochs=6, batch_size=16, lr=2e-2, schedule="constant", select="loss")
+
+
+def terms(setup, method):
+    return {side: setup.objective.parts[f"{method} {side}"] for side in DIRECTIONS}
+
+
+def parts(run: Path, name: str) -> list[float]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [line["parts"][name] for line in lines if line["event"] == "epoch"]
+
+
+@pytest.mark.parametrize("host", [small.setup, lambda plan: replace(small.setup_with_parts(), plan=plan)])
+def test_ranks_are_learnt_beside_the_hosts_loss(host, tmp_path):
+    """Of vectors, and of words that vectors cannot be had of; validation pairs come with a relevance of their own."""
+    both = {"made": lambda plan: smooth_ap(daa(host(plan), weight=1.0), weight=20.0, temperature=0.1)}
+    small.run(tmp_path / "run", plan=PLAN, val=small.pairs(12, "val"), **both)
+    for side in DIRECTIONS:
+        found = parts(tmp_path / "run", f"smooth_ap {side}")
+        assert 0 < found[-1] < found[0]
+        assert all(0 < value < 1 for value in parts(tmp_path / "run", f"daa {side}"))
+
+
+@pytest.mark.parametrize("captions", ["all", "together"])
+def test_a_broken_off_run_ends_the_same(captions, tmp_path):
+    plan = replace(PLAN, epochs=2, batch_size=32, captions=captions, cache_chunk=8, select="rsum")
+    given = {"plan": plan, "made": lambda plan: smooth_ap(daa(small.setup(plan)), weight=0.2), "val": None}
+    small.run(tmp_path / "whole", **given)
+    small.run(tmp_path / "halves", report=small.Interrupt(1), **given)
+    small.run(tmp_path / "halves", options=RunOptions(device="cpu", workers=2, resume=True), **given)
+    first, second = (load_run(tmp_path / name)[1] for name in ("whole", "halves"))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_weights_and_temperatures_follow_the_host():
+    """50 to a sum over 128 pairs is 50/128 to their mean; a similarity of words has scores and no cosines."""
+    cosines, words = small.setup(), small.setup_with_parts()
+    summed = replace(cosines, objective=Objective({"text": cosines.objective.parts["text"]}))
+    for setup, weight, loss, mined in (
+        (summed, 50, DAA(0.01), True),
+        (cosines, 50 / 128, DAA(0.01), True),
+        (words, 50 / 128, DAA(0.001), False),
+    ):
+        for side, term in terms(daa(setup), "daa").items():
+            assert (term.on, term.loss, term.reduction) == (side, loss, "mean")
+            assert term.weight == pytest.approx(weight)
+            assert term.mining == (Cosines(side) if mined else None)
+    drawn = terms(daa(summed, draws=True, variant="released"), "daa")["image_to_text"]
+    assert (drawn.weight, drawn.loss) == (1000, DAA(0.01, "released", draws=True))
+    assert daa(summed, relevance="ciderd").relevance == SharedWords("ciderd")
+    term = terms(smooth_ap(summed, temperature=0.1, weight=3.0), "smooth_ap")["text_to_image"]
+    assert (term.weight, term.loss) == (3.0, SmoothAP(0.1))
+
+
+def test_smooth_ap_can_stand_alone():
+    made = smooth_ap(
+        replace(small.setup(), objective=Objective({**small.setup().objective.parts, "mmd": Penalty(MMD(), 0.1)})),
+        alone=True,
+    )
+    assert list(made.objective.parts) == [*DIRECTIONS, "mmd"]
+    assert all(made.objective.parts[side].weight == 0.5 for side in DIRECTIONS)
+    assert made.model.similarity.scale == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: daa(daa(small.setup())), "daa gives a batch its relevance, and another method does so already"),
+        (lambda: smooth_ap(smooth_ap(small.setup())), "smooth_ap is named twice: .*; name it once"),
+        (lambda: smooth_ap(small.setup(), temperature=0.0), "smooth_ap needs a temperature above 0"),
+        (lambda: smooth_ap(small.setup_with_parts(), alone=True), r"alone needs a host .* compares by BestWord"),
+        (
+            lambda: daa(replace(small.setup(), objective=Objective({"mmd": Penalty(MMD(), 0.1)}))),
+            "daa stands beside a loss between pictures and texts; this objective has mmd",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, said):
+    with pytest.raises(RecipeError, match=said):
+        make()
+
+
+def test_texts_without_words_are_refused_before_anything_is_written(tmp_path):
+    data = small.pairs()
+    texts = replace(data.texts, values=[None, *data.texts.values[1:]])
+    with pytest.raises(DataError, match=r"tfidf1 needs the words of every text; 1 text of 80 is known by features"):
+        small.run(
+            tmp_path / "run", made=lambda plan: daa(small.setup(plan)), train=replace(data, texts=texts), val=None
+        )
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.parametrize("name", ["tfidf1", "ciderd", "cider"])
+def test_words_relate(name):
+    data = small.pairs(6)
+    related = SharedWords(name).open(data)
+    every = torch.arange(6).numpy(), torch.arange(12).numpy()
+    found = related(*every)
+    assert related.name == name and found.shape == (6, 12) and found.dtype == torch.float32
+    own = torch.from_numpy(data.images.groups)[:, None] == torch.from_numpy(data.texts.groups)
+    assert found[own].min() > found[~own].max() > 0

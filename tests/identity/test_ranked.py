@@ -1,0 +1,93 @@
+"""Losses of ranks in a training: a batch comes with its relevance, and shares of it add up to the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import small
+import torch
+from scenes import random_items
+
+from subtext.core import DIRECTIONS, Epoch
+from subtext.data.inputs import Draw
+from subtext.losses.daa import DAA
+from subtext.losses.smooth_ap import SmoothAP
+from subtext.mining.cosines import Cosines
+from subtext.objective import Objective, Term
+from subtext.relevance import tfidf
+from subtext.scene import Relevance, compose
+from subtext.similarity.cosine import Cosine
+from subtext.training.reading import Reader
+from subtext.training.related import SharedWords
+
+SHARES = ([0, 1], [2, 3, 4], [5])
+GROUPS = torch.tensor([0, 0, 1, 2, 1, 3])
+
+
+def relevance_of(pairs):
+    """(I T) by the function that measures whole data sets."""
+    texts = [str(value) for value in pairs.texts.values]
+    return tfidf.relevance(texts, pairs.texts.groups, texts)[pairs.images.groups]
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_reading_brings_the_relevance_of_its_queries(together, processes):
+    data, rows = small.pairs(), small.pairs().links[np.array([3, 50, 2, 9, 51, 8, 70])]
+    whole, related = relevance_of(data), SharedWords().open(data)
+    found = []
+    for rank in range(processes):
+        given = {"together": together, "processes": processes, "rank": rank, "related": related}
+        reading = Reader(small.setup().model, data, Draw(0, 0), **given)(rows)
+        assert reading.relevance.scale == "tfidf1"
+        found.append((reading.images["ids"].numpy(), reading.texts["ids"].numpy(), reading.relevance))
+    for rank, (images, texts, relevance) in enumerate(found):
+        others = [each for place, each in enumerate(found) if place != rank]
+        all_images, all_texts = (
+            np.concatenate([own, *(each[k] for each in others)]) for k, own in enumerate((images, texts))
+        )
+        np.testing.assert_allclose(relevance.images, whole[images][:, all_texts], atol=1e-6)
+        np.testing.assert_allclose(relevance.texts, whole[all_images][:, texts].T, atol=1e-6)
+
+
+def test_nobody_asks_and_nothing_is_read():
+    assert Reader(small.setup().model, small.pairs(), None)(small.pairs().links[:4]).relevance is None
+
+
+@pytest.mark.parametrize("loss", [DAA(0.1), DAA(0.1, draws=True), SmoothAP(0.1)])
+@pytest.mark.parametrize("positives", ["group", "pair"])
+def test_shares_add_up_to_the_whole(loss, positives):
+    objective = Objective({side: Term(loss, side, mining=Cosines(side)) for side in DIRECTIONS})
+    images, texts = random_items(6, seed=1), random_items(6, seed=2)
+    drawn = torch.rand(6, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    leaves = [side.vectors.requires_grad_() for side in (images, texts)]
+
+    def value(own, rest):
+        both = torch.tensor(own + rest)
+        mine, order = torch.tensor(own), (drawn[torch.tensor(own)][:, both], drawn.T[torch.tensor(own)][:, both])
+        other = torch.tensor(rest, dtype=torch.int64)
+        scene = compose(
+            Cosine(scale=5.0, shift=-1.0),
+            images[mine],
+            texts[mine],
+            GROUPS[mine],
+            positives=positives,
+            others=(images[other], texts[other], GROUPS[other]) if rest else None,
+            relevance=Relevance(*order, "made"),
+        )
+        return objective(scene, Epoch(0, 0), share=len(own) / 6)[0]
+
+    whole = value(list(range(6)), [])
+    parts = torch.stack([value(own, [row for row in range(6) if row not in own]) for own in SHARES]).sum()
+    torch.testing.assert_close(parts, whole)
+    for one, other in zip(*(torch.autograd.grad(each, leaves) for each in (parts, whole)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_cosines_are_plain_whatever_the_scale():
+    images, texts = random_items(4, seed=1), random_items(4, seed=2)
+    scene = compose(Cosine(scale=7.0, shift=-2.0), images, texts, torch.arange(4))
+    for side in DIRECTIONS:
+        mined = Cosines(side)(scene, Epoch(0, 0))
+        torch.testing.assert_close(mined.scores, (scene.comparison(side).scores + 2) / 7)
+        assert mined.truth is scene.comparison(side).truth
