@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from subtext.app.cli import main
-from subtext.app.demo import flow
+from subtext.app.demo import flow, prepare
 from subtext.app.demo.emoji import LANGUAGES, base_of, emoji, split
 from subtext.app.demo.flow import Demo, demo
 from subtext.app.demo.showing import QUERIES, Asked
@@ -64,6 +64,18 @@ def test_the_whole_set_is_held_out_by_emoji() -> None:
     for part in ("val", "test"):
         assert 0.08 < splits.count(part) / len(splits) < 0.14
     assert splits == split([entry.base for entry in found], seed=0) != split([entry.base for entry in found], seed=1)
+
+
+def test_emoji_that_are_drawn_alike_are_held_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {entry.symbol: entry for entry in emoji()}
+    alike = [("🇫🇷", "🇨🇵"), ("🇳🇴", "🇸🇯"), ("🇪🇸", "🇪🇦"), ("🇷🇴", "🇹🇩"), ("🇲🇨", "🇮🇩"), ("🇦🇺", "🇭🇲")]
+    monkeypatch.setattr(prepare, "emoji", lambda: [flags[symbol] for pair in alike for symbol in pair])
+    for seed in range(8):
+        prepare.prepare(tmp_path / str(seed), seed=seed)
+        lines = (tmp_path / str(seed) / "metadata.jsonl").read_text(encoding="utf-8").splitlines()
+        part = {row["emoji"]: row["split"] for row in map(json.loads, lines)}
+        assert [(part[one], part[other]) for one, other in alike] == [(part[one],) * 2 for one, _ in alike]
+        assert len(set(part.values())) > 1
 
 
 def test_texts_start_with_the_english_name_and_hold_each_once() -> None:

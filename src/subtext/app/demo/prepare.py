@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections import Counter
@@ -19,7 +20,7 @@ CREDIT = "All emojis designed by OpenMoji – the open-source emoji and icon pro
 _ABOUT = """# Emoji
 
 {count:,} pictures with names in {languages} and English aliases. `split` holds out whole emoji: skin tones, genders and
-directions of one emoji are never in two splits.
+directions of one emoji are never in two splits, and neither are emoji that are drawn alike.
 
 {credit}
 Names: Unicode CLDR, through the Python package `emoji`.
@@ -73,8 +74,20 @@ def _draw(found: list[Emoji], folder: Path, told: Callable[[int], None]) -> None
             told(done)
 
 
+def _bases(found: list[Emoji], pictures: Path) -> list[str]:
+    """The base of each emoji; bases of which two are drawn alike, as some flags are, take the first one's name."""
+    first: dict[bytes, str] = {}
+    name = {entry.base: entry.base for entry in found}
+    for entry in found:
+        drawing = hashlib.blake2b((pictures / f"{entry.file}.png").read_bytes()).digest()
+        mine, theirs = name[entry.base], name[first.setdefault(drawing, entry.base)]
+        if mine != theirs:
+            name = {base: theirs if joined == mine else joined for base, joined in name.items()}
+    return [name[entry.base] for entry in found]
+
+
 def _describe(found: list[Emoji], folder: Path, seed: int) -> None:
-    splits = split([entry.base for entry in found], seed=seed)
+    splits = split(_bases(found, folder / "pictures"), seed=seed)
     with (folder / "metadata.jsonl").open("w", encoding="utf-8") as file:
         for entry, part in zip(found, splits, strict=True):
             row = {
