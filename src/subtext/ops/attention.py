@@ -86,6 +86,33 @@ def region_cosines(
     return along / (lengths * _root(squares)).clamp_min(EPSILON)
 
 
+def context_differences(
+    words: Float[Tensor, "t l d"], attention: Float[Tensor, "t l i r"], regions: Float[Tensor, "i r d"]
+) -> Float[Tensor, "i t l d"]:
+    """What every word gathers of the regions, of unit length, less the word itself.
+
+    The weights are divided by the length that the sum will have, which costs R numbers a word instead of D.
+    """
+    texts, longest = attention.shape[:2]
+    weights = attention / (region_lengths(attention, gram(regions)) + EPSILON)[..., None]
+    by_picture = weights.flatten(0, 1).transpose(0, 1)
+    own = words.flatten(0, 1).expand(len(regions), -1, -1)
+    return torch.baddbmm(own, by_picture, regions, beta=-1).unflatten(1, (texts, longest))
+
+
+def unit_vectors(values: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+    """Vectors over their length, as SGRAF's code has it: the length grows by 1e-8 first."""
+    return values / (_length(values, -1) + EPSILON)
+
+
+def sigmoid(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The logistic function by tanh.
+
+    On a processor torch's own gives another last bit at the end of a run of numbers than inside it; tanh does not.
+    """
+    return (values / 2).tanh() / 2 + 0.5
+
+
 def gram(parts: Float[Tensor, "n p d"]) -> Float[Tensor, "n p p"]:
     """Inner products of each item's parts with each other."""
     return parts @ parts.mT
@@ -97,10 +124,10 @@ def soft_maximum(values: Float[Tensor, "*batch p"], scale: float) -> Float[Tenso
 
 
 def _length(values: Tensor, dim: int) -> Tensor:
-    """Euclidean length, kept as an axis; where it is 0 its gradient is 0, too."""
-    return torch.linalg.vector_norm(values, dim=dim, keepdim=True)
+    """Euclidean length, kept as an axis. By squares: torch's own norm is slow along any axis but the last."""
+    return _root((values * values).sum(dim=dim, keepdim=True))
 
 
 def _root(squares: Tensor) -> Tensor:
-    # Rounding can bring a square below zero, and a root has no gradient there.
+    # Rounding can bring a square below zero; and at zero a root's gradient is infinite.
     return squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt()

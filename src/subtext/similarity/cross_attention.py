@@ -72,7 +72,7 @@ class CrossAttention(nn.Module):
         self.pooling = pooling
         self.attention_scale = attention_scale or (9.0 if by_words else 4.0)
         self.pooling_scale = pooling_scale or (6.0 if by_words else 20.0)
-        self.bf16 = half
+        self.bf16 = bf16
 
     def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
         """Scores of every image with every text, larger is better."""

@@ -1,0 +1,64 @@
+"""SGRAF's nodes: how a word, or a whole text, and what it gathers of a picture are alike, as a vector."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from subtext.core import Embeddings
+from subtext.errors import RequirementError
+from subtext.ops import attention
+from subtext.ops.numerics import precise
+from subtext.ops.pairwise import parts_of
+
+
+class Nodes(nn.Module):
+    """Similarity vectors of a pair (SGRAF, Diao et al. 2021, eq. 1-6).
+
+    m_w = |W (c_w - w)^2|    m_0 = |U (g_image - g_text)^2|    |.|: of unit length, ^2: of every number
+
+    c_w is what word w gathers of the regions, of unit length; g are the vectors of the whole.
+
+    width            D           nodes            width of m, 256 in the paper
+    attention_scale  multiplies what attention makes a softmax of, 9 in the paper
+    bf16             products in bfloat16 where the machine has it, while nothing is learnt
+    """
+
+    def __init__(self, width: int, nodes: int, *, attention_scale: float, bf16: bool) -> None:
+        super().__init__()
+        if width < 1 or nodes < 1 or attention_scale <= 0:
+            raise RequirementError(
+                f"similarity vectors need widths of 1 or more and a scale above 0; got {width}, {nodes} and "
+                f"{attention_scale}"
+            )
+        self.local = nn.Linear(width, nodes)
+        self.whole = nn.Linear(width, nodes)
+        self.attention_scale = attention_scale
+        self.bf16 = bf16
+        for layer in (self.local, self.whole):
+            spread(layer)
+
+    def floats(self, regions: int, words: int) -> int:
+        """About how many numbers a pair takes."""
+        return words * (2 * self.local.in_features + 4 * self.local.out_features + 6 * regions)
+
+    def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t n m"]:
+        """The whole pair's node, then one a word, N = L + 1; texts of one length."""
+        half = self.bf16 and not torch.is_grad_enabled()
+        words, regions = parts_of(texts), parts_of(images)
+        fits = attention.products(words, regions, half=half)
+        weights = attention.over_regions(fits, images.mask, self.attention_scale)
+        by_word = self._square(attention.context_differences(words, weights, regions))
+        apart = precise(images.vectors[:, 0])[:, None] - precise(texts.vectors[:, 0])[None]
+        nodes = torch.cat([self.whole(self._square(apart))[:, :, None], self.local(by_word)], dim=2)
+        return attention.unit_vectors(nodes)
+
+    def _square(self, values: Tensor) -> Tensor:
+        return values.square() if torch.is_grad_enabled() else values.square_()
+
+
+def spread(layer: nn.Linear) -> None:
+    """Start a layer as the authors do: uniform in +-sqrt(6 / (in + out)), bias zero."""
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
