@@ -17,6 +17,7 @@ from subtext.relevance.tfidf import unit_rows
 
 NAME = "class_tfidf1"
 _EPSILON = 1e-6
+_ROUNDING = 4e-7
 _BLOCK_CELLS = 2**25
 _COMPILED_CELLS = 2**24
 """Cells of texts by texts from which compiling the kernel pays."""
@@ -92,7 +93,10 @@ def relevance(
     for start in range(0, len(order), step):
         chosen = order[start : start + step]
         terms = Terms(rows.take(texts.references[chosen]), np.arange(len(chosen)), answers, len(chosen))
-        near = -np.log(np.maximum(1 - group_products(terms, kernel=compiled), 0) + np.float32(_EPSILON))
+        cosines = group_products(terms, kernel=compiled)
+        # The logarithm would magnify the rounding of a text against the same words.
+        cosines[cosines > 1 - _ROUNDING] = 1
+        near = -np.log(1 - cosines + np.float32(_EPSILON))
         for kind in np.unique(texts.groups[chosen]):
             sums[kind] += near[texts.groups[chosen] == kind].sum(axis=0, dtype=np.float64)
     means = sums / np.maximum(texts.sizes, 1)[:, None]

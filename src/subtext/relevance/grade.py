@@ -107,8 +107,9 @@ def _filled(
     count = out.shape[0]
     if name == tfidf.NAME:
         tfidf.relevance(references, groups, texts, count=count, own=own, out=out)
-    elif name == "ciderd" or name == "cider":
-        cider.relevance(references, groups, texts, variant=name, count=count, own=own, out=out)
+    elif name in ("ciderd", "cider"):
+        variant: cider.Variant = "ciderd" if name == "ciderd" else "cider"
+        cider.relevance(references, groups, texts, variant=variant, count=count, own=own, out=out)
     else:
         encoder = SentenceEncoder(name.removeprefix(_SENTENCE), device=how.device)
         sentence.relevance(references, groups, texts, encoder=encoder, count=count, own=own, out=out)

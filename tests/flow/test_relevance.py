@@ -1,0 +1,358 @@
+"""Relevance from files and data sets to matrices and truths: by name, kept on disk, by people, labels and classes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from subtext.data.pairs import Items, Judgements, Pairs
+from subtext.data.readers import read_pairs
+from subtext.errors import DataError, RequirementError, ShapeError
+from subtext.ops.cells import Cells
+from subtext.relevance import cache, cider, classes, eccv, grade, plausible, tfidf
+from subtext.relevance.grade import Asked, graded
+from subtext.relevance.graded import Graded
+from subtext.relevance.human import read_human
+from subtext.relevance.match import of_groups
+
+TEXTS = ["a red dog runs", "the dog is red", "two cats sleep", "cats on a red mat", "a bird", "birds fly away"]
+DATA = pytest.mark.skipif("SUBTEXT_DATA" not in os.environ, reason="needs SUBTEXT_DATA")
+
+
+def pairs(**more: list) -> Pairs:
+    """Three pictures with two texts each; the last text belongs to the first picture as well."""
+    groups = np.repeat(np.arange(3), 2)
+    links = np.array([*zip(groups.tolist(), range(6), strict=True), (0, 5)])
+    return Pairs(
+        images=Items(["p0", "p1", "p2"], [None] * 3, np.arange(3), np.array(["test"] * 3), more),
+        texts=Items([f"t{row}" for row in range(6)], list(TEXTS), groups, np.array(["test"] * 6)),
+        links=links,
+        root=Path(),
+    )
+
+
+def cells(found: Cells) -> list[list[int]]:
+    return [found[row : row + 1].expand()[1].tolist() for row in range(len(found))]
+
+
+@pytest.mark.parametrize("name", ["tfidf1", "ciderd", "cider"])
+def test_a_data_set_is_read_by_its_links(name):
+    own = [0, 0, 1, 1, 2, 2, 0]
+    references = [*TEXTS, TEXTS[5]]
+    found = graded(pairs(), name)
+    module = tfidf.relevance if name == "tfidf1" else cider.relevance
+    chosen = {} if name == "tfidf1" else {"variant": name}
+    np.testing.assert_array_equal(found.values, module(references, own, TEXTS, **chosen))
+    assert found.name == name and found.shape == (3, 6)
+
+
+def test_a_picture_may_be_known_by_its_first_texts():
+    found = graded(pairs(), "tfidf1", Asked(references=1))
+    np.testing.assert_array_equal(found.values, tfidf.relevance([TEXTS[0], TEXTS[2], TEXTS[4]], [0, 1, 2], TEXTS))
+
+
+def test_a_text_may_be_kept_from_itself():
+    """The own cell is the mean over the other references, 0 where there is none; every other cell stays."""
+    whole, apart = graded(pairs(), "tfidf1"), graded(pairs(), "tfidf1", Asked(exclude_self=True))
+    assert (whole.name, apart.name) == ("tfidf1", "tfidf1-others")
+    links = pairs().links
+    alone = tfidf.relevance([TEXTS[row] for row in links[:, 1]], np.arange(7), TEXTS)
+    for image, text in np.ndindex(3, 6):
+        others = (links[:, 0] == image) & (links[:, 1] != text)
+        assert apart.values[image, text] == pytest.approx(alone[others, text].mean(), abs=1e-6)
+    lone = graded(pairs(), "tfidf1", Asked(exclude_self=True, references=1))
+    assert lone.values[0, 0] == lone.values[1, 2] == 0
+
+
+def test_a_block_is_that_part_of_the_whole():
+    for module in (tfidf, cider):
+        made = module.products(TEXTS, [0, 0, 1, 1, 2, 2], TEXTS)
+        rows, columns = np.array([2, 0]), np.array([5, 1, 1])
+        np.testing.assert_allclose(made.block(rows, columns), made.all()[rows][:, columns], atol=1e-6)
+    with pytest.raises(ShapeError, match="leave out"):
+        replace(made, own=np.arange(6)).block(rows, columns)
+
+
+def test_half_precision_and_groups_without_texts():
+    out = np.empty((4, 6), dtype=np.float16)
+    found = tfidf.relevance(TEXTS[:4], [0, 0, 1, 1], TEXTS, count=4, out=out)
+    assert found is out and not found[2:].any()
+    np.testing.assert_allclose(found[:2], tfidf.relevance(TEXTS[:4], [0, 0, 1, 1], TEXTS), atol=1e-3)
+    # A picture without texts does not make words rarer.
+    np.testing.assert_array_equal(
+        cider.relevance(TEXTS[:4], [0, 0, 2, 2], TEXTS, count=4)[[0, 2]],
+        cider.relevance(TEXTS[:4], [0, 0, 1, 1], TEXTS),
+    )
+
+
+def test_a_matrix_is_made_once(tmp_path, monkeypatch):
+    asked = Asked(cache=tmp_path / "new")
+    first = graded(pairs(), "ciderd", asked)
+    assert isinstance(first.values, np.memmap)
+    np.testing.assert_array_equal(first.values, graded(pairs(), "ciderd").values)
+    monkeypatch.setattr(grade, "_filled", lambda *given: pytest.fail("computed again"))
+    np.testing.assert_array_equal(graded(pairs(), "ciderd", asked).values, first.values)
+    assert len(list((tmp_path / "new").iterdir())) == 1
+
+
+def test_every_setting_has_its_own_matrix(tmp_path):
+    changed = replace(pairs(), texts=replace(pairs().texts, values=[*TEXTS[:5], "another"]))
+    for data, name, asked in [
+        (pairs(), "tfidf1", Asked()),
+        (pairs(), "ciderd", Asked()),
+        (pairs(), "tfidf1", Asked(references=1)),
+        (pairs(), "tfidf1", Asked(exclude_self=True)),
+        (pairs(), "tfidf1", Asked(precision="float16")),
+        (changed, "tfidf1", Asked()),
+    ]:
+        kept, plain = graded(data, name, replace(asked, cache=tmp_path)), graded(data, name, asked)
+        np.testing.assert_array_equal(kept.values, plain.values)
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_a_damaged_matrix_is_told_of(tmp_path):
+    graded(pairs(), "tfidf1", Asked(cache=tmp_path))
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(DataError, match="damaged"):
+        graded(pairs(), "tfidf1", Asked(cache=tmp_path))
+    np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match="damaged"):
+        graded(pairs(), "tfidf1", Asked(cache=tmp_path))
+
+
+def test_a_failed_matrix_leaves_nothing(tmp_path):
+    def fail(out: np.ndarray) -> None:
+        raise DataError("no")
+
+    with pytest.raises(DataError):
+        cache.kept(tmp_path, {}, shape=(2, 2), precision="float32", fill=fail)
+    assert not list(tmp_path.iterdir())
+
+
+def test_both_directions_read_one_matrix():
+    found = graded(pairs(), "tfidf1")
+    for size in (1, 40, 2**20):
+        rows = np.concatenate([block for _, _, block in found.blocks("image_to_text", size)])
+        columns = np.concatenate([block for _, _, block in found.blocks("text_to_image", size)])
+        assert np.array_equal(rows, found.values) and np.array_equal(columns, found.values.T)
+    part = found.take(np.array([2, 0]), np.array([5, 1]))
+    assert np.array_equal(part.values, found.values[[2, 0]][:, [5, 1]]) and part.name == "tfidf1"
+    assert found.above(0.3) == int((found.values > 0.3).sum())
+    truth = found.truth("text_to_image", 1, 4, of_groups(np.arange(3), pairs().texts.groups))
+    assert truth.scale == "tfidf1" and torch.equal(truth.relevance, torch.from_numpy(found.values.T[1:4].copy()))
+    assert truth.match.int().argmax(1).tolist() == [0, 1, 1]
+
+
+def test_a_relevance_is_finite_and_a_matrix():
+    values = np.zeros((2, 3), dtype=np.float32)
+    values[1, 2] = np.nan
+    made = Graded("made", values)
+    with pytest.raises(DataError, match="text_to_image query 2, candidate 1 has nan"):
+        made.block("text_to_image", 1, 3)
+    assert not made.block("image_to_text", 0, 1).any()
+    with pytest.raises(ShapeError, match="float64"):
+        Graded("made", values.astype(np.float64))
+
+
+def test_judgements_are_a_relevance():
+    judged = Judgements(np.array([5, 0]), np.array([0, 1]), np.array([2.0, 1.0], dtype=np.float32))
+    found = graded(replace(pairs(), judgements=judged), "judged")
+    assert found.values[0, 5] == 2 and found.values[1, 0] == 1 and found.values.sum() == 3
+    with pytest.raises(RequirementError, match="brings none"):
+        graded(pairs(), "judged")
+
+
+def test_classes_of_a_data_set():
+    data = pairs(labels=["bird", ["cat"], "bird"])
+    images, texts = classes.of_pairs(data)
+    assert images == ["bird", "cat", "bird"] and texts == ["bird", "bird", "cat", "cat", "bird", "bird"]
+    assert cells(classes.match(images, texts).image_to_text) == [[0, 1, 4, 5], [2, 3], [0, 1, 4, 5]]
+    found = graded(data, "class_tfidf1")
+    assert np.array_equal(found.values[0], found.values[2]) and found.values[1, 2] > found.values[1, 0]
+    with pytest.raises(RequirementError, match="'p1' has 2"):
+        classes.of_pairs(pairs(labels=["a", ["b", "c"], "a"]))
+    with pytest.raises(RequirementError, match="'p0' has 0"):
+        graded(pairs(), "class_tfidf1")
+
+
+def test_a_relevance_needs_words_and_a_name():
+    with pytest.raises(RequirementError, match="one of tfidf1, ciderd"):
+        graded(pairs(), "cidre")
+    with pytest.raises(RequirementError, match="one of tfidf1"):
+        grade.check("sentence:")
+    data = pairs()
+    with pytest.raises(DataError, match="'t1' has none"):
+        graded(replace(data, texts=replace(data.texts, values=["a", None, *TEXTS[2:]])))
+    with pytest.raises(RequirementError, match="at least one reference"):
+        graded(data, "tfidf1", Asked(references=0))
+
+
+@pytest.mark.parametrize(
+    ("references", "groups", "message"),
+    [
+        ([], [], "at least one reference"),
+        (["a"], [0, 1], "0 references|1 references and groups of shape"),
+        (["a", "b"], [0, -1], "from -1 to 0"),
+        (["a", "b"], [0, 7], "0 to 2; they go from 0 to 7"),
+    ],
+)
+def test_texts_and_groups_agree(references, groups, message):
+    with pytest.raises(DataError, match=message):
+        cider.relevance(references, groups, ["a"], count=3)
+
+
+def test_own_names_a_candidate():
+    with pytest.raises(ShapeError, match=r"in \[0, 6\), or -1"):
+        tfidf.relevance(TEXTS, range(6), TEXTS, own=np.array([0, 1, 2, 3, 4, 6]))
+
+
+def test_pmrp_positives_of_the_card():
+    """Codes 1001, 1000, 0110, 1101; R-Precision of the card's lists at zeta 0, 1, 2 and their mean."""
+    labels = [{"a", "d"}, {"a"}, {"b", "c"}, {"a", "b", "d"}]
+    lists = [[1, 0, 2, 3], [1, 3, 0, 2], [0, 2, 3, 1], [3, 0, 1, 2]]
+    found = plausible.labelled(labels, np.arange(4))
+    values = []
+    for zeta in (0, 1, 2):
+        positives = cells(found.match(zeta).image_to_text)
+        assert positives == cells(found.match(zeta).text_to_image)
+        values.append([len({*ranked[: len(p)]} & {*p}) / len(p) for ranked, p in zip(lists, positives, strict=True)])
+    wanted = [[0, 1, 0, 1], [2 / 3, 0.5, 0, 1], [2 / 3, 1, 0, 1]]
+    np.testing.assert_allclose(values, wanted)
+    assert 100 * np.mean(values) == pytest.approx(56.944444, abs=1e-6)
+
+
+def test_pictures_without_labels_are_left_out():
+    found = plausible.of_pairs(pairs(labels=[["x"], [], ["x", "y"]]))
+    assert found.image_rows.tolist() == [0, 2] and found.text_rows.tolist() == [0, 1, 4, 5]
+    assert cells(found.match(0).image_to_text) == [[0, 1, 3], [2]]  # the last text is the first picture's, too
+    assert cells(found.match(1).image_to_text) == [[0, 1, 2, 3]] * 2
+    with pytest.raises(RequirementError, match="none of 3 has any"):
+        plausible.of_pairs(pairs())
+    with pytest.raises(RequirementError, match="zeta"):
+        found.match(-1)
+
+
+def table(path: Path, rows: list[dict]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_people_judge_pairs_by_name(tmp_path):
+    rows = [{"caption": "t3", "image": "p0", "agg_score": 4.5}, {"caption": "t9", "image": "p0", "agg_score": 1}]
+    found = read_human(table(tmp_path / "judged.csv", rows))
+    judged = found.judgements(["p0", "p1"], ["t3", "t4"])
+    assert (judged.images.tolist(), judged.texts.tolist(), judged.scores.tolist()) == ([0], [0], [4.5])
+    rows = [{"query-id": "p0", "corpus-id": "t4", "score": 2}]
+    (tmp_path / "qrels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    turned = read_human(tmp_path / "qrels.jsonl").judgements(["p0", "p1"], ["t3", "t4"])
+    assert (turned.images.tolist(), turned.texts.tolist()) == ([0], [1])
+    with pytest.raises(DataError, match="name them alike"):
+        found.cells(["x"], ["p0"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"a": 1, "b": 2}], "a column 'query'"),
+        ([{"query": "a", "image": "b"}], "a column 'score'"),
+        ([{"query": "a", "image": "b", "score": "nan"}], "line 2 needs a query, a candidate and a finite score"),
+        ([{"query": "a", "image": "b", "score": 1}] * 2, "'a' and 'b' stand at line 2 and at line 3"),
+        ([{"query": "", "image": "b", "score": 1}], "line 2 needs a query"),
+    ],
+)
+def test_a_table_of_judgements_is_whole(tmp_path, rows, message):
+    with pytest.raises(DataError, match=message):
+        read_human(table(tmp_path / "judged.csv", rows))
+
+
+def positives(folder: Path) -> None:
+    for name, lists in {
+        "eccv_image_to_caption": {"7": [70, 80, 99]},
+        "eccv_caption_to_image": {"70": [7, 8], "99": [8]},
+    }.items():
+        (folder / f"{name}.json").write_text(json.dumps(lists))
+
+
+def test_eccv_positives_by_number(tmp_path):
+    positives(tmp_path)
+    found = eccv.read_eccv(tmp_path).match(["COCO_val2014_000000000007.jpg", "8"], [70, 71, 80])
+    assert cells(found.image_to_text) == [[0, 2], []] and cells(found.text_to_image) == [[0, 1], [], []]
+    assert {name: lengths.tolist() for name, lengths in eccv.counts(found).items()} == {
+        "image_to_text": [2],
+        "text_to_image": [2],
+    }
+
+
+def test_eccv_files_and_names_that_do_not_fit(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        eccv.read_eccv(tmp_path)
+    positives(tmp_path)
+    read = eccv.read_eccv(tmp_path)
+    with pytest.raises(DataError, match="none of 2 has one of 1 judged numbers"):
+        read.match([1, 2], [3])
+    with pytest.raises(DataError, match=r"'7' and '07\.jpg' have the same"):
+        read.match(["7", "07.jpg"], [70])
+    with pytest.raises(DataError, match="end in a number"):
+        read.match(["seven"], [70])
+    (tmp_path / "eccv_image_to_caption.json").write_text("[1]")
+    with pytest.raises(DataError, match="an object of lists"):
+        eccv.read_eccv(tmp_path)
+    (tmp_path / "eccv_image_to_caption.json").write_text("{")
+    with pytest.raises(DataError, match="needs to be JSON"):
+        eccv.read_eccv(tmp_path)
+
+
+@pytest.mark.data
+@DATA
+def test_judgements_of_cocos_test_set():
+    """Queries and positives per query as counted in the package's files; CxC is those rated 3 or more.
+
+    Two of ECCV's 22,550 captions are the sixth of their pictures, which the test set leaves out.
+    """
+    folder = Path(os.environ["SUBTEXT_DATA"]) / "coco5k_text"
+    rows = [json.loads(line) for line in (folder / "karpathy_test_5k.jsonl").read_text().splitlines()]
+    images, texts = [row["image_id"] for row in rows], [name for row in rows for name in row["caption_ids"]]
+    found = {
+        kind: eccv.counts(eccv.read_eccv(folder / "eccv_caption", kind).match(images, texts))
+        for kind in ("eccv", "cxc", "coco")
+    }
+    told = {
+        kind: [(len(n), round(float(n.mean()), 3), int(n.max())) for n in both.values()] for kind, both in found.items()
+    }
+    assert told == {
+        "eccv": [(1261, 17.881, 48), (1332, 8.468, 19)],
+        "cxc": [(5000, 7.117, 19), (24972, 1.425, 8)],
+        "coco": [(5000, 5.0, 5), (25000, 1.0, 1)],
+    }
+    rated = eccv.read_cxc(folder / "cxc" / "sits_test.csv").match(images, texts)
+    shipped = eccv.read_eccv(folder / "eccv_caption", "cxc").match(images, texts)
+    assert all(
+        np.array_equal(a, b) for a, b in zip(rated.image_to_text.expand(), shipped.image_to_text.expand(), strict=True)
+    )
+    assert all(
+        np.array_equal(a, b) for a, b in zip(rated.text_to_image.expand(), shipped.text_to_image.expand(), strict=True)
+    )
+
+
+@pytest.mark.data
+@DATA
+def test_plausible_pictures_of_tiny_coco():
+    """Labels are read from the instances of COCO; a plain loop over all pairs of pictures agrees."""
+    data = read_pairs(Path(os.environ["SUBTEXT_DATA"]) / "tiny_coco" / "captions.jsonl").pairs
+    found = plausible.of_pairs(data)
+    labels = [set(data.images.more["labels"][row]) for row in found.image_rows]
+    assert 90 < len(labels) <= 100
+    for zeta in (0, 1, 2):
+        near = [[5 * b + t for b, y in enumerate(labels) if len(x ^ y) <= zeta for t in range(5)] for x in labels]
+        assert cells(found.match(zeta).image_to_text) == near
