@@ -20,6 +20,7 @@ from subtext.errors import RequirementError, ShapeError
 from subtext.evaluate import Protocol, embed_pairs, evaluate, evaluate_embeddings, evaluate_scores
 from subtext.evaluate import gallery as galleries
 from subtext.evaluate import run as running
+from subtext.evaluate import source as sources
 from subtext.evaluate.bootstrap import intervals
 from subtext.model import Branch, Model
 from subtext.similarity.cosine import Cosine
@@ -140,7 +141,7 @@ def test_blocks_give_what_the_whole_matrix_gives(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(running, "STORED_BYTES", 0)
     blocks = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=protocol, block_bytes=4_000)
     assert blocks.figures == pytest.approx(whole.figures, nan_ok=True)
-    monkeypatch.setattr(running, "KERNEL_CELLS", 0)
+    monkeypatch.setattr(sources, "KERNEL_CELLS", 0)
     compiled = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=protocol, block_bytes=4_000)
     assert compiled.figures == pytest.approx(whole.figures, nan_ok=True)
 
@@ -385,7 +386,9 @@ def test_the_median_of_two_middle_ranks_is_rounded_down() -> None:
         ({"recall": ()}, "at least one k"),
         ({"recall": (0,)}, "each 1 or more"),
         ({"c_way": (1,)}, "c of 2 or more"),
-        ({"folds": 0}, "it got 0 and 1000"),
+        ({"folds": 0}, r"1 or more, each once; it got \(0,\)"),
+        ({"folds": 5, "also_folds": (5,)}, r"each once; it got \(5, 5\)"),
+        ({"bootstrap": -1}, "0 or more; it got -1"),
         ({"sampled": True, "ties": "expected"}, "needs an order of ties"),
     ],
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.core import Direction
+from subtext.core import DIRECTIONS, Direction
 from subtext.data.fingerprint import fingerprint
 from subtext.data.pairs import Pairs
 from subtext.errors import RequirementError, ShapeError
@@ -57,7 +59,17 @@ class Gallery:
 
     def keys(self, direction: Direction) -> NDArray[np.int64]:
         """(Q) keys of the queries for draws: a function of the name alone."""
-        return draw.keys(self.ids(direction))
+        return self._keys[direction]
+
+    @cached_property
+    def _keys(self) -> dict[Direction, NDArray[np.int64]]:
+        return {direction: draw.keys(self.ids(direction)) for direction in DIRECTIONS}
+
+    def names(self) -> dict[str, NDArray[Any]]:
+        """Of the queries of both directions, and of the picture that each text goes with; "" where it has none."""
+        ids = {f"{d}/id": np.asarray(self.ids(d), dtype=np.str_) for d in DIRECTIONS}
+        owners = [self.image_ids[row] if row >= 0 else "" for row in self.owners]
+        return ids | {"text_to_image/picture": np.asarray(owners, dtype=np.str_)}
 
     def folds(self, count: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Match]]:
         """Picture rows, text rows and truth of each of `count` consecutive blocks of pictures, with their texts.

@@ -17,6 +17,8 @@ class Protocol:
                ("optimistic"), at a random place ("expected"), or by position ("stable")
     folds      how many consecutive blocks the pictures are cut into, each with the texts of its pictures; figures are
                means over blocks. COCO's "1K" is 5 folds of 5,000 pictures
+    also_folds further numbers of folds, measured from the same scores; the names of their figures end in "(1k)" where a
+               fold has 1,000 pictures, else in "(N folds)"
     c_way      the c of the c-way choices; one that the gallery is too small for is left out, and a note says so
     sampled    c-way by one seeded draw of distractors a query, as the papers did, instead of the mean over all draws
     seed       of bootstrap samples and of sampled choices
@@ -29,6 +31,7 @@ class Protocol:
     recall: tuple[int, ...] = (1, 5, 10)
     ties: Ties = "pessimistic"
     folds: int = 1
+    also_folds: tuple[int, ...] = ()
     c_way: tuple[int, ...] = (5, 20)
     sampled: bool = False
     seed: int = 0
@@ -40,10 +43,11 @@ class Protocol:
             raise RequirementError(f"recall needs at least one k, each 1 or more; it got {self.recall}")
         if self.c_way and min(self.c_way) < 2:
             raise RequirementError(f"c-way choice needs c of 2 or more; it got {self.c_way}")
-        if self.folds < 1 or self.bootstrap < 0:
-            raise RequirementError(
-                f"folds need to be 1 or more and bootstrap 0 or more; it got {self.folds} and {self.bootstrap}"
-            )
+        every = (self.folds, *self.also_folds)
+        if min(every) < 1 or len(set(every)) < len(every):
+            raise RequirementError(f"folds need to be 1 or more, each once; it got {every}")
+        if self.bootstrap < 0:
+            raise RequirementError(f"bootstrap needs to be 0 or more; it got {self.bootstrap}")
         if self.ties not in ("pessimistic", "optimistic", "expected", "stable"):
             raise RequirementError(
                 f"ties need 'pessimistic', 'optimistic', 'expected' or 'stable'; it got '{self.ties}'"

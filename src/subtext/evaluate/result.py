@@ -22,6 +22,7 @@ class Result:
     intervals  name -> (low, high), 95 % by resampling pictures; for means, not for medians, and only where there are
                pictures enough
     chance     name -> what a random order is expected to give
+    ceiling    name -> what the best order is expected to give, where that is below 100
     protocol   how it was measured: gallery, truth, ties, folds, seed, versions, data
     per_query  name -> (Q) values behind each mean, "<direction>/id" (Q) names of the queries, and
                "text_to_image/picture" (Q) the name of the picture that each text goes with, empty where it has none
@@ -36,14 +37,16 @@ class Result:
     per_query: dict[str, NDArray[Any]]
     notes: tuple[str, ...] = ()
     about: dict[str, Any] = field(default_factory=dict)
+    ceiling: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the per-query values: figures on top by name; an interval that there is not is null."""
-        means = [name for name in self.figures if name in self.per_query or name == "rsum"]
+        means = [name for name in self.figures if name in self.per_query or name.startswith("rsum")]
         return {
             **self.figures,
             "intervals": {name: list(self.intervals[name]) if name in self.intervals else None for name in means},
             "chance": self.chance,
+            **({"ceiling": self.ceiling} if self.ceiling else {}),
             "notes": list(self.notes),
             **self.about,
             "protocol": self.protocol,

@@ -31,6 +31,7 @@ def stated(protocol: Protocol, gallery: Gallery, per_query: PerQuery, sizes: lis
         **asdict(protocol),
         "recall": list(protocol.recall),
         "c_way": list(protocol.c_way),
+        "also_folds": list(protocol.also_folds),
         "split": gallery.split,
         "data": gallery.fingerprint,
         "gallery": {"pictures": len(gallery.image_ids), "texts": len(gallery.text_ids)},

@@ -20,8 +20,12 @@ RANK = "mean_rank"
 
 
 def unit(name: str) -> float:
-    """What a mean of these values is multiplied by: shares are told in per cent, ranks as they are."""
-    return 1.0 if name.endswith("rank") else 100.0
+    """What a mean of these values is multiplied by: shares are told in per cent, ranks as they are.
+
+    >>> unit("text_to_image/mean_rank(1k)"), unit("asp(tfidf1)")
+    (1.0, 100.0)
+    """
+    return 1.0 if name.partition("(")[0].endswith("rank") else 100.0
 
 
 def query_values(counts: Counts, keys: NDArray[np.int64], protocol: Protocol) -> dict[str, NDArray[np.float64]]:

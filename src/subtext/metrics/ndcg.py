@@ -53,8 +53,13 @@ class NDCG:
             relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
             scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)
         worth = relevance if self.gain == "linear" else torch.exp2(relevance) - 1
-        discounts = 1 / np.log2(np.arange(self.k) + 2)
-        got = (gains(scores, worth, self.k, self.ties) * discounts).sum(axis=1)
-        best = (gains(worth, worth, self.k) * discounts).sum(axis=1)
-        some = best > 0
-        return torch.where(torch.from_numpy(some), torch.from_numpy(got / (best + ~some)), torch.nan)
+        return torch.from_numpy(self.of(gains(scores, worth, self.k, self.ties), gains(worth, worth, self.k)))
+
+    def of(self, got: Float[np.ndarray, "q n"], best: Float[np.ndarray, "q n"]) -> Float[np.ndarray, "q"]:
+        """The same from gains of k places or more that are already there (`ops.top.gains`, the same ties).
+
+        got, best  by score, and by relevance itself
+        """
+        discounts = 1 / np.log2(np.arange(min(self.k, got.shape[1])) + 2)
+        total = (best[:, : self.k] * discounts).sum(axis=1)
+        return np.where(total > 0, (got[:, : self.k] * discounts).sum(axis=1) / np.where(total > 0, total, 1), np.nan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -50,7 +51,13 @@ class SemanticGain:
         if comparison.truth.ignored is not None:
             relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
             scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)
-        got = gains(scores, relevance, self.k, self.ties).sum(axis=1)
-        best = gains(relevance, relevance, self.k).sum(axis=1)
-        some = best > 0
-        return torch.where(torch.from_numpy(some), torch.from_numpy(got / (best + ~some)), torch.nan)
+        got, best = gains(scores, relevance, self.k, self.ties), gains(relevance, relevance, self.k)
+        return torch.from_numpy(self.of(got, best))
+
+    def of(self, got: Float[np.ndarray, "q n"], best: Float[np.ndarray, "q n"]) -> Float[np.ndarray, "q"]:
+        """The same from gains of k places or more that are already there (`ops.top.gains`, the same ties).
+
+        got, best  by score, and by relevance itself
+        """
+        total = best[:, : self.k].sum(axis=1)
+        return np.where(total > 0, got[:, : self.k].sum(axis=1) / np.where(total > 0, total, 1), np.nan)

@@ -1,0 +1,46 @@
+"""The shape of a joint space, beside a Result's figures: alignment, uniformity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from subtext.core import Embeddings
+from subtext.data.pairs import Pairs
+from subtext.evaluate.result import Result
+from subtext.metrics.geometry import alignment, uniformity
+from subtext.relevance import match as matching
+
+
+def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Pairs) -> Result:
+    """The result, with how near partners are in the joint space and how far apart everything else.
+
+    alignment           mean distance of a picture and a text that belong together
+    text/alignment      of two texts of one picture, each with the next
+    image/uniformity, text/uniformity   mean distance of different pictures, and of texts of different groups; with
+                        _variance and _potential (log mean exp(-2 d^2))
+
+    Distances are Euclidean, of unit vectors; of an item with several views the mean of its views counts.
+    Cost   N^2 distances of each modality.
+    """
+    rows, columns = matching.of_pairs(pairs).image_to_text.expand()
+    pictures, words = images.vectors.mean(dim=1), texts.vectors.mean(dim=1)
+    order = np.argsort(pairs.texts.groups, kind="stable")
+    same = pairs.texts.groups[order][1:] == pairs.texts.groups[order][:-1]
+    found = {
+        "alignment": alignment(pictures[_tensor(rows)], words[_tensor(columns)]),
+        "text/alignment": alignment(words[_tensor(order[:-1][same])], words[_tensor(order[1:][same])]),
+    }
+    for side, vectors, groups in (("image", pictures, pairs.images.groups), ("text", words, pairs.texts.groups)):
+        spread = uniformity(vectors, _tensor(groups))
+        found[f"{side}/uniformity"] = spread["mean"]
+        found |= {f"{side}/uniformity_{name}": spread[name] for name in ("variance", "potential")}
+    known = {name: value for name, value in found.items() if not np.isnan(value)}
+    return replace(result, figures=result.figures | known)
+
+
+def _tensor(rows: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(rows, dtype=np.int64))
