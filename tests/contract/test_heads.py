@@ -10,6 +10,8 @@ from torch import nn
 
 from subtext.core import Encoded
 from subtext.errors import RequirementError
+from subtext.heads.attended import Attended
+from subtext.heads.fused import Fused
 from subtext.heads.gpo import Gpo
 from subtext.heads.mean import Mean
 from subtext.heads.parts import Parts
@@ -26,6 +28,10 @@ HEADS: dict[str, Callable[[], nn.Module]] = {
     "passthrough": Passthrough,
     "parts": lambda: Parts(6, 8),
     "parts of two directions": lambda: Parts(6, 3, project=False, halves=True),
+    "self-attended": lambda: Attended(Parts(6, 8), 8, normalise=True),
+    "self-attended without norms": lambda: Attended(Parts(6, 8), 8, dropout=0.0),
+    "fused": lambda: Fused(Parts(6, 8, normalise=False, whole="pooled", pooled_width=6), 8, "gated"),
+    "fused by nothing": lambda: Fused(Parts(6, 8, normalise=False), 8, "none"),
     "parts beside a pooled vector": lambda: Parts(6, 8, whole="pooled", pooled_width=6),
 }
 
@@ -136,6 +142,7 @@ def test_length_stays_where_it_is_asked_to() -> None:
         (lambda: Gpo(6, 8), "pooled", "gives parts"),
         (Passthrough, "parts", "pooled vector"),
         (lambda: Parts(6, 8), "pooled", "gives parts"),
+        (lambda: Attended(Parts(6, 8), 8, normalise=True, places=36), "parts", "36 regions a picture; it got 3"),
         (lambda: Parts(6, 8, project=False), None, "encoder's width, 6; it was asked for 8"),
         (lambda: Parts(6, 4, project=False, halves=True), None, "encoder's width, 3; it was asked for 4"),
         (lambda: Parts(6, 8, whole="pooled"), None, "pooled vector for whole='pooled'"),

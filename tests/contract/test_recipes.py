@@ -87,6 +87,15 @@ CASES = [
     Case("scan", SMALL, "grid"),
     Case("scan", {**SMALL, "attending": "image_to_text", "pooling": "mean", "append_pooled": True}, "both"),
     Case("scan", {"width": 16, **PIXELS, "text": "{bert}"}, models=("bert",)),
+    Case("sgraf", {**SMALL, "nodes": 6}, "grid"),
+    Case("sgraf", {**SMALL, "nodes": 6, "reasoning": "saf", "places": 4}, "grid"),
+    Case("chan", SMALL, "grid"),
+    Case("chan", {"width": 16, **PIXELS, "pooling": "mean", "text": "{bert}"}, models=("bert",)),
+    Case("imram", SMALL, "grid"),
+    Case("imram", {**SMALL, "asking": "text", "steps": 1}, "grid"),
+    Case("ascl", SMALL, "both"),
+    Case("ascl", {**SMALL, "fusion": "none", "directions": "shared", "heads": 2}, "grid"),
+    Case("ascl", {**SMALL, "attention": False}, "both"),
     Case("clip", {"model": "{clip}"}, models=("clip",)),
     Case("clip", {"model": "{clip}", "lora": 2, "loss": "sigmoid"}, models=("clip",)),
     Case("clip", {"model": "{siglip}"}, models=("siglip",)),
@@ -414,6 +423,10 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
         )
     ],
     ("scan", "pooling_scale", 5.0, {"pooling": "mean"}, "grid"),
+    ("sgraf", "steps", 2, {"reasoning": "saf"}, "grid"),
+    ("ascl", "heads", 2, {"attention": False}, "grid"),
+    ("ascl", "local_share", 0.5, {"attention": False}, "grid"),
+    ("ascl", "directions", "shared", {"attention": False}, "grid"),
     *[
         ("vse", name, value, {"image": "tiny"}, "")
         for name, value in (("feature_scaling", "unit"), ("feature_dropout", 0.1), ("layer_decay", 0.9))

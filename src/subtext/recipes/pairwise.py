@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from torch import nn
 
     from subtext.data.supply import Supply
+    from subtext.heads.parts import Parts
+    from subtext.model import Model
     from subtext.recipes.options import Pictures, Pixels, Regions, Words
     from subtext.recipes.parts import Side
     from subtext.training.plan import Plan
@@ -42,32 +44,47 @@ def averaged(encoder: Any) -> bool:
     return isinstance(encoder, Recurrent) and bool(encoder.rnn.bidirectional)
 
 
-def parts_heads(sides: Sides, width: int) -> tuple[nn.Module, nn.Module]:
-    """Parts in the joint space: regions are mapped there; a GRU's words are there already."""
+def parts_heads(sides: Sides, width: int, *, unit: bool = True, pooled: bool = False) -> tuple[Parts, Parts]:
+    """Parts in the joint space: regions are mapped there; a GRU's words are there already.
+
+    unit    parts of unit length
+    pooled  the picture's vector is a map of its pooled feature, not the mean of its regions
+    """
     from subtext.encoders.recurrent import Recurrent
     from subtext.heads.parts import Parts
 
-    text = sides.text.encoder
+    image, text = sides.image.encoder, sides.text.encoder
+    own = isinstance(text, Recurrent)
+    whole: Literal["mean", "pooled"] = "pooled" if pooled else "mean"
     return (
-        Parts(sides.image.encoder.parts_width, width),
-        Parts(text.parts_width, width, project=not isinstance(text, Recurrent), halves=averaged(text)),
+        Parts(image.parts_width, width, normalise=unit, whole=whole, pooled_width=image.pooled_width),
+        Parts(text.parts_width, width, project=not own, halves=averaged(text), normalise=unit),
     )
 
 
-def ranked(
-    sides: Sides, heads: tuple[nn.Module, nn.Module], similarity: nn.Module, *, margin: float, plan: Plan
-) -> Setup:
-    """A model of both sides, ranked by the hardest negative of the batch in each direction, summed as published."""
+def model_of(sides: Sides, heads: tuple[nn.Module, nn.Module], similarity: nn.Module) -> Model:
+    """A model of both sides."""
+    from subtext.model import Branch, Model
+
+    image, text = (Branch(side.reads, side.encoder, head) for side, head in zip(sides, heads, strict=True))
+    return Model(image, text, similarity)
+
+
+def ranked(model: Model, *, margin: float, plan: Plan, easy_epochs: int = 0) -> Setup:
+    """Ranked by the hardest negative of the batch in each direction, summed as published.
+
+    easy_epochs  epochs over all negatives before that
+    """
     from subtext.core import DIRECTIONS
     from subtext.losses.triplet import Triplet
-    from subtext.model import Branch, Model
     from subtext.objective import Objective, Term
     from subtext.training.setup import Setup
 
-    loss = Triplet(margin=margin, negatives="hardest")
-    image, text = (Branch(side.reads, side.encoder, head) for side, head in zip(sides, heads, strict=True))
-    return Setup(
-        model=Model(image, text, similarity),
-        objective=Objective({side: Term(loss, on=side, reduction="sum") for side in DIRECTIONS}),
-        plan=plan,
-    )
+    parts: dict[str, Any] = {}
+    for side in DIRECTIONS:
+        if easy_epochs:
+            easy = Triplet(margin=margin, negatives="all")
+            parts[f"{side}, all negatives"] = Term(easy, on=side, reduction="sum", until_epoch=easy_epochs)
+        hard = Triplet(margin=margin, negatives="hardest")
+        parts[side] = Term(hard, on=side, reduction="sum", from_epoch=easy_epochs)
+    return Setup(model=model, objective=Objective(parts), plan=plan)

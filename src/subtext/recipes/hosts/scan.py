@@ -38,7 +38,7 @@ def scan(
     Scores need pictures and texts together: such a model re-orders what an index finds, and cannot fill one. Regions
     are a picture's features by region, or the cells of a backbone.
     """
-    from subtext.recipes.pairwise import pair_sides, parts_heads, ranked
+    from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked
     from subtext.similarity.cross_attention import CrossAttention
 
     sides = pair_sides(supply, (pictures, pixels, regions), words, width)
@@ -49,4 +49,4 @@ def scan(
         pooling_scale=pooling_scale,
         bf16=bf16,
     )
-    return ranked(sides, parts_heads(sides, width), similarity, margin=margin, plan=PLAN)
+    return ranked(model_of(sides, parts_heads(sides, width), similarity), margin=margin, plan=PLAN)

@@ -25,9 +25,7 @@ def sgraf(
     pixels: Pixels = Pixels(flip=0.5),
     words: Words = Words(word_dropout=0.4),
     width: Annotated[int, "width of the joint space, and of each direction of the GRU", Span(1)] = 1024,
-    reasoning: Annotated[
-        Literal["sgr", "saf"], "similarity vectors exchange what they know, or are weighted"
-    ] = "sgr",
+    reasoning: Annotated[Literal["sgr", "saf"], "similarity vectors exchange what they know, or are weighted"] = "sgr",
     nodes: Annotated[int, "width of the similarity vectors", Span(1)] = 256,
     steps: Annotated[int, "exchanges between them", Span(1), _SGR] = 3,
     dropout: Annotated[float, "dropout of the attention that makes the whole's vector", Span(0, 1)] = 0.4,
@@ -40,7 +38,7 @@ def sgraf(
     The published SGRAF is the mean of the scores of two runs, one of each. Filtration (saf) trains ten epochs less.
     """
     from subtext.heads.attended import Attended
-    from subtext.recipes.pairwise import pair_sides, parts_heads, ranked
+    from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked
     from subtext.similarity.saf import Saf
     from subtext.similarity.sgr import Sgr
 
@@ -51,6 +49,7 @@ def sgraf(
         Attended(text, width, dropout=dropout),
     )
     if reasoning == "saf":
-        plan = replace(PLAN, epochs=30, step_epochs=20)
-        return ranked(sides, heads, Saf(width=width, nodes=nodes, bf16=bf16), margin=margin, plan=plan)
-    return ranked(sides, heads, Sgr(width=width, nodes=nodes, steps=steps, bf16=bf16), margin=margin, plan=PLAN)
+        model = model_of(sides, heads, Saf(width=width, nodes=nodes, bf16=bf16))
+        return ranked(model, margin=margin, plan=replace(PLAN, epochs=30, step_epochs=20))
+    model = model_of(sides, heads, Sgr(width=width, nodes=nodes, steps=steps, bf16=bf16))
+    return ranked(model, margin=margin, plan=PLAN)

@@ -1,0 +1,87 @@
+"""AsCL's model (Gong et al. 2024): cross attention both ways, local and global, and a softmax over the batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from subtext.recipes.options import Pictures, Pixels, Regions, Words
+from subtext.training.plan import Plan
+from subtext.training.when import Span, When
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from subtext.data.supply import Supply
+    from subtext.model import Model
+    from subtext.recipes.pairwise import Sides
+    from subtext.training.setup import Setup
+
+FusionOption = Literal["gated", "mean", "sum", "concat", "none"]
+_ATTENTION = When("attention", ("True",), needs="attention=True")
+PLAN = Plan(
+    epochs=20,
+    batch_size=64,
+    lr=5e-4,
+    schedule="step",
+    step_epochs=10,
+    factor=0.1,
+    freeze_epochs=-1,
+    positives="pair",
+)
+
+
+def ascl(
+    supply: Supply,
+    *,
+    pictures: Pictures = Pictures(),
+    regions: Regions = Regions(),
+    pixels: Pixels = Pixels(flip=0.5),
+    words: Words = Words(),
+    width: Annotated[int, "width of the joint space, and of each direction of a GRU", Span(1)] = 1024,
+    attention: Annotated[bool, "cross attention; without it (w/o MF) a cosine, which can be indexed"] = True,
+    heads: Annotated[int, "heads, which divide the width; 0 for 8 where they do", Span(0), _ATTENTION] = 0,
+    local_share: Annotated[float, "share of the local score; 0.6 on Flickr30K", Span(0, 1.0001), _ATTENTION] = 0.8,
+    directions: Annotated[
+        Literal["apart", "shared"], "parameters of words that ask and of regions that ask", _ATTENTION
+    ] = "apart",
+    fusion: Annotated[FusionOption, "how the whole picture's feature joins its regions; none leaves it out"] = "gated",
+    temperature: Annotated[float, "temperature of the scores; 0.01 on Flickr30K"] = 0.05,
+) -> Setup:
+    """AsCL's similarity and a softmax over the batch (its ablation w/o P&N); generated texts are a method's matter.
+
+    A pretrained text backbone stays as it is unless told (`freeze_epochs`): the published rate would destroy it.
+    """
+    from subtext.core import DIRECTIONS
+    from subtext.losses.infonce import InfoNCE
+    from subtext.objective import Objective, Term
+    from subtext.recipes.pairwise import model_of, pair_sides, parts_heads
+    from subtext.similarity.ascl import Ascl
+    from subtext.training.setup import Setup
+
+    sides = pair_sides(supply, (pictures, pixels, regions), words, width)
+    if attention:
+        similarity = Ascl(
+            width=width,
+            heads=heads,
+            local_share=local_share,
+            fusion=fusion,
+            directions=directions,
+            temperature=temperature,
+        )
+        reads_whole = fusion != "none" and local_share < 1
+        model = model_of(sides, parts_heads(sides, width, unit=False, pooled=reads_whole), similarity)
+    else:
+        model = _without_attention(sides, width, fusion=fusion, temperature=temperature)
+    objective = Objective({side: Term(InfoNCE(), on=side) for side in DIRECTIONS})
+    return Setup(model=model, objective=objective, plan=PLAN)
+
+
+def _without_attention(sides: Sides, width: int, *, fusion: FusionOption, temperature: float) -> Model:
+    """A dual encoder: means of regions, fused with the whole picture's feature, and of words."""
+    from subtext.heads.fused import Fused
+    from subtext.recipes.pairwise import model_of, parts_heads
+    from subtext.similarity.cosine import Cosine
+
+    image, text = parts_heads(sides, width, unit=False, pooled=fusion != "none")
+    heads: tuple[nn.Module, nn.Module] = (Fused(image, width, fusion), Fused(text, width, "none"))
+    return model_of(sides, heads, Cosine(temperature=temperature))
