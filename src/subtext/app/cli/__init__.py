@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "Train a model on pairs of pictures and texts.",
     "evaluate": "Measure how well a run, or a pretrained model, finds partners.",
     "compare": "Say whether one run, or one method in several seeds, is better than another.",
+    "audit": "Check an evaluation for leaks, and for scores that depend on more than their pair.",
     "embed": "Write the vectors of a data set's pictures and texts to a file.",
     "index": "Build a search index over pictures and texts, or look at one.",
     "search": "Ask an index with words or with a picture.",
