@@ -66,7 +66,7 @@ def test_changes_are_found_at_once_and_compaction_changes_no_answer(folder: Fold
         moved = Change("images", [replace(stored.picture(4), content=b"new")], stored.vectors(range(1000, 1001), 2))
         writer.put(moved)
     live = [number for number in range(100) if number % 3 and number != 4]
-    wanted = [[name for name in found] for found in stored.plain(QUERIES, [*live, 1000], top=9)]
+    wanted = stored.plain(QUERIES, [*live, 1000], top=9)
     wanted = [["p4" if name == "p1000" else name for name in found] for found in wanted]
     assert stored.nearest(folder, QUERIES, top=9) == wanted
     with folder.writing("compact") as writer:
@@ -122,11 +122,9 @@ def test_deletion_takes_everything_with_it(folder: Folder) -> None:
     secrets = [b"word7", b"word47", b"7.png", stored.vectors(range(7, 8), 2).tobytes()[:16]]
     for file in folder.store.rglob("*"):
         raw = file.read_bytes() if file.is_file() else b""
-        assert not [
-            secret
-            for secret in secrets
-            if secret in raw.replace(b"37.png", b"").replace(b"27.png", b"").replace(b"17.png", b"")
-        ]
+        for name in (b"37.png", b"27.png", b"17.png"):
+            raw = raw.replace(name, b"")
+        assert not [secret for secret in secrets if secret in raw]
     assert verify(folder.path) == []
 
 

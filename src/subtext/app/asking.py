@@ -13,6 +13,7 @@ from subtext.app.progress import say
 from subtext.app.table import Cell, table
 from subtext.opening import open_engine
 from subtext.search import Hit
+from subtext.stores.condition import parse
 
 WIDTH = 72
 """Longest cell of a caption in the table."""
@@ -36,6 +37,7 @@ def ask(
     image: Path | None,
     top: int,
     target: Literal["images", "texts"],
+    where: Sequence[str] = (),
     places: Places,
     as_json: bool,
 ) -> str:
@@ -44,8 +46,9 @@ def ask(
     Raises what opening and searching raise.
     """
     device = choose_device(places.device)
+    conditions = [parse(condition) for condition in where]
     engine = open_engine(index, run=places.run, features=places.features, device=device)
-    hits = engine.search(text=text, image=image, top=top, target=target)
+    hits = engine.search(text=text, image=image, top=top, target=target, where=conditions)
     known = None if text is None else engine.words(text)
     warning = None if known is None else _warning(known)
     if warning is not None:
@@ -57,6 +60,7 @@ def ask(
         "unknown_words": [word for word, knows in (known or {}).items() if not knows],
         "warning": warning,
         "for": target,
+        "where": list(where),
         "index": str(index),
         "hits": [hit.to_json() for hit in hits],
     }
@@ -80,7 +84,7 @@ def _listed(words: Sequence[str]) -> str:
 
 def _table(hits: list[Hit], target: str) -> str:
     if not hits:
-        return f"the index holds no {'pictures' if target == 'images' else target}"
+        return f"the index holds no such {'pictures' if target == 'images' else target}"
     rows: list[list[Cell]] = []
     for place, hit in enumerate(hits, start=1):
         words = " | ".join(hit.captions) or "-"

@@ -108,7 +108,7 @@ def told(file: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as problem:
-        if problem.sqlite_errorcode & 0xFF in _FULL:
+        if getattr(problem, "sqlite_errorcode", 0) & 0xFF in _FULL:
             raise OutputError(
                 f"{file} needs to be written, and cannot be: {problem}; what stood there before still stands; free "
                 "some space and do it again"

@@ -22,6 +22,7 @@ def _act(ctx: click.Context) -> None:
             image=values["image"],
             top=values["top"],
             target=values["target"],
+            where=values["where"],
             places=Places(values["run"], values["features"], values["device"]),
             as_json=values["as_json"],
         )
@@ -47,6 +48,12 @@ search = Command(
                 show_default=True,
                 help="What to look for.",
             ),
+            click.Option(
+                ["--where"],
+                multiple=True,
+                metavar="CONDITION",
+                help="Only what fulfils it: 'year >= 1990'; repeatable.",
+            ),
             click.Option(["--json", "as_json"], is_flag=True, help="The answer as JSON."),
         ],
         "Run": [
@@ -66,6 +73,7 @@ search = Command(
         'subtext search library "a dog that waits for its owner"',
         "subtext search library --image photo.jpg --for texts --top 5",
         'subtext search library "empty street" --json',
+        "subtext search library \"empty street\" --where 'year < 1950' --where 'place in Paris, Wien'",
     ],
     usage='INDEX "WORDS" | --image FILE [OPTIONS]',
 )

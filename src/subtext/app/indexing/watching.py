@@ -9,7 +9,7 @@ from pathlib import Path
 from subtext.app.indexing.growth import update
 from subtext.app.job import Work
 from subtext.app.progress import say
-from subtext.errors import DataError
+from subtext.errors import DataError, counted
 from subtext.stores.folder import Folder
 from subtext.stores.journal import jobs
 
@@ -44,7 +44,7 @@ def watch(
             except DataError as problem:
                 say(f"not updated: {problem}")
         done += 1
-    return f"{index}: looked {done} times"
+    return f"{index}: looked {counted(done, 'time')}"
 
 
 def watched(index: Path) -> list[Path]:

@@ -1,0 +1,219 @@
+"""The whole search engine beside plain FAISS on the same vectors: 100,000 and, unless --quick, 1,000,000 rows of 512.
+
+The engine answers from an index on disk: a snapshot is taken, vectors are compared, the metadata and texts of the ten
+best are read. FAISS compares vectors in memory and gives row numbers. Queries are asked one at a time by one thread, in
+turn, ours and FAISS's. Rows lie in clusters of unequal size, as embeddings do; queries are drawn like rows.
+
+What is measured beside it: a filter that 5 % of the items pass (recall against a loop over these), adding 1,000 items,
+opening, anonymous memory after opening (mapped pages apart), and for the large index recall@10 by lists.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.common import Options, Timing, options, report
+from subtext.stores.change import Change
+from subtext.stores.compaction import compact
+from subtext.stores.condition import Condition
+from subtext.stores.folder import Folder, create
+from subtext.stores.item import Entry
+from subtext.stores.manifest import Manifest
+
+WIDTH, TOP, SHELVES, QUERIES = 512, 10, 20, 60
+SMALL, LARGE = 100_000, 1_000_000
+PIECE = 50_000
+
+OPENING = """
+import sys, time
+from pathlib import Path
+from subtext.stores.folder import Folder
+import numpy as np
+started = time.perf_counter()
+folder = Folder(Path(sys.argv[1]))
+counts = folder.counts
+seconds = time.perf_counter() - started
+told = {l.split(":")[0]: int(l.split()[1]) for l in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]}
+print(seconds, told["Anonymous"] / 1024, (told["Rss"] - told["Anonymous"]) / 1024)
+"""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows in clusters of unequal size, whose within-cluster spread is as large as what holds them together."""
+
+    centres: NDArray[np.float32]
+    shares: NDArray[np.float64]
+
+    @staticmethod
+    def of(clusters: int) -> Drawn:
+        """Centres and shares from a fixed seed."""
+        generator = np.random.default_rng(7)
+        shares = 1 / np.arange(10, 10 + clusters)
+        return Drawn(generator.standard_normal((clusters, WIDTH), dtype=np.float32), shares / shares.sum())
+
+    def rows(self, count: int, *, seed: int) -> NDArray[np.float32]:
+        """(count D) unit rows."""
+        generator = np.random.default_rng(seed)
+        chosen = generator.choice(len(self.centres), count, p=self.shares)
+        found = self.centres[chosen] + generator.standard_normal((count, WIDTH), dtype=np.float32)
+        found /= np.linalg.norm(found, axis=1, keepdims=True)
+        return found
+
+
+def entries(start: int, count: int) -> list[Entry]:
+    """Items with two fields of metadata."""
+    return [
+        Entry(
+            f"item{number}",
+            number.to_bytes(8, "little"),
+            path=f"pictures/{number}.jpg",
+            metadata={"shelf": number * 7 % SHELVES, "title": f"picture {number}"},
+        )
+        for number in range(start, start + count)
+    ]
+
+
+def made(path: Path, drawn: Drawn, count: int) -> tuple[Folder, float]:
+    """An index of so many items, put in piece by piece and compacted; and how many seconds the compaction took."""
+    manifest = Manifest(fingerprint="0" * 32, run="", host="", width=WIDTH)
+    folder = create(path, manifest)
+    with folder.writing("build") as writer:
+        for start in range(0, count, PIECE):
+            writer.put(Change("images", entries(start, PIECE), drawn.rows(PIECE, seed=start)[:, None]))
+        started = time.perf_counter()
+        compact(writer)
+    return folder, time.perf_counter() - started
+
+
+def all_rows(drawn: Drawn, count: int) -> Iterator[NDArray[np.float32]]:
+    """The same rows again."""
+    for start in range(0, count, PIECE):
+        yield drawn.rows(PIECE, seed=start)
+
+
+def asked(folder: Folder, query: NDArray[np.float32], where: list[Condition], *, exact: bool = False) -> list[str]:
+    """What `Engine.near` does for one query: a snapshot, the filter, the nearest, and what is known of them."""
+    with folder.reading() as view:
+        among = view.matching("images", where) if where else None
+        found = view.shelves["images"].nearest(query[None, None], top=TOP, among=among, exact=exact)
+        return [item.id for item in view.items("images", found[0].keys)]
+
+
+def in_turn(queries: NDArray[np.float32], ways: dict[str, Callable[[NDArray[np.float32]], Any]]) -> dict[str, Timing]:
+    """Each query asked of each way, one after the other; the first five warm up."""
+    timings = {name: Timing() for name in ways}
+    for place, query in enumerate(queries):
+        for name, way in ways.items():
+            started = time.perf_counter()
+            way(query)
+            if place >= 5:
+                timings[name].seconds.append(time.perf_counter() - started)
+    return timings
+
+
+def median_ms(timing: Timing) -> float:
+    """The middle of all queries, in milliseconds."""
+    return round(float(np.median(timing.seconds)) * 1000, 3)
+
+
+def recall(found: list[list[str]], wanted: list[list[str]]) -> float:
+    """Share of the wanted that were found."""
+    pairs = zip(found, wanted, strict=True)
+    return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in pairs]))
+
+
+def adding(folder: Folder, drawn: Drawn, start: int) -> float:
+    """Seconds for 1,000 items, on the disk and searchable."""
+    new, rows = entries(start, 1000), drawn.rows(1000, seed=start)[:, None]
+    started = time.perf_counter()
+    with folder.writing("add") as writer:
+        writer.put(Change("images", new, rows))
+    found = asked(folder, rows[3, 0], [])
+    seconds = time.perf_counter() - started
+    assert found[0] == f"item{start + 3}"
+    return seconds
+
+
+def opening(path: Path) -> dict[str, float]:
+    """Seconds to open in a new process, its anonymous memory, and the mapped pages that it holds."""
+    done = subprocess.run([sys.executable, "-c", OPENING, str(path)], capture_output=True, text=True, check=True)
+    seconds, anonymous, mapped = map(float, done.stdout.split())
+    return {"open_seconds": round(seconds, 4), "anonymous_mb": round(anonymous, 1), "mapped_mb": round(mapped, 1)}
+
+
+def measured(place: Path, count: int, queries: int) -> tuple[dict[str, Any], dict[str, Timing]]:
+    """All figures of one size."""
+    drawn = Drawn.of(count // 100)
+    folder, compaction = made(place / str(count), drawn, count)
+    asks = drawn.rows(queries, seed=-1 % 2**32)
+    where = [Condition("shelf", "=", 3)]
+    flat = faiss.IndexFlatIP(WIDTH)
+    for rows in all_rows(drawn, count):
+        flat.add(rows)
+    numbers = np.flatnonzero(np.arange(count) * 7 % SHELVES == 3)
+    chosen = faiss.SearchParameters(sel=faiss.IDSelectorBatch(numbers))
+    ways: dict[str, Callable[[NDArray[np.float32]], Any]] = {
+        "ours": lambda query: asked(folder, query, [], exact=True),
+        "faiss": lambda query: flat.search(query[None], TOP),
+        "ours_filtered": lambda query: asked(folder, query, where),
+        "faiss_filtered": lambda query: flat.search(query[None], TOP, params=chosen),
+    }
+    if count > 200_000:
+        ways["ours_lists"] = lambda query: asked(folder, query, [])
+    timings = in_turn(asks, ways)
+    truth = [[f"item{row}" for row in rows] for rows in flat.search(asks, TOP)[1]]
+    filtered = [[f"item{row}" for row in rows] for rows in flat.search(asks, TOP, params=chosen)[1]]
+    facts: dict[str, Any] = {
+        "exact_ms": {"ours": median_ms(timings["ours"]), "faiss": median_ms(timings["faiss"])},
+        "exact_recall": recall([asked(folder, query, [], exact=True) for query in asks], truth),
+        "filter_5_percent_ms": {
+            "ours": median_ms(timings["ours_filtered"]),
+            "faiss": median_ms(timings["faiss_filtered"]),
+        },
+        "filter_5_percent_recall": recall([asked(folder, query, where) for query in asks], filtered),
+        "compact_seconds": round(compaction, 1),
+        **opening(folder.path),
+    }
+    facts["goal_exact"] = facts["exact_ms"]["ours"] <= 1.3 * facts["exact_ms"]["faiss"] + 1
+    if count > 200_000:
+        facts["lists_ms"] = median_ms(timings["ours_lists"])
+        facts["lists_recall_at_10"] = recall([asked(folder, query, []) for query in asks], truth)
+        with folder.reading() as view:
+            facts["lists_looked_at"] = list(view.shelves["images"].probes.values())[0]
+    facts["add_1000_seconds"] = [round(adding(folder, drawn, count + 1000 * turn), 3) for turn in range(3)]
+    return facts, timings
+
+
+def main() -> None:
+    """Measure and print."""
+    given: Options = options("the whole search engine beside FAISS", repeats=QUERIES, quick_repeats=30)
+    faiss.omp_set_num_threads(1)
+    with tempfile.TemporaryDirectory() as place:
+        found, timings = measured(Path(place), SMALL, given.repeats + 5)
+        more = {} if given.quick else {"million": measured(Path(place), LARGE, given.repeats + 5)[0]}
+    facts = {
+        "name": "search_engine",
+        "peer": "faiss IndexFlatIP",
+        "size": f"{SMALL:,} x {WIDTH} float32, top {TOP}, one query at a time; metadata and texts of the answer read",
+        "max_difference": round(1 - found["exact_recall"], 6),
+        "compared": "one less the share of FAISS's ten nearest that the engine gives",
+        **found,
+        **more,
+    }
+    report(given, facts, timings["ours"], timings["faiss"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+"""An index that lives, by the command line: built, added to, updated, deleted from, moved, imported, kept safe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import drawn
+import numpy as np
+import pytest
+from drawn import call
+from PIL import Image
+
+from subtext.app.indexing.growth import update
+from subtext.app.indexing.watching import watch
+from subtext.app.job import Sources, Work
+from subtext.errors import DataError
+from subtext.opening import load, open_engine
+from subtext.search import growing
+from subtext.stores.folder import Folder
+from subtext.stores.verification import verify
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    drawn.write(folder / "data")
+    drawn.run(folder / "data", folder / "run")
+    drawn.run(folder / "data", folder / "other", seed=1)
+    drawn.run(folder / "data", folder / "views", host="pvse", views=3)
+    return folder
+
+
+@pytest.fixture
+def place(runs: Path, tmp_path: Path) -> Path:
+    """A copy of the data, and its index."""
+    shutil.copytree(runs / "data", tmp_path / "data")
+    build(tmp_path, runs)
+    return tmp_path
+
+
+def build(place: Path, runs: Path, *more: object) -> str:
+    words = ["build", place / "index", "--run", runs / "run", "--data", place / "data", "--quiet", *more]
+    return call("index", *words).stdout
+
+
+def rows(place: Path) -> list[dict[str, object]]:
+    lines = (place / "data" / "metadata.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def write(place: Path, found: list[dict[str, object]], *, name: str = "data") -> Path:
+    (place / name).mkdir(exist_ok=True)
+    text = "".join(json.dumps(row) + "\n" for row in found)
+    (place / name / "metadata.jsonl").write_text(text, encoding="utf-8")
+    return place / name
+
+
+def further(place: Path, *names: str) -> Path:
+    """A second data set, of other colours."""
+    found = []
+    for number, name in enumerate(names):
+        write(place, [], name="more")
+        Image.new("RGB", (40, 40), (number * 9 + 5, 77, 200)).save(place / "more" / f"{name}.png")
+        found.append({"file_name": f"{name}.png", "id": name, "captions": [f"a {name} square"], "place": 50 + number})
+    return write(place, found, name="more")
+
+
+def ids(place: Path, *more: object) -> list[str]:
+    answer = call("search", place / "index", "a square", "--json", "--top", 50, *more).stdout
+    return [hit["id"] for hit in json.loads(answer)["hits"]]
+
+
+def info(place: Path) -> dict[str, object]:
+    return json.loads(call("index", "info", place / "index", "--json").stdout)
+
+
+def test_an_add_embeds_what_is_new_or_changed_and_nothing_else(place: Path, runs: Path) -> None:
+    data = further(place, "teal", "ochre")
+    told = call("index", "add", place / "index", "--data", data, "-q").stdout
+    assert "4 items embedded, 0 unchanged" in told
+    assert "0 items embedded, 4 unchanged" in call("index", "add", place / "index", "--data", data, "-q").stdout
+    Image.new("RGB", (40, 40), (1, 2, 3)).save(data / "teal.png")
+    told = call("index", "add", place / "index", "--data", data, "-q").stdout
+    assert "1 item embedded, 3 unchanged" in told
+    found = open_engine(place / "index").search(image=data / "teal.png", top=1)[0]
+    assert (found.id, found.path) == ("teal", str((data / "teal.png").resolve()))
+    assert found.captions == ["a teal square"] and found.metadata["place"] == 50
+    assert len(ids(place)) == 14 and verify(place / "index") == []
+
+
+def test_an_update_follows_the_data(place: Path) -> None:
+    found = rows(place)
+    found[0]["captions"] = ["a red square", "rouge"]
+    found[1]["place"] = 99
+    write(place, [row for row in found if row["id"] != "cyan"])
+    told = call("index", "update", place / "index", "-q").stdout
+    # "ein Quadrat, red" became "rouge": one text is embedded; the place is metadata of the picture and of its texts.
+    assert "1 item embedded" in told and "deleted" in told
+    hits = {hit.id: hit for hit in open_engine(place / "index").search("a square", top=50)}
+    assert set(hits) == set(drawn.COLOURS) - {"cyan"}
+    assert hits["red"].captions == ["a red square", "rouge"] and hits["green"].metadata["place"] == 99
+    assert info(place)["counts"] == {"images": 11, "texts": 22} and verify(place / "index") == []
+    write(place, [*rows(place), found[-1]])
+    assert "3 items embedded" in call("index", "update", place / "index", "-q").stdout
+    write(place, rows(place)[1:])
+    assert "deleted" not in call("index", "update", place / "index", "-q", "--keep-missing").stdout
+    assert len(ids(place)) == 12
+
+
+def test_what_was_deleted_stays_away(place: Path) -> None:
+    told = call("index", "delete", place / "index", "red", "blue").stdout
+    assert "2 pictures and 4 texts deleted; their vectors go from the disk with" in told
+    assert not {"red", "blue"} & set(ids(place))
+    assert "6 left out, as they were deleted before" in call("index", "update", place / "index", "-q").stdout
+    assert len(ids(place)) == 10
+    told = call("index", "add", place / "index", "--data", place / "data", "--again", "-q").stdout
+    assert "6 items embedded" in told and len(ids(place)) == 12
+    told = call("index", "delete", place / "index", "--where", "split = test", "--where", "place > 10").stdout
+    assert "1 picture and 2 texts" in told
+    listed = place / "ids.txt"
+    listed.write_text("pink\n\n")
+    assert "1 picture and 2 texts" in call("index", "delete", place / "index", "--from", listed).stdout
+    assert "becam" in call("index", "compact", place / "index").stdout
+    assert verify(place / "index") == []
+
+
+def test_a_deletion_that_names_nothing_is_refused(place: Path) -> None:
+    assert "needs ids, a file of them" in call("index", "delete", place / "index", code=1).stderr
+    answer = call("index", "delete", place / "index", "red", "rde", code=1).stderr
+    assert "1 of 2 are not, first 'rde'; nothing was deleted" in answer and len(ids(place)) == 12
+    assert "cannot be read" in call("index", "delete", place / "index", "--from", place / "no.txt", code=1).stderr
+
+
+def test_a_search_is_filtered(place: Path) -> None:
+    assert set(ids(place, "--where", "split = test")) == {"pink", "cyan"}
+    assert set(ids(place, "--where", "place < 3", "--where", "text contains blue")) == {"blue"}
+    texts = ids(place, "--where", "language = de", "--for", "texts")
+    assert len(texts) == 12
+    assert (
+        "none has 'colour'; there are" in call("search", place / "index", "a", "--where", "colour = 1", code=1).stderr
+    )
+    assert "holds no such pictures" in call("search", place / "index", "a", "--where", "place > 1000").stdout
+
+
+def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(runs / "data", tmp_path / "data")
+    embedded: list[int] = []
+    plain = growing.embed_items
+
+    def failing(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
+        if len(embedded) == 3:
+            raise KeyboardInterrupt
+        embedded.append(len(items))  # type: ignore[arg-type]
+        return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(growing, "PIECE", 4)
+    monkeypatch.setattr(growing, "embed_items", failing)
+    words = ["build", tmp_path / "index", "--run", runs / "run", "--data", tmp_path / "data", "--quiet"]
+    assert "interrupted" in call("index", *words, code=130).stderr
+    assert Folder(tmp_path / "index").counts == {"images": 12, "texts": 0} and embedded == [4, 4, 4]
+    assert "12 of 36 items" in call("index", "info", tmp_path / "index").stdout
+    other = ["build", tmp_path / "index", "--run", runs / "run", "--quiet", "--split", "val"]
+    assert "a build of other data that was cut off" in call("index", *other, code=1).stderr
+    embedded.clear()
+    monkeypatch.setattr(growing, "embed_items", plain)
+    assert "12 pictures and 24 texts" in call("index", *words).stdout
+    assert info(tmp_path)["jobs"][0]["finished"] is not None and len(info(tmp_path)["jobs"]) == 1  # type: ignore[index]
+    assert "holds something" in call("index", *words, code=1).stderr
+    assert "no earlier one was cut off here" in call("index", "add", tmp_path / "index", code=1).stderr
+
+
+def test_an_add_that_was_cut_off_goes_on_without_its_data_being_named(place: Path) -> None:
+    data = further(place, "teal", "ochre")
+    with Folder(place / "index").writing("add") as writer:
+        sources = Sources(data=data, images=None)
+        writer.begin("add", source={**sources.to_json(), "split": "all"}, total=4)
+    assert "4 items embedded" in call("index", "add", place / "index", "-q").stdout
+
+
+def test_a_build_that_fails_leaves_nothing(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "data", tmp_path / "data")
+    for name in drawn.COLOURS:
+        (tmp_path / "data" / f"{name}.png").write_bytes(b"no picture")
+    words = ["build", tmp_path / "index", "--run", runs / "run", "--data", tmp_path / "data", "--quiet"]
+    assert call("index", *words, code=1).stderr
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_index_moves_to_another_model(place: Path, runs: Path) -> None:
+    call("index", "delete", place / "index", "red")
+    old = open_engine(place / "index")
+    told = call("index", "move", place / "index", "--run", runs / "views", "-q").stdout
+    assert "11 pictures and 22 texts now have vectors of" in told
+    assert old.folder.moved and len(old.search("a square", top=50)) == 11
+    new = open_engine(place / "index")
+    assert new.folder.manifest.run == str(runs / "views") and new.folder.manifest.views == {"images": 3, "texts": 3}
+    model = load(runs / "views")
+    wanted = model.similarity.cosine(
+        model.embed_images([place / "data" / "blue.png"]), model.embed_texts(["a blue square"])
+    )
+    found = {hit.id: hit.score for hit in new.search("a blue square", top=50)}
+    assert found["blue"] == pytest.approx(float(wanted), abs=1e-5) and set(found) == set(drawn.COLOURS) - {"red"}
+    assert (
+        "has the vectors of this model already"
+        in call("index", "move", place / "index", "--run", runs / "views", code=1).stderr
+    )
+    assert "removed store-1, of an earlier model" in call("index", "compact", place / "index").stdout
+    assert verify(place / "index") == []
+    assert (
+        "another"
+        in call("index", "add", place / "index", "--data", place / "data", "--run", runs / "run", code=1).stderr
+    )
+
+
+def test_a_move_leaves_nothing_behind_unasked(place: Path, runs: Path) -> None:
+    found = rows(place)
+    write(place, found[1:])
+    answer = call("index", "move", place / "index", "--run", runs / "other", "-q", code=1).stderr
+    assert "3 items of" in answer and "--leave-out" in answer
+    assert len(ids(place)) == 12, "the old vectors serve on"
+    told = call("index", "move", place / "index", "--run", runs / "other", "-q", "--leave-out").stdout
+    assert "11 pictures and 22 texts" in told and len(ids(place)) == 11
+
+
+@pytest.mark.parametrize("form", ["npz", "parquet"])
+@pytest.mark.parametrize("host", ["run", "views"])
+def test_vectors_that_were_made_before_are_imported(place: Path, runs: Path, form: str, host: str) -> None:
+    vectors = place / f"vectors.{form}"
+    call("embed", runs / host, "--data", place / "data", "--split", "all", "--out", vectors, "-q")
+    words = ["import", place / "new", vectors, "--run", runs / host, "--data", place / "data"]
+    assert "12 pictures and 24 texts put in" in call("index", *words).stdout
+    call("index", "build", place / "built", "--run", runs / host, "--data", place / "data", "-q")
+    built, made = (open_engine(place / name).search("a pink square", top=20) for name in ("built", "new"))
+    assert [(hit.id, hit.captions, hit.path, hit.metadata) for hit in made] == [
+        (hit.id, hit.captions, hit.path, hit.metadata) for hit in built
+    ]
+    np.testing.assert_allclose([hit.score for hit in made], [hit.score for hit in built], atol=1e-6)
+    generation = Folder(place / "new").manifest.generation
+    call("index", *words)
+    assert Folder(place / "new").manifest.generation == generation + 2, "a job is noted; no item changes"
+    assert verify(place / "new") == []
+
+
+def test_vectors_of_nobody_knows_what_are_imported(place: Path, runs: Path) -> None:
+    names = np.array(["a", "b", "c"])
+    np.savez(place / "v.npz", image_ids=names, image_vectors=np.eye(3, 4, dtype=np.float32), image_groups=np.arange(3),
+             text_ids=names, text_vectors=np.eye(3, 4, dtype=np.float32), text_groups=np.arange(3))  # fmt: skip
+    call("index", "import", place / "plain", place / "v.npz")
+    with Folder(place / "plain").reading() as view:
+        found = view.shelves["texts"].nearest(np.eye(4, dtype=np.float32)[None, 1:2], top=1)
+        (item,) = view.items("texts", found[0].keys)
+    assert item.id == "b" and item.metadata == {"images": ["b"]}
+    assert "names none" in call("search", place / "plain", "words", code=1).stderr
+    assert "of the model that made it" in call("index", "import", place / "index", place / "v.npz", code=1).stderr
+    np.savez(place / "twice.npz", image_ids=np.array(["a", "a"]), image_vectors=np.eye(2, 4, dtype=np.float32))
+    assert "are there twice" in call("index", "import", place / "x", place / "twice.npz", code=1).stderr
+    np.savez(place / "none.npz", names=names)
+    assert "needs members named image_ids" in call("index", "import", place / "x", place / "none.npz", code=1).stderr
+    assert "is not there" in call("index", "import", place / "x", place / "gone.npz", code=1).stderr
+    (place / "v.pkl").write_bytes(b"x")
+    assert "an .npz or a .parquet" in call("index", "import", place / "x", place / "v.pkl", code=1).stderr
+    data = ["--data", place / "data"]
+    assert "3 of 3 images are not in it" in call("index", "import", place / "x", place / "v.npz", *data, code=1).stderr
+
+
+def test_a_backup_is_restored(place: Path) -> None:
+    assert "checked file by file" in call("index", "backup", place / "index", place / "copy").stdout
+    call("index", "delete", place / "index", "red")
+    assert "restored from" in call("index", "restore", place / "copy", place / "back").stdout
+    assert len(open_engine(place / "back").search("a", top=50)) == 12
+    assert "holds something" in call("index", "backup", place / "index", place / "copy", code=1).stderr
+
+
+def test_verify_says_what_is_damaged(place: Path) -> None:
+    assert call("index", "verify", place / "index").stdout == f"{place / 'index'}: whole\n"
+    file = next((place / "index").rglob("vectors.npy"))
+    raw = bytearray(file.read_bytes())
+    raw[-1] ^= 4
+    file.write_bytes(raw)
+    answer = call("index", "verify", place / "index", code=1).stdout
+    assert "1 problem" in answer and "vectors.npy: changed or damaged" in answer
+    found = json.loads(call("index", "verify", place / "index", "--json", code=1).stdout)
+    assert found["whole"] is False and len(found["problems"]) == 1
+    assert "is not there" in call("index", "verify", place / "nowhere", code=1).stderr
+
+
+def test_an_index_follows_its_data(place: Path) -> None:
+    found = rows(place)
+    steps: list[float] = []
+
+    def change(seconds: float) -> None:
+        steps.append(seconds)
+        if len(steps) == 1:
+            write(place, found[:9])
+        elif len(steps) == 2:
+            (place / "data" / "metadata.jsonl").write_text("{", encoding="utf-8")
+        else:
+            write(place, found[:10])
+
+    work = Work(run=None, model=None, sources=Sources(), split="all", quiet=True)
+    assert "looked 4 times" in watch(work, place / "index", every=2.5, rounds=4, wait=change)
+    assert steps == [2.5] * 3 and len(ids(place)) == 10
+    (place / "data" / "metadata.jsonl").write_text("{", encoding="utf-8")
+    with pytest.raises(DataError):
+        update(work, place / "index")
+    assert len(ids(place)) == 10 and verify(place / "index") == []
+    write(place, found)
+    assert "looked 1 time" in call("index", "watch", place / "index", "--rounds", 1, "-q").stdout
+    assert len(ids(place)) == 12
+
+
+def test_info_tells_the_fields_and_the_advice(place: Path) -> None:
+    call("index", "delete", place / "index", "red", "blue", "green", "pink")
+    told = call("index", "info", place / "index").stdout
+    assert "language, place, split" in told and "4 and 8" in told
+    assert "compact" in told and "4 vectors of deleted images are still on the disk" in told
+    found = info(place)
+    assert found["counts"] == {"images": 8, "texts": 16} and found["deleted"] == {"images": 4, "texts": 8}
+    call("index", "compact", place / "index")
+    assert info(place)["advice"] == []

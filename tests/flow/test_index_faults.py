@@ -1,0 +1,278 @@
+"""Whatever cuts a change off: nothing acknowledged is lost, nothing half done is seen, and what is damaged is named."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import killed_index
+import numpy as np
+import pytest
+import stored
+
+from subtext.errors import IndexError_, OutputError
+from subtext.stores.change import Change
+from subtext.stores.compaction import compact
+from subtext.stores.folder import Folder
+from subtext.stores.item import Entry
+from subtext.stores.manifest import MANIFEST
+from subtext.stores.traces import trace_name
+from subtext.stores.verification import verify
+
+QUERIES = stored.vectors(range(1000, 1003), 1)
+SEEDS = [pytest.param(seed, marks=[] if seed < 5 else pytest.mark.slow) for seed in range(50)]
+
+
+@pytest.fixture(scope="module")
+def lengths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, float]]:
+    found = {}
+    for verb in killed_index.VERBS:
+        path = tmp_path_factory.mktemp(verb) / "index"
+        killed_index.prepared(path, verb)
+        found[verb] = killed_index.length_of(path, verb)
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_add_that_is_killed_loses_nothing(tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int) -> None:
+    path = tmp_path / "index"
+    killed_index.prepared(path, "add")
+    _, pieces = killed_index.killed(path, "add", seed=seed, length=lengths["add"])
+    assert verify(path) == []
+    folder = Folder(path)
+    found, words = stored.ids(folder), stored.ids(folder, "texts")
+    for piece in range(6):
+        numbers = range(100 + piece * 4, 104 + piece * 4)
+        there = {f"p{number}" for number in numbers} & found
+        assert len(there) in ((4,) if piece in pieces else (0, 4)), "a piece is there, or it is not"
+        assert len({f"t{number}" for number in numbers} & words) in ((4,) if piece in pieces else (0, 4))
+    assert {f"p{number}" for number in range(40)} <= found
+    numbers = [int(name[1:]) for name in found]
+    assert stored.nearest(folder, QUERIES) == stored.plain(QUERIES, numbers)
+    killed_index.adding(path, lambda piece: None)
+    assert len(stored.ids(folder)) == 64 and verify(path) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_deletion_that_is_killed_brings_nothing_back(
+    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int
+) -> None:
+    path = tmp_path / "index"
+    killed_index.prepared(path, "delete")
+    _, pieces = killed_index.killed(path, "delete", seed=seed, length=lengths["delete"])
+    assert verify(path) == []
+    folder = Folder(path)
+    found = stored.ids(folder)
+    for piece in range(6):
+        left = {f"p{number}" for number in range(piece * 4, piece * 4 + 4)} & found
+        assert len(left) in ((0,) if piece in pieces else (0, 4))
+    assert stored.nearest(folder, QUERIES) == stored.plain(QUERIES, [int(name[1:]) for name in found])
+    with folder.writing("delete"):
+        pass  # The next writer finishes what the killed one had promised.
+    small = {file.name[:32] for file in (path / "cache").iterdir()}
+    assert small == {trace_name("images", name) for name in found}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_compaction_that_is_killed_changes_no_answer(
+    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int
+) -> None:
+    path = tmp_path / "index"
+    folder = killed_index.prepared(path, "compact")
+    wanted = stored.nearest(folder, QUERIES, exact=True)
+    folder.close()
+    killed_index.killed(path, "compact", seed=seed, length=lengths["compact"])
+    assert verify(path) == []
+    again = Folder(path)
+    assert stored.nearest(again, QUERIES, exact=True) == wanted
+    with again.writing("compact") as writer:
+        compact(writer)
+        named = {
+            name
+            for table in ("segments", "lists")
+            for (name,) in writer.connection.execute(f"SELECT name FROM {table}")
+        }
+    assert {place.name for place in again.store.iterdir() if place.is_dir()} == named, "nothing is left lying about"
+    assert not list(path.glob(".writing-*")) and verify(path) == []
+    assert stored.nearest(again, QUERIES, exact=True) == wanted
+
+
+def limited(size: int, act: Callable[[], None]) -> None:
+    """Do it in a process that may write no file beyond that size, as on a full disk."""
+    child = os.fork()
+    if child:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        return
+    code = 1
+    try:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        act()
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        os._exit(code)
+
+
+def test_a_full_disk_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    folder = stored.made(path)
+    folder.close()
+    wanted = stored.nearest(folder, QUERIES)
+    folder.close()
+    many, long = range(100, 4000), "word " * 40_000
+
+    def vectors() -> None:
+        with Folder(path).writing("add") as writer, pytest.raises(OutputError, match="no free space"):
+            writer.put(stored.images(many))
+
+    def words() -> None:
+        entry = Entry("long", b"x", text=long)
+        # Closing the writer writes the log back, for which there is no space either.
+        with pytest.raises(OutputError, match="needs to be written"), Folder(path).writing("add") as writer:
+            writer.put(Change("texts", [entry], stored.vectors(range(1), 1)))
+
+    largest = max(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    limited(largest, vectors)
+    limited(largest + 8192, words)
+    assert verify(path) == [] and folder.counts == {"images": 40, "texts": 60}
+    assert stored.nearest(folder, QUERIES) == wanted
+    with folder.writing("add") as writer:
+        assert not list(folder.store.glob(".writing-*"))
+        writer.put(stored.images(range(100, 140)))
+    assert folder.counts["images"] == 80 and verify(path) == []
+
+
+def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
+    folder = stored.made(tmp_path / "index")
+    with folder.writing("add"):
+        told = rf"one writer at a time; `subtext index add` \(process {os.getpid()} on .*\) since 2.*; wait until"
+        with pytest.raises(IndexError_, match=told), Folder(folder.path).writing("delete"):
+            pass
+        assert folder.counts["images"] == 40
+    with folder.writing("delete"):
+        pass
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = stored.made(tmp_path_factory.mktemp("whole") / "index", exact_up_to=50)
+    with folder.writing("compact") as writer:
+        compact(writer)
+        writer.delete("images", ["p5"])
+    folder.close()
+    yield folder.path
+
+
+def flipped(file: Path, place: int, bit: int = 0) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[place] ^= 1 << bit
+    file.write_bytes(raw)
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"])
+@pytest.mark.parametrize("place", [3, -1])
+def test_a_byte_of_an_array_is_missed(whole: Path, tmp_path: Path, name: str, place: int) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    assert verify(path) == []
+    file = sorted(path.rglob(name))[0]
+    flipped(file, place)
+    assert [each.where for each in verify(path) if "checksum" in each.what] == [file.relative_to(path).as_posix()]
+    file.write_bytes(file.read_bytes()[:-8])
+    assert any(each.where.endswith(name) for each in verify(path))
+    file.unlink()
+    assert any("is missing" in each.what and each.where.endswith(name) for each in verify(path))
+
+
+def told_by(path: Path) -> object:
+    """All that an index gives."""
+    folder = Folder(path)
+    with folder.reading() as view:
+        items = [view.items(side, view.matching(side, [])) for side in ("images", "texts")]
+        near = [view.shelves[side].nearest(QUERIES, top=9) for side in ("images", "texts")]
+        words = [view.by_words(f"word{number}", top=3) for number in range(60)]
+        fields = [view.fields("images"), view.fields("texts")]
+        facets = view.connection.execute("SELECT * FROM facets ORDER BY 1, 2, 3, 4").fetchall()
+    folder.close()
+    return items, [[each.keys.tolist() for each in some] for some in near], words, fields, facets
+
+
+def test_a_byte_of_the_tables_is_missed_or_matters_to_nobody(whole: Path, tmp_path: Path) -> None:
+    wanted, size = told_by(whole), (whole / "store-1" / "items.sqlite").stat().st_size
+    missed = 0
+    for turn, place in enumerate(np.random.default_rng(0).integers(0, size, 60).tolist()):
+        path = tmp_path / str(turn)
+        shutil.copytree(whole, path)
+        flipped(path / "store-1" / "items.sqlite", place, turn % 8)
+        problems = verify(path)
+        missed += bool(problems)
+        assert problems or told_by(path) == wanted, place
+        shutil.rmtree(path)
+    assert missed > 10
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("UPDATE items SET text = 'another' WHERE key = 50", "1 item changed or damaged: 1/'t9'"),
+        ("DELETE FROM items WHERE key = 41", "texts"),
+        ("DELETE FROM facets WHERE key = 3", "facets changed or damaged"),
+        ("DELETE FROM links WHERE text = 't3'", "links changed or damaged"),
+        ("DELETE FROM words WHERE rowid = 50", "the words of 1 text differ"),
+        ("DELETE FROM tombstones", "vectors of images belong to no item"),
+        ("UPDATE state SET value = 1 WHERE name = 'generation'", "some were lost"),
+        ("DELETE FROM segments WHERE side = 1", "texts have no vectors"),
+        ("DROP TABLE words", "no such table: words"),
+    ],
+)
+def test_what_does_not_belong_together_is_told(whole: Path, tmp_path: Path, statement: str, what: str) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    connection = sqlite3.connect(path / "store-1" / "items.sqlite")
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    assert any(what in each.what for each in verify(path)), verify(path)
+
+
+def test_a_damaged_manifest_is_told(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    text = (path / MANIFEST).read_text()
+    (path / MANIFEST).write_text(text.replace("/runs/first", "/runs/other"))
+    assert "needs its own checksum" in verify(path)[0].what
+    (path / MANIFEST).write_text(text)
+    assert verify(path) == []
+    (path / "store-1" / "items.sqlite").unlink()
+    assert "is not there" in verify(path)[0].what
+    with pytest.raises(IndexError_, match="needs to hold the items of the index"):
+        Folder(path)
+
+
+def test_acknowledged_changes_that_the_tables_lack_stop_a_writer(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    old = (path / "store-1" / "items.sqlite").read_bytes()
+    with Folder(path).writing("delete") as writer:
+        writer.delete("texts", ["t1"])
+    (path / "store-1" / "items.sqlite").write_bytes(old)
+    with pytest.raises(IndexError_, match="some were lost; restore a backup"), Folder(path).writing("add"):
+        pass
+
+
+def test_a_folder_that_may_not_be_written_can_be_read(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    assert told_by(path) == told_by(whole)
+    assert not list(path.rglob("*-wal")) and not list(path.rglob("*-shm"))

@@ -1,0 +1,156 @@
+"""Filters give exactly what a loop over all items gives, and never fewer hits than there are."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import stored
+
+from subtext.errors import RequirementError
+from subtext.stores.change import Change
+from subtext.stores.compaction import compact
+from subtext.stores.condition import Condition, parse
+from subtext.stores.folder import Folder
+
+QUERIES = stored.vectors(range(1000, 1003), 1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    return stored.made(tmp_path_factory.mktemp("filters") / "index")
+
+
+def year(number: int) -> int:
+    return 1900 + number % 50
+
+
+CASES: list[tuple[str | Condition, Callable[[int], bool]]] = [
+    ("year = 1907", lambda n: year(n) == 1907),
+    ("year=1907", lambda n: year(n) == 1907),
+    ("year != 1907", lambda n: year(n) != 1907),
+    ("year >= 1930", lambda n: year(n) >= 1930),
+    ("year < 1910.5", lambda n: year(n) < 1910.5),
+    ("weight > 4.25", lambda n: n / 4 > 4.25),
+    ("weight <= 4.25", lambda n: n / 4 <= 4.25),
+    ("year in 1901, 1902,1950", lambda n: year(n) in (1901, 1902, 1950)),
+    ("place = Łódź", lambda n: n % 3 == 2),
+    ("place in Paris,Wien", lambda n: n % 3 < 2),
+    ("place contains PAR", lambda n: n % 3 == 0),
+    ("place contains łÓ", lambda n: n % 3 == 2),
+    ("tags = odd", lambda n: n % 2 == 1),
+    ("tags != odd", lambda n: n % 2 == 0),
+    ("rare = true", lambda n: n % 5 == 0),
+    ("rare != true", lambda n: n % 5 != 0),
+    ("taken < 2021-03-05", lambda n: n % 28 < 4),
+    ("taken = 2021-03-05", lambda n: n % 28 == 4),
+    ("taken >= 2021-03-04T12:00:00", lambda n: n % 28 >= 4),
+    (Condition("taken", ">", datetime.date(2021, 3, 5)), lambda n: n % 28 > 4),
+    (Condition("taken", "in", [datetime.date(2021, 3, 1), datetime.date(2021, 3, 9)]), lambda n: n % 28 in (0, 8)),
+    (Condition("year", "in", []), lambda n: False),
+    (Condition("year", "!=", [1901, 1902]), lambda n: year(n) not in (1901, 1902)),
+    ("id = p7", lambda n: n == 7),
+    ("id in p7, p8", lambda n: n in (7, 8)),
+    ("id != p7", lambda n: n != 7),
+    ("id contains P1", lambda n: str(n).startswith("1")),
+    ("text contains word7", lambda n: n == 7),
+    ("text contains BOAT 7 word7", lambda n: n == 7),
+    ("text contains word", lambda n: False),
+    ('text contains ""weird"" (AND', lambda n: False),
+    ("text contains ?!", lambda n: False),
+    ('year = "1907"', lambda n: False),
+    ("place > 3", lambda n: False),
+]
+
+
+@pytest.mark.parametrize(("condition", "wanted"), CASES, ids=[str(case[0])[:40] for case in CASES])
+def test_a_condition_means_what_a_loop_says(
+    folder: Folder, condition: str | Condition, wanted: Callable[[int], bool]
+) -> None:
+    where = [parse(condition) if isinstance(condition, str) else condition]
+    numbers = [number for number in range(40) if wanted(number)]
+    with folder.reading() as view:
+        keys = view.matching("images", where)
+        assert [item.id for item in view.items("images", keys)] == [f"p{number}" for number in numbers]
+        found = view.shelves["images"].nearest(QUERIES, top=6, among=keys)
+        got = [[item.id for item in view.items("images", each.keys)] for each in found]
+    assert got == stored.plain(QUERIES, numbers, top=6)
+
+
+def test_all_conditions_have_to_hold(folder: Folder) -> None:
+    where = [parse("year < 1930"), parse("tags = odd"), parse("place in Paris, Wien"), parse("text contains rowing")]
+    with folder.reading() as view:
+        found = [item.id for item in view.items("images", view.matching("images", where))]
+        assert found == [f"p{n}" for n in range(30) if n % 2 and n % 3 < 2]
+        texts = view.items("texts", view.matching("texts", [parse("text contains word5"), parse("language = en")]))
+        assert [item.id for item in texts] == ["t5"]
+        assert view.fields("images") == ["place", "rare", "tags", "taken", "weight", "year"]
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("year", "needs the form FIELD TEST VALUE"),
+        ("year ~ 3", "needs the form FIELD TEST VALUE"),
+        ("place > Paris", "'place >' needs a number or a date; it got 'Paris'"),
+        ("text = boat", "'text' knows only contains"),
+        ("id < 5", "'id <' needs a number or a date"),
+        ("place contains '  '", "'place contains' needs a text"),
+    ],
+)
+def test_what_cannot_mean_anything_is_told(written: str, told: str) -> None:
+    with pytest.raises(RequirementError, match=told):
+        parse(written)
+
+
+def test_conditions_are_typed(folder: Folder) -> None:
+    with pytest.raises(RequirementError, match="'year in' needs several values; it got 3"):
+        Condition("year", "in", 3)
+    with pytest.raises(RequirementError, match="'year =' needs one value"):
+        Condition("year", "=", [3, 4])
+    with (
+        folder.reading() as view,
+        pytest.raises(RequirementError, match="none has 'yaer'; there are place, rare, tags"),
+    ):
+        view.matching("images", [parse("yaer = 3")])
+
+
+def test_quoting_cannot_leave_the_value(folder: Folder) -> None:
+    for value in ("'; DROP TABLE items; --", '" OR 1=1 --', "x') UNION SELECT key FROM items --"):
+        with folder.reading() as view:
+            assert len(view.matching("images", [Condition("place", "=", value)])) == 0
+            assert len(view.matching("images", [Condition("text", "contains", value)])) == 0
+            assert len(view.matching("images", [Condition("place", "contains", value)])) == 0
+            assert view.by_words(value, top=3) == []
+    assert folder.counts["images"] == 40
+
+
+def test_filters_follow_changes_and_deletions(tmp_path: Path) -> None:
+    folder = stored.made(tmp_path / "index")
+    with folder.writing("add") as writer:
+        writer.delete("images", ["p7"])
+        writer.put(Change("images", amended=[replace(stored.picture(8), metadata={"year": 1907, "place": 7})]))
+    with folder.reading() as view:
+        assert [i.id for i in view.items("images", view.matching("images", [parse("year = 1907")]))] == ["p8"]
+        assert [i.id for i in view.items("images", view.matching("images", [parse("place > 3")]))] == ["p8"]
+
+
+@pytest.mark.parametrize("condition", ["place = Paris", "tags = odd", "rare = true", "year >= 0", "id in p3, p4"])
+def test_a_filter_on_lists_loses_nothing(tmp_path: Path, condition: str) -> None:
+    """Beyond the size where all vectors are compared a filter is exact still, or looks at more lists."""
+    folder = stored.made(tmp_path / "index", pictures=300, exact_up_to=60)
+    with folder.writing("compact") as writer:
+        compact(writer)
+    with folder.reading() as view:
+        shelf = view.shelves["images"]
+        assert shelf.by_lists
+        keys = view.matching("images", [parse(condition)])
+        exact = shelf.nearest(QUERIES, top=10, among=keys, exact=True)
+        found = shelf.nearest(QUERIES, top=10, among=keys)
+    same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, found, strict=True)]
+    assert [len(each.keys) for each in found] == [min(10, len(keys))] * 3
+    assert set(found[0].keys.tolist()) <= set(keys.tolist())
+    assert sum(same) >= (0.9 if len(keys) > 60 else 1.0) * sum(len(each.keys) for each in exact)

@@ -1,0 +1,105 @@
+"""Rows that FAISS compares, and lists of rows, against plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from subtext.index import lists
+from subtext.index.rows import best_rows, scores_of_rows, settle
+
+
+def unit(count: int, width: int = 16, *, seed: int = 0) -> np.ndarray:
+    drawn = np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("queries", [1, 3, 40])
+@pytest.mark.parametrize("dead", [False, True])
+def test_best_rows_are_those_of_a_sort(queries: int, dead: bool) -> None:
+    vectors, asked = unit(203), unit(queries, seed=1)
+    gone = np.random.default_rng(2).random(203) < 0.4 if dead else None
+    found = best_rows(asked, vectors, 9, dead=gone)
+    for query, rows in zip(asked, found, strict=True):
+        scores = [(-float(query.astype(np.float64) @ vector), row) for row, vector in enumerate(vectors)]
+        wanted = [row for _, row in sorted(scores) if gone is None or not gone[row]][:9]
+        assert sorted(rows.tolist()) == sorted(wanted)
+
+
+def test_too_few_rows_are_filled_up() -> None:
+    gone = np.array([True, False, True])
+    assert sorted(best_rows(unit(1), unit(3), 3, dead=gone)[0].tolist()) == [-1, -1, 1]
+    assert best_rows(unit(2), unit(3), 10).shape == (2, 3)
+
+
+def test_chosen_rows_are_multiplied() -> None:
+    vectors, query = unit(50), unit(1, seed=1)[0]
+    rows = np.array([49, 3, 3, 0])
+    np.testing.assert_allclose(scores_of_rows(query, vectors, rows), vectors[rows] @ query, atol=1e-6)
+    assert scores_of_rows(query, vectors, rows[:0]).shape == (0,)
+
+
+def test_an_item_is_settled_once_by_its_best_row() -> None:
+    vectors, queries = unit(12), unit(2, seed=1)
+    keys = np.array([5, 5, 5, 2, 2, 2, 9, 9, 9, 1, 1, 1])
+    found, scores = settle(queries, vectors, keys, 3)
+    best = {key: max(float(q @ v) for q in queries.astype(float) for v in vectors[keys == key]) for key in (1, 2, 5, 9)}
+    wanted = sorted(best, key=lambda key: -best[key])[:3]
+    assert found.tolist() == wanted
+    np.testing.assert_allclose(scores, [best[key] for key in wanted], atol=1e-6)
+
+
+def test_equal_scores_stand_in_the_order_of_the_keys_wherever_the_rows_lie() -> None:
+    vectors = np.repeat(unit(1, 512), 7, axis=0)
+    for keys in (np.array([6, 5, 4, 3, 2, 1, 0]), np.array([3, 1, 6, 0, 2, 5, 4])):
+        found, scores = settle(unit(1, 512, seed=1), vectors, keys, 4)
+        assert found.tolist() == [0, 1, 2, 3] and len(set(scores.tolist())) == 1
+
+
+def test_rows_of_lists_are_those_of_a_loop() -> None:
+    offsets = np.array([0, 3, 3, 7, 8])
+    for chosen in ([], [1], [0], [0, 2, 3], [1, 3]):
+        wanted = [row for each in chosen for row in range(offsets[each], offsets[each + 1])]
+        assert lists.rows_in(np.array(chosen, dtype=np.int64), offsets).tolist() == wanted
+
+
+def test_rows_go_to_the_nearest_centroid() -> None:
+    vectors, centroids = unit(500), unit(16, seed=1)
+    assert lists.assign(vectors, centroids).tolist() == (vectors @ centroids.T).argmax(axis=1).tolist()
+    near = lists.likeliest(vectors[0], centroids, 4)
+    assert near.tolist() == sorted(np.argsort(-(centroids @ vectors[0]))[:4].tolist())
+
+
+def clustered(count: int, *, seed: int) -> np.ndarray:
+    centres = unit(30, seed=9)
+    drawn = centres[np.random.default_rng(seed).integers(0, 30, count)] + 0.5 * unit(count, seed=seed)
+    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_enough_lists_are_looked_at() -> None:
+    vectors = clustered(3000, seed=3)
+    centroids = lists.train(vectors, 64, seed=0)
+    np.testing.assert_array_equal(centroids, lists.train(vectors, 64, seed=0))
+    np.testing.assert_allclose(np.linalg.norm(centroids, axis=1), 1, atol=1e-5)
+    own = lists.assign(vectors, centroids)
+    order = np.argsort(own, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=64))])
+    rows, asked = np.ascontiguousarray(vectors[order]), clustered(60, seed=4)
+    probes, recalls = lists.probes_needed([asked, rows[:40]], rows, centroids, offsets)
+    assert 1 < probes < 64 and min(recalls) >= lists.RECALL
+    by_hand = []
+    for query in asked:
+        wanted = np.argsort(-(rows @ query), kind="stable")[:10]
+        looked = set(lists.rows_in(lists.likeliest(query, centroids, probes), offsets).tolist())
+        by_hand.append(np.mean([row in looked for row in wanted]))
+    assert recalls[0] == pytest.approx(np.mean(by_hand))
+
+
+def test_lists_that_do_not_help_are_all_looked_at() -> None:
+    rows = unit(40)
+    centroids = unit(4, seed=1)
+    own = lists.assign(rows, centroids)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=4))])
+    probes, recalls = lists.probes_needed([unit(5, seed=2)], rows[np.argsort(own, kind="stable")], centroids, offsets)
+    assert probes == 4 and recalls == [1.0]
+    assert lists.probes_needed([], rows, centroids, offsets) == (1, [])
