@@ -14,6 +14,7 @@ import torch
 from click.testing import CliRunner
 
 from subtext.app.cli import main
+from subtext.app.judging import CiderD
 from subtext.core import Comparison, Truth
 from subtext.data.feature_file import FeatureFile
 from subtext.data.pairs import Items, Pairs
@@ -31,6 +32,7 @@ from subtext.neighbours.quality import Tfidf, graph_quality
 from subtext.neighbours.sentence import Sentence
 from subtext.neighbours.tfidf import cosines, tfidf
 from subtext.neighbours.truth import truth
+from subtext.relevance.cider import relevance
 
 
 @pytest.fixture(scope="module")
@@ -283,6 +285,15 @@ def test_a_write_that_is_stopped_leaves_nothing(graph, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_ciderd_judges_pairs_as_it_scores_them(made):
+    texts = made[2].texts
+    words = [str(value) for value in texts.values]
+    every = relevance(words, np.arange(len(words)), words)
+    left, right = np.divmod(np.arange(600) * 37 % len(words) ** 2, len(words))
+    np.testing.assert_allclose(CiderD()(texts, left, right), every[left, right], rtol=1e-5, atol=1e-6)
+    assert 0 < every[left, right].max() < 10.01
+
+
 def test_quality_tells_a_graph_of_words_from_chance(graph, made):
     texts = made[2].split("train").texts
     quality = graph_quality(graph, texts, Tfidf(), pairs=200)
@@ -307,7 +318,8 @@ def test_the_command_line_builds_and_shows(made, tmp_path):
     assert "related by tfidf" in shown.output and "distance" in shown.output
     assert "Neighbours of a text" in page.read_text() and "http" not in page.read_text().split("<main>")[1]
     told = json.loads(run.invoke(main, ["neighbours", "show", str(out), "--item", item, "--json"]).stdout)
-    assert len(told["found"]) == 6 and told["item"]["picture"] == item and told["quality"]["pairs"] > 100
+    assert len(told["found"]) == 6 and told["item"]["picture"] == item and told["quality"].keys() == {"tfidf", "ciderd"}
+    assert all(quality["pairs"] > 100 for quality in told["quality"].values())
     strange = run.invoke(main, ["neighbours", "show", str(out), "--item", "nobody"])
     assert strange.exit_code == 1 and "'nobody' is none" in strange.output
 

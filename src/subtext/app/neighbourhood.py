@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.app.job import Sources
+from subtext.app.judging import CiderD
 from subtext.app.neighbouring import read_texts, told_in_words
 from subtext.app.progress import say
 from subtext.app.table import Cell, table
@@ -37,22 +38,21 @@ def show(path: Path, item: str | None, *, top: int = 10, page: Path | None = Non
     pairs = read_texts(sources).split(str(graph.source.get("split", "all")))
     graph.require(pairs.texts)
     row = None if item is None else _row(pairs, item)
-    quality = _quality(graph, pairs)
+    qualities = _qualities(graph, pairs)
     found = [] if row is None else _neighbours(graph, pairs, row, top)
     own = None if row is None else _described(pairs, row)
     if page is not None:
-        write_text(page, render(_page(path, graph, pairs, quality, own, found)))
+        write_text(page, render(_page(path, graph, pairs, qualities, own, found)))
     if in_json:
         told: dict[str, Any] = {"graph": str(path), "texts": len(graph), "neighbours": graph.width}
         told |= {"fingerprint": graph.fingerprint, "space": graph.space, "settings": graph.settings}
         told |= {
             "short": int((graph.counts < graph.width).sum()),
-            "quality": None if quality is None else as_json(quality),
+            "quality": {quality.judge: as_json(quality) for quality in qualities},
         }
         return json.dumps(told | {"item": own, "found": found}, indent=2, ensure_ascii=False)
     lines = [f"{path}: {told_in_words(graph)}"]
-    if quality is not None:
-        lines.append(_judged(quality))
+    lines += map(_judged, qualities)
     if own is not None:
         lines.append(f"{own['id']}: {own['text']}")
         rows: list[list[Cell]] = [
@@ -87,13 +87,13 @@ def _neighbours(graph: Graph, pairs: Pairs, row: int, top: int) -> list[dict[str
     return [{**_described(pairs, other), "distance": distance} for other, distance in near[:top]]
 
 
-def _quality(graph: Graph, pairs: Pairs) -> Quality | None:
-    """What TF-IDF says of the graph; None where it cannot be asked."""
+def _qualities(graph: Graph, pairs: Pairs) -> list[Quality]:
+    """What each judge says of the graph; nothing where they cannot be asked."""
     try:
-        return graph_quality(graph, pairs.texts, Tfidf())
+        return [graph_quality(graph, pairs.texts, judge) for judge in (Tfidf(), CiderD())]
     except DataError as problem:
         say(f"note: the graph is not judged: {problem}")
-        return None
+        return []
 
 
 def _judged(quality: Quality) -> str:
@@ -112,7 +112,7 @@ def _page(
     path: Path,
     graph: Graph,
     pairs: Pairs,
-    quality: Quality | None,
+    qualities: list[Quality],
     own: dict[str, Any] | None,
     found: list[dict[str, Any]],
 ) -> Page:
@@ -128,13 +128,11 @@ def _page(
         cards = [card(own, 0.0, asked=True), *[card(each, each["distance"]) for each in found]]
         search = Search(own["text"] or own["id"], cards, "The first is the text itself; the number is the distance.")
         sections.append(Section("Neighbours of a text", "Each with the picture that it goes with.", [search]))
-    figures = []
-    if quality is not None:
-        figures.append(Figure(f"related by {quality.judge}", quality.neighbours, quality.random))
+    figures = [Figure(f"related by {each.judge}", each.neighbours, each.random) for each in qualities]
     return Page(
         title=f"Neighbours in {path.name}",
         lead=told_in_words(graph),
-        verdict="" if quality is None else _judged(quality),
+        verdict="; ".join(map(_judged, qualities)),
         figures=figures,
         figures_text="The orange line is the share of random pairs of texts.",
         sections=sections,

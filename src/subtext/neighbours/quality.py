@@ -22,7 +22,7 @@ RELATED = 0.3
 
 @runtime_checkable
 class Judge(Protocol):
-    """Says how related pairs of texts are: TF-IDF here, CIDEr where that is at hand."""
+    """Says how related pairs of texts are: TF-IDF here; CIDEr-D, of another room, is brought by who asks."""
 
     @property
     def name(self) -> str:

@@ -128,7 +128,7 @@ neighbours.add_command(
         },
         help="""Say how good GRAPH is, and show the neighbours of an item.
 
-        Good is how many neighbours another measure (the cosine of TF-IDF) calls related, beside random pairs. The data
+        Good is how many neighbours other measures (cosine of TF-IDF, CIDEr-D) call related, beside random pairs. The data
         set has to stand where it stood.""",
         examples=[
             "subtext neighbours show graphs/lsa",
