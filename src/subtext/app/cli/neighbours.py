@@ -128,8 +128,8 @@ neighbours.add_command(
         },
         help="""Say how good GRAPH is, and show the neighbours of an item.
 
-        Good is how many neighbours other measures (cosine of TF-IDF, CIDEr-D) call related, beside random pairs. The data
-        set has to stand where it stood.""",
+        Good is how many neighbours other measures (cosine of TF-IDF, CIDEr-D) call related, beside random pairs. The
+        data set has to stand where it stood.""",
         examples=[
             "subtext neighbours show graphs/lsa",
             "subtext neighbours show graphs/lsa --item 1000268201_693b08cb0e.jpg --html near.html",
