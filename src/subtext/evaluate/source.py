@@ -71,11 +71,16 @@ class Embedded:
         return (len(self.images), len(self.texts))
 
     def part(self, images: Rows, texts: Rows) -> Matrix | Embedded:
-        """The chosen items: their whole matrix where it may be stored, else their embeddings."""
+        """The chosen items: their whole matrix where it may be stored, else their embeddings.
+
+        Where pairs are dear to score the matrix is made once, whatever its size, and kept in a file.
+        """
         mine = self.images if _all(images, len(self.images)) else self.images[torch.from_numpy(images)]
         theirs = self.texts if _all(texts, len(self.texts)) else self.texts[torch.from_numpy(texts)]
         if 4 * len(mine) * len(theirs) <= self.stored_bytes:
             return Matrix(scoring.matrix(self.similarity, mine, theirs, self.block_bytes, exact=self.exact))
+        if not self.similarity.indexable:
+            return Matrix(scoring.stored(self.similarity, mine, theirs, self.block_bytes))
         return Embedded(self.similarity, mine, theirs, self.block_bytes, self.exact, self.stored_bytes)
 
     def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
