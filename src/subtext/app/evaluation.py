@@ -8,17 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from subtext.app.figures import SHOWN, figures_table
+from subtext.app.further import Wanted
 from subtext.app.job import Sources, Work
-from subtext.app.opened import Opened, open_work, remembered
+from subtext.app.opened import Opened, choose_device, open_work, remembered
 from subtext.app.output import require_file
+from subtext.app.outside import Files, judge, read_split
 from subtext.app.progress import meter
 from subtext.app.table import Cell, table
 from subtext.checkpoint import Record
+from subtext.core import DIRECTIONS
 from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, Result, embed_pairs, evaluate_embeddings
 from subtext.evaluate.preservation import FIGURES, with_preservation
+from subtext.evaluate.space import with_space
 from subtext.neighbours.graph import Graph
 from subtext.search import model_fingerprint
+
+_QUIET = ("mrr", "tie_share", "nan_scores")
+"""Figures for the JSON, and none for a terminal."""
+_ALONE = ("human/", "alignment", "text/alignment", "image/uniformity", "text/uniformity")
+"""Figures of the whole that have no direction."""
 
 
 def evaluate(
@@ -28,33 +37,28 @@ def evaluate(
     per_query: Path | None,
     *,
     graph: Path | None = None,
+    wanted: Wanted | None = None,
+    files: Files | None = None,
 ) -> Result:
     """Evaluate as the work says, and write what is asked for.
 
-    protocol   fields of `subtext.evaluate.Protocol`
+    protocol   fields of `subtext.evaluate.Protocol`; folds may be a number or "1k+5k"
     graph      a semantic graph, for how much of it the joint space keeps
+    wanted     what is measured beyond recall; files  scores or vectors of any model, in place of the work's own
     json_out   file for figures and protocol; per_query  npz for one value a query
 
     Raises what opening, reading and evaluating raise; OutputError for a file that cannot be written, before the
     work begins.
     """
-    asked = Protocol(**protocol)
-    files = [path for path in (json_out, per_query) if path is not None]
-    for path in files:
+    wanted = wanted or Wanted()
+    wanted.check()
+    places = [path for path in (json_out, per_query) if path is not None]
+    for path in places:
         require_file(path)
-    if len({path.resolve() for path in files}) < len(files):
+    if len({path.resolve() for path in places}) < len(places):
         raise RequirementError(f"figures and values a query need a file each; both are to go to {json_out}")
     semantic = None if graph is None else Graph.load(graph.expanduser())
-    opened = open_work(work)
-    pairs = opened.pairs
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
-        items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
-        result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=asked)
-    if semantic is not None:
-        result = with_preservation(result, opened.model.similarity, items, pairs, semantic, protocol=asked)
-    role, warning = _role(opened, work.sources)
-    about = {**_subject(opened, work), "split": opened.split, "split_role": role}
-    result = replace(result, about=about, notes=(*([warning] if warning else []), *result.notes))
+    result = _of_model(work, protocol, semantic, wanted) if files is None else _of_files(work, protocol, wanted, files)
     if json_out is not None:
         result.save(json_out)
     if per_query is not None:
@@ -62,11 +66,56 @@ def evaluate(
     return result
 
 
+def _of_model(work: Work, protocol: Mapping[str, Any], semantic: Graph | None, wanted: Wanted) -> Result:
+    opened = open_work(work)
+    pairs = opened.pairs
+    asked = _protocol(protocol, len(pairs.images))
+    further = wanted.of(pairs, choose_device(work.device), quiet=work.quiet)
+    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
+        items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
+        result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=asked, further=further)
+    if wanted.space:
+        opened.model.require_indexable("measure the space of")
+        result = with_space(result, *items, pairs)
+    if semantic is not None:
+        result = with_preservation(result, opened.model.similarity, items, pairs, semantic, protocol=asked)
+    role, warning = _role(opened, work.sources)
+    about = {**_subject(opened, work), "split": opened.split, "split_role": role}
+    return replace(result, about=about, notes=(*([warning] if warning else []), *result.notes))
+
+
+def _of_files(work: Work, protocol: Mapping[str, Any], wanted: Wanted, files: Files) -> Result:
+    pairs, split = read_split(work.sources, work.split)
+    asked = _protocol(protocol, len(pairs.images))
+    further = wanted.of(pairs, choose_device(work.device), quiet=work.quiet)
+    result, made = judge(files, pairs, asked, further, space=wanted.space)
+    about = {"model": made, "data": work.sources.to_json(), "split": split, "split_role": "unknown"}
+    return replace(result, about=about)
+
+
+def _protocol(values: Mapping[str, Any], pictures: int) -> Protocol:
+    """The protocol, with folds of so many thousand pictures counted out.
+
+    Raises RequirementError where there are not so many pictures.
+    """
+    typed = str(values.get("folds", 1))
+    sizes = [int(piece.removesuffix("k")) * 1000 for piece in typed.split("+") if piece.endswith("k")]
+    if not sizes:
+        return Protocol(**{**values, "folds": int(typed)})
+    if wrong := [size for size in sizes if pictures % size]:
+        raise RequirementError(
+            f"folds of {wrong[0]:,} pictures need a multiple of as many; there are {pictures:,}; give a number of folds"
+        )
+    first, *others = sorted({pictures // size for size in sizes})
+    return Protocol(**{**values, "folds": first, "also_folds": tuple(others)})
+
+
 def summary(result: Result) -> str:
     """The figures for people: what was measured, a table with intervals and chance, and the notes."""
     asked = result.protocol
     gallery, folds = asked["gallery"], asked["folds"]
     what = f"split {result.about['split']} of {Path(result.about['data']['data']).name}"
+    sums = " ".join(f"{name} {value:.1f}" for name, value in result.figures.items() if name.startswith("rsum("))
     counts = f"{counted(gallery['pictures'], 'picture')}, {counted(gallery['texts'], 'text')}"
     head = f"{what}: {counts}{f', {folds} folds' if folds > 1 else ''}; ties {asked['ties']}"
     intervals = result.intervals if asked["bootstrap"] else None
@@ -76,9 +125,32 @@ def summary(result: Result) -> str:
     ways = [f"{c}_way{what}" for c in asked["c_way"] for what in ("@1", "@3", "_mean_rank")]
     if any(name.split("/")[-1] in ways for name in result.figures):
         lines.append(figures_table(result.figures, result.chance, intervals, names=ways, summed=False))
+    lines += [
+        figures_table(result.figures, result.chance, intervals, names=names, summed=False, ceiling=result.ceiling)
+        for names in _further(result)
+    ]
+    if sums:
+        lines.append(sums)
     if FIGURES[0] in result.figures:
         lines.append(_kept(result))
+    if others := [name for name in result.figures if name.startswith(_ALONE)]:
+        lines.append(table(["", ""], [[name, f"{result.figures[name]:.3f}"] for name in others]))
     return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])
+
+
+def _further(result: Result) -> list[list[str]]:
+    """Names of the figures that are measured on demand, table by table: of one relevance, truth or set of folds."""
+    base = {f"recall@{k}" for k in result.protocol["recall"]} | set(SHOWN)
+    tables: dict[str, list[str]] = {}
+    for name in result.figures:
+        direction, _, figure = name.partition("/")
+        if direction not in DIRECTIONS or figure.partition("(")[0].startswith(_QUIET):
+            continue
+        plain, _, label = figure.partition("(")
+        if (label or plain not in base) and "_way" not in plain:
+            kind = "further" if not label else "words" if label.startswith("words ") else label
+            tables.setdefault(kind, []).append(figure)
+    return [list(dict.fromkeys(names)) for names in tables.values()]
 
 
 def _kept(result: Result) -> str:

@@ -24,8 +24,9 @@ def figures_table(
     *,
     names: Sequence[str] = SHOWN,
     summed: bool = True,
+    ceiling: Mapping[str, float] | None = None,
 ) -> str:
-    """Both directions, with the chance line under each, and RSUM if `summed`.
+    """Both directions, with the chance line under each (and what the best order would give), and RSUM if `summed`.
 
     intervals  of 95 %, on a line of their own, with a dash where there is none; None for no such line
     """
@@ -37,6 +38,8 @@ def figures_table(
         if intervals is not None:
             rows.append(["  95 %", *[_interval(intervals, name) for name in whole]])
         rows.append(["  chance", *[chance.get(name) for name in whole]])
+        if ceiling is not None and any(name in ceiling for name in whole):
+            rows.append(["  best order", *[ceiling.get(name) for name in whole]])
     text = table(["", *[name.replace("_", " ") for name in names]], rows)
     if summed and "rsum" in figures:
         text += f"\nrsum {figures['rsum']:.1f}" + (f" (chance {chance['rsum']:.1f})" if "rsum" in chance else "")

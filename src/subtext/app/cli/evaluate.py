@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -11,7 +12,35 @@ from subtext.app.cli.options import as_typed
 from subtext.app.job import Work
 from subtext.errors import RequirementError
 
+FILES = ("scores", "image_embeddings", "text_embeddings", "image_ids", "text_ids")
+"""Options for what another program made."""
 TIES = ("pessimistic", "optimistic", "expected", "stable")
+
+
+def folds(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """A number of folds, or sizes such as `1k+5k`.
+
+    Raises click.BadParameter for anything else.
+    """
+    if not re.fullmatch(r"[1-9]\d*|[1-9]\d*k(\+[1-9]\d*k)*", value):
+        raise click.BadParameter(f"'{value}' needs a number of folds, or sizes in thousands: 5, 1k, 1k+5k")
+    return value
+
+
+def _names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    """`tfidf1,ciderd` as names."""
+    return tuple(dict.fromkeys(piece.strip() for piece in value.split(",") if piece.strip()))
+
+
+def _cuts(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """`5,10` as numbers of 1 or more.
+
+    Raises click.BadParameter for anything else.
+    """
+    pieces = [piece.strip() for piece in value.split(",") if piece.strip()]
+    if not all(piece.isdecimal() and int(piece) > 0 for piece in pieces):
+        raise click.BadParameter(f"'{value}' needs whole numbers of 1 or more with commas between them, as in 5,10")
+    return tuple(dict.fromkeys(int(piece) for piece in pieces))
 
 
 def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
@@ -41,12 +70,19 @@ def _require_pretrained(ctx: click.Context) -> None:
 
 def _act(ctx: click.Context) -> None:
     values = ctx.params
-    if (values["run"] is None) == (values["model"] is None):
-        raise click.UsageError("give either RUN, a folder that `subtext train` made, or --model NAME_OR_PATH", ctx)
+    files = any(values[name] is not None for name in FILES)
+    if (values["run"] is not None) + (values["model"] is not None) + files != 1:
+        raise click.UsageError(
+            "give one of these: RUN, a folder that `subtext train` made; --model NAME_OR_PATH; --scores FILE; or "
+            "--image-embeddings FILE and --text-embeddings FILE",
+            ctx,
+        )
     if values["model"] is not None:
         _require_pretrained(ctx)
     from subtext.app.evaluation import evaluate as carry_out
     from subtext.app.evaluation import summary
+    from subtext.app.further import Wanted
+    from subtext.app.outside import Files
 
     names = ("ties", "folds", "c_way", "bootstrap", "seed")
     printed = values["json_out"] == Path("-")
@@ -57,6 +93,8 @@ def _act(ctx: click.Context) -> None:
             None if printed else values["json_out"],
             values["per_query"],
             graph=values["graph"],
+            wanted=Wanted.from_options(values),
+            files=Files.from_options(values),
         )
     except RequirementError as error:
         if values["model"] is None:
@@ -77,6 +115,22 @@ evaluate = Command(
                 help="A pretrained dual encoder (CLIP, SigLIP) as it is, for no RUN.",
             ),
         ],
+        "Any model's output": [
+            click.Option(
+                ["--scores"], type=PATH, help="Scores of pictures x texts with ids: npz, npy, safetensors, parquet."
+            ),
+            click.Option(["--image-embeddings"], type=PATH, help="Vectors of the pictures with ids, the same formats."),
+            click.Option(["--text-embeddings"], type=PATH, help="Vectors of the texts; may be the same file."),
+            click.Option(["--image-ids"], type=PATH, help="Names of the pictures, one a line, if not in the file."),
+            click.Option(["--text-ids"], type=PATH, help="Names of the texts, one a line, if not in the file."),
+            click.Option(
+                ["--similarity"],
+                type=click.Choice(["cosine", "dot"]),
+                default="cosine",
+                show_default=True,
+                help="Of embeddings.",
+            ),
+        ],
         "Data": [
             *data_options(),
             click.Option(
@@ -94,10 +148,10 @@ evaluate = Command(
             ),
             click.Option(
                 ["--folds"],
-                type=click.IntRange(1),
-                default=1,
+                callback=folds,
+                default="1",
                 show_default=True,
-                help="Cut the pictures into folds and average (COCO 1K: 5).",
+                help="Cut the pictures into folds and average (COCO 1K: 5); 1k+5k measures folds of both sizes.",
             ),
             click.Option(
                 ["--c-way"],
@@ -120,6 +174,54 @@ evaluate = Command(
             ),
             click.Option(["--seed"], default=0, show_default=True, help="Seed of samples and resamplings."),
         ],
+        "Relevance": [
+            click.Option(
+                ["--relevance"],
+                callback=_names,
+                default="",
+                metavar="NAME,...",
+                help="ASP, gain and nDCG by relevance: tfidf1, ciderd, cider, judged, class_tfidf1, sentence:MODEL.",
+            ),
+            click.Option(
+                ["--references"], type=click.IntRange(1), help="First texts a picture is known by. Default: all."
+            ),
+            click.Option(["--cache"], type=PATH, metavar="FOLDER", help="Where matrices of relevance are kept."),
+            click.Option(
+                ["--asp-ties"],
+                type=click.Choice(["ordinal", "min", "average"]),
+                default="ordinal",
+                show_default=True,
+                help="Ranks of equal values in ASP.",
+            ),
+            click.Option(
+                ["--asp-top"], callback=_cuts, default="", metavar="N,N,...", help="ASP over the N most relevant, too."
+            ),
+            click.Option(["--gain"], callback=_cuts, default="5,10,20", show_default=True, help="k of gain@k."),
+            click.Option(["--ndcg"], callback=_cuts, default="10", show_default=True, help="k of nDCG@k."),
+        ],
+        "Truth": [
+            click.Option(["--precision"], is_flag=True, help="R-Precision and mAP@R of the pairs."),
+            click.Option(
+                ["--truth"],
+                multiple=True,
+                metavar="NAME=PATH",
+                help="Recall, R-Precision, mAP@R by eccv=FOLDER or cxc=FOLDER of eccv_caption; again for more.",
+            ),
+            click.Option(["--plausible"], is_flag=True, help="PMRP by the pictures' labels."),
+            click.Option(["--human"], type=PATH, metavar="TABLE", help="Agreement with people's scores of pairs."),
+            click.Option(["--rated"], type=float, help="Score from which people say yes. Default: mid-range."),
+        ],
+        "Space and subsets": [
+            click.Option(["--words"], is_flag=True, help="Recall of texts by their length in words."),
+            click.Option(
+                ["--hubness"],
+                type=click.IntRange(0),
+                default=0,
+                show_default=True,
+                help="Skewness of how often a candidate is among the first k; 0 for none.",
+            ),
+            click.Option(["--space"], is_flag=True, help="Alignment and uniformity of embeddings."),
+        ],
         "Output": [
             click.Option(
                 ["--json", "json_out"],
@@ -139,6 +241,7 @@ evaluate = Command(
         "subtext evaluate runs/first --split val --json figures.json",
         "subtext evaluate runs/first --data other.jsonl --split all",
         "subtext evaluate --model openai/clip-vit-base-patch32 --data captions.jsonl --split test",
+        "subtext evaluate --scores mine.npz --data captions.jsonl --split test --relevance tfidf1",
     ],
-    usage="RUN | --model NAME_OR_PATH [OPTIONS]",
+    usage="RUN | --model NAME_OR_PATH | --scores FILE [OPTIONS]",
 )
