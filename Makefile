@@ -37,6 +37,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.angular --json
 	$(BIN)/python -m benchmarks.neighbour_graph --json
 	$(BIN)/python -m benchmarks.train_step --json
+	$(BIN)/python -m benchmarks.cider --json
+	$(BIN)/python -m benchmarks.tfidf --json
+	$(BIN)/python -m benchmarks.search_engine --json
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py

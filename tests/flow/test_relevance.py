@@ -10,17 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_models
 import torch
 
 from subtext.data.pairs import Items, Judgements, Pairs
 from subtext.data.readers import read_pairs
 from subtext.errors import DataError, RequirementError, ShapeError
 from subtext.ops.cells import Cells
-from subtext.relevance import cache, cider, classes, eccv, grade, plausible, tfidf
+from subtext.relevance import cache, cider, classes, eccv, grade, plausible, sentence, tfidf
 from subtext.relevance.grade import Asked, graded
 from subtext.relevance.graded import Graded
 from subtext.relevance.human import read_human
 from subtext.relevance.match import of_groups
+from subtext.sentence_encoder import SentenceEncoder
 
 TEXTS = ["a red dog runs", "the dog is red", "two cats sleep", "cats on a red mat", "a bird", "birds fly away"]
 DATA = pytest.mark.skipif("SUBTEXT_DATA" not in os.environ, reason="needs SUBTEXT_DATA")
@@ -356,3 +358,27 @@ def test_plausible_pictures_of_tiny_coco():
     for zeta in (0, 1, 2):
         near = [[5 * b + t for b, y in enumerate(labels) if len(x ^ y) <= zeta for t in range(5)] for x in labels]
         assert cells(found.match(zeta).image_to_text) == near
+
+
+def test_any_sentence_encoder_by_its_folder(tmp_path):
+    """Unlike words without its weights: the model's own vectors decide, and new weights are another relevance."""
+    folder = tiny_models.bert(tmp_path / "bert")
+    asked = Asked(cache=tmp_path / "kept")
+    found = graded(pairs(), f"sentence:{folder}", asked)
+    vectors = SentenceEncoder(str(folder), batch_size=1)(TEXTS)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(found.values[1], (unit[[2, 3]] @ unit.T).mean(axis=0), atol=1e-5)
+    assert found.name == "sentence:bert" and found.values[1].std() > 0
+    others = graded(pairs(), f"sentence:{folder}", Asked(exclude_self=True))
+    assert others.values[1, 2] == pytest.approx(unit[3] @ unit[2], abs=1e-5)
+    changed = tiny_models.bert(tmp_path / "bert")
+    assert changed == folder
+    graded(pairs(), f"sentence:{folder}", asked)
+    assert len(list((tmp_path / "kept").iterdir())) == 2
+
+
+def test_a_sentence_needs_a_direction():
+    with pytest.raises(DataError, match="'a bird'"):
+        sentence.relevance(
+            TEXTS, range(6), TEXTS, encoder=lambda texts: np.array([[float(text != "a bird")] for text in texts])
+        )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from subtext.errors import ShapeError
 from subtext.ops.sparse import Sparse
 
-KERNEL_MEETINGS = 2**26
+KERNEL_MEETINGS = 2**24
 """Meetings of a feature's references and candidates from which compiling the kernel pays."""
 _PLAIN_MEETINGS = 2**22
 """Meetings that the plain path lays out at a time."""
