@@ -154,7 +154,7 @@ def _with_words(side: int, words: str) -> Part:
     if side == 1:
         return "SELECT rowid AS key FROM words WHERE words MATCH ?", [phrase]
     sql = (
-        "SELECT DISTINCT i.key FROM words JOIN items t ON t.key = words.rowid JOIN links l ON l.text = t.id "
-        "JOIN items i ON i.side = 0 AND i.id = l.image WHERE words MATCH ?"
+        "SELECT DISTINCT i.key FROM words CROSS JOIN items t ON t.key = words.rowid "
+        "CROSS JOIN links l ON l.text = t.id CROSS JOIN items i ON i.side = 0 AND i.id = l.image WHERE words MATCH ?"
     )
     return sql, [phrase]

@@ -125,8 +125,8 @@ def orphans(connection: sqlite3.Connection, images: Sequence[int]) -> list[int]:
     connection.execute("DELETE FROM gone")
     connection.executemany("INSERT INTO gone SELECT id FROM items WHERE key = ?", [(key,) for key in images])
     sql = (
-        "SELECT DISTINCT t.key FROM gone JOIN links l ON l.image = gone.id "
-        "JOIN items t ON t.side = 1 AND t.id = l.text WHERE NOT EXISTS "
+        "SELECT DISTINCT t.key FROM gone CROSS JOIN links l ON l.image = gone.id "
+        "CROSS JOIN items t ON t.side = 1 AND t.id = l.text WHERE NOT EXISTS "
         "(SELECT 1 FROM links m WHERE m.text = l.text AND m.image NOT IN (SELECT id FROM gone))"
     )
     return [int(key) for (key,) in connection.execute(sql).fetchall()]

@@ -109,11 +109,13 @@ class View:
             )
 
 
+# CROSS JOIN holds SQLite to the order in which the tables stand: left to itself it has read all texts for each picture.
 _LINKED = (
-    "SELECT i.key, t.text FROM items i JOIN links l ON l.image = i.id JOIN items t ON t.side = 1 AND t.id = l.text "
+    "SELECT i.key, t.text FROM items i CROSS JOIN links l ON l.image = i.id "
+    "CROSS JOIN items t ON t.side = 1 AND t.id = l.text "
     "WHERE i.key IN ({}) AND t.text IS NOT NULL ORDER BY i.key, t.key",
-    "SELECT t.key, i.id FROM items t JOIN links l ON l.text = t.id JOIN items i ON i.side = 0 AND i.id = l.image "
-    "WHERE t.key IN ({}) ORDER BY t.key, i.key",
+    "SELECT t.key, i.id FROM items t CROSS JOIN links l ON l.text = t.id "
+    "CROSS JOIN items i ON i.side = 0 AND i.id = l.image WHERE t.key IN ({}) ORDER BY t.key, i.key",
 )
 
 
