@@ -23,7 +23,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import Options, Timing, options, report
+from benchmarks.common import Options, Timing, options, peak_megabytes, report
 from subtext.stores.change import Change
 from subtext.stores.compaction import compact
 from subtext.stores.condition import Condition
@@ -123,9 +123,9 @@ def in_turn(queries: NDArray[np.float32], ways: dict[str, Callable[[NDArray[np.f
     return timings
 
 
-def median_ms(timing: Timing) -> float:
-    """The middle of all queries, in milliseconds."""
-    return round(float(np.median(timing.seconds)) * 1000, 3)
+def milliseconds(timing: Timing) -> dict[str, float]:
+    """Of all queries the fastest, which other work on the machine has not delayed, and the middle."""
+    return {"best": round(timing.best * 1000, 3), "p50": round(float(np.median(timing.seconds)) * 1000, 3)}
 
 
 def recall(found: list[list[str]], wanted: list[list[str]]) -> float:
@@ -134,16 +134,16 @@ def recall(found: list[list[str]], wanted: list[list[str]]) -> float:
     return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in pairs]))
 
 
-def adding(folder: Folder, drawn: Drawn, start: int) -> float:
-    """Seconds for 1,000 items, on the disk and searchable."""
+def adding(folder: Folder, drawn: Drawn, start: int) -> dict[str, float]:
+    """Seconds for 1,000 items, on the disk and searchable; and the processor's own, without waiting."""
     new, rows = entries(start, 1000), drawn.rows(1000, seed=start)[:, None]
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.process_time()
     with folder.writing("add") as writer:
         writer.put(Change("images", new, rows))
     found = asked(folder, rows[3, 0], [])
-    seconds = time.perf_counter() - started
+    seconds, processor = time.perf_counter() - started, time.process_time() - worked
     assert found[0] == f"item{start + 3}"
-    return seconds
+    return {"seconds": round(seconds, 3), "processor_seconds": round(processor, 3)}
 
 
 def opening(path: Path) -> dict[str, float]:
@@ -175,24 +175,27 @@ def measured(place: Path, count: int, queries: int) -> tuple[dict[str, Any], dic
     timings = in_turn(asks, ways)
     truth = [[f"item{row}" for row in rows] for rows in flat.search(asks, TOP)[1]]
     filtered = [[f"item{row}" for row in rows] for rows in flat.search(asks, TOP, params=chosen)[1]]
+    exact, filtered_ms = (
+        {whose: milliseconds(timings[f"{whose}{kind}"]) for whose in ("ours", "faiss")} for kind in ("", "_filtered")
+    )
     facts: dict[str, Any] = {
-        "exact_ms": {"ours": median_ms(timings["ours"]), "faiss": median_ms(timings["faiss"])},
+        "exact_ms": exact,
+        "exact_goal": exact["ours"]["best"] <= 1.3 * exact["faiss"]["best"] + 1,
         "exact_recall": recall([asked(folder, query, [], exact=True) for query in asks], truth),
-        "filter_5_percent_ms": {
-            "ours": median_ms(timings["ours_filtered"]),
-            "faiss": median_ms(timings["faiss_filtered"]),
-        },
+        "filter_5_percent_ms": filtered_ms,
         "filter_5_percent_recall": recall([asked(folder, query, where) for query in asks], filtered),
         "compact_seconds": round(compaction, 1),
         **opening(folder.path),
     }
-    facts["goal_exact"] = facts["exact_ms"]["ours"] <= 1.3 * facts["exact_ms"]["faiss"] + 1
     if count > 200_000:
-        facts["lists_ms"] = median_ms(timings["ours_lists"])
+        facts["lists_ms"] = milliseconds(timings["ours_lists"])
         facts["lists_recall_at_10"] = recall([asked(folder, query, []) for query in asks], truth)
         with folder.reading() as view:
-            facts["lists_looked_at"] = list(view.shelves["images"].probes.values())[0]
-    facts["add_1000_seconds"] = [round(adding(folder, drawn, count + 1000 * turn), 3) for turn in range(3)]
+            facts["lists_looked_at"] = next(iter(view.shelves["images"].probes.values()))
+            facts["lists"] = len(next(iter(view.shelves["images"].centroids.values())))
+    facts["add_1000"] = [adding(folder, drawn, count + 1000 * turn) for turn in range(3)]
+    timings["ours"].peak_mb = peak_megabytes(lambda: asked(folder, asks[0], [], exact=True))
+    timings["faiss"].peak_mb = peak_megabytes(lambda: flat.search(asks[:1], TOP))
     return facts, timings
 
 

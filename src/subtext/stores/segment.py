@@ -57,16 +57,24 @@ class Segment:
     def _sorted(self) -> NDArray[np.int64]:
         return np.asarray(self.keys) if self._order is None else np.asarray(self.keys)[self._order]
 
+    @cached_property
+    def _single(self) -> bool:
+        """Whether each item has one row."""
+        return bool((np.diff(self._sorted) > 0).all())
+
     def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """All rows of these items, ascending; items that are not here have none."""
+        """All rows of these items, ascending for ascending keys where the rows stand so; items not here have none."""
         first = np.searchsorted(self._sorted, keys, side="left")
+        if self._single:
+            first = first[self._sorted[np.minimum(first, len(self) - 1)] == keys]
+            return first if self._order is None else np.sort(self._order[first])
         counts = np.searchsorted(self._sorted, keys, side="right") - first
         first, counts = first[counts > 0], counts[counts > 0]
         if not len(first):
             return np.zeros(0, dtype=np.int64)
         ends = np.cumsum(counts)
         places = np.arange(ends[-1], dtype=np.int64) + np.repeat(first - ends + counts, counts)
-        return np.sort(places if self._order is None else self._order[places])
+        return places if self._order is None else np.sort(self._order[places])
 
 
 def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> Segment:
