@@ -27,6 +27,9 @@ BLOCK_BYTES = 2**26
 """Memory that a block of scores may take while it is made."""
 TILE = 64
 """Items a side of the exact way's tiles. A multiple of what matrix kernels compute at once: no item lies on an edge."""
+FEW = 16
+"""Texts a tile where regions and words are compared: each brings many words, and only texts of one length share a tile.
+"""
 REGION_STEP = 4
 """In the exact way pictures are padded to a multiple of so many regions; texts keep their own number of words."""
 
@@ -137,20 +140,21 @@ def _fast(similarity: nn.Module, images: Embeddings, texts: Embeddings, height: 
 
 @torch.inference_mode()
 def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tensor:
-    """Scores in tiles of TILE x TILE, padded at the ends."""
+    """Scores in tiles of TILE x TILE, or TILE x FEW, padded at the ends."""
     device = _device(similarity, images)
     columns = list(_alike(texts, 1))
+    across = TILE if similarity.indexable else FEW
     whole: Tensor | None = None
     for rows, pictures in _alike(images, REGION_STEP):
         for top in range(0, len(pictures), TILE):
-            upper = _tile(pictures, top).to(device)
+            upper = _tile(pictures, top, TILE).to(device)
             place = rows[top : top + TILE, None]
             for places, words in columns:
-                for left in range(0, len(words), TILE):
-                    piece = similarity(upper, _tile(words, left).to(device))
+                for left in range(0, len(words), across):
+                    piece = similarity(upper, _tile(words, left, across).to(device))
                     if whole is None:
                         whole = torch.empty(len(images), len(texts), dtype=piece.dtype)
-                    here = places[left : left + TILE]
+                    here = places[left : left + across]
                     whole[place, here] = piece[: len(place), : len(here)].cpu()
     assert whole is not None
     return whole
@@ -173,11 +177,11 @@ def _alike(items: Embeddings, step: int) -> Iterator[tuple[Int[Tensor, "n"], Emb
         yield rows, replace(items[rows], parts=parts, mask=mask.to(parts.device))
 
 
-def _tile(items: Embeddings, start: int) -> Embeddings:
-    """TILE items from start; past the end the last one is repeated."""
-    if start + TILE <= len(items):
-        return items[start : start + TILE]
-    return items[torch.arange(start, start + TILE).clamp_max(len(items) - 1).to(items.vectors.device)]
+def _tile(items: Embeddings, start: int, size: int) -> Embeddings:
+    """So many items from start; past the end the last one is repeated."""
+    if start + size <= len(items):
+        return items[start : start + size]
+    return items[torch.arange(start, start + size).clamp_max(len(items) - 1).to(items.vectors.device)]
 
 
 def _device(similarity: nn.Module, items: Embeddings) -> torch.device:

@@ -95,7 +95,7 @@ class Sgr(nn.Module):
         return pairwise(images, texts, self._score, ready=self._merged, floats=self.nodes.floats)
 
     def _merged(self, images: Embeddings) -> list[_Merged]:
-        return [step.merged() for step in self.steps]
+        return [step.merged() for step in self.steps if isinstance(step, _Step)]
 
     def _score(self, images: Embeddings, merged: list[_Merged], texts: Embeddings) -> Float[Tensor, "i t"]:
         nodes = self.nodes(images, texts)
