@@ -16,7 +16,7 @@ from subtext.data.pairs import Items
 from subtext.data.pictures import difference_hash, open_picture, read_bytes
 from subtext.errors import DataError
 
-BITS = 4
+BITS = 8
 """Bits of 64 in which the hashes of two copies may differ."""
 ALIKE = 0.98
 """Correlation of the greys of two copies: hashes alone take pictures of much sky for one another."""
