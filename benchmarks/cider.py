@@ -2,7 +2,7 @@
 
 The peer scores one pair at a time in Python: it gets every picture with its five references once, and one caption, the
 picture's own or another's, so that its document frequencies are ours and the scores can be compared. Its time is scaled
-by the number of pairs, because each costs the same. Texts are cut into words once for the peer, outside of its time, and
+by the number of pairs, because each costs the same. Texts are cut into words once for the peer, outside its time, and
 inside of ours. With --quick there are 1,000 pictures.
 """
 
