@@ -1,0 +1,222 @@
+"""What is measured beyond recall: by relevance, other truths, labels, people, lengths, folds; beside its metric."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from subtext.core import Comparison, Embeddings
+from subtext.data.pairs import Items, Judgements, Pairs
+from subtext.errors import DataError, RequirementError, ShapeError
+from subtext.evaluate import Further, Protocol, evaluate_embeddings, evaluate_matrix
+from subtext.evaluate import source as sources
+from subtext.evaluate.space import with_space
+from subtext.metrics.asp import ASP
+from subtext.metrics.average_precision import AveragePrecision
+from subtext.metrics.ndcg import NDCG
+from subtext.metrics.pmrp import PMRP
+from subtext.metrics.r_precision import RPrecision
+from subtext.metrics.recall import Recall
+from subtext.metrics.semantic_gain import SemanticGain
+from subtext.relevance import plausible
+from subtext.relevance.graded import Graded
+from subtext.relevance.match import Match, of_groups
+from subtext.similarity.cosine import Cosine
+
+PICTURES, EACH = 20, 2
+QUIET = Protocol(c_way=(), bootstrap=0)
+SIDES = ("image_to_text", "text_to_image")
+
+
+def made(seed: int = 0) -> tuple[Pairs, torch.Tensor, Graded]:
+    """Pairs, scores with some ties, and a relevance of many zeros."""
+    g = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(PICTURES), EACH)
+    labels = [[name for name in ("cat", "dog", "car") if g.random() < 0.5] for _ in range(PICTURES)]
+
+    def items(kind: str, groups: np.ndarray) -> Items:
+        names = [f"{kind}{row}" for row in range(len(groups))]
+        words = ["word " * (5 * (row % 5) + 1) for row in range(len(groups))]
+        more = {"labels": labels} if kind == "image" else {}
+        return Items(names, list(words), groups.astype(np.int64), np.array(["val"] * len(groups)), more)
+
+    links = np.stack([owner, np.arange(len(owner))], axis=1).astype(np.int64)
+    pairs = Pairs(items("image", np.arange(PICTURES)), items("text", owner), links, Path())
+    relevance = np.maximum(g.random((PICTURES, len(owner)), dtype=np.float32) - 0.3, 0)
+    scores = np.round(2 * relevance + g.standard_normal(relevance.shape), 1).astype(np.float32)
+    return pairs, torch.from_numpy(scores), Graded("made", relevance)
+
+
+def both(scores: torch.Tensor, graded: Graded, match: Match) -> dict[str, Comparison]:
+    """The two comparisons that a metric reads."""
+    turned = {"image_to_text": scores, "text_to_image": scores.T.contiguous()}
+    return {side: Comparison(turned[side], graded.truth(side, 0, len(turned[side]), match)) for side in SIDES}
+
+
+def test_every_figure_is_the_mean_of_its_metric() -> None:
+    pairs, scores, graded = made()
+    match = of_groups(pairs.images.groups, pairs.texts.groups)
+    asked = Further(relevances=(graded,), precision=True, top=(5,), gain=(3,), ndcg=(4,))
+    result = evaluate_matrix(scores, pairs, protocol=QUIET, further=asked)
+    metrics = {
+        "asp(made)": ASP(),
+        "asp@5(made)": ASP(top=5),
+        "gain@3(made)": SemanticGain(3),
+        "ndcg@4(made)": NDCG(4),
+        "r_precision": RPrecision(),
+        "map@r": AveragePrecision(),
+    }
+    for side, comparison in both(scores, graded, match).items():
+        for name, metric in metrics.items():
+            values = metric(comparison).numpy()
+            np.testing.assert_allclose(result.per_query[f"{side}/{name}"], values, atol=1e-12)
+            assert result.figures[f"{side}/{name}"] == pytest.approx(100 * np.nanmean(values))
+        assert result.chance[f"{side}/asp(made)"] == pytest.approx(50, abs=4)
+        assert 90 < result.ceiling[f"{side}/asp(made)"] < 100
+    assert result.chance["image_to_text/r_precision"] == pytest.approx(100 / PICTURES)
+    told = json.loads(result.text())
+    assert told["protocol"]["further"]["relevances"] == ["made"] and "asp(made)" in "".join(told["ceiling"])
+
+
+def test_perfect_scores_reach_what_the_best_order_is_expected_to() -> None:
+    pairs, _, graded = made()
+    g = np.random.default_rng(1)
+    found = []
+    for _ in range(30):
+        nearly = torch.from_numpy(graded.values + 1e-5 * g.random(graded.values.shape, dtype=np.float32))
+        result = evaluate_matrix(nearly, pairs, protocol=QUIET, further=Further(relevances=(graded,)))
+        found.append(result.figures["image_to_text/asp(made)"])
+    assert np.mean(found) == pytest.approx(result.ceiling["image_to_text/asp(made)"], abs=0.3)
+    assert result.figures["image_to_text/gain@5(made)"] == pytest.approx(100, abs=0.01)
+
+
+def test_the_order_of_the_gallery_and_the_size_of_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, scores, graded = made()
+    protocol = replace(QUIET, ties="expected")
+    asked = Further((graded,), precision=True, asp_ties="min", hubness=3, labels=plausible.of_pairs(pairs))
+    whole = evaluate_matrix(scores, pairs, protocol=protocol, further=asked)
+    g = np.random.default_rng(2)
+    images, texts = g.permutation(PICTURES), g.permutation(PICTURES * EACH)
+    moved = pairs.subset(images, texts)
+    there = replace(asked, relevances=(graded.take(images, texts),), labels=plausible.of_pairs(moved))
+    shuffled = evaluate_matrix(scores[images][:, texts].contiguous(), moved, protocol=protocol, further=there)
+    for name, column in whole.per_query.items():
+        if "/" in name and column.dtype.kind == "f":
+            order = images if name.startswith("image") else texts
+            np.testing.assert_array_equal(shuffled.per_query[name], column[order], err_msg=name)
+    monkeypatch.setattr(sources.scoring, "BLOCK_BYTES", 4 * 40 * 3)
+    blocks = evaluate_matrix(scores, pairs, protocol=protocol, further=asked)
+    for name, column in whole.per_query.items():
+        np.testing.assert_array_equal(blocks.per_query[name], column, err_msg=name)
+
+
+def test_other_readings_of_what_is_right() -> None:
+    pairs, scores, graded = made()
+    g = np.random.default_rng(3)
+    other = of_groups(g.integers(0, 6, PICTURES), g.integers(0, 8, PICTURES * EACH))
+    result = evaluate_matrix(scores, pairs, protocol=QUIET, further=Further(truths={"eccv": other}))
+    for side, comparison in both(scores, graded, other).items():
+        for name, metric in (("recall@5(eccv)", Recall(5)), ("map@r(eccv)", AveragePrecision())):
+            np.testing.assert_array_equal(result.per_query[f"{side}/{name}"], metric(comparison).numpy())
+    assert np.isnan(result.per_query["text_to_image/map@r(eccv)"]).any()
+    assert "image_to_text/recall@5(eccv)" in result.chance
+
+
+def test_plausible_matches_leave_out_pictures_without_labels() -> None:
+    pairs, scores, _ = made()
+    labels = pairs.images.more["labels"]
+    assert [] in labels
+    result = evaluate_matrix(scores, pairs, protocol=QUIET, further=Further(labels=plausible.of_pairs(pairs)))
+    kept = np.array([row for row, one in enumerate(labels) if one])
+    texts = np.flatnonzero(np.isin(pairs.texts.groups, kept))
+    distance = np.array([[len(set(labels[a]) ^ set(labels[b])) for b in pairs.texts.groups[texts]] for a in kept])
+    graded = Graded("labels", -distance.astype(np.float32))
+    part = scores[kept][:, texts].contiguous()
+    for side, comparison in both(part, graded, of_groups(kept, pairs.texts.groups[texts])).items():
+        column = result.per_query[f"{side}/pmrp"]
+        rows = kept if side == "image_to_text" else texts
+        np.testing.assert_allclose(column[rows], PMRP()(comparison))
+        assert np.isnan(np.delete(column, rows)).all()
+
+
+def test_two_sets_of_folds_from_one_matrix() -> None:
+    pairs, scores, graded = made()
+    asked = Further((graded,), precision=True, labels=plausible.of_pairs(pairs))
+    result = evaluate_matrix(scores, pairs, protocol=replace(QUIET, also_folds=(4,)), further=asked)
+    whole = evaluate_matrix(scores, pairs, protocol=QUIET, further=asked)
+    folded = evaluate_matrix(scores, pairs, protocol=replace(QUIET, folds=4), further=asked)
+    assert {n: v for n, v in result.figures.items() if "folds)" not in n} == whole.figures
+    assert {n.removesuffix("(4 folds)"): v for n, v in result.figures.items() if "folds)" in n} == folded.figures
+    piece = scores[:5, :10]
+    alone = ASP()(Comparison(piece, graded.take(np.arange(5), np.arange(10)).truth("image_to_text", 0, 5,
+                  of_groups(np.arange(5), np.arange(10) // 2))))  # fmt: skip
+    np.testing.assert_allclose(result.per_query["image_to_text/asp(made)(4 folds)"][:5], alone)
+    assert result.protocol["fold_sizes"] == [[20, 40], *[[5, 10]] * 4]
+
+
+def test_lengths_people_and_hubs() -> None:
+    pairs, scores, _ = made()
+    lengths = np.array([len(text.split()) for text in pairs.texts.values])
+    rows, columns = np.divmod(np.random.default_rng(4).permutation(800)[:50], 40)
+    human = Judgements(columns, rows, scores.numpy()[rows, columns])
+    asked = Further(lengths=lengths, human=human, hubness=2)
+    result = evaluate_matrix(scores, pairs, protocol=QUIET, further=asked)
+    column = result.per_query["text_to_image/recall@5"]
+    for label, inside in (("words 0-9", lengths < 10), ("words 15-19", (lengths > 14) & (lengths < 20))):
+        assert result.figures[f"text_to_image/recall@5({label})"] == pytest.approx(100 * column[inside].mean())
+    assert result.figures["human/spearman"] == pytest.approx(1)
+    assert result.figures["human/auc"] == 1 and result.figures["human/pairs"] == 50
+    order = np.argsort(-scores.numpy() + 1e-6 * np.arange(40), axis=1)
+    assert result.figures["image_to_text/unfound@2"] <= 1 - len(np.unique(order[:, :1])) / 40
+    assert "image_to_text/hubness@2" in result.figures
+
+
+def test_alignment_and_uniformity_of_a_space() -> None:
+    pairs, _, _ = made()
+    g = torch.Generator().manual_seed(0)
+    vectors = torch.nn.functional.normalize(torch.randn(PICTURES, 1, 6, generator=g), dim=-1)
+    images = Embeddings(vectors, torch.arange(PICTURES))
+    texts = Embeddings(vectors.repeat_interleave(EACH, dim=0), torch.arange(PICTURES * EACH))
+    result = with_space(evaluate_embeddings(Cosine(), images, texts, pairs, protocol=QUIET), images, texts, pairs)
+    assert result.figures["alignment"] == pytest.approx(0, abs=1e-6)
+    assert result.figures["text/alignment"] == pytest.approx(0, abs=1e-6)
+    gaps = torch.pdist(vectors[:, 0].double())
+    assert result.figures["image/uniformity"] == pytest.approx(float(gaps.mean()), abs=1e-6)
+    assert result.figures["text/uniformity"] == pytest.approx(float(gaps.mean()), abs=1e-6)
+    json.dumps(result.to_json(), allow_nan=False)
+
+
+def test_scores_that_are_no_numbers_rank_last_and_are_told() -> None:
+    pairs, scores, graded = made()
+    scores[3] = torch.nan
+    result = evaluate_matrix(scores, pairs, protocol=QUIET, further=Further((graded,), precision=True))
+    assert result.figures["image_to_text/nan_scores"] == 40
+    assert result.per_query["image_to_text/r_precision"][3] == 0
+    assert np.isfinite(list(result.figures.values())).all()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    pairs, scores, graded = made()
+    small = Graded("made", graded.values[:5].copy())
+    with pytest.raises(ShapeError, match=r"relevance made must be \(pictures, texts\) = \(20, 40\).*it got \(5, 40\)"):
+        evaluate_matrix(scores, pairs, further=Further((small,)))
+    with pytest.raises(ShapeError, match="the truth cxc must be of"):
+        evaluate_matrix(scores, pairs, further=Further(truths={"cxc": of_groups(np.arange(3), np.arange(3))}))
+    with pytest.raises(ShapeError, match="turn them"):
+        evaluate_matrix(scores.T.contiguous(), pairs)
+    with pytest.raises(RequirementError, match="names of their own; it got made, made"):
+        Further((graded, graded))
+    with pytest.raises(RequirementError, match="numbers of 1 or more"):
+        Further(gain=(0,))
+    broken = graded.values.copy()
+    broken[2, 7] = np.inf
+    with pytest.raises(DataError, match="relevance made needs finite numbers; image_to_text query 2, candidate 7"):
+        evaluate_matrix(scores, pairs, further=Further((Graded("made", broken),)))
+    one = Judgements(np.array([0]), np.array([0]), np.array([1.0], dtype=np.float32))
+    with pytest.raises(DataError, match="two judged pairs or more; it got 1"):
+        evaluate_matrix(scores, pairs, further=Further(human=one))
