@@ -32,6 +32,8 @@ FAR = 40.0
 """Temperatures from which a float64 sigmoid is."""
 PAIR_COST = 8
 """What summing a pair costs, in nodes of a stencil."""
+BLOCK_CELLS = 2**15
+"""Values, or levels, that are worked on at a time: they stay in the cache."""
 
 
 def sums(
@@ -50,59 +52,56 @@ def sums(
 
     threads  how many; None for as many as torch uses
     """
-    # One type to compile for.
-    doubles = [np.ascontiguousarray(each, dtype=np.float64) for each in (values, weights, levels)]
-    found = np.full(levels.shape, np.nan)
-    if not found.size or not values.size:
-        return np.zeros_like(levels)
-    parts = max(1, min(threads or torch.get_num_threads(), len(levels)))
-    edges = np.linspace(0, len(levels), parts + 1).astype(np.int64)
-    exact = levels.dtype == np.float64
+    found = np.zeros_like(levels)
+    rows, many = values.shape
+    if not found.size or not many:
+        return found
+    parts = max(1, min(threads or torch.get_num_threads(), rows))
+    edges = np.linspace(0, rows, parts + 1).astype(np.int64)
+    step = max(1, BLOCK_CELLS // max(many, levels.shape[1]))
 
     def part(number: int) -> None:
-        cut = slice(int(edges[number]), int(edges[number + 1]))
-        first, second, third = (each[cut] for each in doubles)
-        _sum_rows(first, second, third, temperature, slope, exact, found[cut])
+        for start in range(int(edges[number]), int(edges[number + 1]), step):
+            cut = slice(start, min(start + step, int(edges[number + 1])))
+            found[cut] = _sum_rows(values[cut], weights[cut], levels[cut], temperature, slope)
 
     if parts == 1:
         part(0)
     else:
         with ThreadPoolExecutor(parts) as pool:
             list(pool.map(part, range(parts)))
-    return found.astype(levels.dtype, copy=False)
+    return found
 
 
 def _sum_rows(
-    values: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    levels: NDArray[np.float64],
-    temperature: float,
-    slope: bool,
-    exact: bool,
-    found: NDArray[np.float64],
-) -> None:
-    """Fill `found` row by row, each in the way that is less work for it; rows that are not all numbers stay NaN."""
-    lowest = np.minimum(values.min(axis=1), levels.min(axis=1))
-    highest = np.maximum(values.max(axis=1), levels.max(axis=1))
+    values: NDArray[Any], weights: NDArray[Any], levels: NDArray[Any], temperature: float, slope: bool
+) -> NDArray[np.float64]:
+    """The sums of a few rows, each in the way that is less work for it."""
+    exact = levels.dtype == np.float64
+    lowest = np.minimum(values.min(axis=1), levels.min(axis=1)).astype(np.float64)
+    highest = np.maximum(values.max(axis=1), levels.max(axis=1)).astype(np.float64)
     sound = np.isfinite(lowest) & np.isfinite(highest) & np.isfinite(weights).all(axis=1)
     lowest[~sound], highest[~sound] = 0, 0
-    # From here on in temperatures above the lowest.
-    values, levels = ((each - lowest[:, None]) / temperature for each in (values, levels))
+    # In temperatures above the lowest, and of one type to compile for.
+    from_lowest, own = ((each - lowest[:, None]) / temperature for each in (values, levels))
+    shares = weights.astype(np.float64)
     nodes = (highest - lowest) / temperature * NODES + 2 * REACH
     pairs = exact | (nodes * (2 * REACH + 1) > PAIR_COST * values.shape[1] * levels.shape[1])
+    found = np.full(levels.shape, np.nan)
     over_pairs, over_grid = _compiled()
     if (rows := np.flatnonzero(sound & pairs)).size:
-        order = values[rows].argsort(axis=1)
-        rising, ordered = (np.take_along_axis(each[rows], order, axis=1) for each in (values, weights))
-        over_pairs(rising, ordered, levels, rows, FAR if exact else REACH / NODES, slope, found)
+        order = from_lowest[rows].argsort(axis=1)
+        rising, ordered = (np.take_along_axis(each[rows], order, axis=1) for each in (from_lowest, shares))
+        over_pairs(rising, ordered, own, rows, FAR if exact else REACH / NODES, slope, found)
     if (rows := np.flatnonzero(sound & ~pairs)).size:
-        over_grid(values, weights, levels, rows, nodes.astype(np.int64), _stencil(slope), slope, found)
+        over_grid(from_lowest, shares, own, rows, nodes.astype(np.int64), _stencil(slope), slope, found)
+    return found
 
 
-def _stencil(slope: bool) -> NDArray[np.float64]:
+def _stencil(slope: bool) -> NDArray[np.float32]:
     """(REACH + 1) the slope at 0, 1, 2 ... nodes; or the sigmoid there less 1, which is what a whole count misses."""
     each = 1 / (1 + np.exp(-np.arange(REACH + 1) / NODES))
-    return each * (1 - each) if slope else each - 1
+    return (each * (1 - each) if slope else each - 1).astype(np.float32)
 
 
 @no_type_check
@@ -159,7 +158,9 @@ def _over_grid(
     for row in rows:
         grid = np.zeros(nodes[row] + 10)
         _spread(values[row], weights[row], grid[REACH:])
-        _read(_smooth(grid, stencil, slope), levels[row], found[row])
+        near = np.zeros(len(grid) - 2 * REACH, np.float32)
+        _gather(grid.astype(np.float32), near, stencil, np.float32(1 if slope else -1))
+        _read(_summed(grid[REACH:], near, stencil[0], slope), levels[row], found[row])
 
 
 @no_type_check
@@ -183,19 +184,23 @@ def _spread(values: NDArray[Any], weights: NDArray[Any], grid: NDArray[Any]) -> 
 
 
 @no_type_check
-def _smooth(grid: NDArray[Any], stencil: NDArray[Any], slope: bool) -> NDArray[Any]:
-    """The sum at every node but the empty ones."""
-    nodes = len(grid) - 2 * REACH
-    found = np.zeros(nodes)
-    sign, own, above = (1.0, stencil[0], 0.0) if slope else (-1.0, 0.5, 1.0)
-    total = 0.0
-    for node in range(nodes - 1, -1, -1):
-        found[node] = above * total + own * grid[node + REACH]
-        total += grid[node + REACH]
+def _gather(grid: NDArray[Any], near: NDArray[Any], stencil: NDArray[Any], sign: float) -> None:
+    """Add to every node what the nodes within reach count there by the stencil; in float32, lower ones with a sign."""
+    nodes = len(near)
     for far in range(1, REACH + 1):
         share = stencil[far]
+        higher, lower = grid[REACH + far : REACH + far + nodes], grid[REACH - far : REACH - far + nodes]
         for node in range(nodes):
-            found[node] += share * (grid[node + REACH + far] + sign * grid[node + REACH - far])
+            near[node] += share * (higher[node] + sign * lower[node])
+
+
+@no_type_check
+def _summed(grid: NDArray[Any], near: NDArray[Any], middle: float, slope: bool) -> NDArray[Any]:
+    """The sum at every node: what is near, the node itself, and of sigmoids all higher nodes whole."""
+    found, own, beyond, total = np.empty(len(near)), middle if slope else 0.5, 0.0 if slope else 1.0, 0.0
+    for node in range(len(near) - 1, -1, -1):
+        found[node] = near[node] + own * grid[node] + beyond * total
+        total += grid[node]
     return found
 
 
@@ -229,6 +234,6 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
     import numba
 
     make = numba.njit(nogil=True, fastmath={"contract", "nsz", "reassoc"})
-    steps = {each.__name__: make(each) for each in (_spread, _smooth, _read)}
+    steps = {each.__name__: make(each) for each in (_spread, _gather, _summed, _read)}
     over_grid = type(_over_grid)(_over_grid.__code__, {**globals(), **steps}, _over_grid.__name__)
     return make(_over_pairs), numba.njit(nogil=True)(over_grid)
