@@ -197,6 +197,8 @@ def test_equal_scores_are_no_chance_with_a_flattering_rule() -> None:
     assert shuffled_truth(base, ties="optimistic").outcome == "fail"
     strict = shuffled_truth(base)
     assert strict.outcome == "pass" and "below chance, because ties count" in strict.found
+    two = Stability.of(Sample.drawn(model(), made(), pictures=2, seed=0))
+    assert shuffled_truth(two).outcome == "not applicable"
 
 
 def test_scores_that_are_no_numbers() -> None:

@@ -39,7 +39,8 @@ def pictures(audited: Pairs, train: Pairs, *, workers: int = 2, told: Told | Non
     did = (
         "Bytes of all audited and training pictures were compared by hash; then a difference hash of 8 x 8 cells "
         f"({BITS} of 64 bits may differ), confirmed by greys of {SIDE} x {SIDE} (correlation {ALIKE:g} or more). "
-        f"{PICTURES_ALLOWED:g} % of the audited pictures may have a copy. Crops and mirrored copies are not found."
+        f"{PICTURES_ALLOWED:g} % of the audited pictures may have a copy. Crops and mirrored copies are not found; "
+        "pictures of one colour are compared by their bytes alone."
     )
     looks = [
         looks_of(each.images, each.root, workers, told, before)
