@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.arrays import Rows, one_array, open_npy, open_npz
+from subtext.data.region_files import Regions, of_counts, open_folder, open_h5
 from subtext.data.scan_files import scan_names, scan_splits
 from subtext.data.supply import FeatureShape
 from subtext.errors import DataError
@@ -29,13 +30,14 @@ class FeatureFile:
 
     names   (N) unique
     pooled  (N G), one vector an item; None where the file has none
-    grid    (N P E), one vector a cell or region; regions of zeros at the end are padding; None where it has none
+    grid    (N P E), one vector a cell or region; regions of zeros at the end are padding, and pictures may differ in
+            how many they have (`region_files`); None where it has none
     path    where it was read from, for messages
     """
 
     names: list[str]
     pooled: Rows | None
-    grid: Rows | None
+    grid: Rows | Regions | None
     path: Path
 
     def __post_init__(self) -> None:
@@ -61,32 +63,37 @@ class FeatureFile:
 
     @staticmethod
     def open(path: Path | str) -> FeatureFile:
-        """An npz with `names` and `pooled` and/or `grid`; an npy with FILE.ids.txt or FILE.ids.json beside it; or a
-        folder in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...).
+        """An npz with `names` and `pooled` and/or `grid`; an npy with FILE.ids.txt or FILE.ids.json beside it; a folder
+        in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...), or of a file a picture; or HDF5 (`region_files`).
 
         Stored arrays are mapped, not read. Raises DataError when it is none of these, or its arrays do not agree.
         """
         path = Path(path)
         if path.is_dir():
-            return _scan_folder(path)
+            regions = None if any(path.glob("*_ims.npy")) else open_folder(path)
+            return _scan_folder(path) if regions is None else FeatureFile(list(regions.names), None, regions, path)
         if not path.is_file():
             raise DataError(f"features need a file; {path} is not there")
         if path.suffix == ".npz":
-            found = open_npz(path, ("names", "pooled", "grid"))
+            found = open_npz(path, ("names", "pooled", "grid", "counts"))
             if "names" not in found:
                 raise DataError(f"{path} needs 'names', one a row, to be joined by; it has only {', '.join(found)}")
             names = _names(found["names"], path)
-            return FeatureFile(
-                names,
-                pooled=one_array(found["pooled"]) if "pooled" in found else None,
-                grid=one_array(found["grid"]) if "grid" in found else None,
-                path=path,
-            )
+            pooled, grid = (one_array(found[name]) if name in found else None for name in ("pooled", "grid"))
+            if grid is not None and "counts" in found:
+                return FeatureFile(names, pooled, of_counts(found["grid"], found["counts"], names, path), path)
+            return FeatureFile(names, pooled, grid, path)
+        if path.suffix in (".h5", ".hdf5"):
+            regions = open_h5(path, _ids_beside)
+            return FeatureFile(list(regions.names), None, regions, path)
         if path.suffix == ".npy":
             array = open_npy(path)
             pooled = one_array(array) if array.ndim <= 2 else None
             return FeatureFile(_ids_beside(path), pooled, one_array(array) if array.ndim > 2 else None, path)
-        raise DataError(f"features need an .npz, an .npy with an ids file, or a folder of *_ims.npy; got {path.name}")
+        raise DataError(
+            "features need an .npz, an .npy with an ids file, an .h5, or a folder of *_ims.npy or of a file a picture; "
+            f"got {path.name}"
+        )
 
     def rows(self, ids: Sequence[str], values: Sequence[Any] | None = None) -> NDArray[np.int64]:
         """(N) the row of each item: by its id, else by its value (a path or a text), else by the path's file name.
@@ -158,7 +165,7 @@ class FeatureFile:
                     self.take(name, rows[start : start + block])
 
     def _moments(
-        self, name: str, source: Rows, rows: NDArray[np.int64]
+        self, name: str, source: Rows | Regions, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         width = source.shape[-1]
         block = _block(source)
@@ -202,7 +209,7 @@ class FeatureFile:
         return {name: row for row, name in enumerate(self.names)}
 
 
-def _block(source: Rows) -> int:
+def _block(source: Rows | Regions) -> int:
     """Items whose rows are read at a time."""
     return max(1, BLOCK_BYTES // max(1, 4 * int(np.prod(source.shape[1:]))))
 

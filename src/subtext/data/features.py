@@ -30,7 +30,8 @@ class FeatureInput:
     """Items -> "pooled" (N G) and/or "grid" (N P E) with "mask" (N P), looked up by name or given as arrays.
 
     An item that brings its features is one array where the encoder reads one part, (G) or (P E), and a mapping where it
-    reads both, {"pooled": (G), "grid": (P E)}. Regions of zeros at the end of a grid are padding.
+    reads both, {"pooled": (G), "grid": (P E)}. Items may differ in how many regions they have; regions of zeros at the
+    end of a grid are padding.
 
     modality     "image" or "text", for messages
     file         where features are; None in an opened run until `with_file`, which still reads what items bring
@@ -147,13 +148,11 @@ class FeatureInput:
         items = [self._parts(value) for value in batch.values]
         arrays = {}
         for name in self._widths:
-            shapes = sorted({item[name].shape for item in items})
-            if len(shapes) > 1:
-                raise DataError(
-                    f"{self._what} features given as arrays need one shape in a batch; '{name}' has {shapes[0]} and "
-                    f"{shapes[1]}; fill the shorter up with regions of zeros, which count as padding"
-                )
-            arrays[name] = np.stack([item[name] for item in items]).astype(np.float32, copy=False)
+            longest = max(len(item[name]) for item in items)
+            stacked = np.zeros((len(items), longest, *items[0][name].shape[1:]), dtype=np.float32)
+            for place, item in enumerate(items):
+                stacked[place, : len(item[name])] = item[name]
+            arrays[name] = stacked
             if not np.isfinite(arrays[name]).all():
                 raise DataError(
                     f"{self._what} features need finite numbers; '{name}' of this batch has NaN or infinity"

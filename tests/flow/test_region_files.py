@@ -1,0 +1,113 @@
+"""Files of regions, any number a picture: every form gives the same pictures, and says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from subtext.data.features import FeatureFile, FeatureInput
+from subtext.data.inputs import Batch
+from subtext.errors import DataError
+
+NAMES = ["a.jpg", "b.jpg", "c.jpg"]
+COUNTS = np.array([2, 4, 1])
+
+
+def pictures() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=(count, 5)).astype(np.float32) for count in COUNTS]
+
+
+def counted(path: Path) -> Path:
+    np.savez(path / "r.npz", names=np.array(NAMES), grid=np.concatenate(pictures()), counts=COUNTS)
+    return path / "r.npz"
+
+
+def a_file_each(path: Path) -> Path:
+    for name, regions in zip(NAMES, pictures(), strict=True):
+        np.savez(path / f"{name}.npz", x=regions.T, num_bbox=len(regions), bbox=np.zeros((len(regions), 4)))
+    return path
+
+
+def an_array_each(path: Path) -> Path:
+    for name, regions in zip(NAMES, pictures(), strict=True):
+        np.save(path / f"{name}.npy", regions)
+    return path
+
+
+def spans(path: Path) -> Path:
+    h5py = pytest.importorskip("h5py")
+    stops = np.cumsum(COUNTS)
+    with h5py.File(path / "r.h5", "w") as file:
+        file["image_features"] = np.concatenate(pictures())
+        file["pos_boxes"] = np.stack([stops - COUNTS, stops], axis=1)
+        file["image_bb"] = np.zeros((len(np.concatenate(pictures())), 4))
+    (path / "r.ids.txt").write_text("\n".join(NAMES))
+    return path / "r.h5"
+
+
+def padded(path: Path) -> Path:
+    h5py = pytest.importorskip("h5py")
+    whole = np.full((3, 4, 5), 7, dtype=np.float32)
+    for place, regions in enumerate(pictures()):
+        whole[place, : len(regions)] = regions
+    with h5py.File(path / "r.hdf5", "w") as file:
+        file["features"], file["num_boxes"], file["ids"] = whole, COUNTS, NAMES
+    return path / "r.hdf5"
+
+
+FORMS: list[Callable[[Path], Path]] = [counted, a_file_each, an_array_each, spans, padded]
+every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+
+
+@every_form
+def test_pictures_have_their_own_regions_and_a_mask(form: Callable[[Path], Path], tmp_path: Path) -> None:
+    file = FeatureFile.open(form(tmp_path))
+    rows = np.arange(3)
+    tensors = FeatureInput("image", file)(Batch(["b.jpg", "c.jpg", "a.jpg"], list("xyz"), rows, rows, tmp_path))
+    assert tensors["mask"].sum(dim=1).tolist() == [4, 1, 2]
+    for place, picture in enumerate((1, 2, 0)):
+        found = tensors["grid"][place][tensors["mask"][place]]
+        np.testing.assert_array_equal(found.numpy(), pictures()[picture])
+
+
+@every_form
+def test_means_are_over_regions_that_are_there(form: Callable[[Path], Path], tmp_path: Path) -> None:
+    shape = FeatureFile.open(form(tmp_path)).shape()
+    assert (shape.pooled, shape.grid) == (None, 5)
+    whole = np.concatenate(pictures())
+    np.testing.assert_allclose(shape.mean["grid"], whole.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(shape.std["grid"], whole.std(axis=0), atol=1e-6)
+    assert len(FeatureFile.open(form(tmp_path)).fingerprint) == 32
+
+
+def test_arrays_of_unequal_numbers_of_regions_are_read_together() -> None:
+    rows = np.arange(3)
+    tensors = FeatureInput("image", grid=5)(Batch(pictures(), NAMES, rows, rows, Path()))
+    assert tensors["mask"].sum(dim=1).tolist() == [2, 4, 1]
+    np.testing.assert_array_equal(tensors["grid"][2, 0].numpy(), pictures()[2][0])
+
+
+def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    an_array_each(tmp_path)
+    np.save(tmp_path / "b.jpg.npy", np.zeros((0, 5), dtype=np.float32))
+    np.save(tmp_path / "c.jpg.npy", np.zeros((2, 6), dtype=np.float32))
+    file = FeatureFile.open(tmp_path)
+    with pytest.raises(DataError, match=r"one region or more, each of 5 numbers.*'b.jpg' has shape \(0, 5\)"):
+        file.take("grid", np.array([1]))
+    with pytest.raises(DataError, match=r"'c.jpg' has shape \(2, 6\)"):
+        file.take("grid", np.array([2]))
+    np.savez(tmp_path / "r.npz", names=np.array(NAMES), grid=np.ones((6, 5)), counts=COUNTS)
+    with pytest.raises(DataError, match=r"add up to it.*7 regions counted"):
+        FeatureFile.open(tmp_path / "r.npz")
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "r.h5", "w") as written:
+        written["features"], written["ids"] = np.ones((6, 5)), NAMES
+    with pytest.raises(DataError, match="needs 'pos_boxes' or 'num_boxes'"):
+        FeatureFile.open(tmp_path / "r.h5")
+    (tmp_path / "not.h5").write_text("text")
+    with pytest.raises(DataError, match="needs to be an HDF5 file"):
+        FeatureFile.open(tmp_path / "not.h5")
