@@ -218,3 +218,17 @@ def test_the_command_is_light() -> None:
 
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]" and "cvprw2022_table1" in done.stdout
+
+
+def test_a_table_of_rankings(made: Path, tmp_path: Path) -> None:
+    """R-Precision, recall and ASP of a row that can be trained; one whose host is not there says so."""
+    call(*words(made, tmp_path, "vse0,pcme", name="daa2022_table2"))
+    found = told(tmp_path, "daa2022_table2")
+    rows = {row["row"]: row["cells"] for row in found["rows"]}
+    heads = [f"mine {arrow} {label}" for arrow in ("I→T", "T→I") for label in ("R-P", "R@1", "ASP")]
+    assert all(0 <= rows["VSE0"][head]["mean"] <= 1 for head in heads)
+    assert all(0.3 < rows["VSE0"][head]["mean"] < 0.9 for head in heads if head.endswith("ASP"))
+    assert rows["VSE0"]["CUB Captions I→T R@1"]["paper"] == 0.442
+    host = System("pcme").lacks()
+    assert not host or rows["PCME"][heads[0]]["not_run"] == f"not run: needs {host}"
+    assert not any("choice among" in note for note in found["notes"])

@@ -57,9 +57,10 @@ DATA_SETS = {
         DataSet("conccap", "ConcCap", 20, 3_300_000),
         DataSet("coco", "COCO", 100, 120_000),
         DataSet("flickr30k", "Flickr30K", 100, 31_000),
+        DataSet("cub", "CUB Captions", 20, 11_788),
     )
 }
-"""The data sets of both papers, and the c of their choices; that of Flickr30K is not stated and taken as COCO's."""
+"""The data sets of the papers, and the c of their choices; that of Flickr30K is not stated and taken as COCO's."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class Figure:
     queries: bool = True
 
 
+WAYS = ("image_to_text", "text_to_image")
+ASP = "asp(tfidf1)"
+"""As an evaluation names it: by the relevance that Li et al. 2022 computed."""
+RANKINGS = {"pmrp": "PMRP", "recall@1": "R@1", ASP: "ASP", "r_precision": "R-P"}
+"""Figures of whole rankings, as an evaluation names them -> as the papers do."""
+
 FIGURES = {
     "image_to_text": Figure("I→T", "choice"),
     "text_to_image": Figure("T→I", "choice"),
@@ -82,14 +89,19 @@ FIGURES = {
     "image_preservation": Figure("I", "preservation"),
     "text_preservation": Figure("T", "preservation"),
     **{
+        f"{way}/{name}{size}": Figure(f"{arrow} {label}{size.upper()}", "rankings")
+        for size in ("", "(1k)")
+        for way, arrow in zip(WAYS, ("I→T", "T→I"), strict=True)
+        for name, label in RANKINGS.items()
+    },
+    **{
         f"{score}_{what}": Figure(f"{what} of {score}", "scores", queries=False)
         for score in ("diversity", "discrepancy")
         for what in ("mean", "deviation", "product")
     },
 }
-"""Choice: share of c-way choices that are right. Preservation: of neighbours kept. Scores: of the training pairs."""
-
-WAYS = ("image_to_text", "text_to_image")
+"""Choice: share of c-way choices that are right. Preservation: of neighbours kept. Rankings: of whole galleries, or of
+folds of 1,000 pictures. Scores: of the training pairs."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +226,11 @@ def tables() -> dict[str, Published]:
 def both_ways(data: Sequence[str]) -> tuple[Column, ...]:
     """Columns of both directions for each data set."""
     return tuple(Column(key, way) for key in data for way in WAYS)
+
+
+def ranked(data: str, names: Sequence[str], size: str = "") -> tuple[Column, ...]:
+    """Columns of these figures of a data set's rankings, one way after the other; size "(1k)" for folds of 1,000."""
+    return tuple(Column(data, f"{way}/{name}{size}") for way in WAYS for name in names)
 
 
 def _chosen(options: Mapping[str, object], data: str) -> dict[str, object]:

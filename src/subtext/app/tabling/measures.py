@@ -15,6 +15,7 @@ from subtext.core import DIRECTIONS, Comparison, Embeddings
 from subtext.data.fingerprint import fingerprint
 from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, embed_pairs, evaluate
+from subtext.evaluate.further import Further
 from subtext.evaluate.gallery import of_pairs
 from subtext.metrics.preservation import Preservation
 from subtext.model import Model
@@ -22,10 +23,16 @@ from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.neighbours.truth import truth
 from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores
 from subtext.ops.pooled_scores import pooled_scores
-from subtext.recipes.published import Shared
+from subtext.recipes.published import RANKINGS, Shared
+from subtext.relevance import plausible
+from subtext.relevance.grade import graded
 
 _ROWS = 1024
 """Queries compared at a time."""
+FOLD = 1000
+"""Pictures of a fold of the papers' smaller test of COCO."""
+LABELS = "labels"
+"""The column that PMRP reads."""
 DRAWS = 1000
 """Neighbours of neighbours that a discrepancy with several views is the mean of, as in the paper."""
 
@@ -41,12 +48,14 @@ class Measured:
 
 
 def measure(name: str, model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
-    """One measurement: "choice" with its c, "preservation" or "scores".
+    """One measurement: "choice" with its c, "rankings", "preservation" or "scores".
 
     Raises RequirementError when the data set is too small for it.
     """
     if name.startswith("choice"):
         return _choice(int(name.removeprefix("choice")), model, asked, loaded)
+    if name == "rankings":
+        return _rankings(model, asked, loaded)
     return _preservation(model, asked, loaded) if name == "preservation" else _scores(model, key, asked, loaded)
 
 
@@ -68,6 +77,29 @@ def _choice(c: int, model: Model, asked: Asked, loaded: Loaded) -> Measured:
     gallery = of_pairs(pairs)
     clusters = {str(way): gallery.clusters(way) for way in DIRECTIONS}
     return Measured(figures, values, clusters, fingerprint(pairs))
+
+
+def _rankings(model: Model, asked: Asked, loaded: Loaded) -> Measured:
+    """Figures of whole rankings; NaN where there are no labels, or the pictures make no folds of 1,000."""
+    pairs = loaded.scored
+    count, left = divmod(len(pairs.images), FOLD)
+    labels = plausible.of_pairs(pairs) if LABELS in pairs.images.more else None
+    result = evaluate(
+        model,
+        pairs,
+        protocol=Protocol(recall=(1,), c_way=(), bootstrap=0, also_folds=(count,) if count > 1 and not left else ()),
+        batch_size=256,
+        workers=asked.workers,
+        further=Further(relevances=(graded(pairs),), precision=True, labels=labels),
+    )
+    names = [f"{way}/{name}{size}" for way in DIRECTIONS for name in RANKINGS for size in ("", "(1k)")]
+    values = {name: result.per_query[name] for name in names if name in result.per_query}
+    figures = {name: float(np.nanmean(values[name])) if name in values else np.nan for name in names}
+    if count == 1 and not left:
+        figures |= {name: figures[name.removesuffix("(1k)")] for name in names if name.endswith("(1k)")}
+    gallery = of_pairs(pairs)
+    sides = {str(way): gallery.clusters(way) for way in DIRECTIONS}
+    return Measured(figures, values, {name: sides[name.split("/")[0]] for name in values}, fingerprint(pairs))
 
 
 def _preservation(model: Model, asked: Asked, loaded: Loaded) -> Measured:

@@ -144,8 +144,10 @@ def _size(asked: Asked, key: str, sizes: Sizes) -> str:
     told = ", ".join(f"{part} {n['pictures']:,}" for part, n in parts.items()) if parts else "nothing trained on it"
     paper = f"; the paper had about {data.pictures:,}" if data.pictures else "; not a data set of the paper"
     cut = "" if asked.subset is None else f", at most {asked.subset:,} of them learnt from"
+    chosen = any(FIGURES[column.figure].measure == "choice" for column in asked.columns if column.data)
+    choice = f"; choice among {data.c}" if chosen else ""
     read = "; read as precomputed features, where the papers' ResNet-50 learns" if asked.data[key].features else ""
-    return f"{data.name} (pictures): {told}{cut}{paper}; choice among {data.c}{read}."
+    return f"{data.name} (pictures): {told}{cut}{paper}{choice}{read}."
 
 
 def _about(asked: Asked, results: Results, sizes: Sizes) -> dict[str, Any]:
