@@ -137,7 +137,7 @@ def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0)
 
 def lower_is_better(name: str) -> bool:
     """Whether a figure counts what should be few."""
-    return name.endswith(("rank", "tie_share"))
+    return name.partition("(")[0].endswith(_UNASKED)
 
 
 def _difference(
@@ -187,7 +187,7 @@ def _names(runs: Sequence[Measured], figures: Sequence[str]) -> list[str]:
     known = [name for name in runs[0].queries if name.split("/")[-1] not in APART]
     known = [name for name in known if all(name in run.queries for run in runs)]
     if not figures:
-        return [name for name in known if not name.endswith(_UNASKED)]
+        return [name for name in known if not lower_is_better(name)]
     asked = [f"{direction}/{figure}" for direction in DIRECTIONS for figure in dict.fromkeys(figures)]
     found = [name for name in known if name in asked]
     lacking = [figure for figure in figures if not any(name.split("/", 1)[1] == figure for name in found)]
