@@ -43,8 +43,9 @@ def relevance(
 
     Raises DataError when texts and groups do not agree.
 
-    >>> relevance(["red dog", "red cat"], [0, 1], ["red dog", "a bird"]).round(3).tolist()
-    [[1.0, 0.0], [0.336, 0.0]]
+    >>> relevance(["red dog", "red cat"], [0, 1], ["red dog", "a bird"]).round(3)
+    array([[1.   , 0.   ],
+           [0.336, 0.   ]], dtype=float32)
     """
     return products(references, groups, candidates, count=count, own=own).all(out)
 
