@@ -1,8 +1,9 @@
-"""An index folder: what is put in comes back, changes, and goes; what is foreign or in the way is told in a sentence."""
+"""An index folder: what is put in comes back, changes, and goes; what is foreign or in the way is told."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -197,6 +198,25 @@ def test_a_copy_is_an_index(folder: Folder, tmp_path: Path) -> None:
     with pytest.raises(IndexError_, match=r"needs to be whole to be restored; .*vectors\.npy: changed or damaged"):
         restore(tmp_path / "copy", tmp_path / "third")
     assert not (tmp_path / "third").exists()
+
+
+def test_a_copy_is_made_while_a_compaction_takes_segments_away(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = stored.nearest(folder, QUERIES, top=20)
+    plain, turns = shutil.copyfile, list[int]()
+
+    def slow(source: Path, target: Path) -> object:
+        turns.append(1)
+        if len(turns) == 2:
+            with folder.writing("compact") as writer:
+                writer.put(stored.texts(range(60, 61)))
+                compact(writer)
+        return plain(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", slow)
+    made = backup(Folder(folder.path), tmp_path / "copy")
+    assert stored.nearest(made, QUERIES, top=20) == wanted and verify(tmp_path / "copy") == []
 
 
 def test_another_store_is_built_beside_and_swapped(folder: Folder) -> None:

@@ -274,5 +274,5 @@ def test_a_folder_that_may_not_be_written_can_be_read(
     path = tmp_path / "index"
     shutil.copytree(whole, path)
     monkeypatch.setattr(os, "access", lambda place, mode: False)
-    assert told_by(path) == told_by(whole)
+    assert told_by(path) == told_by(whole) and verify(path) == []
     assert not list(path.rglob("*-wal")) and not list(path.rglob("*-shm"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from subtext.data.atomic import write_folder
 from subtext.errors import IndexError_
 from subtext.stores import tables
-from subtext.stores.folder import Folder, require_new
+from subtext.stores.folder import ATTEMPTS, Folder, require_new
 from subtext.stores.manifest import MANIFEST
 from subtext.stores.segment import checksums
 from subtext.stores.verification import verify
@@ -26,24 +26,39 @@ def backup(folder: Folder, out: Path) -> Folder:
 
     def fill(place: Path) -> None:
         store = place / folder.store.name
-        store.mkdir()
-        with folder.reading() as view:
-            target = sqlite3.connect(store / tables.TABLES)
-            with tables.told(store / tables.TABLES):
-                view.connection.backup(target)
-            target.close()
-            for table in ("segments", "lists"):
-                for name, wanted in view.connection.execute(f"SELECT name, checksums FROM {table}"):
-                    shutil.copytree(folder.store / name, store / name)
-                    if checksums(store / name) != json.loads(wanted):
-                        raise IndexError_(
-                            f"{folder.store / name} is damaged, and no copy of it is made; `subtext index verify` says "
-                            "what is wrong"
-                        )
+        for attempt in range(ATTEMPTS):
+            store.mkdir()
+            try:
+                _copy(folder, store)
+                break
+            except FileNotFoundError:
+                # A compaction took a segment away meanwhile; its successor is in the next look at the index.
+                shutil.rmtree(store)
+                if attempt == ATTEMPTS - 1:
+                    raise
         (place / MANIFEST).write_text(folder.manifest.to_json(), encoding="utf-8")
 
     write_folder(out, fill)
     return Folder(out)
+
+
+def _copy(folder: Folder, store: Path) -> None:
+    """Tables and segments of one moment."""
+    with folder.reading() as view:
+        target = sqlite3.connect(store / tables.TABLES)
+        with tables.told(store / tables.TABLES):
+            view.connection.backup(target)
+        target.close()
+        for table in ("segments", "lists"):
+            for name, wanted in view.connection.execute(f"SELECT name, checksums FROM {table}"):
+                (store / name).mkdir()
+                for file in json.loads(wanted):
+                    shutil.copyfile(folder.store / name / file, store / name / file)
+                if checksums(store / name) != json.loads(wanted):
+                    raise IndexError_(
+                        f"{folder.store / name} is damaged, and no copy of it is made; `subtext index verify` says "
+                        "what is wrong"
+                    )
 
 
 def restore(copy: Path, out: Path) -> Folder:

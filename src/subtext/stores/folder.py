@@ -103,15 +103,15 @@ class Folder:
             if self.manifest.store != self.store.name:
                 raise IndexError_(f"{self.path} was moved to another model meanwhile; open it again")
             connection = tables.to_write(self.tables)
+            writer = Writer(self.store, self.manifest_file, self.manifest, connection, self.reading)
             try:
-                writer = Writer(self.store, self.manifest_file, self.manifest, connection, self.reading)
                 writer.clean()
                 yield writer
             finally:
+                self.manifest = writer.manifest
                 with tables.told(self.tables):
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 connection.close()
-                self.manifest = writer.manifest if "writer" in locals() else self.manifest
 
     def close(self) -> None:
         """Let go of this thread's connection."""

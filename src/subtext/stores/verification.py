@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from subtext.stores.manifest import MANIFEST, Manifest, read_manifest
 from subtext.stores.rows import ROUND, link_sum
 from subtext.stores.segment import KEYS, checksums, mapped
 
+ATTEMPTS = 5
+"""How often an index is looked through again when it has changed while something seemed wrong."""
 SHOWN = 3
 """Items that a problem names before it counts the others."""
 
@@ -32,16 +35,25 @@ class Problem:
 def verify(path: Path) -> list[Problem]:
     """Everything that is wrong with an index; empty for a whole one.
 
-    Reads every byte once, and is of use while the index is read and written: it sees it at one moment. Raises
-    IndexError_ only where there is no index at all.
+    Reads every byte once, and is of use while the index is read and written: it sees it at one moment, and looks again
+    where a compaction has taken files away meanwhile. Raises IndexError_ only where there is no index at all.
     """
-    try:
-        manifest = read_manifest(path)
-    except IndexError_ as problem:
-        if not (path / MANIFEST).is_file():
-            raise
-        return [Problem(MANIFEST, str(problem))]
-    file = path / manifest.store / tables.TABLES
+    found: list[Problem] = []
+    for _ in range(ATTEMPTS):
+        try:
+            manifest = read_manifest(path)
+        except IndexError_ as problem:
+            if not (path / MANIFEST).is_file():
+                raise
+            return [Problem(MANIFEST, str(problem))]
+        found = _looked_through(path / manifest.store / tables.TABLES, manifest)
+        if not found or read_manifest(path).generation == manifest.generation:
+            break
+    return found
+
+
+def _looked_through(file: Path, manifest: Manifest) -> list[Problem]:
+    """What is wrong at one moment."""
     found: list[Problem] = []
     try:
         connection = tables.to_read(file)
@@ -141,18 +153,21 @@ def _belonging(connection: sqlite3.Connection, manifest: Manifest, store: Path) 
 
 def _words(file: Path) -> list[Problem]:
     """The words that texts are found by, against the texts, and their own structure by SQLite's check."""
-    connection = tables.to_write(file)
+    sql = (
+        "SELECT count(*) FROM (SELECT key, text FROM items WHERE side = 1 AND text IS NOT NULL EXCEPT "
+        "SELECT rowid, text FROM words UNION ALL SELECT * FROM (SELECT rowid, text FROM words EXCEPT "
+        "SELECT key, text FROM items WHERE side = 1))"
+    )
+    writable = os.access(file.parent, os.W_OK)
+    connection = tables.to_write(file) if writable else tables.to_read(file)
     try:
         with tables.told(file):
-            sql = (
-                "SELECT count(*) FROM (SELECT key, text FROM items WHERE side = 1 AND text IS NOT NULL EXCEPT "
-                "SELECT rowid, text FROM words UNION ALL SELECT * FROM (SELECT rowid, text FROM words EXCEPT "
-                "SELECT key, text FROM items WHERE side = 1))"
-            )
             wrong = connection.execute(sql).fetchone()[0]
             if wrong:
                 return [Problem(tables.TABLES, f"the words of {counted(wrong, 'text')} differ from the texts")]
-            connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+            if writable:
+                # A statement that changes nothing, and yet wants to be allowed to.
+                connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
     finally:
         connection.close()
     return []

@@ -58,7 +58,7 @@ class Writer:
         """Remove what a writer before this one was cut off in the midst of; finish what it had promised."""
         named = {name for table in ("segments", "lists") for (name,) in self._all(f"SELECT name FROM {table}")}
         for place in self.store.iterdir():
-            if place.is_dir() and place.name not in named and place.name != "pending":
+            if place.is_dir() and place.name not in named:
                 shutil.rmtree(place, ignore_errors=True)
         for place in self.store.parent.glob(f"{HIDDEN}*"):
             shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(missing_ok=True)

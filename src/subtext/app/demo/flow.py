@@ -179,10 +179,10 @@ def _evaluate(asked: Demo) -> Findings:
 
 
 def _index(asked: Demo) -> None:
-    from subtext.app.indexing import build
+    from subtext.app.indexing import begun, build
 
     index = asked.out / "index"
-    if index.is_dir():
+    if index.is_dir() and begun(index) is None:
         say("      already there", quiet=asked.quiet)
         return
     work = Work(

@@ -1,5 +1,5 @@
 """`subtext index`: what is done to an index, one module a group of verbs."""
 
-from subtext.app.indexing.growth import build
+from subtext.app.indexing.growth import begun, build
 
-__all__ = ["build"]
+__all__ = ["begun", "build"]

@@ -45,14 +45,14 @@ def build(work: Work, out: Path) -> str:
     `out` holds something else.
     """
     assert work.run is not None
-    begun = _begun(out)
-    if begun is None:
+    known = begun(out)
+    if known is None:
         require_new(out)
     read = _read(work)
-    if begun is None:
+    if known is None:
         folder = create(out, _manifest(work, read))
     else:
-        folder = begun
+        folder = known
         if [job.source for job in _unfinished(folder)] != [read.source]:
             raise IndexError_(f"{out} holds a build of other data that was cut off; remove it, or name another folder")
     whole = False
@@ -62,7 +62,7 @@ def build(work: Work, out: Path) -> str:
             _listed(writer)
         whole = True
     finally:
-        if not whole and begun is None and not sum(folder.counts.values()):
+        if not whole and known is None and not sum(folder.counts.values()):
             folder.close()
             shutil.rmtree(out, ignore_errors=True)  # Nothing was acknowledged: no empty index is left behind.
     counts = folder.counts
@@ -206,8 +206,8 @@ def _listed(writer: Writer) -> None:
         compact(writer)
 
 
-def _begun(out: Path) -> Folder | None:
-    """The index of a build that was cut off there."""
+def begun(out: Path) -> Folder | None:
+    """The index of a build that was cut off there; None where there is no index, or a finished one."""
     if not (out / MANIFEST).is_file():
         return None
     folder = Folder(out)
