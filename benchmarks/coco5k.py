@@ -49,7 +49,7 @@ def gallery(metrics: Any, pictures: int) -> Pairs:
 
 
 def made(pairs: Pairs, truths: dict[str, Match]) -> NDArray[np.float32]:
-    """Noise with partners raised. What is right under any truth stands between the steps of the noise: no wrong one ties
+    """Noise with partners raised. What is right under any truth stands between steps of the noise: no wrong one ties
     with it, so sorting, which breaks ties as it likes, has one right answer.
     """
     g = np.random.default_rng(0)

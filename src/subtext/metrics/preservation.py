@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from subtext.core import Comparison
+from subtext.ops.standing import standing
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,4 @@ class Preservation:
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        truth = comparison.truth
-        scores = comparison.scores
-        if truth.ignored is not None:
-            scores = scores.masked_fill(truth.ignored, -torch.inf)
-        positives = truth.match.sum(dim=1)
-        order = scores.argsort(dim=1, descending=True, stable=True)
-        hits = truth.match.gather(1, order).cumsum(dim=1)
-        last = (positives.clamp(min=1) - 1)[:, None]
-        found = hits.gather(1, last)[:, 0].double()
-        return torch.where(positives > 0, found / positives, torch.nan)
+        return torch.from_numpy(standing(comparison, stable=True).precision("stable"))

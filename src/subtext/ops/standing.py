@@ -158,7 +158,7 @@ class _Rows:
         order = np.lexsort((columns, -values, rows))
         rows, columns, values = rows[order], columns[order], values[order]
         number, first, alike = _runs(rows, values, truth.lengths)
-        below, up_to = self._found(rows, number, values, int(truth.lengths.max(initial=0)))
+        below, up_to = self._found(rows, values)
         # What is no number was sorted as -inf: it does not tie with a true one.
         up_to_lost = np.where(values == -np.inf, self.lost[rows], 0)
         lengths = truth.lengths
@@ -169,13 +169,21 @@ class _Rows:
         earlier = self._earlier(rows, columns, values, tied) if stable else None
         return Standing(rows, number, first, alike, greater, tied, lengths, negatives, earlier)
 
-    def _found(self, rows: Ints, number: Ints, values: NDArray[Any], most: int) -> tuple[Ints, Ints]:
+    def _found(self, rows: Ints, values: NDArray[Any]) -> tuple[Ints, Ints]:
         """(P) how many cells of its row are below each value, and how many are not above it."""
-        asked = np.zeros((len(self.block), most), dtype=self.block.dtype)
-        asked[rows, number - 1] = np.where(np.isnan(values), -np.inf, values)
-        table, wanted = torch.from_numpy(self.sorted), torch.from_numpy(asked)
-        below, up_to = (torch.searchsorted(table, wanted, right=right).numpy() for right in (False, True))
-        return below[rows, number - 1], up_to[rows, number - 1]
+        wanted = np.where(np.isnan(values), -np.inf, values)
+        below, up_to = (self._bisect(rows, wanted, compare) for compare in (np.less, np.less_equal))
+        return below, up_to
+
+    def _bisect(self, rows: Ints, wanted: NDArray[Any], compare: np.ufunc) -> Ints:
+        """How many cells of its sorted row compare so with each value, by halving all ranges together."""
+        low, high = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), self.sorted.shape[1], dtype=np.int64)
+        for _ in range(int(self.sorted.shape[1]).bit_length()):
+            middle = (low + high) // 2
+            open_ = low < high
+            smaller = compare(self.sorted[rows, np.minimum(middle, self.sorted.shape[1] - 1)], wanted) & open_
+            low, high = np.where(smaller, middle + 1, low), np.where(open_ & ~smaller, middle, high)
+        return low
 
     def _earlier(self, rows: Ints, columns: Ints, values: NDArray[Any], tied: Ints) -> Ints:
         earlier = np.zeros(len(rows), dtype=np.int64)
