@@ -72,7 +72,7 @@ def peak(*, half: bool) -> float:
 
 
 def run(asked: Options, contest: Contest, *, products: int) -> None:
-    """Measure and print: 64 (--quick) or 128 pictures with twice to four times as many texts, the peer on some of the texts.
+    """Measure and print: 64 pictures and 128 texts (--quick), or 128 and 512; the peer on some of the texts.
 
     products  multiplications of a pair that no way of computing avoids, for the share of the machine's peak
     """

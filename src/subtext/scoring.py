@@ -144,14 +144,16 @@ def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tens
     device = _device(similarity, images)
     columns = list(_alike(texts, 1))
     across = TILE if similarity.indexable else FEW
+    prepare = getattr(similarity, "prepare", None)
     whole: Tensor | None = None
     for rows, pictures in _alike(images, REGION_STEP):
         for top in range(0, len(pictures), TILE):
             upper = _tile(pictures, top, TILE).to(device)
+            made = () if prepare is None else (prepare(upper),)
             place = rows[top : top + TILE, None]
             for places, words in columns:
                 for left in range(0, len(words), across):
-                    piece = similarity(upper, _tile(words, left, across).to(device))
+                    piece = similarity(upper, _tile(words, left, across).to(device), *made)
                     if whole is None:
                         whole = torch.empty(len(images), len(texts), dtype=piece.dtype)
                     here = places[left : left + across]

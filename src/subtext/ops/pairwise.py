@@ -82,9 +82,16 @@ def _whole(
             for start in range(0, len(group), most):
                 given = some, made, group[start : start + most]
                 again = learning and not keep
-                pieces.append(checkpoint(score, *given, use_reentrant=False) if again else score(*given))
+                pieces.append(_twice(score, *given) if again else score(*given))
         found.append(torch.cat(pieces, dim=1).index_select(1, back))
     return torch.cat(found)
+
+
+def _twice(
+    score: Callable[[Embeddings, Ready, Embeddings], Tensor], images: Embeddings, made: Ready, texts: Embeddings
+) -> Tensor:
+    """Scores that are computed again in the backward pass; nothing in them is drawn."""
+    return checkpoint(score, images, made, texts, use_reentrant=False, preserve_rng_state=False)
 
 
 def equal_lengths(items: Embeddings) -> Iterator[tuple[Int[Tensor, "n"], Embeddings]]:

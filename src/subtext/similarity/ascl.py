@@ -98,15 +98,20 @@ class Ascl(nn.Module):
         self.temperature = temperature
         self.width = width
 
-    def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of every image with every text, larger is better."""
-        return pairwise(images, texts, self._score, ready=self._images, floats=self._floats)
+    def forward(self, images: Embeddings, texts: Embeddings, made: _Asked | None = None) -> Float[Tensor, "i t"]:
+        """Scores of every image with every text, larger is better.
+
+        made  what `prepare` gave for these images, of which there are at most 64 then
+        """
+        ready = self.prepare if made is None else lambda _: made
+        return pairwise(images, texts, self._score, ready=ready, floats=self._floats)
+
+    def prepare(self, images: Embeddings) -> _Asked:
+        """What is needed of pictures alone, for scoring them with texts in several calls."""
+        return self._asked(images, keyed=self.by_words, asks=self.by_regions)
 
     def _floats(self, regions: int, words: int) -> int:
         return 8 * self.heads * regions * words + 6 * self.width
-
-    def _images(self, images: Embeddings) -> _Asked:
-        return self._asked(images, keyed=self.by_words, asks=self.by_regions)
 
     def _asked(self, items: Embeddings, *, keyed: _Direction, asks: _Direction) -> _Asked:
         """Keyed  the direction in which the items are attended to       asks  the one in which they attend."""

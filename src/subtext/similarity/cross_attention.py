@@ -74,12 +74,17 @@ class CrossAttention(nn.Module):
         self.pooling_scale = pooling_scale or (6.0 if by_words else 20.0)
         self.bf16 = bf16
 
-    def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of every image with every text, larger is better."""
-        score = self._by_words if self.attending == "text_to_image" else self._by_regions
-        return pairwise(images, texts, score, ready=self._pictures, floats=lambda regions, words: 6 * regions * words)
+    def forward(self, images: Embeddings, texts: Embeddings, made: _Pictures | None = None) -> Float[Tensor, "i t"]:
+        """Scores of every image with every text, larger is better.
 
-    def _pictures(self, images: Embeddings) -> _Pictures:
+        made  what `prepare` gave for these images, of which there are at most 64 then
+        """
+        score = self._by_words if self.attending == "text_to_image" else self._by_regions
+        ready = self.prepare if made is None else lambda _: made
+        return pairwise(images, texts, score, ready=ready, floats=lambda regions, words: 6 * regions * words)
+
+    def prepare(self, images: Embeddings) -> _Pictures:
+        """What is needed of pictures alone, for scoring them with texts in several calls."""
         regions = parts_of(images)
         if self.attending == "text_to_image":
             return _Pictures(attention.gram(regions), None)
