@@ -215,8 +215,8 @@ def coco() -> tuple[list[str], np.ndarray]:
 def test_pairs_above_a_threshold_in_cocos_test_set():
     """The paper of Li et al. 2022 prints 128,050 above 0.3 (25.6 an image), and calls it CIDEr.
 
-    CIDEr-D's counts are those that Stanford's own tokeniser gives, too. A hand-made count with another tokeniser was
-    146,208 and 6,259: words cut otherwise move them by a few in a thousand.
+    CIDEr-D's counts are those that Stanford's own tokeniser gives, too. An earlier count by hand had 146,208 and 6,259;
+    seven other ways to cut words did not give those, and why it differs is not known.
     """
     texts, groups = coco()
     assert int((tfidf.relevance(texts, groups, texts) > 0.3).sum()) == 128_043
