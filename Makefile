@@ -37,6 +37,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.angular --json
 	$(BIN)/python -m benchmarks.neighbour_graph --json
 	$(BIN)/python -m benchmarks.train_step --json
+	$(BIN)/python -m benchmarks.scan --json
+	$(BIN)/python -m benchmarks.saf --json
+	$(BIN)/python -m benchmarks.sgr --json
+	$(BIN)/python -m benchmarks.chan --json
+	$(BIN)/python -m benchmarks.ascl --json
 	$(BIN)/python -m benchmarks.cider --json
 	$(BIN)/python -m benchmarks.tfidf --json
 	$(BIN)/python -m benchmarks.search_engine --json

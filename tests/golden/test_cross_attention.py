@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from pairs import card_items, random_pairs
+from scenes import cast
 from torch import Tensor
 
 from subtext.similarity.cross_attention import CrossAttention
@@ -45,3 +46,19 @@ def test_one_pair_at_a_time_in_plain_loops(attending: str, pooling: str) -> None
     scores = CrossAttention(attending=attending, pooling=pooling)(images, texts)
     for i, t, regions, words in alone:
         assert float(scores[i, t]) == pytest.approx(slowly(regions, words, attending, pooling), abs=1e-6)
+
+
+@pytest.mark.parametrize("attending", ["text_to_image", "image_to_text"])
+def test_half_precision_is_for_machines_that_have_it_and_never_for_learning(
+    attending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, texts, _ = random_pairs(64)
+    images, texts = cast(images, torch.float32), cast(texts, torch.float32)
+    exact, half = CrossAttention(attending=attending)(images, texts), CrossAttention(attending=attending, bf16=True)
+    for has, learns in ((False, False), (True, True), (True, False)):
+        monkeypatch.setattr("subtext.ops.half.native", lambda device="cpu", has=has: has)
+        with torch.set_grad_enabled(learns):
+            scores = half(images, texts)
+        assert scores.dtype == torch.float32
+        assert torch.equal(scores, exact) is not (has and not learns)
+        torch.testing.assert_close(scores, exact, atol=2e-2, rtol=0)
