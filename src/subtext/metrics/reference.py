@@ -39,8 +39,8 @@ def ceiling(best: UInt[np.ndarray, "q c"], ties: RankTies = "ordinal") -> Float[
     1 where relevance has no ties. A model whose scores tie where the relevance does can be above it.
     Cost  one read of the ranks, and O(C) a query.
 
-    >>> ceiling(np.array([[1, 2, 2]], dtype=np.uint16)).tolist()  # (1 + (2/2 + 2/3 + 2/3 + 3/3) / 2) / 3
-    [0.8888888888888888]
+    >>> ceiling(np.array([[1, 2, 2]], dtype=np.uint16)).round(6).tolist()  # (1 + (2/2 + 2/3 + 2/3 + 3/3) / 2) / 3
+    [0.888889]
     """
     candidates = best.shape[1]
     made: NDArray[np.float64] = _each(best, lambda row: _share(*_runs(row), candidates, ties, whole=False))
