@@ -118,7 +118,7 @@ def test_filtration_normalises_each_text_over_the_batch_and_keeps_running_statis
     for t in range(4):
         one = texts[t : t + 1]
         length = int(one.mask.sum())
-        nodes = plain.nodes(images, replace(one, parts=one.parts[:, :length], mask=None))
+        nodes = plain.nodes(images, plain.prepare(images), replace(one, parts=one.parts[:, :length], mask=None))
         told = plain.norm(plain.attend(nodes[:, 0]).transpose(1, 2))[:, 0]
         beta = torch.sigmoid(told)
         beta = beta / beta.sum(dim=1, keepdim=True)

@@ -87,14 +87,17 @@ def region_cosines(
 
 
 def context_differences(
-    words: Float[Tensor, "t l d"], attention: Float[Tensor, "t l i r"], regions: Float[Tensor, "i r d"]
+    words: Float[Tensor, "t l d"],
+    attention: Float[Tensor, "t l i r"],
+    regions: Float[Tensor, "i r d"],
+    gram: Float[Tensor, "i r r"],
 ) -> Float[Tensor, "i t l d"]:
-    """What every word gathers of the regions, of unit length, less the word itself.
+    """What every word gathers of the regions, of unit length, less the word itself; `gram` as in `word_cosines`.
 
     The weights are divided by the length that the sum will have, which costs R numbers a word instead of D.
     """
     texts, longest = attention.shape[:2]
-    weights = attention / (region_lengths(attention, gram(regions)) + EPSILON)[..., None]
+    weights = attention / (region_lengths(attention, gram) + EPSILON)[..., None]
     by_picture = weights.flatten(0, 1).transpose(0, 1)
     own = words.flatten(0, 1).expand(len(regions), -1, -1)
     return torch.baddbmm(own, by_picture, regions, beta=-1).unflatten(1, (texts, longest))

@@ -43,13 +43,17 @@ class Nodes(nn.Module):
         """About how many numbers a pair takes."""
         return words * (2 * self.local.in_features + 4 * self.local.out_features + 6 * regions)
 
-    def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t n m"]:
+    def gram(self, images: Embeddings) -> Float[Tensor, "i r r"]:
+        """Products of each picture's regions with each other."""
+        return attention.gram(parts_of(images))
+
+    def forward(self, images: Embeddings, gram: Float[Tensor, "i r r"], texts: Embeddings) -> Float[Tensor, "i t n m"]:
         """The whole pair's node, then one a word, N = L + 1; texts of one length."""
         half = self.bf16 and not torch.is_grad_enabled()
         words, regions = parts_of(texts), parts_of(images)
         fits = attention.products(words, regions, half=half)
         weights = attention.over_regions(fits, images.mask, self.attention_scale)
-        by_word = self._square(attention.context_differences(words, weights, regions))
+        by_word = self._square(attention.context_differences(words, weights, regions, gram))
         apart = precise(images.vectors[:, 0])[:, None] - precise(texts.vectors[:, 0])[None]
         nodes = torch.cat([self.whole(self._square(apart))[:, :, None], self.local(by_word)], dim=2)
         return attention.unit_vectors(nodes)

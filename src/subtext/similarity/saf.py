@@ -51,16 +51,24 @@ class Saf(nn.Module):
         spread(self.attend)
         spread(self.decide)
 
-    def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of every image with every text, larger is better."""
-        found = pairwise(images, texts, self._score, ready=_nothing, floats=self.nodes.floats)
+    def forward(self, images: Embeddings, texts: Embeddings, made: Tensor | None = None) -> Float[Tensor, "i t"]:
+        """Scores of every image with every text, larger is better.
+
+        made  what `prepare` gave for these images, of which there are at most 64 then
+        """
+        ready = self.prepare if made is None else lambda _: made
+        found = pairwise(images, texts, self._score, ready=ready, floats=self.nodes.floats)
         if self.training:
             self._learn(found[0, :, 1:].detach())
         return found[:, :, 0]
 
-    def _score(self, images: Embeddings, nothing: None, texts: Embeddings) -> Float[Tensor, "i t three"]:
+    def prepare(self, images: Embeddings) -> Float[Tensor, "i r r"]:
+        """What is needed of pictures alone, for scoring them with texts in several calls."""
+        return self.nodes.gram(images)
+
+    def _score(self, images: Embeddings, gram: Tensor, texts: Embeddings) -> Float[Tensor, "i t three"]:
         """Scores, and the mean and variance that each text was normalised by."""
-        nodes = self.nodes(images, texts)
+        nodes = self.nodes(images, gram, texts)
         told = self.attend(nodes)[..., 0]
         if self.training:
             variance, mean = torch.var_mean(told, dim=(0, 2), correction=0)
@@ -85,7 +93,3 @@ class Saf(nn.Module):
         new = (MOMENTUM * left[:, None] * statistics).sum(dim=0)
         for kept, value in zip((self.norm.running_mean, self.norm.running_var), new, strict=True):
             kept.mul_((1 - MOMENTUM) ** len(statistics)).add_(value)
-
-
-def _nothing(images: Embeddings) -> None:
-    """What filtration makes of pictures alone."""

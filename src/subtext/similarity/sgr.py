@@ -22,6 +22,13 @@ class _Merged(NamedTuple):
     bias: Tensor
 
 
+class _Pictures(NamedTuple):
+    """What does not depend on texts: products of regions with each other, and the steps' maps."""
+
+    gram: Tensor
+    steps: list[_Merged]
+
+
 class _Step(nn.Module):
     """One exchange: m <- ReLU(W E m), E = softmax over nodes of (Q m)(K m)'.
 
@@ -90,16 +97,21 @@ class Sgr(nn.Module):
         self.decide = nn.Linear(nodes, 1)
         spread(self.decide)
 
-    def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of every image with every text, larger is better."""
-        return pairwise(images, texts, self._score, ready=self._merged, floats=self.nodes.floats)
+    def forward(self, images: Embeddings, texts: Embeddings, made: _Pictures | None = None) -> Float[Tensor, "i t"]:
+        """Scores of every image with every text, larger is better.
 
-    def _merged(self, images: Embeddings) -> list[_Merged]:
-        return [step.merged() for step in self.steps if isinstance(step, _Step)]
+        made  what `prepare` gave for these images, of which there are at most 64 then
+        """
+        ready = self.prepare if made is None else lambda _: made
+        return pairwise(images, texts, self._score, ready=ready, floats=self.nodes.floats)
 
-    def _score(self, images: Embeddings, merged: list[_Merged], texts: Embeddings) -> Float[Tensor, "i t"]:
-        nodes = self.nodes(images, texts)
+    def prepare(self, images: Embeddings) -> _Pictures:
+        """What is needed of pictures alone, for scoring them with texts in several calls."""
+        return _Pictures(self.nodes.gram(images), [step.merged() for step in self.steps if isinstance(step, _Step)])
+
+    def _score(self, images: Embeddings, made: _Pictures, texts: Embeddings) -> Float[Tensor, "i t"]:
+        nodes = self.nodes(images, made.gram, texts)
         state = nodes.flatten(0, 1)
-        for place, (step, maps) in enumerate(zip(self.steps, merged, strict=True)):
-            state = step(state, maps, last=place == len(merged) - 1)
+        for place, (step, maps) in enumerate(zip(self.steps, made.steps, strict=True)):
+            state = step(state, maps, last=place == len(made.steps) - 1)
         return sigmoid(self.decide(state[:, 0])).view(nodes.shape[:2])
