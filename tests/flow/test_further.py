@@ -169,6 +169,7 @@ def test_lengths_people_and_hubs() -> None:
     column = result.per_query["text_to_image/recall@5"]
     for label, inside in (("words 0-9", lengths < 10), ("words 15-19", (lengths > 14) & (lengths < 20))):
         assert result.figures[f"text_to_image/recall@5({label})"] == pytest.approx(100 * column[inside].mean())
+    assert sum(result.protocol["words"].values()) == 40
     assert result.figures["human/spearman"] == pytest.approx(1)
     assert result.figures["human/auc"] == 1 and result.figures["human/pairs"] == 50
     order = np.argsort(-scores.numpy() + 1e-6 * np.arange(40), axis=1)

@@ -148,8 +148,7 @@ def _further(result: Result) -> list[list[str]]:
             continue
         plain, _, label = figure.partition("(")
         if (label or plain not in base) and "_way" not in plain:
-            kind = "further" if not label else "words" if label.startswith("words ") else label
-            tables.setdefault(kind, []).append(figure)
+            tables.setdefault(label, []).append(figure)
     return [list(dict.fromkeys(names)) for names in tables.values()]
 
 

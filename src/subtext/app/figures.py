@@ -34,6 +34,8 @@ def figures_table(
     rows: list[list[Cell]] = []
     for direction in DIRECTIONS:
         whole = [f"{direction}/{name}" for name in names]
+        if not any(name in figures for name in whole):
+            continue
         rows.append([direction.replace("_", " "), *[figures.get(name) for name in whole]])
         if intervals is not None:
             rows.append(["  95 %", *[_interval(intervals, name) for name in whole]])

@@ -26,7 +26,7 @@ from subtext.metrics.summary import mean
 from subtext.relevance.match import Match
 
 WORDS = (10, 15, 20)
-"""Where one bucket of text lengths ends and the next begins, in words (Pu et al. report these four)."""
+"""Where one bucket of text lengths ends and the next begins, in words."""
 
 
 @dataclass
@@ -174,6 +174,9 @@ def _result(
     statement = stated(protocol, gallery, per_query, table.sizes)
     if not further.empty:
         statement["further"] = further.stated()
+    if further.lengths is not None:
+        sizes = [int(((further.lengths >= low) & (further.lengths < high)).sum()) for low, high in _edges()]
+        statement["words"] = dict(zip(words(), sizes, strict=True))
     return Result(
         figures=table.figures,
         intervals=found,
