@@ -37,12 +37,14 @@ def pairwise(
     *,
     ready: Callable[[Embeddings], Ready],
     floats: Callable[[int, int], int],
+    piece: int | None = None,
 ) -> Float[Tensor, "i t *more"]:
     """Scores of every picture with every text.
 
     score   pictures, what `ready` made of them, and texts of one length (without a mask) -> (I T *more)
     ready   pictures -> whatever the score needs of them alone
     floats  regions and words -> about how many numbers one pair takes
+    piece   how many numbers a piece may take; None for PIECE_FLOATS. More where much is read of every picture each time
 
     While nothing is learnt, the texts of a piece are a power of two, so that pieces of a tile of scores are alike.
 
@@ -56,7 +58,7 @@ def pairwise(
             f"{texts.parts.shape[2]}; give both heads the same width"
         )
     with torch.autocast(images.parts.device.type, enabled=False):
-        return _whole(images, texts, score, ready, floats)
+        return _whole(images, texts, score, ready, floats, piece or PIECE_FLOATS)
 
 
 def _whole(
@@ -65,6 +67,7 @@ def _whole(
     score: Callable[[Embeddings, Ready, Embeddings], Tensor],
     ready: Callable[[Embeddings], Ready],
     floats: Callable[[int, int], int],
+    piece: int,
 ) -> Tensor:
     groups = list(equal_lengths(texts))
     back = torch.cat([rows for rows, _ in groups]).argsort()
@@ -78,7 +81,7 @@ def _whole(
         keep = learning and sum(each * len(group) for group, each in sizes) <= KEPT_FLOATS
         pieces = []
         for group, each in sizes:
-            most = len(group) if keep else _power_of_two(PIECE_FLOATS // each)
+            most = len(group) if keep else _power_of_two(piece // each)
             for start in range(0, len(group), most):
                 given = some, made, group[start : start + most]
                 again = learning and not keep

@@ -16,6 +16,9 @@ from subtext.ops.fusion import Fusion, FusionKind
 from subtext.ops.numerics import precise
 from subtext.ops.pairwise import pairwise, parts_of
 
+PIECE_FLOATS = 2**24
+"""Numbers a piece may take: each reads all that is kept of its pictures, which several texts have to share."""
+
 
 class _Asked(NamedTuple):
     """One side, as it is attended to and as it asks, once for all of the other side.
@@ -67,7 +70,7 @@ class Ascl(nn.Module):
 
     >>> part = Ascl(width=2, heads=1, fusion="none", local_share=1.0, temperature=1.0)
     >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
-    >>> -1 <= float(part(items, items)) <= 1
+    >>> -1 <= part(items, items).item() <= 1
     True
     """
 
@@ -104,7 +107,7 @@ class Ascl(nn.Module):
         made  what `prepare` gave for these images, of which there are at most 64 then
         """
         ready = self.prepare if made is None else lambda _: made
-        return pairwise(images, texts, self._score, ready=ready, floats=self._floats)
+        return pairwise(images, texts, self._score, ready=ready, floats=self._floats, piece=PIECE_FLOATS)
 
     def prepare(self, images: Embeddings) -> _Asked:
         """What is needed of pictures alone, for scoring them with texts in several calls."""

@@ -62,7 +62,7 @@ class Imram(nn.Module):
 
     >>> part = Imram(width=2, steps=2, asking="text")
     >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
-    >>> round(float(part(items, items)), 6)  # one region: every word gathers it in every step
+    >>> round(part(items, items).item(), 6)  # one region: every word gathers it in every step
     2.0
     """
 

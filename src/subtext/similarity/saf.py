@@ -34,7 +34,7 @@ class Saf(nn.Module):
 
     >>> part = Saf(width=2, nodes=3)
     >>> items = Embeddings(torch.ones(1, 1, 2), torch.arange(1), parts=torch.ones(1, 1, 2))
-    >>> 0 < float(part(items, items)) < 1
+    >>> 0 < part(items, items).item() < 1
     True
     """
 

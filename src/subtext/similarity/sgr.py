@@ -74,7 +74,7 @@ class Sgr(nn.Module):
 
     >>> part = Sgr(width=2, nodes=3, steps=1)
     >>> items = Embeddings(torch.ones(1, 1, 2), torch.arange(1), parts=torch.ones(1, 1, 2))
-    >>> 0 < float(part(items, items)) < 1
+    >>> 0 < part(items, items).item() < 1
     True
     """
 
