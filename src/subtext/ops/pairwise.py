@@ -19,8 +19,8 @@ from subtext.core import Embeddings
 from subtext.errors import RequirementError, ShapeError
 from subtext.ops.numerics import precise
 
-PIECE_FLOATS = 2**21
-"""Numbers that a piece may take while nothing is learnt: what stays near the processor."""
+PIECE_FLOATS = 2**23
+"""Numbers that a piece may take while nothing is learnt: a few texts, and not far from the processor."""
 KEPT_FLOATS = 2**27
 """Numbers that all pieces may take while training; beyond, they are computed again in the backward pass."""
 PICTURES = 64
