@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -47,6 +49,24 @@ def test_a_row_has_means_ranges_and_the_largest_memory() -> None:
     assert "90.0 [60.0-120.0]" in told
     assert told.endswith("| 2 (1) | 400 |")
     assert told.count("|") == HEAD.splitlines()[0].count("|")
+
+
+@pytest.fixture
+def nonliteral(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as Python finds it when it is run: what it shares lies beside it."""
+    monkeypatch.syspath_prepend(str(RUNS))
+    return importlib.import_module("nonliteral")
+
+
+def test_gains_are_told_seed_by_seed_over_the_controls_that_are_there(nonliteral: ModuleType) -> None:
+    results = {"pvse": [{"rsum": 200.0}, {"rsum": 190.0}], "hal": [{"rsum": 201.5}, {"rsum": 188.0}]}
+    told = nonliteral.gains(results)
+    assert told[-1] == "| hal | pvse | -0.2 | +1.5, -2.0 |" and len(told) == 4
+
+
+def test_every_row_of_the_study_has_controls_that_are_rows(nonliteral: ModuleType) -> None:
+    assert set(nonliteral.CONTROLS) == set(nonliteral.ROWS)
+    assert {control for controls in nonliteral.CONTROLS.values() for control in controls} <= set(nonliteral.ROWS)
 
 
 def test_a_command_that_fails_ends_the_script(tmp_path: Path) -> None:
