@@ -419,7 +419,8 @@ class TestTimm:
     def test_places_are_made_for_the_size_that_is_read(
         self, fake: list[tuple[str, bool]], name: str, made_for: int | None
     ) -> None:
-        model = build("dual", {"image": f"timm:{name}", "image_size": 64}, supply=Supply(texts=("a b", "b a", "a b"))).model
+        texts = ("a b", "b a", "a b")
+        model = build("dual", {"image": f"timm:{name}", "image_size": 64}, supply=Supply(texts=texts)).model
         assert model.image.encoder.body.made_for == made_for and model.image.reads.size == 64
         assert fake == [(name, True)]
 

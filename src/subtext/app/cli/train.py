@@ -156,9 +156,7 @@ def _run_options() -> list[click.Option]:
         click.Option(["--resume"], is_flag=True, help="Go on from the last checkpoint in RUN."),
         click.Option(["--checkpoint-every"], default=0, help="Steps between checkpoints; 0: at the end of each epoch."),
         click.Option(["--keep"], default=2, show_default=True, help="Checkpoints kept."),
-        click.Option(
-            ["--keep-epochs"], default=0, help="Keep each so many-th epoch as a run, RUN/epochs/EPOCH."
-        ),
+        click.Option(["--keep-epochs"], default=0, help="Keep each so many-th epoch as a run, RUN/epochs/EPOCH."),
         click.Option(["--cache"], type=PATH, help="Folder for outputs of frozen encoders; RUN/cache if not given."),
         click.Option(["--tensorboard"], is_flag=True, help="Also write TensorBoard logs (extra: tensorboard)."),
         click.Option(["--dry-run"], is_flag=True, help="Build everything, say how large it is, train nothing."),
