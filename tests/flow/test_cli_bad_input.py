@@ -163,6 +163,13 @@ def test_data_check_says_beforehand_what_training_refuses(data: Path, spoil: Cal
     assert code == (0 if found["evaluable"] else 1)
 
 
+@pytest.mark.parametrize("width", [10**9, 10**18, 10**19])
+def test_a_width_that_no_memory_holds_is_told(data: Path, width: int) -> None:
+    output = train(data, "dual", "--width", width, code=1)
+    assert output.startswith("error: 'dual' needs memory for its weights") and len(output.splitlines()) == 1
+    assert not (data / "new").exists()
+
+
 def test_data_check_says_what_data_is_good_for(data: Path) -> None:
     words = ["data", "check", data / "pairs.jsonl", "--features", data / "features.npz"]
     assert call(*words)[1].endswith("usable: to train on, and to evaluate on (test, train, val)\n")

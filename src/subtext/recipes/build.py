@@ -55,9 +55,17 @@ def build(
         unread.refuse_features(host, values, supply)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=supply.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
-        setup: Setup = recipe.function(supply, **keywords)
-        for function, options in steps:
-            setup = function(setup, **options)
+        try:
+            setup: Setup = recipe.function(supply, **keywords)
+            for function, options in steps:
+                setup = function(setup, **options)
+        except (RuntimeError, MemoryError, TypeError) as error:
+            if not _too_large(error):
+                raise
+            raise RecipeError(
+                f"'{host}' needs memory for its weights, and there is not so much; torch says: "
+                f"{str(error).splitlines()[0]:.120}; take smaller widths"
+            ) from error
     changes = {name: values[name] for name in given}
     if supply.assets is None:
         facts = unread.asked(values, supply) | unread.found(setup)
@@ -82,6 +90,12 @@ def acting(host: str, arguments: Mapping[str, object], setup: Setup) -> dict[str
     values = _values(recipe, arguments)
     facts = unread.asked(values, Supply()) | unread.found(setup)
     return unread.read(recipe.options, values, facts)
+
+
+def _too_large(error: Exception) -> bool:
+    """Whether torch found no room for weights, or their size is more than it can count."""
+    told = ("can't allocate memory", "out of memory", "Storage size calculation overflowed", "Overflow when unpacking")
+    return isinstance(error, MemoryError) or any(words in str(error) for words in told)
 
 
 def _values(recipe: Recipe, given: Mapping[str, object]) -> dict[str, Any]:
