@@ -363,7 +363,7 @@ class TestThaw:
     ("host", "arguments", "more", "said"),
     [
         ("pvsee", {}, {}, "no host called 'pvsee'; did you mean pvse"),
-        ("zzz", {}, {}, "there are clip, dual"),
+        ("zzz", {}, {}, "there are ascl, chan, clip, dual"),
         ("vse", {"widht": 3}, {}, "no option of 'vse' called 'widht'; did you mean width"),
         ("vse", {"width": "wide"}, {}, "width needs a whole number; it got 'wide'"),
         ("vse", {"width": 2.5}, {}, "width needs a whole number; it got 2.5"),

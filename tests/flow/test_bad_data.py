@@ -409,7 +409,7 @@ def batch(*ids: str) -> Batch:
 NAMES = np.array(["a.png", "b.png"])
 FEATURES: list[tuple[str, dict[str, np.ndarray], str]] = [
     ("no names", {"pooled": np.ones((2, 3))}, "needs 'names', one a row"),
-    ("other members", {"x": np.ones(2)}, "needs members named names, pooled, grid; it holds x"),
+    ("other members", {"x": np.ones(2)}, "needs members named names, pooled, grid, counts; it holds x"),
     ("no numbers", {"names": NAMES}, "needs an array 'pooled'"),
     ("names twice", {"names": np.array(["a", "a"]), "pooled": np.ones((2, 3))}, "1 come more than once, first 'a'"),
     ("another count", {"names": NAMES, "pooled": np.ones((3, 3))}, "one row a name, 2; it got 3"),
