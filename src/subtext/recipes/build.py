@@ -55,17 +55,7 @@ def build(
         unread.refuse_features(host, values, supply)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=supply.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
-        try:
-            setup: Setup = recipe.function(supply, **keywords)
-            for function, options in steps:
-                setup = function(setup, **options)
-        except (RuntimeError, MemoryError, TypeError) as error:
-            if not _too_large(error):
-                raise
-            raise RecipeError(
-                f"'{host}' needs memory for its weights, and there is not so much; torch says: "
-                f"{str(error).splitlines()[0]:.120}; take smaller widths"
-            ) from error
+        setup = _built(recipe, keywords, steps, supply)
     changes = {name: values[name] for name in given}
     if supply.assets is None:
         facts = unread.asked(values, supply) | unread.found(setup)
@@ -90,6 +80,27 @@ def acting(host: str, arguments: Mapping[str, object], setup: Setup) -> dict[str
     values = _values(recipe, arguments)
     facts = unread.asked(values, Supply()) | unread.found(setup)
     return unread.read(recipe.options, values, facts)
+
+
+def _built(
+    recipe: Recipe,
+    keywords: dict[str, object],
+    steps: Sequence[tuple[Callable[..., Setup], dict[str, object]]],
+    supply: Supply,
+) -> Setup:
+    """The recipe and its methods called. Raises RecipeError where their weights have no room."""
+    try:
+        setup: Setup = recipe.function(supply, **keywords)
+        for function, options in steps:
+            setup = function(setup, **options)
+        return setup
+    except (RuntimeError, MemoryError, TypeError) as error:
+        if not _too_large(error):
+            raise
+        raise RecipeError(
+            f"'{recipe.name}' needs memory for its weights, and there is not so much; torch says: "
+            f"{str(error).splitlines()[0]:.120}; take smaller widths"
+        ) from error
 
 
 def _too_large(error: Exception) -> bool:
