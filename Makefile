@@ -16,8 +16,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 demo: $(VENV)/.demo
 	$(BIN)/subtext demo --out $(DEMO)
 
+# A process a core, each with one thread: two that share their threads only stand in each other's way.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not gpu"
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "slow and not gpu"
