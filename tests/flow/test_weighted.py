@@ -17,6 +17,7 @@ from subtext.core import DIRECTIONS, Embeddings
 from subtext.errors import DataError, RecipeError
 from subtext.losses.hal import HAL
 from subtext.losses.infonce import InfoNCE
+from subtext.losses.margin import Margin
 from subtext.losses.triplet import Triplet
 from subtext.mining.distance import Distance
 from subtext.mining.hubs import Hubs
@@ -109,6 +110,8 @@ def test_distance_draws_for_every_triplet_loss() -> None:
     )
     easy = Objective({**hardest.parts, "easy": Term(Triplet(0.3), "image_to_text", until_epoch=1)})
     assert distance(replace(made, objective=easy)).objective.parts["easy"] == easy.parts["easy"]
+    margin = distance(replace(made, objective=hardest), loss="margin", boundary=1.1).objective.parts["hard"]
+    assert margin == replace(term, loss=Margin(0.2, 1.1), mining=Distance("image_to_text"))
 
 
 def test_hal_replaces_losses_and_the_learnt_scale() -> None:

@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 
 from subtext.app.cli import main
 from subtext.errors import DataError
-from subtext.evaluate.weights import explain, spearman, spread
+from subtext.evaluate.weights import explain, mean_weights, spearman, spread
 from subtext.weighting.neighbourhood import Neighbourhood
 
 
@@ -40,6 +40,24 @@ def test_effective_sizes_are_those_of_the_weights() -> None:
     assert outer == pytest.approx(1.0, abs=1e-4)
 
 
+def test_a_mean_weight_is_that_of_many_batches() -> None:
+    made = table(40)
+    made["diversity/text"][7] = torch.nan
+    weighting = Neighbourhood(96.0, batch=8)
+    found = mean_weights(made, weighting, "diversity", batch=8, batchings=400)
+    assert found[7].isnan() and float(found[~found.isnan()].mean()) == pytest.approx(12.0, rel=0.02)
+    # A loop over batches drawn by another generator says the same of the heaviest pair.
+    generator, heaviest, seen = np.random.default_rng(1), int(found.nan_to_num(-1).argmax()), []
+    others = np.delete(np.arange(40), [7, heaviest])
+    for _ in range(4000):
+        rows = torch.from_numpy(np.append(generator.choice(others, 7, replace=False), heaviest))
+        image, text = ((-made[f"diversity/{m}"][rows]).softmax(dim=0) * 96 * 8 / 8 for m in ("image", "text"))
+        seen.append(float(((image - text).abs().softmax(dim=0) * 96)[-1]))
+    assert float(found[heaviest]) == pytest.approx(np.mean(seen), rel=0.1)
+    whole = mean_weights(made, weighting, "diversity", batch=64, batchings=1)
+    assert float(whole.nansum()) == pytest.approx(96.0 * 39 / 8), "a batch larger than the data is the data"
+
+
 def test_spreads_leave_out_what_is_not_known() -> None:
     made = table()
     made["diversity/image"][:3] = torch.nan
@@ -63,11 +81,14 @@ def test_the_command(tmp_path: Path) -> None:
     done = call(main, list(map(str, train)))
     assert done.exit_code == 0, done.output
     assert json.loads((run / "run.json").read_text())["methods"][0][1]["graph"] == str(graph)
+    page = tmp_path / "pairs.html"
     report = ["weights", "report", run, "--graph", graph, "--plot", plot, "--device", "cpu", "-q"]
+    report += ["--page", page, "--top", 3]
     told = call(main, list(map(str, report)))
     assert told.exit_code == 0, told.output
     assert "Spearman's correlation" in told.output and "effective sample size" in told.output
     assert plot.read_text().startswith("<svg") and "diversity/image" in plot.read_text()
+    assert page.read_text().count("<li") == 12, "three at each end of both scores"
     found = json.loads(call(main, [*map(str, report), "--json"]).stdout)
     assert set(found["spreads"]) == {f"{s}/{m}" for s in ("diversity", "discrepancy") for m in ("image", "text")}
     assert 0 < found["effective"]["discrepancy"] <= 1

@@ -14,11 +14,13 @@ from subtext.app.opened import open_work
 from subtext.app.output import require_file
 from subtext.app.progress import meter
 from subtext.app.table import Cell, table
+from subtext.app.weight_gallery import weight_gallery
 from subtext.checkpoint import write_text
 from subtext.epoch_tables import NeighbourScores
 from subtext.evaluate import embed_pairs
 from subtext.evaluate.weights import Weights, explain
 from subtext.report.histogram import Histogram, histograms
+from subtext.report.page import render
 from subtext.weighting.neighbourhood import Neighbourhood
 
 
@@ -34,17 +36,24 @@ class Asked:
     combine: Any
 
 
-def report(work: Work, asked: Asked, *, plot: Path | None = None, in_json: bool = False) -> str:
-    """Embed the split with the run, score its pairs in the graph, and describe scores and weights.
+@dataclass(frozen=True)
+class Shown:
+    """Files to write beside what is told: histograms (SVG), and a page of the `top` lightest and heaviest pairs."""
 
-    plot  an SVG file for the histograms
+    plot: Path | None = None
+    page: Path | None = None
+    top: int = 12
+
+
+def report(work: Work, asked: Asked, shown: Shown, *, in_json: bool = False) -> str:
+    """Embed the split with the run, score its pairs in the graph, and describe scores and weights.
 
     Raises what opening, reading and the graph raise, and RequirementError for a model that only scores pairs.
     """
-    if plot is not None:
-        require_file(plot)
-    opened = open_work(work)
-    opened.model.require_indexable("weights report")
+    for file in (shown.plot, shown.page):
+        if file is not None:
+            require_file(file)
+    opened = open_work(work).indexed("weights report")
     pairs = opened.pairs
     memory = NeighbourScores(asked.graph, neighbours=asked.neighbours, views=asked.views).open(
         pairs, device=torch.device("cpu")
@@ -56,12 +65,17 @@ def report(work: Work, asked: Asked, *, plot: Path | None = None, in_json: bool 
     assert memory.table is not None
     weighting = Neighbourhood(asked.total, combine=asked.combine, batch=asked.batch)
     weights = explain(memory.table, weighting, batch=asked.batch)
-    if plot is not None:
-        write_text(plot, histograms(_panels(weights)))
+    if shown.plot is not None:
+        write_text(shown.plot, histograms(_panels(weights)))
+    if shown.page is not None:
+        title = f"Pairs by weight: {work.run}, {opened.split}"
+        made = weight_gallery(memory.table, weighting, pairs, title=title, batch=asked.batch, top=shown.top)
+        write_text(shown.page, render(made))
     if in_json:
         facts = {"run": str(work.run), "split": opened.split, "graph": str(asked.graph), "total": asked.total}
         return json.dumps({**facts, "batch": asked.batch, "combine": asked.combine, **weights.to_json()}, indent=2)
-    return "\n".join([*_told(weights, asked), *([f"histograms: {plot}"] if plot is not None else [])])
+    files = [("histograms", shown.plot), ("lightest and heaviest pairs", shown.page)]
+    return "\n".join([*_told(weights, asked), *(f"{name}: {file}" for name, file in files if file is not None)])
 
 
 def _told(weights: Weights, asked: Asked) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -80,6 +80,34 @@ def explain(table: Mapping[str, Tensor], weighting: Neighbourhood, *, batch: int
     )
 
 
+def mean_weights(
+    table: Mapping[str, Tensor],
+    weighting: Neighbourhood,
+    score: str,
+    *,
+    batch: int = 32,
+    batchings: int = 50,
+    seed: int = 0,
+) -> Float[Tensor, "n"]:
+    """(N) the weight of every pair under one score, mean over random cuts of the data set into batches.
+
+    A weight is relative to its batch, so a single batch says little of a pair. NaN for a pair without the score.
+    """
+    image, text = (table[f"{score}/{modality}"].double() for modality in MODALITIES)
+    rows = torch.nonzero(~(image.isnan() | text.isnan()))[:, 0]
+    total, size = torch.zeros(len(image), dtype=torch.float64), min(batch, len(rows))
+    for batching in range(batchings):
+        order = rows[torch.from_numpy(draw.permutation(len(rows), seed=seed, epoch=batching, purpose="weights"))]
+        # A rest is filled up from the front, so that every weight is of a whole batch; those count again there alone.
+        for start in range(0, len(order), size or 1):
+            chosen = torch.cat([order[start:], order])[:size]
+            fresh = min(size, len(order) - start)
+            total[chosen[:fresh]] += _weights(image, text, weighting, chosen)[:fresh]
+    found = torch.full_like(total, torch.nan)
+    found[rows] = total[rows] / batchings
+    return found
+
+
 def spread(values: Float[Tensor, "n"]) -> Spread:
     """Mean, deviation and histogram of the values that are known."""
     known = values[~values.isnan()].double().numpy()
@@ -114,16 +142,20 @@ def effective(
     size = min(batch, len(order))
     shares = []
     for start in range(0, len(order) - size + 1, size):
-        rows = torch.from_numpy(order[start : start + size])
-        weights = combined(
-            weighting.sign * image[rows],
-            weighting.sign * text[rows],
-            total=weighting.total_for(size),
-            combine=weighting.combine,
-            placement=weighting.placement,
-        )
+        weights = _weights(image, text, weighting, torch.from_numpy(order[start : start + size]))
         shares.append(float(weights.sum() ** 2 / (size * weights.square().sum())))
     return float(np.mean(shares))
+
+
+def _weights(image: Tensor, text: Tensor, weighting: Neighbourhood, rows: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
+    """What the pairs of one batch weigh."""
+    return combined(
+        weighting.sign * image[rows],
+        weighting.sign * text[rows],
+        total=weighting.total_for(len(rows)),
+        combine=weighting.combine,
+        placement=weighting.placement,
+    )
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -19,12 +19,13 @@ def weights() -> None:
 
 
 def _report(ctx: click.Context) -> None:
-    from subtext.app.weighing import Asked, report
+    from subtext.app.weighing import Asked, Shown, report
 
     given = {**ctx.params, "model": None}
     names = ("graph", "neighbours", "views", "total", "pairs", "combine")
     asked = Asked(*(given[name] for name in names))
-    click.echo(report(Work.from_options(given), asked, plot=given["plot"], in_json=given["as_json"]))
+    shown = Shown(given["plot"], given["page"], given["top"])
+    click.echo(report(Work.from_options(given), asked, shown, in_json=given["as_json"]))
 
 
 weights.add_command(
@@ -56,6 +57,8 @@ weights.add_command(
             ],
             "Output": [
                 click.Option(["--plot"], type=PATH, metavar="FILE", help="Histograms, as SVG."),
+                click.Option(["--page"], type=PATH, metavar="FILE", help="The pairs of most and least weight, HTML."),
+                click.Option(["--top"], type=click.IntRange(1), default=12, show_default=True, help="Pairs an end."),
                 click.Option(["--json", "as_json"], is_flag=True, help="As JSON."),
             ],
             "Data": data_options(),
@@ -64,8 +67,8 @@ weights.add_command(
         help="""Say how diverse and how discrepant the neighbourhoods of a data set are in RUN's space.
 
         Mean, deviation and histogram of both scores for pictures and texts, Spearman's correlation of the two, and how
-        uneven the weights are that come of them.""",
-        examples=["subtext weights report runs/pvse --graph graphs/d2v --plot scores.svg"],
+        uneven the weights are that come of them. --page shows the pairs themselves.""",
+        examples=["subtext weights report runs/pvse --graph graphs/d2v --plot scores.svg --page pairs.html"],
         usage="RUN --graph GRAPH [OPTIONS]",
     )
 )

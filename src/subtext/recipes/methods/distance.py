@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.when import Span
+from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
+
+
+_MARGIN = When("loss", ("margin",))
 
 
 def distance(
@@ -15,16 +18,20 @@ def distance(
     *,
     nearest: Annotated[float, "distances below it are taken for it", Span(0, 2)] = 0.5,
     furthest: Annotated[float, "negatives from this distance on are not drawn", Span(0)] = 1.4,
+    loss: Annotated[Literal["triplet", "margin"], "the host's hinge, or the paper's own loss"] = "triplet",
+    margin: Annotated[float, "of the margin loss, in distance", Span(0), _MARGIN] = 0.2,
+    boundary: Annotated[float, "distance that pairs have to be within, and others beyond", Span(0), _MARGIN] = 1.2,
 ) -> Setup:
     """Draws one negative a query, evenly over distances, in each direction (Wu et al. 2017).
 
-    The host's triplet loss keeps its margin, and becomes the mean over all queries of both directions. Needs a host
-    with a triplet loss between pictures and texts.
+    The host's triplet loss keeps its margin, and becomes the mean over all queries of both directions; so does the
+    margin loss where it takes its place. Needs a host with a triplet loss between pictures and texts.
     """
     from dataclasses import replace
 
     from subtext.core import DIRECTIONS
     from subtext.errors import RecipeError
+    from subtext.losses.margin import Margin
     from subtext.losses.triplet import Triplet
     from subtext.mining.distance import Distance
     from subtext.objective import Objective, Term
@@ -43,7 +50,7 @@ def distance(
         direction = next(known for known in DIRECTIONS if known == part.on)
         parts[name] = replace(
             part,
-            loss=replace(part.loss, negatives="all"),
+            loss=Margin(margin, boundary) if loss == "margin" else replace(part.loss, negatives="all"),
             mining=Distance(direction, nearest, furthest),
             reduction="mean",
             weight=part.weight / 2,
