@@ -45,6 +45,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.ascl --json
 	$(BIN)/python -m benchmarks.cider --json
 	$(BIN)/python -m benchmarks.tfidf --json
+	$(BIN)/python -m benchmarks.asp --json
+	$(BIN)/python -m benchmarks.coco5k --json
 	$(BIN)/python -m benchmarks.neighbour_weights --json
 	$(BIN)/python -m benchmarks.daa --json
 	$(BIN)/python -m benchmarks.search_engine --json

@@ -7,7 +7,9 @@ Data, selection set and systems are those of `runs/nonliteral.py` (its table is 
 "pvse". For each kind and share the pairs of train are loosened, and apart from them those of val, and a graph of what
 train became is built. Each row is trained with each seed; every third epoch is kept. Told are: recall on val as it was;
 text-to-image R@10 on the loosened val, where a planted pair is the right one, for its literal and its loose texts; and
-for every kept epoch the area under the curve of each score that might tell loose pairs of train from literal ones.
+for every kept epoch the area under the curve of each score that might tell loose pairs of train from literal ones; and,
+over all looseness and seeds, what DIVERSITY and DISCREPANCY gain beside how widely their scores spread (the paper finds
+small spread good for the first, large for the second).
 Everything is written below DIR, and the same call again goes on where it was stopped.
 """
 
@@ -22,9 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from common import HEAD, line, measured, neighbours, selection, subtext
 from flickr8k import with_grid
 from nonliteral import HELD_OUT, RATES, WEIGHTS
+from safetensors.torch import load_file
+
+from subtext.evaluate.weights import spearman
 
 EVERY = 3
 NAMES = ("pvse", "pvse, hardest negatives", "uniform", "random", "discrepancy", "diversity")
@@ -49,6 +55,7 @@ def main() -> None:
     features = with_grid(data / "mobilenet_pooled.npz", asked.grid, asked.out)
     print(HEAD, flush=True)
     areas: list[str] = []
+    gained: dict[tuple[Path, str], list[float]] = {}
     for kind, share in [(kind, share) for share in asked.shares for kind in asked.kinds]:
         folder = asked.out / f"{kind}-{share:g}"
         folder.mkdir(exist_ok=True)
@@ -64,8 +71,32 @@ def main() -> None:
                 areas_ = found(run, folder / "train.labels.json", graph, asked.epochs)
                 told.append({**areas_, "parts": parts(run, scored, folder / "val.labels.json")})
             print(line(f"{row}, {kind} {share:g}", results), flush=True)
+            gained[folder, row] = [result["rsum"] for result in results]
             areas += of_seeds(f"{row}, {kind} {share:g}", told)
     print("\n".join(["", "| row | what | mean | by seed |", "|---|---|---|---|", *areas]))
+    for score in ("diversity", "discrepancy"):
+        print(of_spread(score, gained, asked.seeds))
+
+
+def of_spread(score: str, sums: dict[tuple[Path, str], list[float]], seeds: list[int]) -> str:
+    """How the gain of a weighting over pvse goes with the spread of its score, over all looseness and seeds."""
+    points = [
+        (deviation(folder / f"{score}-{seed}", score), mine - theirs)
+        for folder, row in sums
+        if row == score and (folder, "pvse") in sums
+        for seed, mine, theirs in zip(seeds, sums[folder, row], sums[folder, "pvse"], strict=True)
+    ]
+    if len(points) < 2:
+        return ""
+    left, right = torch.tensor(points).T
+    told = ", ".join(f"{spread:.4f}: {gain:+.1f}" for spread, gain in sorted(points))
+    return f"\n{score}, deviation in the last epoch: rsum above pvse: {told}; Spearman {spearman(left, right):.2f}"
+
+
+def deviation(run: Path, score: str) -> float:
+    """The standard deviation of a score over all pairs, both modalities together, in the last epoch's table."""
+    last = max((run / "tables").glob("epoch-*.safetensors"))
+    return float(load_file(last)[f"moments/{score}/both"][1])
 
 
 def loosened(captions: Path, folder: Path, kind: str, share: float, split: str) -> Path:
