@@ -164,23 +164,40 @@ def _over_grid(
 
 
 @no_type_check
+def _shares(at: float) -> tuple[Any, ...]:
+    """The first of the eight nodes about a place, and the share that each of them has in it (Lagrange)."""
+    node = int(at)
+    d = at - node
+    a, b, c, e, f, g, h = d + 3, d + 2, d + 1, d - 1, d - 2, d - 3, d - 4
+    ab, cd, ef, gh = a * b, c * d, e * f, g * h
+    upper, lower = ef * gh, ab * cd
+    return (
+        node,
+        -upper * b * cd * (1 / 5040),
+        upper * a * cd * (1 / 720),
+        -upper * ab * d * (1 / 240),
+        upper * ab * c * (1 / 144),
+        -lower * f * gh * (1 / 144),
+        lower * e * gh * (1 / 240),
+        -lower * ef * h * (1 / 720),
+        lower * ef * g * (1 / 5040),
+    )
+
+
+@no_type_check
 def _spread(values: NDArray[Any], weights: NDArray[Any], grid: NDArray[Any]) -> None:
     """Add each weight to the eight nodes about its value; the lowest value stands at node 3."""
     for place in range(len(values)):
-        at = values[place] * NODES
-        node = int(at)
-        d = at - node
-        a, b, c, e, f, g, h = d + 3, d + 2, d + 1, d - 1, d - 2, d - 3, d - 4
-        ab, cd, ef, gh = a * b, c * d, e * f, g * h
-        lower, upper = weights[place] * ab * cd, weights[place] * ef * gh
-        grid[node] -= upper * b * cd * (1 / 5040)
-        grid[node + 1] += upper * a * cd * (1 / 720)
-        grid[node + 2] -= upper * ab * d * (1 / 240)
-        grid[node + 3] += upper * ab * c * (1 / 144)
-        grid[node + 4] -= lower * f * gh * (1 / 144)
-        grid[node + 5] += lower * e * gh * (1 / 240)
-        grid[node + 6] -= lower * ef * h * (1 / 720)
-        grid[node + 7] += lower * ef * g * (1 / 5040)
+        node, s0, s1, s2, s3, s4, s5, s6, s7 = _shares(values[place] * NODES)
+        weight = weights[place]
+        grid[node] += weight * s0
+        grid[node + 1] += weight * s1
+        grid[node + 2] += weight * s2
+        grid[node + 3] += weight * s3
+        grid[node + 4] += weight * s4
+        grid[node + 5] += weight * s5
+        grid[node + 6] += weight * s6
+        grid[node + 7] += weight * s7
 
 
 @no_type_check
@@ -208,32 +225,26 @@ def _summed(grid: NDArray[Any], near: NDArray[Any], middle: float, slope: bool) 
 def _read(curve: NDArray[Any], levels: NDArray[Any], found: NDArray[Any]) -> None:
     """What the curve through the nodes is at every level."""
     for place in range(len(levels)):
-        at = levels[place] * NODES
-        node = int(at)
-        d = at - node
-        a, b, c, e, f, g, h = d + 3, d + 2, d + 1, d - 1, d - 2, d - 3, d - 4
-        ab, cd, ef, gh = a * b, c * d, e * f, g * h
-        lower = (
-            ab * c * curve[node + 3] * (1 / 144)
-            - ab * d * curve[node + 2] * (1 / 240)
-            + a * cd * curve[node + 1] * (1 / 720)
-            - b * cd * curve[node] * (1 / 5040)
+        node, s0, s1, s2, s3, s4, s5, s6, s7 = _shares(levels[place] * NODES)
+        found[place] = (
+            (s0 * curve[node] + s1 * curve[node + 1])
+            + (s2 * curve[node + 2] + s3 * curve[node + 3])
+            + (s4 * curve[node + 4] + s5 * curve[node + 5])
+            + (s6 * curve[node + 6] + s7 * curve[node + 7])
         )
-        upper = (
-            e * gh * curve[node + 5] * (1 / 240)
-            - f * gh * curve[node + 4] * (1 / 144)
-            - ef * h * curve[node + 6] * (1 / 720)
-            + ef * g * curve[node + 7] * (1 / 5040)
-        )
-        found[place] = lower * ef * gh + upper * ab * cd
 
 
 @functools.cache
 def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
-    """Both ways as machine code; what the second calls is compiled under the names that it knows it by."""
+    """Both ways as machine code; what is called is compiled under the names that callers know it by."""
     import numba
 
     make = numba.njit(nogil=True, fastmath={"contract", "nsz", "reassoc"})
-    steps = {each.__name__: make(each) for each in (_spread, _gather, _summed, _read)}
-    over_grid = type(_over_grid)(_over_grid.__code__, {**globals(), **steps}, _over_grid.__name__)
-    return make(_over_pairs), numba.njit(nogil=True)(over_grid)
+    known: dict[str, Any] = dict(globals())
+
+    def bound(each: Any) -> Any:
+        return type(each)(each.__code__, known, each.__name__)
+
+    for each in (_shares, _spread, _gather, _summed, _read):
+        known[each.__name__] = make(bound(each))
+    return make(_over_pairs), numba.njit(nogil=True)(bound(_over_grid))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from subtext.recipes.published import System
+from subtext.recipes.published import Row, System
 
 PAPER = "Li et al., NeurIPS 2022"
 
@@ -51,6 +51,33 @@ SAF = System("sgraf", {"reasoning": "saf"})
 SAF_DAA = _with(SAF, "daa", {})
 SGR = System("sgraf", {"reasoning": "sgr"})
 SGR_DAA = _with(SGR, "daa", {})
+
+_ROWS: dict[str, tuple[str, System | None, str]] = {
+    "vse0": ("VSE0", VSE0, ""),
+    "vse": ("VSE++", VSEPP, ""),
+    "pvse1": ("PVSE K=1", PVSE_1, ""),
+    "pvse2": ("PVSE K=2", PVSE_2, ""),
+    "pcme": ("PCME", PCME, ""),
+    "pcme_bert": ("PCME-bert", PCME_BERT, ""),
+    "pcme_bert_daa": ("PCME-bert+DAA", PCME_BERT_DAA, "pcme_bert"),
+    "saf": ("SAF", SAF, ""),
+    "saf_daa": ("SAF+DAA", SAF_DAA, "saf"),
+    "sgr": ("SGR", SGR, ""),
+    "sgr_daa": ("SGR+DAA", SGR_DAA, "sgr"),
+    "sgraf": ("SGRAF", None, ""),
+    "sgraf_daa": ("SGRAF+DAA", None, "sgraf"),
+}
+"""Key of a row -> its name, what is trained for it, and the row that it is tested against."""
+
+
+def rows(printed: Mapping[str, tuple[float | None, ...]]) -> tuple[Row, ...]:
+    """The rows of a table: key -> the numbers that were printed."""
+    found = []
+    for key, numbers in printed.items():
+        name, system, baseline = _ROWS[key]
+        found.append(Row(key, name, system, numbers, baseline=baseline))
+    return tuple(found)
+
 
 NOTES = (
     "Figures are shares of 1, the paper's printed per cent. ASP is by the relevance tfidf1, the unigram cosine that "
