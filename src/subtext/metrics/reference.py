@@ -47,6 +47,37 @@ def ceiling(best: UInt[np.ndarray, "q c"], ties: RankTies = "ordinal") -> Float[
     return made
 
 
+def among_first(
+    best: UInt[np.ndarray, "q c"], semantic: UInt[np.ndarray, "q c"], top: int, ties: RankTies = "ordinal"
+) -> tuple[Float[np.ndarray, "q"], Float[np.ndarray, "q"]]:
+    """Both lines of ASP over the N most relevant candidates alone (`ASP(top=N)`): chance, and the best order.
+
+    best      `ops.semantic_rank.ranks(relevance, "min")`        semantic  the same with the ranks that ASP is told of
+    top       N
+
+    NaN for a query of which no N are meant, as ASP has it.
+
+    >>> ranks = np.array([[1, 2, 3]], dtype=np.uint16)
+    >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), ranks, 2)
+    (array([0.75]), array([1.]))
+    """
+    limit = top * (1 + (ties == "average"))
+
+    # The most relevant are a beginning of the list: among them everybody keeps the rank that they had among all.
+    def line(kept: NDArray[np.unsignedinteger], *, whole: bool) -> float:
+        return _share(*_runs(kept), len(kept), ties, whole=whole) if len(kept) else np.nan
+
+    def both(query: int) -> tuple[float, float]:
+        kept = best[query, semantic[query] <= limit]
+        if ties == "ordinal" and len(kept):
+            return (len(kept) + 1) / (2 * len(kept)), line(kept, whole=False)
+        return line(kept, whole=True), line(kept, whole=False)
+
+    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
+        found = np.array(list(pool.map(both, range(len(best)))), dtype=np.float64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
+
+
 def _runs(row: NDArray[np.unsignedinteger]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First place and size of each run of equal relevance."""
     sizes = np.bincount(row)

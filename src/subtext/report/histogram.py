@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from subtext.report.svg import OURS, SOFT, document
+
 _PANEL, _HEIGHT, _GAP, _TOP, _FOOT = 240, 130, 24, 40, 30
-_INK, _SOFT, _BAR = "#1b1f24", "#5b6470", "#2f6f5e"
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,8 @@ class Histogram:
 def histograms(each: Sequence[Histogram]) -> str:
     """The panels from left to right, each as high as its highest bar, as one SVG document."""
     width, height = len(each) * (_PANEL + _GAP) + _GAP, _TOP + _HEIGHT + _FOOT
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="system-ui,sans-serif" '
-        f'font-size="12" fill="{_INK}">',
-        f'<rect width="{width}" height="{height}" fill="#fff"/>',
-    ]
-    for place, one in enumerate(each):
-        parts += _panel(one, _GAP + place * (_PANEL + _GAP))
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    panels = [_panel(one, _GAP + place * (_PANEL + _GAP)) for place, one in enumerate(each)]
+    return document(width, height, [part for panel in panels for part in panel])
 
 
 def _panel(one: Histogram, left: int) -> list[str]:
@@ -39,15 +34,15 @@ def _panel(one: Histogram, left: int) -> list[str]:
     most = max([*one.counts, 1])
     bars = [
         f'<rect x="{left + place * step:.1f}" y="{bottom - _HEIGHT * count / most:.1f}" width="{step * 0.9:.1f}" '
-        f'height="{_HEIGHT * count / most:.1f}" fill="{_BAR}"/>'
+        f'height="{_HEIGHT * count / most:.1f}" fill="{OURS}"/>'
         for place, count in enumerate(one.counts)
         if count
     ]
     return [
         f'<text x="{left}" y="16" font-weight="600">{escape(one.title)}</text>',
-        f'<text x="{left}" y="31" fill="{_SOFT}">{escape(one.remark)}</text>',
+        f'<text x="{left}" y="31" fill="{SOFT}">{escape(one.remark)}</text>',
         *bars,
-        f'<line x1="{left}" x2="{left + _PANEL}" y1="{bottom}" y2="{bottom}" stroke="{_SOFT}"/>',
-        f'<text x="{left}" y="{bottom + 16}" fill="{_SOFT}">{one.low:.3f}</text>',
-        f'<text x="{left + _PANEL}" y="{bottom + 16}" fill="{_SOFT}" text-anchor="end">{one.high:.3f}</text>',
+        f'<line x1="{left}" x2="{left + _PANEL}" y1="{bottom}" y2="{bottom}" stroke="{SOFT}"/>',
+        f'<text x="{left}" y="{bottom + 16}" fill="{SOFT}">{one.low:.3f}</text>',
+        f'<text x="{left + _PANEL}" y="{bottom + 16}" fill="{SOFT}" text-anchor="end">{one.high:.3f}</text>',
     ]

@@ -51,15 +51,17 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a sentence or two, and searches below them.
+    """A heading, a sentence or two, and searches below them, or a drawing.
 
     columns  how many searches stand side by side, where there is room
+    drawing  an SVG document of this package (`report.curves`), which is put in as it is
     """
 
     title: str
     text: str
     searches: Sequence[Search]
     columns: int = 1
+    drawing: str = ""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ def _section(section: Section) -> str:
     searches = "".join(_search(search) for search in section.searches)
     if section.columns > 1:
         searches = f'<div class="columns" style="--columns:{section.columns}">{searches}</div>'
-    return f"<section><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>{searches}</section>"
+    drawing = f'<div class="drawing">{section.drawing}</div>' if section.drawing else ""
+    return f"<section><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>{drawing}{searches}</section>"
 
 
 def _search(search: Search) -> str:

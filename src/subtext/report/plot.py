@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
+from subtext.report.svg import LINE, OURS, SOFT, THEIRS, document
 from subtext.report.table import Cell, Sheet, number
 
 _LABEL, _PANEL, _GAP, _ROW, _TOP = 200, 190, 24, 26, 70
-_INK, _SOFT, _OURS, _PAPER, _LINE = "#1b1f24", "#5b6470", "#2f6f5e", "#c2571a", "#e2dfd8"
 
 
 def plot(sheet: Sheet) -> str:
@@ -20,11 +20,8 @@ def plot(sheet: Sheet) -> str:
     width = _LABEL + len(sheet.columns) * (_PANEL + _GAP)
     height = _TOP + _ROW * len(sheet.lines) + 30
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="system-ui,sans-serif" '
-        f'font-size="12" fill="{_INK}">',
-        f'<rect width="{width}" height="{height}" fill="#fff"/>',
         f'<text x="8" y="20" font-size="14" font-weight="600">{escape(sheet.title)}</text>',
-        f'<text x="8" y="38" fill="{_SOFT}">dot: mean over seeds, bar: lowest to highest, filled: differs from its '
+        f'<text x="8" y="38" fill="{SOFT}">dot: mean over seeds, bar: lowest to highest, filled: differs from its '
         "baseline; diamond: the paper</text>",
     ]
     for row, line in enumerate(sheet.lines):
@@ -33,7 +30,7 @@ def plot(sheet: Sheet) -> str:
         left = _LABEL + column * (_PANEL + _GAP)
         parts.append(f'<text x="{left}" y="{_TOP - 12}" font-weight="600">{escape(name)}</text>')
         parts += _panel([line.cells[column] for line in sheet.lines], left)
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return document(width, height, parts)
 
 
 def _place(row: int) -> int:
@@ -52,22 +49,22 @@ def _panel(cells: list[Cell], left: int) -> list[str]:
 
     end = _place(len(cells) - 1) + _ROW // 2
     parts = [
-        f'<text x="{left}" y="{end + 16}" fill="{_SOFT}">{number(least)}</text>',
-        f'<text x="{left + _PANEL}" y="{end + 16}" fill="{_SOFT}" text-anchor="end">{number(most)}</text>',
+        f'<text x="{left}" y="{end + 16}" fill="{SOFT}">{number(least)}</text>',
+        f'<text x="{left + _PANEL}" y="{end + 16}" fill="{SOFT}" text-anchor="end">{number(most)}</text>',
     ]
     for row, cell in enumerate(cells):
         y = _place(row)
-        parts.append(f'<line x1="{left}" x2="{left + _PANEL}" y1="{y}" y2="{y}" stroke="{_LINE}"/>')
+        parts.append(f'<line x1="{left}" x2="{left + _PANEL}" y1="{y}" y2="{y}" stroke="{LINE}"/>')
         if cell.paper is not None:
             x = across(cell.paper)
             points = f"{x},{y - 5} {x + 5},{y} {x},{y + 5} {x - 5},{y}"
-            parts.append(f'<polygon points="{points}" fill="none" stroke="{_PAPER}" stroke-width="1.5"/>')
+            parts.append(f'<polygon points="{points}" fill="none" stroke="{THEIRS}" stroke-width="1.5"/>')
         if cell.ours:
             low, high = across(min(cell.ours)), across(max(cell.ours))
             sure = cell.against is not None and cell.against.sure
-            parts.append(f'<line x1="{low}" x2="{high}" y1="{y}" y2="{y}" stroke="{_OURS}" stroke-width="2"/>')
+            parts.append(f'<line x1="{low}" x2="{high}" y1="{y}" y2="{y}" stroke="{OURS}" stroke-width="2"/>')
             parts.append(
-                f'<circle cx="{across(cell.mean)}" cy="{y}" r="4" stroke="{_OURS}" stroke-width="1.5" '
-                f'fill="{_OURS if sure else "#fff"}"/>'
+                f'<circle cx="{across(cell.mean)}" cy="{y}" r="4" stroke="{OURS}" stroke-width="1.5" '
+                f'fill="{OURS if sure else "#fff"}"/>'
             )
     return parts

@@ -1,0 +1,59 @@
+"""ASP over the N most relevant candidates, for several N, between its two lines (Li et al. 2022, figure 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from subtext.core import Direction
+from subtext.evaluate.source import Source
+from subtext.metrics.reference import among_first
+from subtext.ops.semantic_rank import KERNEL_CELLS, RankTies, agreement, ranks
+from subtext.relevance.graded import Graded
+
+
+def asp_curve(
+    source: Source, graded: Graded, direction: Direction, tops: Sequence[int], *, ties: RankTies = "ordinal"
+) -> Float[np.ndarray, "q k"]:
+    """ASP of every query over its N most relevant candidates, which are ranked anew among themselves; a column an N.
+
+    Shares of 1; NaN where no N are meant (see `metrics.asp.ASP`).
+    Cost   a sort of each row of relevance and of scores, and a pass for each N.
+    """
+    compiled = source.shape[0] * source.shape[1] >= KERNEL_CELLS
+    pieces = []
+    for start, stop, scores in source.blocks(direction):
+        semantic = ranks(graded.block(direction, start, stop), ties, kernel=compiled)
+        matrix = (scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy()
+        pieces.append(agreement(matrix, semantic, ties, top=tuple(tops), kernel=compiled))
+    return np.concatenate(pieces)
+
+
+def asp_lines(
+    graded: Graded, direction: Direction, tops: Sequence[int], *, ties: RankTies = "ordinal"
+) -> tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]]:
+    """Means over the queries of what a random order is expected to give for each N, and of what the best order is.
+
+    Cost   a sort of each row, and O(N) a query for each N.
+    """
+    compiled = graded.values.size >= KERNEL_CELLS
+    lines: list[list[NDArray[np.float64]]] = [[] for _ in tops]
+    for _, _, block in graded.blocks(direction):
+        best = ranks(block, "min", kernel=compiled)
+        semantic = best if ties == "min" else ranks(block, ties, kernel=compiled)
+        for top, line in zip(tops, lines, strict=True):
+            line.append(np.stack(among_first(best, semantic, top, ties)))
+    means = np.array([mean_of(np.concatenate(line, axis=1)) for line in lines])
+    return means[:, 0], means[:, 1]
+
+
+def mean_of(values: Float[np.ndarray, "k q"]) -> Float[np.ndarray, "k"]:
+    """Mean of each row over the queries that have a value; NaN for a row without any."""
+    known = ~np.isnan(values)
+    counts = known.sum(axis=1)
+    sums = np.where(known, values, 0).sum(axis=1)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

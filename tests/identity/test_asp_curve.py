@@ -1,0 +1,170 @@
+"""What figures of whole rankings are made of, beside plain loops: ASP over N and its lines, thresholds, first lists."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from subtext.core import DIRECTIONS, Comparison
+from subtext.errors import RequirementError
+from subtext.evaluate.asp_curve import asp_curve, asp_lines, mean_of
+from subtext.evaluate.firsts import alike, first_of, firsts
+from subtext.evaluate.source import Matrix
+from subtext.evaluate.thresholds import above
+from subtext.metrics import reference
+from subtext.metrics.asp import ASP
+from subtext.ops.semantic_rank import ranks
+from subtext.relevance.graded import Graded
+from subtext.relevance.match import of_groups
+
+PICTURES, TEXTS = 7, 14
+
+
+def made(seed: int = 0) -> tuple[Matrix, Graded]:
+    """Scores and a relevance, both with ties."""
+    g = np.random.default_rng(seed)
+    relevance = np.round(np.maximum(g.random((PICTURES, TEXTS)) - 0.3, 0), 1).astype(np.float32)
+    scores = np.round(relevance + g.standard_normal(relevance.shape), 1).astype(np.float32)
+    return Matrix(torch.from_numpy(scores)), Graded("made", relevance)
+
+
+def turned(values: np.ndarray, direction: str) -> np.ndarray:
+    return values if direction == "image_to_text" else np.ascontiguousarray(values.T)
+
+
+def agreed(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.mean(np.minimum(first, second) / np.maximum(first, second)))
+
+
+def places(values: np.ndarray, ties: str) -> np.ndarray:
+    """Ranks of one row by counting, from 1."""
+    found = []
+    for column, value in enumerate(values):
+        ahead, level = int((values > value).sum()), int((values == value).sum())
+        before = int((values[:column] == value).sum())
+        found.append(1 + ahead + {"ordinal": before, "min": 0, "average": (level - 1) / 2}[ties])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("ties", ["ordinal", "min", "average"])
+def test_every_column_is_asp_of_its_n(ties: str) -> None:
+    source, graded = made()
+    match = of_groups(np.arange(PICTURES), np.repeat(np.arange(PICTURES), 2))
+    for direction in DIRECTIONS:
+        candidates = TEXTS if direction == "image_to_text" else PICTURES
+        tops = (1, 3, 5, candidates)
+        found = asp_curve(source, graded, direction, tops, ties=ties)
+        scores, values = (turned(each, direction) for each in (source.scores.numpy(), graded.values))
+        truth = graded.truth(direction, 0, len(scores), match)
+        for column, top in enumerate(tops):
+            metric = ASP(ties, top)(Comparison(torch.from_numpy(scores), truth)).numpy()
+            np.testing.assert_allclose(found[:, column], metric, atol=1e-12)
+            for query, row in enumerate(scores):
+                semantic = places(values[query], ties)
+                inside = semantic <= top
+                if inside.any():
+                    mine = agreed(semantic[inside], places(row[inside], ties))
+                    assert found[query, column] == pytest.approx(mine, abs=1e-9)
+                else:
+                    assert np.isnan(found[query, column])
+
+
+@pytest.mark.parametrize("ties", ["ordinal", "min", "average"])
+def test_the_lines_are_means_over_all_orders(ties: str) -> None:
+    """Of five candidates with ties, over all 120 orders, and over those that keep to the relevance."""
+    values = np.array([[0.9, 0.4, 0.4, 0.1, 0.1]], dtype=np.float32)
+    graded = Graded("made", values)
+    tops = (1, 2, 3, 4, 5)
+    chance, ceiling = asp_lines(graded, "image_to_text", tops, ties=ties)
+    semantic = places(values[0], ties)
+    for place, top in enumerate(tops):
+        inside = np.flatnonzero(semantic <= top)
+        orders = [np.array(order) + 1 for order in itertools.permutations(range(len(inside)))]
+        all_of_them = [agreed(semantic[inside], order) for order in orders]
+        best = [
+            value
+            for order, value in zip(orders, all_of_them, strict=True)
+            if (np.diff(values[0, inside][np.argsort(order)]) <= 0).all()
+        ]
+        assert chance[place] == pytest.approx(np.mean(all_of_them))
+        assert ceiling[place] == pytest.approx(np.mean(best))
+
+
+def test_over_all_candidates_the_lines_are_those_of_asp() -> None:
+    _, graded = made()
+    for direction in DIRECTIONS:
+        values = turned(graded.values, direction)
+        best = ranks(values, "min")
+        chance, ceiling = asp_lines(graded, direction, (values.shape[1],))
+        assert chance[0] == pytest.approx(reference.chance(best).mean())
+        assert ceiling[0] == pytest.approx(reference.ceiling(best).mean())
+
+
+def test_a_query_of_whom_no_n_are_meant_has_no_line() -> None:
+    best = np.array([[1, 1, 1]], dtype=np.uint16)
+    found = reference.among_first(best, ranks(np.ones((1, 3)), "average"), 1, "average")
+    assert np.isnan(found[0]).all() and np.isnan(found[1]).all()
+    assert mean_of(np.array([[np.nan, 1.0, 3.0], [np.nan] * 3]))[0] == 2
+    assert np.isnan(mean_of(np.array([[np.nan, np.nan]]))).all()
+
+
+def test_pairs_above_thresholds_are_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, graded = made()
+    groups = np.repeat(np.arange(PICTURES), 2)
+    match = of_groups(np.arange(PICTURES), groups)
+    levels = (0.3, 0.0, 0.5, 0.7)
+    found = above(graded, match, levels)
+    assert found.thresholds.tolist() == np.sort(np.float32(levels)).tolist() and found.pictures == PICTURES
+    for level, pairs, own in zip(found.thresholds, found.pairs, found.own, strict=True):
+        rows = [(i, t) for i in range(PICTURES) for t in range(TEXTS) if graded.values[i, t] > level]
+        assert (pairs, own) == (len(rows), sum(groups[text] == image for image, text in rows))
+        assert pairs == graded.above(float(level))
+    whole = graded.blocks
+    monkeypatch.setattr(Graded, "blocks", lambda self, direction: whole(direction, 4 * TEXTS * 3))
+    assert above(graded, match, levels).pairs.tolist() == found.pairs.tolist()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_first_lists_are_those_of_a_plain_sort(direction: str) -> None:
+    source, graded = made(1)
+    groups = np.repeat(np.arange(PICTURES), 2)
+    match = of_groups(np.arange(PICTURES), groups)
+    found = firsts(source, graded, match, direction, ks=(1, 2), top=4)
+    scores, values = (turned(each, direction) for each in (source.scores.numpy(), graded.values))
+    own = turned(np.arange(PICTURES)[:, None] == groups[None], direction)
+    for query in range(len(scores)):
+        order = sorted(range(scores.shape[1]), key=lambda c: (-scores[query, c], values[query, c]))
+        assert found.worth[query] == pytest.approx(values[query, order[:4]].mean())
+        best = scores[query, own[query]].max()
+        rank = int(((scores[query] >= best) & ~own[query]).sum())
+        assert found.hits[query].tolist() == [rank < 1, rank < 2]
+        listed = first_of(source, graded, direction, query, 4)
+        assert listed.relevance.mean() == pytest.approx(found.worth[query])
+        np.testing.assert_array_equal(listed.scores, scores[query, listed.candidates])
+        np.testing.assert_array_equal(listed.relevance, values[query, listed.candidates])
+        assert (np.diff(listed.scores) <= 0).all()
+    with pytest.raises(RequirementError, match="has no query 99"):
+        first_of(source, graded, direction, 99, 4)
+
+
+def test_queries_that_recall_cannot_tell_apart() -> None:
+    source, graded = made()
+    match = of_groups(np.arange(PICTURES), np.repeat(np.arange(PICTURES), 2))
+    one = firsts(source, graded, match, "text_to_image", ks=(1, 3))
+    assert alike(one, one).tolist() == np.flatnonzero(one.hits[:, 0] == 1).tolist()
+    perfect = Matrix(torch.from_numpy(np.eye(PICTURES, dtype=np.float32)[:, np.repeat(np.arange(PICTURES), 2)]))
+    best = firsts(perfect, graded, match, "text_to_image", ks=(1, 3))
+    assert alike(one, best).tolist() == np.flatnonzero(one.hits[:, 0] == 1).tolist()
+    worst = firsts(Matrix(-perfect.scores), graded, match, "text_to_image", ks=(1, 3))
+    assert alike(worst, worst).tolist() == list(range(TEXTS)), "none is found at 1: all that are equal"
+    assert not len(alike(best, worst))
+
+
+def test_a_score_that_is_no_number_stands_last_in_a_list() -> None:
+    source, graded = made()
+    source.scores[0, 3] = torch.nan
+    listed = first_of(source, graded, "image_to_text", 0, TEXTS)
+    assert listed.candidates[-1] == 3 and np.isnan(listed.scores[-1])
