@@ -8,7 +8,9 @@ from pathlib import Path
 
 import drawn
 import made_data
+import numpy as np
 import pytest
+import tiny_models
 from drawn import call
 
 from subtext.app.cli.audit import CHECKS
@@ -107,6 +109,72 @@ def test_planted_leaks_are_found(tmp_path: Path) -> None:
     assert "checks fail (picture-overlap, vocabulary)" in told["leaky"]
 
 
+MODELS_ALONE = {"repeat", "order", "blocks", "neighbours", "names", "truth", "vocabulary"}
+
+
+def test_scores_and_vectors_of_another_program(run: Path, tmp_path: Path) -> None:
+    """What needs the model is named as not possible; the rest is checked, with and without a training split."""
+    pairs = read_pairs(run.parent / "pairs.jsonl", need_pictures=False, verify=False).pairs.split("test")
+    scores = np.random.default_rng(0).standard_normal((len(pairs.images), len(pairs.texts))).astype(np.float32)
+    ids = {"image_ids": np.array(pairs.images.ids), "text_ids": np.array(pairs.texts.ids)}
+    np.savez(tmp_path / "mine.npz", scores=scores, **ids)
+    call("embed", run, "--split", "test", "--out", tmp_path / "vectors.npz", "-q")
+    data = ["--data", run.parent / "pairs.jsonl", "--split", "test", "-q"]
+    both = ["--image-embeddings", tmp_path / "vectors.npz", "--text-embeddings", tmp_path / "vectors.npz"]
+    for words, of, name in (
+        (["--scores", tmp_path / "mine.npz"], "a score matrix", "mine.npz"),
+        (both, "vectors without their model", "vectors.npz"),
+    ):
+        page = tmp_path / "page.html"
+        found = json.loads(call("audit", *words, *data, "--json", "-", "--html", page).stdout)
+        checks = {check["name"]: check for check in found["checks"]}
+        assert tuple(checks) == CHECKS and found["audited"] == name and found["passed"]
+        for check in MODELS_ALONE:
+            assert checks[check]["outcome"] == "not applicable"
+            assert checks[check]["found"].startswith(f"not possible for {of}: ")
+        assert checks["ties"]["outcome"] == checks["finite"]["outcome"] == "pass"
+        assert "bring no record" in checks["held-out"]["found"]
+        assert "nobody says what it learnt from" in checks["picture-overlap"]["found"]
+        assert f"Audit of {name}" in page.read_text() and "n/a: repeat" in page.read_text()
+        told = call("evaluate", *words, *data[:4], "--bootstrap", 0, "--json", "-", "-q").stdout
+        assert found["figures"]["text_to_image/recall@1"] == json.loads(told)["text_to_image/recall@1"]
+        said = call("audit", *words, *data, "--train-split", "train").stdout
+        assert f"audit of {name} on split test" in said and "learnt from split train, as is said" in " ".join(
+            said.split()
+        )
+    # No picture of the made data is on disk, and no text is long enough.
+    text = " ".join(said.split())
+    assert "no picture is on disk" in text and "no texts of 10 words or more" in text
+    failed = call("audit", *words, *data, "--train-split", "test", code=1).stdout
+    assert "checks fail (held-out)" in failed
+
+
+def test_scores_that_tie_fail(run: Path, tmp_path: Path) -> None:
+    pairs = read_pairs(run.parent / "pairs.jsonl", need_pictures=False, verify=False).pairs.split("test")
+    np.save(tmp_path / "flat.npy", np.zeros((len(pairs.images), len(pairs.texts)), dtype=np.float32))
+    (tmp_path / "flat.image_ids.json").write_text(json.dumps(pairs.images.ids))
+    (tmp_path / "flat.text_ids.json").write_text(json.dumps(pairs.texts.ids))
+    words = ["--scores", tmp_path / "flat.npy", "--data", run.parent / "pairs.jsonl", "--split", "test", "-q"]
+    assert "checks fail (ties)" in call("audit", *words, code=1).stdout.splitlines()[-1]
+
+
+def test_a_pretrained_model(tmp_path: Path) -> None:
+    """All that a run is asked, but for its record; a copied picture is found once the training split is named."""
+    data = drawn.write(tmp_path / "data")
+    shutil.copy(data / "red.png", data / "cyan.png")
+    words = ["--model", tiny_models.clip(tmp_path / "clip"), "--data", data, "--split", "test", "-q", "--json", "-"]
+    words += ["--workers", 0, "--skip", "ties"]
+    found = json.loads(call("audit", *words).stdout)
+    outcomes = {check["name"]: check["outcome"] for check in found["checks"]}
+    assert found["kind"] == "pretrained model" and found["model"]["fingerprint"]
+    assert all(outcomes[name] == "pass" for name in MODELS_ALONE - {"truth", "vocabulary"})
+    assert outcomes["held-out"] == outcomes["picture-overlap"] == "not applicable"
+    found = json.loads(call("audit", *words, "--train-split", "train", code=1).stdout)
+    checks = {check["name"]: check for check in found["checks"]}
+    assert found["verdict"].startswith("1 of 13 checks fail (picture-overlap)")
+    assert "no vocabulary made from this data" in checks["vocabulary"]["found"]
+
+
 def test_what_it_refuses(run: Path, tmp_path: Path) -> None:
     same = tmp_path / "out"
     assert "a file each" in call("audit", run, "--json", same, "--html", same, code=1).output
@@ -114,3 +182,8 @@ def test_what_it_refuses(run: Path, tmp_path: Path) -> None:
     assert "needs to be free for a file" in call("audit", run, "--html", tmp_path / "taken", code=1).output
     assert "'ties'" in call("audit", run, "--skip", "tie", code=2).output
     assert "needs to be the folder of a run" in call("audit", tmp_path, code=1).output
+    assert "give one of these" in call("audit", code=2).output
+    assert "give one of these" in call("audit", run, "--scores", "x.npz", code=2).output
+    assert "--model needs --data" in call("audit", "--model", "clip", code=2).output
+    assert f"for a run: subtext audit {run}" in call("audit", "--model", run, "--data", "x", code=2).output
+    assert "RUN knows what it learnt from" in call("audit", run, "--train-split", "train", code=2).output

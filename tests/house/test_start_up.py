@@ -36,6 +36,8 @@ QUESTIONS = [
     ["runs", "--help"],
     ["demo", "--help"],
     ["export", "--help"],
+    ["audit", "--help"],
+    ["figure", "--list"],
 ]
 
 

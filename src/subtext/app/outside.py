@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
+from torch import Tensor
 
 from subtext.app.job import Sources
 from subtext.core import Embeddings
@@ -18,6 +20,7 @@ from subtext.data.pairs import Items, Pairs
 from subtext.data.readers import read_pairs
 from subtext.errors import DataError, RequirementError
 from subtext.evaluate import Further, Protocol, Result, evaluate_embeddings, evaluate_matrix
+from subtext.evaluate.source import Embedded, Matrix, Source
 from subtext.evaluate.space import with_space
 from subtext.similarity.cosine import Cosine
 
@@ -84,6 +87,56 @@ def read_split(sources: Sources, split: str | None) -> tuple[Pairs, str]:
     return reading.pairs.split(split or "all"), split or "all"
 
 
+@dataclass(frozen=True)
+class Given:
+    """What files hold, in the order of a data set.
+
+    scores         (I T); None where there are vectors
+    images, texts  vectors; None where there are scores            about  which files these are
+    """
+
+    scores: Float[Tensor, "i t"] | None
+    images: Embeddings | None
+    texts: Embeddings | None
+    about: dict[str, Any]
+
+    @property
+    def source(self) -> Source:
+        """The scores, as an evaluation reads them."""
+        if self.scores is not None:
+            return Matrix(self.scores)
+        assert self.images is not None and self.texts is not None
+        return Embedded(Cosine(), self.images, self.texts)
+
+    def evaluated(self, pairs: Pairs, protocol: Protocol, further: Further | None = None) -> Result:
+        """What an evaluation finds."""
+        if self.scores is not None:
+            return evaluate_matrix(self.scores, pairs, protocol=protocol, further=further)
+        assert self.images is not None and self.texts is not None
+        return evaluate_embeddings(Cosine(), self.images, self.texts, pairs, protocol=protocol, further=further)
+
+
+def opened_files(files: Files, pairs: Pairs) -> Given:
+    """Read scores or vectors, and put them into the order of the pairs.
+
+    Raises DataError for files that cannot be read or lack an item of the split.
+    """
+    if files.scores is not None:
+        found = read_scores(files.scores, image_ids=files.image_ids, text_ids=files.text_ids)
+        matrix = _matrix(found, found.rows(pairs.images), found.rows(pairs.texts, axis=1))
+        return Given(matrix, None, None, {"scores": str(files.scores)})
+    assert files.images is not None and files.texts is not None
+    images = _embeddings(read_vectors(files.images, "image", ids=files.image_ids), pairs.images, files.similarity)
+    texts = _embeddings(read_vectors(files.texts, "text", ids=files.text_ids), pairs.texts, files.similarity)
+    if images.width != texts.width:
+        raise DataError(
+            f"pictures and texts need vectors of one width; {files.images.name} has {images.width}, {files.texts.name} "
+            f"{texts.width}"
+        )
+    about = {"image_embeddings": str(files.images), "text_embeddings": str(files.texts), "similarity": files.similarity}
+    return Given(None, images, texts, about)
+
+
 def judge(
     files: Files, pairs: Pairs, protocol: Protocol, further: Further, *, space: bool = False
 ) -> tuple[Result, dict[str, Any]]:
@@ -94,25 +147,14 @@ def judge(
     Raises DataError for files that cannot be read or lack an item of the split; RequirementError for `space` with
     scores.
     """
-    if files.scores is not None:
-        if space:
-            raise RequirementError("--space needs embeddings: scores alone have no distances among texts or pictures")
-        found = read_scores(files.scores, image_ids=files.image_ids, text_ids=files.text_ids)
-        matrix = _matrix(found, found.rows(pairs.images), found.rows(pairs.texts, axis=1))
-        return evaluate_matrix(matrix, pairs, protocol=protocol, further=further), {"scores": str(files.scores)}
-    assert files.images is not None and files.texts is not None
-    images = _embeddings(read_vectors(files.images, "image", ids=files.image_ids), pairs.images, files.similarity)
-    texts = _embeddings(read_vectors(files.texts, "text", ids=files.text_ids), pairs.texts, files.similarity)
-    if images.width != texts.width:
-        raise DataError(
-            f"pictures and texts need vectors of one width; {files.images.name} has {images.width}, {files.texts.name} "
-            f"{texts.width}"
-        )
-    result = evaluate_embeddings(Cosine(), images, texts, pairs, protocol=protocol, further=further)
+    if files.scores is not None and space:
+        raise RequirementError("--space needs embeddings: scores alone have no distances among texts or pictures")
+    given = opened_files(files, pairs)
+    result = given.evaluated(pairs, protocol, further)
     if space:
-        result = with_space(result, images, texts, pairs)
-    about = {"image_embeddings": str(files.images), "text_embeddings": str(files.texts), "similarity": files.similarity}
-    return result, about
+        assert given.images is not None and given.texts is not None
+        result = with_space(result, given.images, given.texts, pairs)
+    return result, given.about
 
 
 def _matrix(found: Output, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> torch.Tensor:

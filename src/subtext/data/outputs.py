@@ -103,6 +103,17 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
     return Output(values, tuple(_ids(path, name, given, arrays, told) for name, given in asked), path)
 
 
+def holds_scores(path: Path) -> bool:
+    """Whether a file has scores of pairs rather than vectors of items; an npy, which names nothing, has scores.
+
+    Raises DataError when it is of no known format, or cannot be read.
+    """
+    kind = _kind(path)
+    if kind == ".parquet":
+        return "score" in _columns(path)
+    return "scores" in _arrays(path, kind, ("scores", *(f"{side}_vectors" for side in ("image", "text")), *_VECTORS))[0]
+
+
 def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Output:
     """Vectors of the pictures or of the texts.
 
@@ -190,6 +201,21 @@ def _listed(path: Path, name: str, text: str) -> list[str]:
     return [str(one) for one in found]
 
 
+def _columns(path: Path) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        names: list[str] = pq.read_schema(path).names
+    except (pa.ArrowException, OSError) as error:
+        raise _no_parquet(path, error) from error
+    return names
+
+
+def _no_parquet(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} needs to be Parquet; reading it failed: {str(error).splitlines()[0]}")
+
+
 def _table(path: Path, columns: Sequence[str]) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -197,7 +223,7 @@ def _table(path: Path, columns: Sequence[str]) -> dict[str, Any]:
     try:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} needs to be Parquet; reading it failed: {str(error).splitlines()[0]}") from error
+        raise _no_parquet(path, error) from error
     if missing := [name for name in columns if name not in table.column_names]:
         raise DataError(f"{path} needs the columns {', '.join(columns)}; {', '.join(missing)} is not there")
     return {name: table.column(name).to_pylist() for name in table.column_names if name in (*columns, "modality")}

@@ -84,20 +84,26 @@ def ties(result: Result) -> Check:
     )
 
 
-def finite(result: Result, images: Embeddings, texts: Embeddings, scores: Float[Tensor, "i t"]) -> Check:
-    """Whether all vectors and scores are numbers."""
+def finite(
+    result: Result, images: Embeddings | None, texts: Embeddings | None, scores: Float[Tensor, "i t"] | None
+) -> Check:
+    """Whether all vectors and scores are numbers.
+
+    images, texts  vectors; None where there are none        scores  of a sample, or all; None where there are none
+    """
     vectors = {
         name: int((~items.vectors.isfinite()).any(-1).any(-1).sum())
         for name, items in (("pictures", images), ("texts", texts))
+        if items is not None
     }
-    lost = int(max(result.figures[f"{d}/nan_scores"] for d in DIRECTIONS))
-    endless = int(torch.isinf(scores).sum())
-    figures = {**vectors, "nan_scores": lost, "infinite_scores_of_sample": endless}
-    did = "Vectors of all pictures and texts, all scores, and for infinity the scores of the sample were looked at."
-    found = (
-        f"not a number or infinite: vectors of {vectors['pictures']:,} pictures and {vectors['texts']:,} texts; scores "
-        f"that are no number: {lost:,}; infinite ones in the sample: {endless:,}"
-    )
+    figures = {**vectors, "nan_scores": int(max(result.figures[f"{d}/nan_scores"] for d in DIRECTIONS))}
+    if scores is not None:
+        figures["infinite_scores"] = int(torch.isinf(scores).sum())
+    seen = ["vectors of all pictures and texts"] if vectors else []
+    seen += ["all scores", *(["the scores at hand for infinity"] if scores is not None else [])]
+    did = f"These were looked at: {', '.join(seen)}."
+    told = {"pictures": "vectors of pictures", "texts": "vectors of texts", "nan_scores": "scores that are no number"}
+    found = ", ".join(f"{told.get(name, 'infinite scores')} {count:,}" for name, count in figures.items())
     return Check("finite", did, "fail" if any(figures.values()) else "pass", found, figures)
 
 

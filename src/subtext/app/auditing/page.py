@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from subtext.core import DIRECTIONS
 from subtext.errors import counted
@@ -35,10 +37,8 @@ def page(found: Audit, result: Result) -> Page:
             label = f"{direction.replace('_', ' ')}, recall@{k}"
             figures.append(Figure(label, result.figures[name], result.chance[name], low, high))
     about = found.about
-    settings = ", ".join(f"{name} {value}" for name, value in about["settings"].items())
-    versions = ", ".join(f"{name} {value}" for name, value in about["versions"].items())
     return Page(
-        title=f"Audit of {Path(about['run']).name}",
+        title=f"Audit of {about['audited']}",
         lead=_head(found),
         verdict=f"{found.verdict}.",
         figures=figures,
@@ -47,11 +47,11 @@ def page(found: Audit, result: Result) -> Page:
             Section(f"{MARKS[check.outcome]}: {check.name}", " ".join(_parts(check)), ()) for check in found.checks
         ],
         facts=[
-            ("run", about["run"]),
-            ("model", f"{about['model']['host']}, seed {about['model']['seed']}, {about['model']['fingerprint']}"),
+            *([("run", about["run"])] if "run" in about else []),
+            (about["kind"] if "run" not in about else "model", _told(about["model"])),
             ("data", f"{about['data']}, split {about['split']}, {about['data_fingerprint']}"),
-            ("settings", settings),
-            ("versions", versions),
+            ("settings", _told(about["settings"])),
+            ("versions", _told(about["versions"])),
         ],
     )
 
@@ -60,10 +60,14 @@ def _parts(check: Check) -> list[str]:
     return [check.did, f"Found: {check.found}."]
 
 
+def _told(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+
+
 def _head(found: Audit) -> str:
     about = found.about
     counts = f"{counted(about['pictures'], 'picture')}, {counted(about['texts'], 'text')}"
-    return f"audit of {Path(about['run']).name} on split {about['split']} of {Path(about['data']).name}: {counts}"
+    return f"audit of {about['audited']} on split {about['split']} of {Path(about['data']).name}: {counts}"
 
 
 def _figures(found: Audit) -> str:

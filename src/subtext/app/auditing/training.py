@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from subtext.app.job import Sources
+from subtext.app.outside import read_split
 from subtext.checkpoint import Record
 from subtext.data.fingerprint import fingerprint
 from subtext.data.pairs import Pairs
@@ -26,9 +27,9 @@ class Known:
     itself: bool = False
 
 
-def training_pairs(record: Record | None, audited: Pairs) -> Known:
+def training_pairs(record: Record, audited: Pairs) -> Known:
     """The pairs that a run learnt from, read again from where they were; pictures are not decoded."""
-    if record is None or not record.data.data:
+    if not record.data.data:
         return Known(None, "the run does not say where its training data is")
     source = record.data
     try:
@@ -52,12 +53,34 @@ def training_pairs(record: Record | None, audited: Pairs) -> Known:
     return Known(pairs)
 
 
-def held_out(record: Record | None, split: str, given: Sources) -> Check:
-    """Whether the run learnt from the split, or chose by it."""
+def named_pairs(sources: Sources, train_split: str | None, audited: Pairs) -> Known:
+    """The split of the audited data that a model without a record is said to have learnt from.
+
+    Raises DataError when the data has no such split.
+    """
+    if train_split is None:
+        return Known(None, "nobody says what it learnt from; a split of this data can be named (--train-split)")
+    pairs = read_split(sources, train_split)[0]
+    if fingerprint(pairs) == fingerprint(audited):
+        return Known(pairs, "the audited split is the one that it is said to have learnt from", itself=True)
+    return Known(pairs)
+
+
+def held_out_by_name(kind: str, split: str, train_split: str | None) -> Check:
+    """The same of what has no record: by what whoever asks says of it."""
+    did = "Whoever asked was believed about the split that it learnt from (--train-split)."
+    if train_split is None:
+        return Check("held-out", did, "not applicable", f"{kind} bring no record of what was learnt from")
+    if split in ("all", train_split) or train_split == "all":
+        return Check("held-out", did, "fail", f"split {split} shares pairs with what was learnt from, as is said")
+    found = f"learnt from split {train_split}, as is said, not from {split}; which split chose its epoch is not known"
+    return Check("held-out", did, "pass", found)
+
+
+def held_out(record: Record, split: str, given: Sources) -> Check:
+    """Whether a run learnt from the split, or chose by it."""
     did = "The record of the run was read: from which split it learnt, and which one chose its epoch."
     name = "held-out"
-    if record is None:
-        return Check(name, did, "not applicable", "there is no record")
     other = given.data is not None and given.to_json()["data"] != record.data.data
     if other or given.split_seed not in (None, record.data.split_seed):
         why = "the audited data is not the run's own, or split anew; what they share is looked for below"

@@ -29,6 +29,7 @@ COMMANDS = {
     "neighbours": "Find the texts that lie near each text, for the methods that learn from them.",
     "gallery": "Show what two runs find for the same words and pictures, side by side.",
     "table": "Train the rows of a published table, beside the numbers that were printed.",
+    "figure": "Draw a figure of a published paper from your own data, runs or scores.",
     "weights": "Look at what sample weights are made from: scores, their spread, how uneven they are.",
     "runs": "List what was trained: recipe, data, best figures, disk use.",
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from subtext.app.cli.command import PATH, Command, data_options, run_options
+from subtext.app.cli.judged import judged_options, model_as_typed, require_one
 
 CHECKS = (
     "held-out",
@@ -26,10 +27,15 @@ CHECKS = (
 
 
 def _act(ctx: click.Context) -> None:
-    from subtext.app.auditing.carry_out import Asked, audit, json_text
+    require_one(ctx)
+    if ctx.params["run"] is not None and ctx.params["train_split"] is not None:
+        raise click.UsageError("--train-split is for what has no record; RUN knows what it learnt from", ctx)
+    from subtext.app.auditing.carry_out import audit, json_text
     from subtext.app.auditing.page import text
+    from subtext.app.auditing.subject import Asked
 
-    found = audit(Asked.from_options(ctx.params))
+    with model_as_typed(ctx):
+        found = audit(Asked.from_options(ctx.params))
     click.echo(json_text(found) if ctx.params["json_out"] == Path("-") else text(found))
     if not found.passed:
         ctx.exit(1)
@@ -39,10 +45,11 @@ audit = Command(
     "audit",
     _act,
     {
-        "Model": [click.Argument(["run"], type=PATH)],
+        **judged_options(),
         "Data": [
             *data_options(),
             click.Option(["--split"], help="Which split. Default: the run's validation split, which chose its epoch."),
+            click.Option(["--train-split"], help="For no RUN: the split of this data that was learnt from, if known."),
         ],
         "Checks": [
             click.Option(
@@ -78,11 +85,13 @@ audit = Command(
     help="""Check an evaluation for leaks and for scores that depend on more than their pair.
 
     Scores are made again in other orders, blocks and company; truth is shuffled; ties, captions and numbers that are
-    none are counted; pictures, texts and words of the training split are looked for in the audited one. Exit code 1
-    when a check fails.""",
+    none are counted; pictures, texts and words of the training split are looked for in the audited one. Of scores or
+    vectors of another program, what needs the model is named as not possible. Exit code 1 when a check fails.""",
     examples=[
         "subtext audit runs/first --split test --html audit.html",
         "subtext audit runs/first --data other.jsonl --split all --json audit.json",
+        "subtext audit --model openai/clip-vit-base-patch32 --data captions.jsonl --split test",
+        "subtext audit --scores mine.npz --data captions.jsonl --split test --train-split train --html audit.html",
     ],
-    usage="RUN [OPTIONS]",
+    usage="RUN | --model NAME_OR_PATH | --scores FILE [OPTIONS]",
 )

@@ -68,6 +68,17 @@ def example(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def cuts(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """`5,10` as numbers of 1 or more.
+
+    Raises click.BadParameter for anything else.
+    """
+    pieces = [piece.strip() for piece in value.split(",") if piece.strip()]
+    if not all(piece.isdecimal() and int(piece) > 0 for piece in pieces):
+        raise click.BadParameter(f"'{value}' needs whole numbers of 1 or more with commas between them, as in 5,10")
+    return tuple(dict.fromkeys(int(piece) for piece in pieces))
+
+
 def index_argument() -> click.Argument:
     """INDEX, a folder."""
     return click.Argument(["index"], type=PATH)
