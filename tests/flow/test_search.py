@@ -58,7 +58,8 @@ def test_a_hit_says_what_it_is(place: Path, engine: Engine) -> None:
     assert hit.path is not None and Path(hit.path) == (place / "data" / "cyan.png").resolve()
     assert hit.captions == ["a cyan square", "ein Quadrat, cyan"]
     assert hit.metadata["split"] == "test" and hit.metadata["place"] == 11
-    assert set(hit.to_json()) == {"id", "score", "path", "captions", "metadata"}
+    assert set(hit.to_json()) == {"id", "score", "path", "captions", "metadata", "probability", "why"}
+    assert hit.probability is None and hit.why == []
     assert len(engine) == 12
 
 
@@ -80,7 +81,7 @@ def test_a_large_jpeg_finds_itself(place: Path, engine: Engine, tmp_path: Path) 
     batch = Batch(["noise.jpg"], ["noise"], np.zeros(1, np.int64), np.zeros(1, np.int64), tmp_path)
     with torch.inference_mode():
         indexed = engine.model.image(reads(batch)).vectors
-    asked = engine._image(tmp_path / "noise.jpg").vectors
+    asked = engine.reader.image(tmp_path / "noise.jpg").vectors
     torch.testing.assert_close(asked, indexed, rtol=0, atol=1e-6)
 
 
@@ -120,8 +121,6 @@ def test_a_model_that_scores_pairs_is_refused(place: Path, tmp_path: Path) -> No
 def test_questions_that_cannot_be_asked(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(RequirementError, match="it got neither"):
         engine.search()
-    with pytest.raises(RequirementError, match="it got both"):
-        engine.search(text="a", image="b")
     with pytest.raises(DataError, match="the text is empty"):
         engine.search(text="  ")
     with pytest.raises(RequirementError, match="'images' or 'texts'; it got 'sounds'"):
@@ -187,8 +186,7 @@ def test_a_split_can_be_indexed(place: Path, tmp_path: Path) -> None:
 def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
     assert "holds something" in call("index", "build", place / "index", "--run", place / "run", code=1).stderr
     assert "is not there" in call("search", tmp_path / "nowhere", "words", code=1).stderr
-    assert "give either" in call("search", place / "index", code=2).stderr
-    assert "give either" in call("search", place / "index", "words", "--image", "a.png", code=2).stderr
+    assert 'give "WORDS", --image FILE, --like ID' in call("search", place / "index", code=2).stderr
     call("search", place / "index", "words", "--top", 0, code=2)
     assert "nowhere" in call("index", "build", tmp_path / "index", "--run", tmp_path / "nowhere", code=1).stderr
     gone = call("search", place / "index", "--image", tmp_path / "gone.png", code=1).stderr

@@ -1,6 +1,8 @@
-"""Search: words or a picture to the items of an index that are nearest to them, and indexes made of data sets."""
+"""Search: words, pictures and examples to the items of an index that go with them, and indexes made of data sets."""
 
-from subtext.search.engine import Engine, Hit
+from subtext.search.engine import Engine
+from subtext.search.hit import Answer, Fit, Hit, Reason
 from subtext.search.making import build_index, model_fingerprint
+from subtext.search.query import Order, Query
 
-__all__ = ["Engine", "Hit", "build_index", "model_fingerprint"]
+__all__ = ["Answer", "Engine", "Fit", "Hit", "Order", "Query", "Reason", "build_index", "model_fingerprint"]

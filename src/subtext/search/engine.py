@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.core import Embeddings
-from subtext.data.features import FeatureInput
-from subtext.data.text import WordInput, tokenise
-from subtext.data.vocabulary import UNKNOWN
-from subtext.errors import DataError, IndexError_, RequirementError
+from subtext.errors import IndexError_, RequirementError
 from subtext.model import Model
+from subtext.search.answering import Together, ordered, reasons
+from subtext.search.background import NEAR, Background
+from subtext.search.confidence import Confidence, Judgement, Kept
+from subtext.search.hit import Answer, Hit, Reason
 from subtext.search.making import model_fingerprint
+from subtext.search.query import Order, Part, Query
+from subtext.search.reading import Reader
 from subtext.stores.condition import Condition
 from subtext.stores.folder import Folder
-from subtext.stores.item import Item, Side
+from subtext.stores.item import SIDES, Item, Side
+from subtext.stores.shelf import Found
+from subtext.stores.view import View
 
-
-@dataclass(frozen=True)
-class Hit:
-    """One item that was found.
-
-    id        its name in the data set
-    score     cosine of the views that fit best, in [-1, 1]; the inner product for a model that leaves vectors' lengths
-    path      of a picture, absolute; None for a text, and for a picture without a file
-    captions  the texts of a picture; of a text, the text itself
-    metadata  "split", and the further columns of the data set; of a text also "images", the ids of its pictures
-    """
-
-    id: str
-    score: float
-    path: str | None
-    captions: list[str]
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+PLAIN = Order()
+"""By the scores alone."""
+TEMPERATURE = 0.05
+"""Of the inverted softmax, where neither a calibration nor the model has one, in cosine."""
 
 
 class Engine:
@@ -52,7 +38,7 @@ class Engine:
     """
 
     def __init__(self, folder: Folder, model: Model) -> None:
-        model.require_indexable("a search")
+        model = model.indexed("a search")
         mine = model_fingerprint(model)
         if mine != folder.manifest.fingerprint:
             raise IndexError_(
@@ -62,6 +48,8 @@ class Engine:
             )
         self.folder = folder
         self.model = model
+        self.reader = Reader(model, Path(folder.manifest.root))
+        self._kept = Kept(folder)
 
     @staticmethod
     def open(index: Path | str, model: Model) -> Engine:
@@ -77,29 +65,111 @@ class Engine:
         text: str | None = None,
         *,
         image: Any = None,
+        like: Sequence[str] = (),
         top: int = 10,
         target: str = "images",
         where: Sequence[Condition] = (),
+        order: Order = PLAIN,
     ) -> list[Hit]:
-        """The best `top` items for words or for a picture, best first.
+        """The best `top` items for words, a picture, items of the index, or several of these together, best first.
 
         text    words that the picture or text should go with; `words` says which of them the model knows
         image   path, bytes or PIL picture. For a model that reads features: a picture's file or name that its file of
                 features has, an npy or npz with those of one picture, or the arrays as `Model.embed_images` takes them
+        like    ids of items of the index; they are not found themselves
         target  "images" or "texts": what is looked for
         where   conditions on the metadata, which all have to hold: the best `top` of those that fulfil them, or all
                 of these where they are fewer
+        order   see `Order`
 
-        Raises RequirementError unless one of text and image is given, and where the model reads features that it is not
-        given, and for a condition on a field that no item has; DataError for an empty text, or a picture or features
-        that cannot be read.
+        `answer` takes more, and says whether anything fits. Raises RequirementError where nothing is asked for, where
+        the model reads features that it is not given, for an id that is not in the index, and for a condition on a
+        field that no item has; DataError for an empty text, or a picture or features that cannot be read.
         """
-        if (text is None) == (image is None):
+        return self.answer(Query(text, image, like), top=top, target=target, where=where, order=order).hits
+
+    def answer(
+        self,
+        query: Query,
+        *,
+        top: int = 10,
+        target: str = "images",
+        where: Sequence[Condition] = (),
+        order: Order = PLAIN,
+        min_probability: float | None = None,
+        why: bool = False,
+    ) -> Answer:
+        """What the index has for a question, and, where it is calibrated for such questions, whether that fits.
+
+        min_probability  leaves out what is less likely to be a true match
+        why              gives each hit its reasons
+
+        Raises what `search` raises, and RequirementError for a `min_probability` where the index is not calibrated.
+        """
+        side = _side(target, top)
+        with self.folder.reading() as view:
+            known, shelf = self._kept.at(view), view.shelves[side]
+            parts = self._parts(view, query)
+            together = Together(parts, known.background(side) if len(parts) > 1 else _NOTHING)
+            among = view.matching(side, where) if where else None
+            depth = top if order.plain else max(top, order.depth)
+            found = together.best(shelf, depth, among=among, exact=False)
+            judgement = None
+            if together.alone and known.way(side, parts[0].of) is not None:
+                judgement = self._judged(
+                    known, side, parts[0].of, parts[0].vectors[None], [found] if among is None else []
+                )[0]
+            if not order.plain:
+                bank = known.background(parts[0].of) if order.hubs else _NOTHING
+                heat = self._temperature(judgement)
+                words = (query.text, among)
+                found = ordered(view, side, found, together, order=order, bank=bank, temperature=heat, words=words)
+            found = Found(found.keys[:top], found.scores[:top])
+            count = len(found.keys)
+            found = _likely(found, judgement, min_probability)
+            told = reasons(view, side, found.keys, parts) if why else [[] for _ in found.keys]
+            hits = self._hits(view, side, found, judgement, told)
+            stale = known.stale if judgement is not None else None
+        return Answer(
+            hits,
+            unit="cosine" if together.alone else "deviations",
+            fit=None if judgement is None else judgement.fit,
+            left_out=count - len(found.keys),
+            stale=stale,
+        )
+
+    def answers(
+        self,
+        vectors: NDArray[np.float32],
+        *,
+        of: str,
+        top: int = 10,
+        target: str = "images",
+        where: Sequence[Condition] = (),
+        exact: bool = False,
+    ) -> list[Answer]:
+        """What the index has for each of (Q L D) vectors of the model, which are of pictures or of texts.
+
+        of     "images" or "texts": what the vectors are of
+        exact  compares every vector, also in an index so large that the likeliest lists are compared by default
+        """
+        side, asked = _side(target, top), _side(of, top)
+        if vectors.ndim != 3 or vectors.shape[2] != self.folder.manifest.width:
             raise RequirementError(
-                f"a search needs words or a picture; it got {'neither' if text is None else 'both'}; give one"
+                f"a search needs vectors of (queries, views, {self.folder.manifest.width}); it got {vectors.shape}"
             )
-        query = self._text(text) if text is not None else self._image(image)
-        return self.near(query.vectors.float().numpy(), top=top, target=target, where=where)[0]
+        with self.folder.reading() as view:
+            known = self._kept.at(view)
+            among = view.matching(side, where) if where else None
+            found = view.shelves[side].nearest(vectors, top=top, among=among, exact=exact)
+            judgements: list[Judgement | None] = [None] * len(found)
+            if known.way(side, asked) is not None:
+                judgements = [*self._judged(known, side, asked, vectors, found if among is None else [])]
+            stale = known.stale if any(judgements) else None
+            each = zip(found, judgements, strict=True)
+            hits = [self._hits(view, side, one, judged, [[] for _ in one.keys]) for one, judged in each]
+        fits = [None if judged is None else judged.fit for judged in judgements]
+        return [Answer(own, fit=fit, stale=stale) for own, fit in zip(hits, fits, strict=True)]
 
     def near(
         self,
@@ -110,83 +180,84 @@ class Engine:
         where: Sequence[Condition] = (),
         exact: bool = False,
     ) -> list[list[Hit]]:
-        """The best `top` items for each of (Q L D) vectors of the model.
-
-        exact  compares every vector, also in an index so large that the likeliest lists are compared by default
-        """
-        if target not in ("images", "texts"):
-            raise RequirementError(f"a search looks for 'images' or 'texts'; it got '{target}'")
-        if top < 1:
-            raise RequirementError(f"a search needs top of 1 or more; it got {top}")
-        side: Side = "images" if target == "images" else "texts"
-        if vectors.ndim != 3 or vectors.shape[2] != self.folder.manifest.width:
-            raise RequirementError(
-                f"a search needs vectors of (queries, views, {self.folder.manifest.width}); it got {vectors.shape}"
-            )
-        with self.folder.reading() as view:
-            among = view.matching(side, where) if where else None
-            found = view.shelves[side].nearest(vectors, top=top, among=among, exact=exact)
-            items = view.items(side, np.concatenate([each.keys for each in found])) if found else []
-        hits = iter(items)
-        return [[self._hit(next(hits), float(score)) for score in each.scores] for each in found]
+        """The best `top` items for each of (Q L D) vectors of the model, of whatever they are; else as `answers`."""
+        # Nothing is calibrated for questions of an index's own kind, so that nothing is judged.
+        return [
+            answer.hits for answer in self.answers(vectors, of=target, top=top, target=target, where=where, exact=exact)
+        ]
 
     def words(self, text: str) -> dict[str, bool] | None:
-        """Each word of a text, and whether the model knows it; None for a model that reads pieces of words.
-
-        An answer to words of which none is known means nothing, however large its scores.
-        """
-        reads = self.model.text.reads
-        if not isinstance(reads, WordInput):
-            return None
-        words = tokenise(text)[: reads.max_tokens - 2]
-        codes = reads.vocabulary.encode(words)
-        return {word: code != UNKNOWN for word, code in zip(words, codes, strict=True)}
+        """Each word of a text, and whether the model knows it; see `Reader.words`."""
+        return self.reader.words(text)
 
     def named(self, image: Any) -> str | None:
-        """The name by which features stand for a picture's file: its path as given, as the index has it, or file name.
+        """The name by which features stand for a picture's file; see `Reader.named`."""
+        return self.reader.named(image)
 
-        None where the model reads the picture itself, or its file of features has no such name.
-        """
-        reads = self.model.image.reads
-        if not isinstance(reads, FeatureInput) or reads.file is None or not isinstance(image, str | Path):
-            return None
-        path, root = Path(image).expanduser().resolve(), Path(self.folder.manifest.root)
-        inside = [path.relative_to(root).as_posix()] if path.is_relative_to(root) else []
-        return reads.file.name_of(str(image), *inside)
+    def _parts(self, view: View, query: Query) -> list[Part]:
+        """What is asked for, as vectors."""
+        found = []
+        for kind, what, weight in query.parts:
+            if kind == "item":
+                found.append(_item(view, what, weight))
+            else:
+                side: Side = "texts" if kind == "text" else "images"
+                embedded = self.reader.text(what) if kind == "text" else self.reader.image(what)
+                found.append(Part(weight, embedded.vectors.float().numpy()[0], side))
+        return found
 
-    def _text(self, text: str) -> Embeddings:
-        if not text.strip():
-            raise DataError("a search needs words; the text is empty")
-        reads = self.model.text.reads
-        if isinstance(reads, FeatureInput) and (reads.file is None or reads.file.name_of(text) is None):
-            raise RequirementError(
-                "this model reads precomputed text features, not words: it needs a text that its file names; it got "
-                f"{text[:60]!r}; search with a picture, or embed features of the words and ask `Engine.near`"
-            )
-        return self.model.embed_texts([text])
+    def _judged(
+        self, known: Confidence, side: Side, of: Side, queries: NDArray[np.float32], found: Sequence[Found]
+    ) -> list[Judgement]:
+        """What the whole index shows for questions; their best hits where they are known and enough."""
+        shelf = known.view.shelves[side]
+        if not found or any(len(each.keys) < min(NEAR, len(shelf.live)) for each in found):
+            found = shelf.nearest(queries, top=NEAR)
+        return known.judged(side, of, queries, found)
 
-    def _image(self, image: Any) -> Embeddings:
-        reads = self.model.image.reads
-        if isinstance(reads, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
-            image = self._features(reads, image)
-        # Handed on as it is: a JPEG that the index decoded at a smaller scale has to be decoded so again.
-        return self.model.embed_images([image])
+    def _temperature(self, judgement: Judgement | None) -> float:
+        scale = self.folder.manifest.scale
+        return judgement.way.temperature if judgement is not None else 1 / scale if scale > 1 else TEMPERATURE
 
-    def _features(self, reads: FeatureInput, image: Any) -> Any:
-        """What stands for a picture where its pixels are not read: a name to be looked up, or arrays."""
-        name = self.named(image)
-        if name is not None:
-            return name
-        if isinstance(image, str | Path) and Path(image).suffix in (".npy", ".npz"):
-            return reads.of_file(Path(image).expanduser())
-        got = str(image) if isinstance(image, str | Path) else f"a value of type {type(image).__name__}"
-        file = "a file of features (there is none)" if reads.file is None else str(reads.file.path)
-        raise RequirementError(
-            f"this model reads precomputed picture features, not pictures: it needs a picture that {file} names, or an "
-            f".npy or .npz with the features of one picture; it got {got}; compute them as those that the model was "
-            "trained on, or search with words"
-        )
+    def _hits(
+        self, view: View, side: Side, found: Found, judgement: Judgement | None, why: Sequence[list[Reason]]
+    ) -> list[Hit]:
+        likely = [None] * len(found.keys) if judgement is None else judgement.of(found.scores).tolist()
+        each = zip(view.items(side, found.keys), found.scores.tolist(), likely, why, strict=True)
+        return [self._hit(item, *rest) for item, *rest in each]
 
-    def _hit(self, item: Item, score: float) -> Hit:
+    def _hit(self, item: Item, score: float, probability: float | None, why: list[Reason]) -> Hit:
         path = None if item.path is None else str(Path(self.folder.manifest.root) / item.path)
-        return Hit(id=item.id, score=score, path=path, captions=item.captions, metadata=item.metadata)
+        return Hit(item.id, score, path, item.captions, item.metadata, probability, why)
+
+
+_NOTHING = Background(np.zeros(0, dtype=np.int64), np.zeros((0, 1, 0), dtype=np.float32), 0)
+
+
+def _side(target: str, top: int) -> Side:
+    if target not in SIDES:
+        raise RequirementError(f"a search looks for 'images' or 'texts'; it got '{target}'")
+    if top < 1:
+        raise RequirementError(f"a search needs top of 1 or more; it got {top}")
+    return "images" if target == "images" else "texts"
+
+
+def _item(view: View, name: str, weight: float) -> Part:
+    """An item of the index as something that is asked with: a picture, else a text, of that id."""
+    for side in SIDES:
+        key = view.keys_of(side, [name]).get(name)
+        if key is not None:
+            return Part(weight, view.shelves[side].vectors_of(np.array([key]))[0], side, key)
+    raise RequirementError(f"an example needs the id of an item of the index; there is no '{name}'; give another")
+
+
+def _likely(found: Found, judgement: Judgement | None, least: float | None) -> Found:
+    if least is None:
+        return found
+    if judgement is None:
+        raise RequirementError(
+            "a least probability needs an index that is calibrated for such questions (words for pictures, a picture "
+            "for texts); this one is not; calibrate it (subtext index calibrate), or leave it out"
+        )
+    kept = judgement.of(found.scores) >= least
+    return Found(found.keys[kept], found.scores[kept])

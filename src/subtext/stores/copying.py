@@ -10,6 +10,7 @@ from pathlib import Path
 from subtext.data.atomic import write_folder
 from subtext.errors import IndexError_
 from subtext.stores import tables
+from subtext.stores.calibration import CALIBRATION, PLOT
 from subtext.stores.folder import ATTEMPTS, Folder, require_new
 from subtext.stores.manifest import MANIFEST
 from subtext.stores.segment import checksums
@@ -30,6 +31,9 @@ def backup(folder: Folder, out: Path) -> Folder:
             store.mkdir()
             try:
                 _copy(folder, store)
+                for name in (CALIBRATION, PLOT):
+                    if (folder.store / name).is_file():
+                        shutil.copyfile(folder.store / name, store / name)
                 break
             except FileNotFoundError:
                 # A compaction took a segment away meanwhile; its successor is in the next look at the index.

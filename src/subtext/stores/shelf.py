@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from subtext.index.lists import likeliest, rows_in
 from subtext.index.rows import best_rows, scores_of_rows, settle
+from subtext.ops import draw
 from subtext.stores.segment import Segment
 
 MARGIN = 16
@@ -155,8 +156,32 @@ class Shelf:
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be there."""
-        found: dict[int, list[NDArray[np.float32]]] = {}
-        for segment in self.segments:
-            for row in segment.rows_of(np.unique(keys)):
-                found.setdefault(int(segment.keys[row]), []).append(segment.vectors[row])
-        return np.stack([np.stack(found[int(key)]) for key in keys])
+        wanted, place = np.unique(keys, return_inverse=True)
+        rows = [segment.rows_of(wanted) for segment in self.segments]
+        owners = np.concatenate([np.zeros(0, np.int64), *(s.keys[r] for s, r in zip(self.segments, rows, strict=True))])
+        if not len(owners):
+            return np.zeros((len(keys), self.views, 0), dtype=np.float32)
+        vectors = np.concatenate([s.vectors[r] for s, r in zip(self.segments, rows, strict=True)])
+        order = np.argsort(owners, kind="stable")
+        found: NDArray[np.float32] = vectors[order].reshape(len(wanted), -1, vectors.shape[1])[place]
+        return found
+
+    @cached_property
+    def live(self) -> NDArray[np.int64]:
+        """The keys of all items that are there, ascending. Cost a read of all keys."""
+        parts = [
+            segment.keys if dead is None else segment.keys[~dead]
+            for segment, dead in zip(self.segments, self.dead, strict=True)
+        ]
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
+
+    def drawn(self, count: int, *, seed: int = 0) -> NDArray[np.int64]:
+        """At most `count` keys of items that are there, ascending; which ones hangs on their keys and the seed alone.
+
+        Items that come or go change few of them.
+        """
+        keys = self.live
+        if len(keys) <= count:
+            return keys
+        order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: some items")[:, 0]
+        return np.sort(keys[np.argpartition(order, count)[:count]])

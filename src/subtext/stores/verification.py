@@ -13,6 +13,7 @@ import numpy as np
 
 from subtext.errors import IndexError_, OutputError, counted
 from subtext.stores import tables
+from subtext.stores.calibration import CALIBRATION, read_calibration
 from subtext.stores.item import SIDES, Side, facet_sum, item_digest
 from subtext.stores.manifest import MANIFEST, Manifest, read_manifest
 from subtext.stores.rows import ROUND, link_sum
@@ -64,6 +65,7 @@ def _looked_through(file: Path, manifest: Manifest) -> list[Problem]:
         finally:
             connection.close()
         found += _words(file)
+        found += _calibration(file.parent)
     except (IndexError_, OutputError) as problem:
         found.append(Problem(tables.TABLES, str(problem)))
     except (ValueError, TypeError, KeyError) as problem:
@@ -170,6 +172,15 @@ def _words(file: Path) -> list[Problem]:
                 connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
     finally:
         connection.close()
+    return []
+
+
+def _calibration(store: Path) -> list[Problem]:
+    """Whether what scores are worth can be read, and is as it was written."""
+    try:
+        read_calibration(store)
+    except IndexError_ as problem:
+        return [Problem(f"{store.name}/{CALIBRATION}", str(problem))]
     return []
 
 

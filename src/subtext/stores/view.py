@@ -77,6 +77,22 @@ class View:
             found |= dict(self.connection.execute(sql, [SIDES.index(side), *some]))
         return found
 
+    def partners(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> dict[int, list[int]]:
+        """Of items of a side the keys of those that they are joined with on the other, ascending; without, no entry."""
+        own, other = ("image", "text") if side == "images" else ("text", "image")
+        number, wanted = SIDES.index(side), [int(key) for key in keys]
+        found: dict[int, list[int]] = {}
+        for start in range(0, len(wanted), AT_ONCE):
+            some = wanted[start : start + AT_ONCE]
+            sql = (
+                f"SELECT i.key, j.key FROM items i CROSS JOIN links l ON l.{own} = i.id CROSS JOIN items j "
+                f"ON j.side = ? AND j.id = l.{other} WHERE i.side = ? AND i.key IN ({', '.join('?' * len(some))}) "
+                "ORDER BY i.key, j.key"
+            )
+            for key, partner in self.connection.execute(sql, [1 - number, number, *some]):
+                found.setdefault(int(key), []).append(int(partner))
+        return found
+
     def by_words(self, words: str, *, top: int) -> list[tuple[int, float]]:
         """The `top` texts that have some of the words, as (key, BM25 score); larger is better."""
         tokens = " OR ".join('"' + token.replace('"', '""') + '"' for token in words.split())

@@ -7,6 +7,7 @@ import click
 from subtext.app.cli.command import example
 from subtext.app.cli.index_caring import CARING
 from subtext.app.cli.index_growing import GROWING
+from subtext.app.cli.index_judging import CALIBRATE
 
 
 @click.group(
@@ -26,5 +27,5 @@ def index() -> None:
     """
 
 
-for command in (*GROWING, *CARING):
+for command in (*GROWING, CALIBRATE, *CARING):
     index.add_command(command)

@@ -10,6 +10,7 @@ from typing import Any
 
 from subtext.app.table import Cell, size, table
 from subtext.errors import counted
+from subtext.stores.calibration import STALE, read_calibration
 from subtext.stores.folder import PENDING, Folder, measured, stores_left
 from subtext.stores.item import SIDES
 from subtext.stores.journal import Job, jobs
@@ -42,6 +43,7 @@ def info(index: Path, *, as_json: bool) -> str:
         found: dict[str, Any] = json.loads(manifest.to_json())
         found |= {"counts": counts, "bytes": folder.bytes, "rows": rows, "segments": parts, "deleted": deleted}
         found |= {"fields": fields, "lists": recalls, "jobs": [asdict(job) for job in done], "advice": advice(folder)}
+        found |= calibrated(folder)
         return json.dumps(found, indent=2, ensure_ascii=False)
     lines: list[list[Cell]] = [
         ["pictures", f"{counts['images']:,}"],
@@ -59,6 +61,7 @@ def info(index: Path, *, as_json: bool) -> str:
         ["data", str(manifest.data.get("data", "-"))],
         ["split", str(manifest.data.get("split", "-"))],
         *_pairs({name.replace("_", " "): str(manifest.data[name]) for name in _FILES if manifest.data.get(name)}),
+        *_pairs(calibrated(folder)),
         ["changes", f"{manifest.generation:,}"],
         ["made", f"{manifest.created} by Subtext {manifest.version}"],
         *_pairs({f"unfinished {job.verb}": _job(job) for job in unfinished}),
@@ -100,6 +103,17 @@ def advice(folder: Folder) -> list[str]:
     if left and os.access(folder.path, os.W_OK):
         why.append(f"vectors of an earlier model are still there ({', '.join(place.name for place in left)})")
     return [f"`subtext index compact {folder.path}` is worth while: {'; '.join(why)}"] if why else []
+
+
+def calibrated(folder: Folder) -> dict[str, str]:
+    """By what the index was calibrated, and whether that still holds; empty where it was not."""
+    found = read_calibration(folder.store)
+    if found is None:
+        return {}
+    with folder.reading() as view:
+        most = max(found.changed(side, view.shelves[side]) for side in SIDES)
+    told = f"{found.created}, by {counted(found.data['pictures'], 'picture')} of split {found.data['split']}"
+    return {"calibrated": f"{told}; stale: {100 * most:.0f} % came or went since" if most > STALE else told}
 
 
 def shape(manifest: Manifest) -> str:
