@@ -51,7 +51,7 @@ def q2() -> Scene:
 
 
 def random_items(count: int, *, views: int = 2, width: int = 5, seed: int = 0) -> Embeddings:
-    """Unit float64 vectors with residuals and parts, the same for the same seed."""
+    """Unit float64 vectors with residuals, parts and deviations, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -65,6 +65,7 @@ def random_items(count: int, *, views: int = 2, width: int = 5, seed: int = 0) -
         residuals=draw(count, views, width),
         parts=draw(count, 3, width),
         mask=mask,
+        log_std=draw(count, 1, width) - 1,
     )
 
 
@@ -133,6 +134,7 @@ def cast(whole: Embeddings, dtype: torch.dtype) -> Embeddings:
         vectors=whole.vectors.to(dtype),
         residuals=None if whole.residuals is None else whole.residuals.to(dtype),
         parts=None if whole.parts is None else whole.parts.to(dtype),
+        log_std=None if whole.log_std is None else whole.log_std.to(dtype),
     )
 
 

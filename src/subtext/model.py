@@ -13,13 +13,18 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
-from subtext.data.inputs import Batch, Input, Tensors
+from subtext.data.inputs import Batch, Draw, Input, Tensors
 from subtext.errors import RequirementError
+from subtext.heads.gaussian import Gaussian
 from subtext.ops import draw as draws
+from subtext.similarity.cosine import Cosine
 
 
 class Branch(nn.Module):
-    """One modality's way into the joint space: tensors -> encoder -> head -> Embeddings."""
+    """One modality's way into the joint space: tensors -> encoder -> head -> Embeddings.
+
+    A head that draws (`heads.gaussian`) is given its noise with the tensors, so that it needs no generator.
+    """
 
     def __init__(self, reads: Input, encoder: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -27,9 +32,28 @@ class Branch(nn.Module):
         self.encoder = encoder
         self.head = head
 
+    def read(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+        """What `reads` makes of a batch, and "noise" (N K D) where the head draws."""
+        tensors = self.reads(batch, draw)
+        if isinstance(self.head, Gaussian):
+            seed, epoch = (None, 0) if draw is None else (draw.seed, draw.epoch)
+            noise = self.head.noise(batch.keys, seed=seed, epoch=epoch)
+            if noise is not None:
+                tensors["noise"] = noise
+        return tensors
+
     def forward(self, inputs: Tensors) -> Embeddings:
         """Embeddings of the items whose tensors these are."""
-        return self.head(self.encoder(inputs), inputs["ids"])
+        encoded = self.encoder(inputs)
+        if "noise" in inputs:
+            return self.head(encoded, inputs["ids"], inputs["noise"])
+        return self.head(encoded, inputs["ids"])
+
+    def by_mean(self) -> Branch:
+        """The same weights with the mean of every item as its vector, where the head gives means and draws."""
+        if not isinstance(self.head, Gaussian):
+            return self
+        return Branch(self.reads, self.encoder, self.head.by_mean()).train(self.training)
 
 
 class Model(nn.Module):
@@ -52,6 +76,18 @@ class Model(nn.Module):
     def indexable(self) -> bool:
         """Whether items can be embedded one by one and found by nearest vectors."""
         return bool(self.similarity.indexable)
+
+    def indexed(self, purpose: str) -> Model:
+        """What can be found by nearest vectors: this model, or a probabilistic one with items' means for vectors.
+
+        Both have the same weights; the second compares by cosine, as published models do where speed matters.
+        Raises RequirementError as `require_indexable` does.
+        """
+        gaussian = all(isinstance(branch.head, Gaussian) for branch in (self.image, self.text))
+        if self.indexable or not gaussian:
+            self.require_indexable(purpose)
+            return self
+        return Model(self.image.by_mean(), self.text.by_mean(), Cosine()).train(self.training)
 
     def require_indexable(self, purpose: str) -> None:
         """Raise RequirementError unless vectors alone decide the score."""
@@ -90,7 +126,7 @@ class Model(nn.Module):
         try:
             with torch.inference_mode():
                 for batch in batches:
-                    inputs = {name: value.to(device) for name, value in branch.reads(batch).items()}
+                    inputs = {name: value.to(device) for name, value in branch.read(batch).items()}
                     pieces.append(branch(inputs).to("cpu"))
                     finished += len(batch.rows)
                     if done is not None:

@@ -143,7 +143,7 @@ def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tens
     """Scores in tiles of TILE x TILE, or TILE x FEW, padded at the ends."""
     device = _device(similarity, images)
     columns = list(_alike(texts, 1))
-    across = TILE if similarity.indexable else FEW
+    across = TILE if similarity.indexable or texts.parts is None else FEW
     prepare = getattr(similarity, "prepare", None)
     whole: Tensor | None = None
     for rows, pictures in _alike(images, REGION_STEP):

@@ -12,11 +12,15 @@ from subtext.core import Encoded
 from subtext.errors import RequirementError
 from subtext.heads.attended import Attended
 from subtext.heads.fused import Fused
+from subtext.heads.gaussian import Gaussian
 from subtext.heads.gpo import Gpo
+from subtext.heads.graph import Graph
 from subtext.heads.mean import Mean
 from subtext.heads.parts import Parts
 from subtext.heads.passthrough import Passthrough
 from subtext.heads.pie import Pie
+from subtext.heads.pooled_spread import PooledSpread
+from subtext.heads.spread import Spread
 
 HEADS: dict[str, Callable[[], nn.Module]] = {
     "mean of pooled": lambda: Mean(6, 8),
@@ -32,6 +36,13 @@ HEADS: dict[str, Callable[[], nn.Module]] = {
     "self-attended without norms": lambda: Attended(Parts(6, 8), 8, dropout=0.0),
     "fused": lambda: Fused(Parts(6, 8, normalise=False, whole="pooled", pooled_width=6), 8, "gated"),
     "fused by nothing": lambda: Fused(Parts(6, 8, normalise=False), 8, "none"),
+    "pie of what parts have in common": lambda: Pie(6, 6, 8, whole="parts"),
+    "gaussian": lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, pooled_width=6), 8, draws=3),
+    "gaussian of words": lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, recurrent=True), 8),
+    "gaussian by pooling": lambda: Gaussian(Gpo(6, 8), PooledSpread(6, 8, layers=1, perceptron=True), 8),
+    "graph": lambda: Graph(6, 8, dropout=0.0),
+    "graph of words": lambda: Graph(6, 8, joint=0),
+    "one graph": lambda: Graph(6, 8, joint=1),
     "parts beside a pooled vector": lambda: Parts(6, 8, whole="pooled", pooled_width=6),
 }
 
@@ -83,7 +94,8 @@ def test_every_parameter_learns(head: nn.Module) -> None:
     assert whole.pooled is not None and whole.parts is not None
     leaves = whole.parts.requires_grad_(), whole.pooled.requires_grad_()
     found = head(Encoded(leaves[0], whole.mask, leaves[1]), torch.arange(5))
-    given = found.vectors if found.parts is None else torch.cat([found.vectors, found.parts], dim=1)
+    more = [value for value in (found.parts, found.log_std) if value is not None]
+    given = torch.cat([found.vectors, *more], dim=1)
     (given * torch.randn(given.shape)).sum().backward()
     for name, parameter in head.named_parameters():
         assert parameter.grad is not None, name
@@ -146,6 +158,14 @@ def test_length_stays_where_it_is_asked_to() -> None:
         (lambda: Parts(6, 8, project=False), None, "encoder's width, 6; it was asked for 8"),
         (lambda: Parts(6, 4, project=False, halves=True), None, "encoder's width, 3; it was asked for 4"),
         (lambda: Parts(6, 8, whole="pooled"), None, "pooled vector for whole='pooled'"),
+        (lambda: Graph(6, 8, joint=3), None, "0, 1 or 2 joint graphs .* it got 3 and 0"),
+        (lambda: Graph(6, 8), "pooled", "gives parts"),
+        (lambda: Graph(6, 8, cells=3), "parts", "3 cells and then regions of every picture; it got 3 parts"),
+        (lambda: Spread(6, 8), None, "width of the pooled vector, or recurrent=True; it got neither"),
+        (lambda: Spread(6, 7, recurrent=True), None, "an even width; it got 7"),
+        (lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, pooled_width=6), 8, draws=-1), None, "draws of 0 or more; it got"),
+        (lambda: Gaussian(Passthrough(), Spread(6, 6, pooled_width=6), 6), "pooled", "parts missing"),
+        (lambda: Gaussian(Passthrough(), PooledSpread(6, 6), 6), "pooled", "an encoder that gives parts"),
         (lambda: Parts(6, 8, whole="pooled", pooled_width=6), "parts", "pooled vector here"),
     ],
 )

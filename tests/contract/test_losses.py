@@ -18,10 +18,12 @@ from subtext.losses.hal import HAL
 from subtext.losses.infonce import InfoNCE
 from subtext.losses.sigmoid import Sigmoid
 from subtext.losses.smooth_ap import SmoothAP
+from subtext.losses.soft_contrastive import SoftContrastive
 from subtext.losses.triplet import Triplet
 from subtext.objective import Loss
 
-every_loss = pytest.mark.parametrize("loss", instances("losses"))
+SOFT = pytest.param(SoftContrastive(pseudo=0.3, smoothing=0.01), id="SoftContrastive(pseudo=0.3, smoothing=0.01)")
+every_loss = pytest.mark.parametrize("loss", [*instances("losses"), SOFT])
 
 
 def reads_scores(loss) -> bool:
@@ -34,7 +36,7 @@ def reads_scores(loss) -> bool:
     return True
 
 
-OF_SCORES = [case for case in instances("losses") if reads_scores(case.values[0])]
+OF_SCORES = [case for case in [*instances("losses"), SOFT] if reads_scores(case.values[0])]
 OF_VECTORS = [case for case in instances("losses") if not reads_scores(case.values[0])]
 every_loss_of_scores = pytest.mark.parametrize("loss", OF_SCORES)
 every_loss_of_vectors = pytest.mark.parametrize("loss", OF_VECTORS)
@@ -212,6 +214,8 @@ def test_nothing_to_compare_costs_nothing(loss):
         (lambda: Angular(form="hinge", own=True), r"needs form 'smooth' for .* it got 'hinge'; leave"),
         (lambda: HAL(gamma=0.0), r"HAL needs a gamma above 0; it got 0\.0"),
         (lambda: SmoothAP(temperature=0.0), r"SmoothAP needs a temperature above 0; it got 0\.0"),
+        (lambda: SoftContrastive(pseudo=-0.1), r"SoftContrastive needs pseudo of 0 or more; it got -0\.1"),
+        (lambda: SoftContrastive(smoothing=0.5), r"a smoothing of at least 0 and below 0\.5; it got 0\.5"),
         (lambda: DAA(temperature=0.0), r"DAA needs a temperature above 0; it got 0\.0"),
     ],
 )

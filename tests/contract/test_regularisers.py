@@ -12,7 +12,9 @@ from walk import classes, instances
 from subtext.core import Comparison, Embeddings, Scene, Truth
 from subtext.errors import RequirementError
 from subtext.objective import Regulariser
+from subtext.regularisers.kl import KL
 from subtext.regularisers.mmd import MMD
+from subtext.regularisers.uniformity import Uniformity
 from subtext.regularisers.view_diversity import ViewDiversity
 from subtext.scene import compose
 from subtext.similarity.cosine import Cosine
@@ -108,6 +110,50 @@ def test_view_diversity_names_the_modality_and_the_head():
     whole = items(torch.eye(2), residuals=torch.ones(2, 1, 2))
     with pytest.raises(RequirementError, match="residuals of every text"):
         ViewDiversity()(of(whole, plain))
+
+
+def test_divergence_names_the_modality_and_the_head():
+    plain = items(torch.eye(2))
+    with pytest.raises(RequirementError, match="deviations of every image, which gaussian heads give"):
+        KL()(of(plain, plain))
+    whole = dataclasses.replace(plain, log_std=torch.zeros(2, 1, 2))
+    with pytest.raises(RequirementError, match="deviations of every text"):
+        KL()(of(whole, plain))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Uniformity(steepness=0.0), r"Uniformity needs a steepness above 0; it got 0\.0"),
+        (lambda: Uniformity(steepness=-1.0), r"above 0; it got -1\.0"),
+    ],
+)
+def test_bad_settings_are_named(make, message):
+    with pytest.raises(RequirementError, match=message):
+        make()
+
+
+def test_a_divergence_of_another_name_is_named_outside_tests_too():
+    made = object.__new__(KL)
+    for name, value in (("of", "sound"), ("over", "sum"), ("published", False)):
+        object.__setattr__(made, name, value)
+    with pytest.raises(RequirementError, match=r"KL needs of 'both', 'image' or 'text' .* it got 'sound' and 'sum'"):
+        made.__post_init__()
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_standard_normal_has_no_divergence(published):
+    normal = dataclasses.replace(items(torch.zeros(3, 4)), log_std=torch.zeros(3, 1, 4))
+    assert KL(published=published)(of(normal, normal)) == 0
+
+
+@pytest.mark.parametrize("over", ["sum", "mean"])
+def test_shares_of_a_batch_add_up_to_its_divergence(over):
+    images, texts, groups = random_items(6, seed=1), random_items(6, seed=2), torch.arange(6)
+    whole = KL(over=over)(of(images, texts))
+    first = compose(Cosine(), images[:2], texts[:2], groups[:2], others=(images[2:], texts[2:], groups[2:]))
+    second = compose(Cosine(), images[2:], texts[2:], groups[2:], others=(images[:2], texts[:2], groups[:2]))
+    torch.testing.assert_close(KL(over=over)(first) * 2 / 6 + KL(over=over)(second) * 4 / 6, whole)
 
 
 def test_one_view_has_nothing_to_diversify():

@@ -26,12 +26,13 @@ from subtext.evaluate import embed_pairs
 def embed(work: Work, out: Path) -> str:
     """Embed the split, write `out` (.npz or .parquet), say what is in it.
 
+    Of a probabilistic model the vectors are the means of its items, and how uncertain each is stands beside them.
+
     Raises RequirementError when the run's model only scores pairs and so has no vectors to keep, and OutputError
     when the file cannot be written, before the work begins.
     """
     require_file(out)
-    opened = open_work(work)
-    opened.model.require_indexable("embed")
+    opened = open_work(work).indexed("embed")
     pairs = opened.pairs
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
         images, texts = embed_pairs(
@@ -40,6 +41,7 @@ def embed(work: Work, out: Path) -> str:
     write: Callable[[Path, Items, Embeddings, Items, Embeddings], None] = _npz if out.suffix == ".npz" else _parquet
     write_file(out, lambda place: write(place, pairs.images, images, pairs.texts, texts))
     shape = f"{images.views} x {images.width}" if images.views > 1 else str(images.width)
+    shape += " (means)" if images.uncertainty is not None else ""
     counts = f"{counted(len(images), 'picture')} and {counted(len(texts), 'text')}"
     return f"{out}: {counts}, vectors of {shape}, {size(out.stat().st_size)}"
 
@@ -51,6 +53,8 @@ def _npz(path: Path, images: Items, image_vectors: Embeddings, texts: Items, tex
         columns[f"{modality}_groups"] = items.groups
         columns[f"{modality}_splits"] = np.asarray(items.splits, dtype=np.str_)
         columns[f"{modality}_vectors"] = _vectors(embeddings)
+        if embeddings.uncertainty is not None:
+            columns[f"{modality}_uncertainty"] = embeddings.uncertainty.float().numpy()
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, **columns)
 
@@ -62,17 +66,16 @@ def _parquet(path: Path, images: Items, image_vectors: Embeddings, texts: Items,
         column = pa.array(vectors.reshape(-1))
         for length in reversed(vectors.shape[1:]):
             column = pa.FixedSizeListArray.from_arrays(column, length)
-        tables.append(
-            pa.table(
-                {
-                    "modality": pa.array([modality] * len(items)),
-                    "id": pa.array(items.ids),
-                    "group": pa.array(items.groups),
-                    "split": pa.array([str(split) for split in items.splits]),
-                    "vector": column,
-                }
-            )
-        )
+        columns = {
+            "modality": pa.array([modality] * len(items)),
+            "id": pa.array(items.ids),
+            "group": pa.array(items.groups),
+            "split": pa.array([str(split) for split in items.splits]),
+            "vector": column,
+        }
+        if embeddings.uncertainty is not None:
+            columns["uncertainty"] = pa.array(embeddings.uncertainty.float().numpy())
+        tables.append(pa.table(columns))
     joined = pa.concat_tables(tables)
     pq.write_table(joined.replace_schema_metadata({"subtext": json.dumps({"layout": "one row an item"})}), path)
 

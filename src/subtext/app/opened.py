@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from subtext.app.job import Sources, Work
@@ -28,12 +28,18 @@ class Opened:
     split: str
     record: Record | None
 
+    def indexed(self, purpose: str) -> Opened:
+        """The same with a model whose vectors decide; see `Model.indexed`."""
+        return replace(self, model=self.model.indexed(purpose))
+
 
 def open_work(work: Work) -> Opened:
     """Open the run, or the pretrained model, and read the split.
 
     Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
     """
+    from subtext.data.lengths import cut_note
+
     device = choose_device(work.device)
     if work.run is None:
         assert work.model is not None
@@ -53,6 +59,8 @@ def open_work(work: Work) -> Opened:
     split = work.split or (record is not None and record.data.val_split) or "val"
     pairs = reading.pairs.split(split)
     _require_features(model, pairs)
+    if (note := cut_note(model.text.reads, pairs.texts.values)) is not None:
+        say(f"note: {note}", quiet=work.quiet)
     return Opened(model, pairs, split, record)
 
 

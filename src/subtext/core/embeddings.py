@@ -43,7 +43,7 @@ class Embeddings:
 
     vectors    (N K D)  K views of each item; K = 1 for most models, K draws for a probabilistic one
     ids        (N) int64, which item each row is
-    log_std    (N K D)  natural logarithm of the standard deviation, for probabilistic heads
+    log_std    (N K D), or (N 1 D) for all draws, natural logarithm of the standard deviation, for probabilistic heads
     residuals  (N K D)  what PIE-Net added to the global feature; view diversity reads it
     parts      (N P D)  regions or words in the joint space, for similarities that look at them
     mask       (N P) bool, True where a part exists
@@ -62,8 +62,10 @@ class Embeddings:
         exact("Embeddings.ids", self.ids, (count,), "items")
         for name in ("log_std", "residuals"):
             value = getattr(self, name)
+            shared = name == "log_std" and value is not None and value.ndim == 3 and value.shape[1] == 1
             if value is not None:
-                exact(f"Embeddings.{name}", value, tuple(self.vectors.shape), "items, views, width")
+                shape = (count, 1, self.vectors.shape[2]) if shared else tuple(self.vectors.shape)
+                exact(f"Embeddings.{name}", value, shape, "items, views, width")
         if self.parts is not None:
             dimensions("Embeddings.parts", self.parts, "items, parts, width")
             if self.parts.shape[0] != count:
@@ -84,6 +86,11 @@ class Embeddings:
     def width(self) -> int:
         """D, the width of the joint space."""
         return int(self.vectors.shape[2])
+
+    @property
+    def uncertainty(self) -> Tensor | None:
+        """(N) the geometric mean of an item's standard deviations, above 0; None where the head gives none."""
+        return None if self.log_std is None else self.log_std.mean(dim=(1, 2)).exp()
 
     def __getitem__(self, rows: slice | Tensor) -> Embeddings:
         """The chosen items, every field cut alike."""

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from subtext.core import Encoded
 from subtext.errors import RequirementError
-from subtext.ops.gru import packed_states
+from subtext.ops.gru import end_states, padded_states
 
 
 @dataclass(frozen=True)
@@ -87,8 +85,8 @@ class Recurrent(nn.Module):
         lengths = mask.sum(dim=1).clamp_min(1)
         longest = int(lengths.max())
         words = self.word_dropout(self.words(tokens[:, :longest]))
-        states = self._run(words, lengths)
-        pooled = self._ends(states, lengths)
+        states = padded_states(words, lengths, self.rnn, learning=self.training)
+        pooled = end_states(states, lengths, both_directions=self.rnn.bidirectional and not self.legacy_last)
         parts = words if self.gives == "words" else self.dropout(states)
         return Encoded(parts=parts, mask=mask[:, :longest], pooled=self.dropout(pooled))
 
@@ -98,31 +96,3 @@ class Recurrent(nn.Module):
 
     def save_assets(self, folder: Path) -> None:
         """Nothing: the vocabulary is the input's."""
-
-    def _run(self, words: Float[Tensor, "n p e"], lengths: Int[Tensor, "n"]) -> Float[Tensor, "n p h"]:
-        """States of every word; zero beyond a text's end."""
-        if self.training and words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
-            rows, sizes = _packing(lengths)
-            states = packed_states(words.flatten(0, 1).index_select(0, rows), sizes, self.rnn)
-            padded = states.new_zeros(words.shape[0] * words.shape[1], states.shape[1])
-            return padded.index_copy(0, rows, states).view(*words.shape[:2], -1)
-        packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        return pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
-
-    def _ends(self, states: Float[Tensor, "n p h"], lengths: Int[Tensor, "n"]) -> Float[Tensor, "n h"]:
-        """The state after each text's last word, and of a backward half the one after its first word."""
-        rows = torch.arange(len(states), device=states.device)
-        last = states[rows, lengths - 1]
-        if self.legacy_last or not self.rnn.bidirectional:
-            return last
-        half = states.shape[2] // 2
-        return torch.cat([last[:, :half], states[:, 0, half:]], dim=1)
-
-
-def _packing(lengths: Int[Tensor, "n"]) -> tuple[Int[Tensor, "t"], list[int]]:
-    """Where the packed words stand among all places, longest text first and place by place; and texts a place."""
-    longest = int(lengths.max())
-    order = lengths.argsort(descending=True, stable=True)
-    places = torch.arange(longest, device=lengths.device)[:, None]
-    there = lengths[order] > places
-    return (order * longest + places)[there], there.sum(dim=1).tolist()

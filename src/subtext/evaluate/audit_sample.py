@@ -115,7 +115,7 @@ class Sample:
             with torch.inference_mode():
                 for start in range(0, len(rows), size):
                     batch = item_batch(items, read[start : start + size], self.pairs.root)
-                    inputs = branch.reads(replace(batch, rows=told[start : start + size]))
+                    inputs = branch.read(replace(batch, rows=told[start : start + size]))
                     embedded = branch({name: value.to(self._device) for name, value in inputs.items()})
                     pieces.append(replace(embedded, residuals=None).to("cpu"))
         finally:

@@ -77,7 +77,7 @@ def embed_items(
     work = [every[start : start + batch_size] for start in range(0, len(items), batch_size)]
 
     def read(rows: NDArray[np.int64]) -> Tensors:
-        return branch.reads(item_batch(items, rows, root))
+        return branch.read(item_batch(items, rows, root))
 
     pieces: list[Embeddings] = []
     done = 0

@@ -87,9 +87,11 @@ class Gpo(nn.Module):
             raise RequirementError(
                 "generalised pooling needs an encoder that gives parts; use a mean head without them"
             )
-        parts, mask = encoded.parts, encoded.mask
-        pooled, _ = self.pool(self._lifted(parts, mask), mask)
-        return Embeddings(vectors=unit(pooled)[:, None], ids=ids)
+        return Embeddings(vectors=unit(self.pooled(encoded.parts, encoded.mask))[:, None], ids=ids)
+
+    def pooled(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n d"]:
+        """The pooled vectors as they are, of no fixed length."""
+        return self.pool(self._lifted(parts, mask), mask)[0]
 
     def pool(
         self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
 from subtext.heads.mean import linear
-from subtext.ops.numerics import masked_softmax, unit
+from subtext.ops.numerics import masked_mean, masked_softmax, unit
 
 
 class Views(NamedTuple):
@@ -31,6 +31,8 @@ class Pie(nn.Module):
     parts_width   E       width  D     views  K
     pooled_width  width of the encoder's pooled vector; g is dropout(W_g pooled + b_g), or dropout(pooled) where
                   `project` is False
+    whole         "parts": g is instead the mean over the parts of relu(p / |p|), p = W_g x + b_g, as PCME-bert has it
+                  (Li et al. 2022, code); W_g then reads parts. The authors' mean runs over padding as well
     dropout       on g and on r
     W1 and W2 have no bias and E // 2 rows between them. Everything starts Xavier-uniform, biases at zero; the paper's
     code forgets to do so for W_g (card A1.5e).
@@ -41,9 +43,6 @@ class Pie(nn.Module):
     An item with one part alone has K equal views: ask for one.
     """
 
-    reads = ("parts", "pooled")
-    """What it takes of an encoder's output."""
-
     def __init__(
         self,
         parts_width: int,
@@ -53,6 +52,7 @@ class Pie(nn.Module):
         views: int = 1,
         project: bool = True,
         dropout: float = 0.0,
+        whole: Literal["pooled", "parts"] = "pooled",
     ) -> None:
         super().__init__()
         if views < 1:
@@ -66,15 +66,22 @@ class Pie(nn.Module):
         self.outer = linear(hidden, views, bias=False)
         self.lift = linear(parts_width, width)
         self.norm = nn.LayerNorm(width)
+        self.whole = whole
+        self.reads = ("parts", "pooled") if whole == "pooled" else ("parts",)
         self.project = linear(pooled_width, width) if project else nn.Identity()
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """K vectors an item, and what attention added to them."""
-        if encoded.parts is None or encoded.pooled is None:
+        pooled = encoded.pooled
+        if encoded.parts is None or (pooled is None and self.whole == "pooled"):
             missing = "parts" if encoded.parts is None else "a pooled vector"
             raise RequirementError(f"a PIE-Net head needs an encoder with parts and a pooled vector; {missing} missing")
-        found = self.views(self.dropout(self.project(encoded.pooled)), encoded.parts, encoded.mask)
+        if self.whole == "parts":
+            whole = masked_mean(torch.relu(unit(self.project(encoded.parts))), encoded.mask)
+        else:
+            whole = self.project(pooled)
+        found = self.views(self.dropout(whole), encoded.parts, encoded.mask)
         return Embeddings(vectors=found.vectors, ids=ids, residuals=found.residuals)
 
     def views(

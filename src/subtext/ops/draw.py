@@ -55,6 +55,27 @@ def integers(
     return np.minimum(drawn.astype(np.int64), limit - 1)
 
 
+def normal(
+    item_keys: NDArray[np.int64], *, seed: int, epoch: int, purpose: str, count: int = 1
+) -> NDArray[np.float32]:
+    """(N, count) standard normal numbers for N items (Box and Muller 1958).
+
+    The first `count` columns do not depend on how many columns are asked for.
+
+    >>> normal(np.array([7, 8]), seed=0, epoch=1, purpose="noise", count=3).shape
+    (2, 3)
+    """
+    pairs = (count + 1) // 2
+    drawn = uniform(item_keys, seed=seed, epoch=epoch, purpose=purpose, count=2 * pairs)
+    # In (0, 1], so that the logarithm is finite; single precision from here on, which is many times faster.
+    radius = np.sqrt(-2 * np.log((1 - drawn[:, ::2]).astype(np.float32)))
+    angle = (2 * np.pi * drawn[:, 1::2]).astype(np.float32)
+    found = np.empty((len(item_keys), 2 * pairs), dtype=np.float32)
+    np.multiply(radius, np.cos(angle), out=found[:, ::2])
+    np.multiply(radius, np.sin(angle), out=found[:, 1::2])
+    return found[:, :count]
+
+
 def permutation(length: int, *, seed: int, epoch: int, purpose: str) -> NDArray[np.int64]:
     """A shuffled range(length)."""
     drawn = uniform(np.arange(length, dtype=np.int64), seed=seed, epoch=epoch, purpose=purpose)[:, 0]

@@ -12,8 +12,36 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+def padded_states(
+    words: Float[Tensor, "n p e"], lengths: Int[Tensor, "n"], rnn: nn.GRU, *, learning: bool
+) -> Float[Tensor, "n p h"]:
+    """States of every word of texts of these lengths, 1 or more; zero beyond a text's end. Padding is never read.
+
+    learning  whether gradients will be asked for, which are fast by `packed_states` alone
+    """
+    if learning and words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+        rows, sizes = _packing(lengths)
+        states = packed_states(words.flatten(0, 1).index_select(0, rows), sizes, rnn)
+        padded = states.new_zeros(words.shape[0] * words.shape[1], states.shape[1])
+        return padded.index_copy(0, rows, states).view(*words.shape[:2], -1)
+    packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(rnn(packed)[0], batch_first=True, total_length=words.shape[1])[0]
+
+
+def end_states(
+    states: Float[Tensor, "n p h"], lengths: Int[Tensor, "n"], *, both_directions: bool
+) -> Float[Tensor, "n h"]:
+    """The state after each text's last word, and of a backward half the one after its first word."""
+    last = states[torch.arange(len(states), device=states.device), lengths - 1]
+    if not both_directions:
+        return last
+    half = states.shape[2] // 2
+    return torch.cat([last[:, :half], states[:, 0, half:]], dim=1)
 
 
 def packed_states(words: Float[Tensor, "t e"], sizes: Sequence[int], rnn: nn.GRU) -> Float[Tensor, "t h"]:
@@ -111,3 +139,12 @@ def _steps(sizes: Sequence[int], backwards: bool) -> list[slice]:
     ends = list(accumulate(sizes))
     steps = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
     return steps[::-1] if backwards else steps
+
+
+def _packing(lengths: Int[Tensor, "n"]) -> tuple[Int[Tensor, "t"], list[int]]:
+    """Where the packed words stand among all places, longest text first and place by place; and texts a place."""
+    longest = int(lengths.max())
+    order = lengths.argsort(descending=True, stable=True)
+    places = torch.arange(longest, device=lengths.device)[:, None]
+    there = lengths[order] > places
+    return (order * longest + places)[there], there.sum(dim=1).tolist()

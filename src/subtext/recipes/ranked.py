@@ -21,13 +21,20 @@ def by_cosine(setup: Setup) -> bool:
     return isinstance(setup.model.similarity, Cosine)
 
 
+def of_cosines(setup: Setup) -> bool:
+    """Whether items have cosines: they are compared by these, or by their means and deviations (`pcme_plus`)."""
+    from subtext.similarity.closed_form_distance import ClosedFormDistance
+
+    return by_cosine(setup) or isinstance(setup.model.similarity, ClosedFormDistance)
+
+
 def beside(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weight: float) -> Setup:
     """The host with this loss beside its own, in both directions, as a mean over queries.
 
     weight      of each direction; below 0 for the one that stands to the host's loss as `sum_weight` does to a sum over
                 a batch of 128: a host may take a mean over queries, or over cells
 
-    Where items are compared by cosine the loss reads plain cosines; else the model's own scores.
+    Where items are compared by cosine (`of_cosines`) the loss reads plain ones; else the model's own scores.
 
     Raises RecipeError where the host has no loss between pictures and texts.
     """
@@ -46,7 +53,7 @@ def beside(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weight: 
         )
     shares: dict[Reduction, float] = {"sum": 1.0, "mean": 1 / BATCH, "mean over cells": 1 / BATCH**2}
     chosen = weight if weight >= 0 else sum_weight * shares[own[0].reduction]
-    cosine = by_cosine(setup)
+    cosine = of_cosines(setup)
     terms = {
         f"{method} {side}": Term(loss, on=side, weight=chosen, mining=Cosines(side) if cosine else None)
         for side in DIRECTIONS

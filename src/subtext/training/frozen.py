@@ -31,6 +31,9 @@ def working_model(
         branches[modality] = branch
         if not freezer.never_learns(branch, setup.plan, setup.phases):
             continue
+        if modality == "image" and setup.mixing is not None:
+            notes.append("the frozen image encoder runs at every step: pictures are mixed, and so others every time")
+            continue
         items = [(pairs.images if modality == "image" else pairs.texts, pairs.root) for pairs in present]
         if (reason := refusal(branch, items)) is not None:
             notes.append(f"the frozen {modality} encoder runs at every step: {reason}")

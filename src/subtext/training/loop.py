@@ -113,6 +113,7 @@ class Training:
             rank=self.processes.rank,
             samplers=self.samplers,
             related=self.related,
+            mixing=self.setup.mixing,
         )
         epoch = state.memories.epoch(state.epoch, self.options.seed)
         rest = batches[state.offset :]

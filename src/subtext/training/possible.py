@@ -31,6 +31,11 @@ def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[s
     plan = setup.plan
     if setup.relevance is not None:
         setup.relevance.require(train)
+    if setup.mixing is not None and plan.captions == "together":
+        raise TrainingError(
+            "mixed pictures need pairs, a text for each (captions=all or one); captions is together; leave mixing out "
+            "(pcme_plus: --mixing 0)"
+        )
     if plan.precision == "fp16" and processes.device.type != "cuda":
         raise TrainingError(
             f"precision fp16 needs a GPU, where its loss is scaled; the device is {processes.device.type}; "

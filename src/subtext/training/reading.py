@@ -18,6 +18,7 @@ from subtext.errors import TrainingError
 from subtext.model import Branch, Model
 from subtext.neighbours.sampling import Samplers, Side
 from subtext.scene import Groups, Relevance
+from subtext.training.mixing import Mixing, mixed_truth
 from subtext.training.plan import Plan
 from subtext.training.processes import part
 from subtext.training.related import Related
@@ -77,6 +78,7 @@ class Reader:
     together  a picture of several pairs, and a text of several pictures, is read once
     samplers  draw the neighbours that are read beside; a picture takes that of its first pair
     related   gives the relevance that is read beside
+    mixing    mixes the pictures of a share, and says in the place of a relevance how much of each is whose
     """
 
     model: Model
@@ -87,6 +89,7 @@ class Reader:
     rank: int = 0
     samplers: Samplers | None = None
     related: Related | None = None
+    mixing: Mixing | None = None
 
     def __call__(self, rows: NDArray[np.int64]) -> Reading:
         """The tensors of a batch given as (B, 2) picture row and text row."""
@@ -95,8 +98,13 @@ class Reader:
             images, texts = (rows[np.sort(np.unique(rows[:, side], return_index=True)[1])] for side in (0, 1))
         own_images, own_texts = self._own(images), self._own(texts)
         groups = torch.from_numpy(self.pairs.images.groups)
+        pictures, relevance = self._read("image", own_images[:, 0]), self._relevance(images[:, 0], texts[:, 1])
+        if self.mixing is not None and self.draw is not None:
+            keys = self.pairs.images.keys[own_images[:, 0]]
+            mixed, own = self.mixing(pictures["pixels"], keys, self.draw)
+            pictures, relevance = {**pictures, "pixels": mixed}, mixed_truth(own, len(rows))
         return Reading(
-            images=self._read("image", own_images[:, 0]),
+            images=pictures,
             texts=self._read("text", own_texts[:, 1]),
             groups=Groups(*(groups[torch.from_numpy(own[:, 0])] for own in (own_images, own_texts))),
             share={
@@ -104,7 +112,7 @@ class Reader:
                 "text_to_image": len(own_texts) / len(texts),
             },
             neighbours=self._neighbours({"image": own_images, "text": own_texts}),
-            relevance=self._relevance(images[:, 0], texts[:, 1]),
+            relevance=relevance,
         )
 
     def _relevance(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Relevance | None:
@@ -139,7 +147,7 @@ class Reader:
 
     def _read(self, side: Side, rows: NDArray[np.int64]) -> Tensors:
         branch: Branch = getattr(self.model, side)
-        return branch.reads(item_batch(self._items(side), rows, self.pairs.root), self.draw)
+        return branch.read(item_batch(self._items(side), rows, self.pairs.root), self.draw)
 
     def _own(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return rows[part(len(rows), self.rank, self.processes)]

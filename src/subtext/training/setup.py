@@ -8,6 +8,7 @@ from subtext.model import Model
 from subtext.neighbours.sampling import NeighbourDraw
 from subtext.objective import Objective
 from subtext.training.memory import Remembers
+from subtext.training.mixing import Mixing
 from subtext.training.plan import Phase, Plan
 from subtext.training.related import Relates
 
@@ -20,6 +21,7 @@ class Setup:
     neighbours  what every pair of a batch is read with, for terms on image_neighbours or text_neighbours
     memories    what is kept between steps and epochs, for weightings that know more than their batch
     relevance   what graded truth a batch comes with, for losses that read it; None for none
+    mixing      mixes pictures of a batch while training, for losses that read how much is whose; None for none
     """
 
     model: Model
@@ -29,3 +31,4 @@ class Setup:
     neighbours: NeighbourDraw | None = None
     memories: tuple[Remembers, ...] = ()
     relevance: Relates | None = None
+    mixing: Mixing | None = None

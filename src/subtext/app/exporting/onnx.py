@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def export(run_folder: Path, out: Path, *, quiet: bool = False) -> str:
     _require_packages()
     require_free(out)
     run = open_run(run_folder)
-    run.model.require_indexable("an ONNX export")
+    run = replace(run, model=run.model.indexed("an ONNX export"))
     samples = gather(run)
     differences: dict[str, float] = {}
 

@@ -60,8 +60,7 @@ def _real(run: Run) -> dict[str, Tensors]:
     chosen = {"image": pairs.images, "text": pairs.texts}
     rows = {side: np.arange(min(COUNT, len(items)), dtype=np.int64) for side, items in chosen.items()}
     return {
-        side: getattr(run.model, side).reads(item_batch(items, rows[side], pairs.root))
-        for side, items in chosen.items()
+        side: getattr(run.model, side).read(item_batch(items, rows[side], pairs.root)) for side, items in chosen.items()
     }
 
 

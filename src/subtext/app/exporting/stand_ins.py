@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.encoders.recurrent import Recurrent
+from subtext.heads.gaussian import Gaussian
 from subtext.heads.gpo import Gpo, PlaceWeights
 from subtext.heads.gpo import _sinusoids as sinusoids
 from subtext.model import Branch
@@ -24,6 +25,7 @@ class Exportable(nn.Module):
         super().__init__()
         encoder, head = copy.deepcopy(branch.encoder), copy.deepcopy(branch.head)
         self.encoder: nn.Module = MaskedRecurrent(encoder) if isinstance(encoder, Recurrent) else encoder
+        head = head.mean if isinstance(head, Gaussian) else head
         self.head: nn.Module = MaskedGpo(head) if isinstance(head, Gpo) else head
         self.names = names
 

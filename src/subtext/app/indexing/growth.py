@@ -167,8 +167,7 @@ def told(grown: Grown) -> str:
 
 
 def _read(work: Work) -> _Read:
-    opened = open_work(work)
-    opened.model.require_indexable("an index")
+    opened = open_work(work).indexed("an index")
     assert opened.record is not None
     sources = work.sources.over(remembered(opened.record.data))
     sources = replace(sources, features=_file(opened.model.image), text_features=_file(opened.model.text))

@@ -32,18 +32,22 @@ def daa(
 
     The ranks of a query's candidates are to be those of their relevance: the mean over the texts of a picture of the
     TF-IDF cosine with a text, learnt from the training texts. Needs texts with words. Where items are compared by
-    cosine it reads plain cosines, else the model's scores.
+    cosine it reads plain cosines, else the model's scores; where they are drawn (`pcme`), inner products of draws.
     """
     from dataclasses import replace
 
     from subtext.errors import RecipeError
     from subtext.losses.daa import DAA
-    from subtext.recipes.ranked import beside, by_cosine
+    from subtext.recipes.ranked import beside, of_cosines
+    from subtext.similarity.match_probability import MatchProbability
     from subtext.training.related import SharedWords
 
     if setup.relevance is not None:
         raise RecipeError("daa gives a batch its relevance, and another method does so already; take one of them alone")
-    chosen = temperature or (OF_COSINES if draws or by_cosine(setup) else OF_SCORES)
+    if setup.mixing is not None:
+        raise RecipeError("daa needs pictures that are whole; this host mixes them; leave that out (mixing=0)")
+    draws = draws or isinstance(setup.model.similarity, MatchProbability)
+    chosen = temperature or (OF_COSINES if draws or of_cosines(setup) else OF_SCORES)
     loss = DAA(chosen, variant, draws)
     made = beside("daa", setup, loss, weight=weight, sum_weight=WEIGHT_OF_DRAWS if draws else WEIGHT)
     return replace(made, relevance=SharedWords(relevance))

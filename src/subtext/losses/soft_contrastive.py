@@ -1,0 +1,86 @@
+"""Soft contrastive loss: every pair is a yes-or-no question, and the answers may be soft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from subtext.core import Comparison
+from subtext.errors import RequirementError
+from subtext.ops.numerics import precise
+
+MIXED = "mixed"
+"""The scale of a relevance that says how much of a picture is of which pair."""
+
+
+@dataclass(frozen=True)
+class SoftContrastive:
+    """Soft contrastive (PCME, Chun et al. 2021, eq. 4; PCME++, Chun 2024, eq. 2): log odds tell what belongs together.
+
+    value_q = sum_c h(s_qc, t_qc) + pseudo * sum_c h(s_qc, t'_qc),   h(s, t) = log(1 + exp(s)) - t s
+    t = (1 - smoothing) m + smoothing (1 - m)     m: 1 for a positive, 0 for others, or the share of a mixed picture
+    t' = the largest t of the row for every candidate that scores no less than the one it belongs to, else t
+
+    Scores are log odds: h is -ln p of a positive and -ln(1 - p) of a negative. With one sampled pair of draws that is
+    the loss of PCME's eq. 4; its code takes the mean of p over pairs of draws first, as the score here does.
+
+    pseudo     weight of the second sum, in which candidates that beat the right one count as right too, since many of
+               them are (pseudo-positives; 0.1 in PCME++); 0 for PCME. Of several positives the best sets the bar
+    smoothing  in [0, 0.5); 1e-4 in PCME++
+
+    Without both it is the sigmoid loss of the same scores, summed over candidates.
+
+    Takes     Comparison; ignored cells are left out. Where truth.relevance has the scale "mixed" it is m.
+    Gives     (Q) >= 0, 0 for a query whose cells are all ignored. The gradient reaches every cell, and not what is
+              right by pseudo-positives.
+    Raises    RequirementError for a pseudo below 0 and a smoothing outside [0, 0.5).
+    Cost      time and memory Q C.
+
+    >>> from subtext.core import Truth
+    >>> comparison = Comparison(torch.tensor([[0.0, 0.0]]), Truth(torch.tensor([[True, False]])))
+    >>> round(SoftContrastive()(comparison).exp().item(), 4)  # 2 log 2
+    4.0
+    """
+
+    pseudo: float = 0.0
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.pseudo >= 0:
+            raise RequirementError(f"SoftContrastive needs pseudo of 0 or more; it got {self.pseudo}")
+        if not 0 <= self.smoothing < 0.5:
+            raise RequirementError(
+                f"SoftContrastive needs a smoothing of at least 0 and below 0.5; it got {self.smoothing}"
+            )
+
+    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
+        """One value per query."""
+        scores, ignored = precise(comparison.scores), comparison.truth.ignored
+        target = self._target(comparison)
+        weighted = target
+        if self.pseudo:
+            weighted = target + self.pseudo * _with_pseudo(scores.detach(), target, ignored)
+        cells = (1 + self.pseudo) * softplus(scores) - weighted * scores
+        if ignored is not None:
+            cells = cells.masked_fill(ignored, 0)
+        return cells.sum(dim=1)
+
+    def _target(self, comparison: Comparison) -> Float[Tensor, "q c"]:
+        truth = comparison.truth
+        mixed = truth.relevance if truth.scale == MIXED else None
+        share = (truth.match if mixed is None else mixed).to(precise(comparison.scores.detach()).dtype)
+        return share if not self.smoothing else share * (1 - 2 * self.smoothing) + self.smoothing
+
+
+def _with_pseudo(
+    scores: Float[Tensor, "q c"], target: Float[Tensor, "q c"], ignored: Tensor | None
+) -> Float[Tensor, "q c"]:
+    """The target in which whatever scores as high as the right candidate is as right."""
+    counted = target if ignored is None else target.masked_fill(ignored, -1)
+    largest = counted.amax(dim=1, keepdim=True)
+    bar = scores.masked_fill(counted < largest, float("-inf")).amax(dim=1, keepdim=True)
+    return torch.where(scores >= bar, largest, target)

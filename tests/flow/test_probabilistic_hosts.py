@@ -1,0 +1,264 @@
+"""PCME, PCME++ and DSRAN as a user trains, evaluates, audits, embeds and indexes them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import made_data
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import small
+import torch
+from click.testing import CliRunner, Result
+
+from subtext.app.cli import main
+from subtext.core import DIRECTIONS
+from subtext.errors import RecipeError, TrainingError
+from subtext.heads.gaussian import Gaussian
+from subtext.heads.spread import Spread
+from subtext.losses.soft_contrastive import SoftContrastive
+from subtext.model import Branch, Model
+from subtext.objective import Objective, Penalty, Term
+from subtext.opening import open_engine, open_run
+from subtext.recipes.methods.daa import daa
+from subtext.regularisers.kl import KL
+from subtext.regularisers.uniformity import Uniformity
+from subtext.similarity.match_probability import MatchProbability
+from subtext.training.mixing import Mixing
+from subtext.training.options import RunOptions
+from subtext.training.plan import Plan
+from subtext.training.setup import Setup
+
+SMALL = ["--width", "24", "--word-width", "16", "--batch-size", "16", "--lr", "5e-3", "--epochs", "6", "--workers", "0"]
+HOSTS: dict[str, list[object]] = {
+    "pcme": ["--draws", 3, "--log-std", -3, "--scale", 5, "--shift", 5],
+    "pcme_plus": ["--average", "none"],
+    "dsran": ["--cells", 1, "--dropout", 0],
+}
+
+
+def call(*words: object, code: int = 0) -> Result:
+    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    assert answer.exit_code == code, answer.output
+    return answer
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of a cell of the whole and two to four regions, of which two show what the texts name."""
+    folder = tmp_path_factory.mktemp("made")
+    rows_file, _ = made_data.write(folder)
+    rng = np.random.default_rng(3)
+    topics = rng.normal(size=(len(made_data.THINGS), made_data.WIDTH))
+    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
+    grid = np.zeros((len(rows), 5, made_data.WIDTH), dtype=np.float32)
+    for place, row in enumerate(rows):
+        words = row["captions"][0].split()
+        shown = [made_data.THINGS.index(words[1]), made_data.THINGS.index(words[4])]
+        several = 3 + place % 3
+        grid[place, :several] = 0.3 * rng.normal(size=(several, made_data.WIDTH))
+        grid[place, 0] += topics[shown].mean(axis=0)
+        grid[place, 1:3] += topics[shown]
+    np.savez(folder / "regions.npz", names=np.array([row["image"] for row in rows]), grid=grid)
+    return folder
+
+
+def given(made: Path) -> list[object]:
+    return ["--data", made / "pairs.jsonl", "--features", made / "regions.npz"]
+
+
+@pytest.fixture(scope="module")
+def runs(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of each host."""
+    folder = tmp_path_factory.mktemp("runs")
+    for host, told in HOSTS.items():
+        call("train", host, *given(made), "--out", folder / host, *SMALL, *told)
+    return {host: folder / host for host in HOSTS}
+
+
+def log(run: Path) -> list[dict]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == "epoch"]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_loss_falls_and_recall_rises(host: str, runs: dict[str, Path]) -> None:
+    epochs = log(runs[host])
+    assert epochs[-1]["loss"] < 0.95 * epochs[0]["loss"]
+    assert max(line["figures"]["rsum"] for line in epochs) > epochs[0]["figures"]["rsum"] + 10
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_it_is_evaluated_the_same_every_time_and_passes_the_audit(
+    host: str, runs: dict[str, Path], made: Path, tmp_path: Path
+) -> None:
+    found = []
+    for size, name in ((128, "first"), (5, "second")):
+        file = tmp_path / f"{name}.json"
+        call("evaluate", runs[host], *given(made), "--split", "val", "--batch-size", size, "--json", file)
+        told = json.loads(file.read_text())
+        found.append({name: value for name, value in told.items() if isinstance(value, float)})
+    assert found[0] == found[1] and "rsum" in found[0]
+    answer = call("audit", runs[host], *given(made), "--split", "test", "-q")
+    assert "none fails" in answer.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_it_embeds_with_uncertainty_and_fills_an_index(
+    host: str, runs: dict[str, Path], made: Path, tmp_path: Path
+) -> None:
+    run, vectors = runs[host], tmp_path / "vectors.npz"
+    call("embed", run, *given(made), "--out", vectors)
+    probabilistic = host != "dsran"
+    with np.load(vectors) as found:
+        assert found["text_vectors"].shape[1:] == (24,)
+        np.testing.assert_allclose(np.linalg.norm(found["image_vectors"], axis=1), 1, atol=1e-5)
+        assert ("image_uncertainty" in found) == ("text_uncertainty" in found) == probabilistic
+        if probabilistic:
+            assert found["text_uncertainty"].shape == found["text_ids"].shape
+            assert (found["text_uncertainty"] > 0).all() and found["text_uncertainty"].std() > 0
+    table = tmp_path / "vectors.parquet"
+    call("embed", run, *given(made), "--out", table)
+    assert ("uncertainty" in pq.read_table(table).column_names) == probabilistic
+    call("index", "build", tmp_path / "index", "--run", run, *given(made))
+    hits = open_engine(tmp_path / "index").search("a dog and a cat", top=3)
+    assert len(hits) == 3 and -1.001 <= hits[0].score <= 1.001
+    answer = call("search", tmp_path / "index", "a dog and a cat")
+    assert hits[0].id in answer.stdout
+
+
+def test_uncertainty_in_python(runs: dict[str, Path]) -> None:
+    model = open_run(runs["pcme"]).model
+    found = model.embed_texts(["a dog and a cat", "the boat"])
+    assert found.vectors.shape == (2, 3, 24)
+    assert found.uncertainty is not None and found.uncertainty.shape == (2,)
+    alone = model.embed_texts(["a dog and a cat"])
+    torch.testing.assert_close(alone.vectors[0], found.vectors[0], atol=1e-6, rtol=0)
+
+
+def drawing(plan: Plan | None = None) -> Setup:
+    """The small model with gaussian heads, draws and all terms that pcme has."""
+    made = small.setup(plan)
+    heads = (
+        Gaussian(made.model.image.head, Spread(16, 8, pooled_width=16, start=-2.0), 8, draws=3),
+        Gaussian(made.model.text.head, Spread(8, 8, recurrent=True, start=-2.0), 8, draws=3, side="text"),
+    )
+    sides = (made.model.image, made.model.text)
+    branches = [Branch(side.reads, side.encoder, head) for side, head in zip(sides, heads, strict=True)]
+    parts = {side: Term(SoftContrastive(), on=side, reduction="sum") for side in DIRECTIONS}
+    penalties = {"divergence": Penalty(KL(), 1e-3), "uniformity": Penalty(Uniformity(), 0.1)}
+    model = Model(branches[0], branches[1], MatchProbability(scale=5.0, shift=5.0))
+    return Setup(model, Objective({**parts, **penalties}), made.plan)
+
+
+def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    plan = Plan(epochs=3, batch_size=16, lr=1e-2)
+    whole = small.run(tmp_path / "whole", plan=plan, made=drawing)
+    options = RunOptions(device="cpu", workers=0)
+    part = small.run(tmp_path / "parts", plan=plan, made=drawing, options=options, report=small.Interrupt(4))
+    assert part.record.status == "stopped"
+    small.run(tmp_path / "parts", plan=plan, made=drawing, options=replace(options, resume=True))
+    first, second = (open_weights(tmp_path / name) for name in ("whole", "parts"))
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
+    assert whole.record.status == "finished"
+
+
+def test_gradient_caching_draws_the_same(tmp_path: Path) -> None:
+    found = []
+    for chunk in (0, 5):
+        plan = Plan(epochs=1, batch_size=16, lr=1e-2, cache_chunk=chunk)
+        small.run(tmp_path / str(chunk), plan=plan, made=drawing_plainly)
+        found.append(open_weights(tmp_path / str(chunk)))
+    for key, value in found[0].items():
+        torch.testing.assert_close(found[1][key], value, atol=1e-4, rtol=1e-3)
+
+
+def drawing_plainly(plan: Plan | None = None) -> Setup:
+    """The same without dropout, which chunks draw apart."""
+    made = drawing(plan)
+    for module in made.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return made
+
+
+def test_daa_puts_draws_into_order(made: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    call(
+        "train",
+        "pcme",
+        *given(made),
+        "--out",
+        run,
+        *SMALL[:-4],
+        "--epochs",
+        2,
+        "--workers",
+        0,
+        "--draws",
+        2,
+        "--with",
+        "daa",
+    )
+    parts = log(run)[-1]["parts"]
+    assert all(parts[f"daa {side}"] > 0 for side in DIRECTIONS)
+    model = open_run(run)
+    assert model.record.methods
+
+
+def mixed(plan: Plan | None = None) -> Setup:
+    made = small.setup_with_pixels(plan)
+    terms = {side: Term(SoftContrastive(pseudo=0.1, smoothing=1e-4), on=side) for side in DIRECTIONS}
+    return Setup(made.model, Objective(terms), made.plan, mixing=Mixing(0.5))
+
+
+def test_mixed_pictures_are_learnt_from(tmp_path: Path) -> None:
+    data = small.with_pictures(small.pairs(16, captions=1), tmp_path)
+    plan = Plan(epochs=3, batch_size=8, lr=1e-2)
+    told = {"plan": plan, "made": mixed, "train": data, "val": None}
+    first = small.run(tmp_path / "first", **told)
+    second = small.run(tmp_path / "second", **told, options=RunOptions(device="cpu", workers=2))
+    assert first.record.status == "finished"
+    states = [open_weights(tmp_path / name) for name in ("first", "second")]
+    assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
+    assert second.record.status == "finished"
+
+
+def open_weights(run: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(run / "model.safetensors")
+
+
+def test_what_cannot_be_mixed_is_refused(made: Path, tmp_path: Path) -> None:
+    answer = call("train", "pcme_plus", *given(made), "--out", tmp_path / "run", *SMALL, "--mixing", 0.5, code=1)
+    assert "--mixing needs --image tiny or a backbone" in answer.output
+    with pytest.raises(RecipeError, match=r"daa needs pictures that are whole; this host mixes them"):
+        daa(mixed())
+    together = Plan(epochs=1, batch_size=8, captions="together")
+    data = small.with_pictures(small.pairs(8), tmp_path)
+    with pytest.raises(TrainingError, match=r"mixed pictures need pairs, .* captions is together"):
+        small.run(tmp_path / "run", plan=together, made=mixed, train=data, val=None)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pcme", "--draws", 0], "draws needs"),
+        (["pcme", "--width", 23], "an even"),
+        (["pcme_plus", "--smoothing", 0.5], "smoothing needs"),
+        (["pcme_plus", "--scale", "nan"], "finite scale"),
+        (["dsran", "--cells", 9], "this head needs 9 cells and then regions of every picture; it got"),
+        (["dsran", "--joint", 3], "joint needs"),
+    ],
+)
+def test_bad_settings_are_told(words: list[object], said: str, made: Path, tmp_path: Path) -> None:
+    answer = CliRunner().invoke(
+        main, [str(word) for word in ("train", words[0], *given(made), "--out", tmp_path / "run", *SMALL, *words[1:])]
+    )
+    assert answer.exit_code in (1, 2)
+    assert said in answer.output.replace("\n", " "), answer.output
