@@ -105,8 +105,10 @@ def test_over_all_candidates_the_lines_are_those_of_asp() -> None:
 
 def test_a_query_of_whom_no_n_are_meant_has_no_line() -> None:
     best = np.array([[1, 1, 1]], dtype=np.uint16)
-    found = reference.among_first(best, ranks(np.ones((1, 3)), "average"), 1, "average")
+    found = reference.among_first(best, (1,), "average")
     assert np.isnan(found[0]).all() and np.isnan(found[1]).all()
+    with pytest.raises(RequirementError, match="N of 1 or more; it got 0"):
+        reference.among_first(best, (2, 0))
     assert mean_of(np.array([[np.nan, 1.0, 3.0], [np.nan] * 3]))[0] == 2
     assert np.isnan(mean_of(np.array([[np.nan, np.nan]]))).all()
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 from subtext.core import Direction
 from subtext.evaluate.source import Source
@@ -38,17 +37,12 @@ def asp_lines(
 ) -> tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]]:
     """Means over the queries of what a random order is expected to give for each N, and of what the best order is.
 
-    Cost   a sort of each row, and O(N) a query for each N.
+    Cost   a sort of each row.
     """
     compiled = graded.values.size >= KERNEL_CELLS
-    lines: list[list[NDArray[np.float64]]] = [[] for _ in tops]
-    for _, _, block in graded.blocks(direction):
-        best = ranks(block, "min", kernel=compiled)
-        semantic = best if ties == "min" else ranks(block, ties, kernel=compiled)
-        for top, line in zip(tops, lines, strict=True):
-            line.append(np.stack(among_first(best, semantic, top, ties)))
-    means = np.array([mean_of(np.concatenate(line, axis=1)) for line in lines])
-    return means[:, 0], means[:, 1]
+    both = [among_first(ranks(block, "min", kernel=compiled), tops, ties) for _, _, block in graded.blocks(direction)]
+    chance, best = (mean_of(np.concatenate(line).T) for line in zip(*both, strict=True))
+    return chance, best
 
 
 def mean_of(values: Float[np.ndarray, "k q"]) -> Float[np.ndarray, "k"]:

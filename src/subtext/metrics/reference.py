@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt
 from numpy.typing import NDArray
 
+from subtext.errors import RequirementError
 from subtext.ops.semantic_rank import RankTies
+
+Numbers = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 
 def chance(best: UInt[np.ndarray, "q c"], ties: RankTies = "ordinal") -> Float[np.ndarray, "q"]:
@@ -24,11 +27,7 @@ def chance(best: UInt[np.ndarray, "q c"], ties: RankTies = "ordinal") -> Float[n
     >>> chance(np.array([[1, 2, 3, 4]], dtype=np.uint16)).tolist()
     [0.625]
     """
-    candidates = best.shape[1]
-    if ties == "ordinal":
-        return np.full(len(best), (candidates + 1) / (2 * candidates))
-    made: NDArray[np.float64] = _each(best, lambda row: _share(*_runs(row), candidates, ties, whole=True))
-    return made
+    return among_first(best, (best.shape[1],), ties)[0][:, 0]
 
 
 def ceiling(best: UInt[np.ndarray, "q c"], ties: RankTies = "ordinal") -> Float[np.ndarray, "q"]:
@@ -42,75 +41,73 @@ def ceiling(best: UInt[np.ndarray, "q c"], ties: RankTies = "ordinal") -> Float[
     >>> ceiling(np.array([[1, 2, 2]], dtype=np.uint16)).round(6).tolist()  # (1 + (2/2 + 2/3 + 2/3 + 3/3) / 2) / 3
     [0.888889]
     """
-    candidates = best.shape[1]
-    made: NDArray[np.float64] = _each(best, lambda row: _share(*_runs(row), candidates, ties, whole=False))
-    return made
+    return among_first(best, (best.shape[1],), ties)[1][:, 0]
 
 
 def among_first(
-    best: UInt[np.ndarray, "q c"], semantic: UInt[np.ndarray, "q c"], top: int, ties: RankTies = "ordinal"
-) -> tuple[Float[np.ndarray, "q"], Float[np.ndarray, "q"]]:
+    best: UInt[np.ndarray, "q c"], tops: Sequence[int], ties: RankTies = "ordinal"
+) -> tuple[Float[np.ndarray, "q k"], Float[np.ndarray, "q k"]]:
     """Both lines of ASP over the N most relevant candidates alone (`ASP(top=N)`): chance, and the best order.
 
-    best      `ops.semantic_rank.ranks(relevance, "min")`        semantic  the same with the ranks that ASP is told of
-    top       N
+    best  `ops.semantic_rank.ranks(relevance, "min")`        tops  each N, a column of what is given
 
-    NaN for a query of which no N are meant, as ASP has it.
+    The most relevant are a beginning of the list: among them everybody keeps the rank that they had among all. NaN for
+    a query of which no N are meant, as ASP has it. Raises RequirementError for an N below 1.
+    Cost  one read of the ranks, and O(C + K) a query.
 
-    >>> ranks = np.array([[1, 2, 3]], dtype=np.uint16)
-    >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), ranks, 2)
-    (array([0.75]), array([1.]))
+    >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), (2,))
+    (array([[0.75]]), array([[1.]]))
     """
-    limit = top * (1 + (ties == "average"))
+    wanted = np.asarray(tops, dtype=np.int64)
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, best.shape[1] + 1))])
+    if wanted.min(initial=1) < 1:
+        raise RequirementError(f"the first N in relevance need N of 1 or more; it got {wanted.min()}")
 
-    # The most relevant are a beginning of the list: among them everybody keeps the rank that they had among all.
-    def line(kept: NDArray[np.unsignedinteger], *, whole: bool) -> float:
-        return _share(*_runs(kept), len(kept), ties, whole=whole) if len(kept) else np.nan
-
-    def both(query: int) -> tuple[float, float]:
-        kept = best[query, semantic[query] <= limit]
-        if ties == "ordinal" and len(kept):
-            return (len(kept) + 1) / (2 * len(kept)), line(kept, whole=False)
-        return line(kept, whole=True), line(kept, whole=False)
+    def both(row: NDArray[np.unsignedinteger]) -> tuple[Numbers, Numbers]:
+        sizes = np.bincount(row)
+        starts = np.flatnonzero(sizes)
+        if ties == "ordinal":
+            return _ordinal(starts, sizes[starts], wanted, harmonic)
+        return _shared(starts, sizes[starts], wanted, harmonic, ties)
 
     with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
-        found = np.array(list(pool.map(both, range(len(best)))), dtype=np.float64).reshape(-1, 2)
+        found = np.array(list(pool.map(both, best)), dtype=np.float64).reshape(-1, 2, len(wanted))
     return found[:, 0], found[:, 1]
 
 
-def _runs(row: NDArray[np.unsignedinteger]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First place and size of each run of equal relevance."""
-    sizes = np.bincount(row)
-    starts = np.flatnonzero(sizes)
-    return starts, sizes[starts]
+def _ordinal(starts: Whole, sizes: Whole, tops: Whole, harmonic: Numbers) -> tuple[Numbers, Numbers]:
+    """Of one query, whose runs of equal relevance begin at these places: a run may be cut by N."""
+    stops = starts + sizes - 1
+    before = np.concatenate([[0.0], np.cumsum(_pairs(starts, stops, harmonic))])
+    last = np.searchsorted(starts, tops, side="right") - 1
+    kept = np.minimum(tops, stops[-1])
+    whole = before[last] + _pairs(starts[last], np.minimum(stops[last], tops), harmonic)
+    return (kept + 1) / (2 * kept), whole / kept
 
 
-def _share(
-    starts: NDArray[np.int64], sizes: NDArray[np.int64], candidates: int, ties: RankTies, *, whole: bool
-) -> float:
-    """Mean of min/max of a run's rank and a place drawn from its own (or, `whole`, from all) places."""
-    harmonic = _harmonic(candidates)
-    lows = np.ones_like(starts) if whole else starts
-    highs = np.full_like(starts, candidates) if whole else starts + sizes - 1
-    if ties == "ordinal":
-        # Sum of min/max over all pairs of places of the run: 1 for each place with itself, twice the pairs below it.
-        pairs = (highs * (highs + 1) - lows * (lows - 1)) / 2 - lows * (lows - 1) * (
-            harmonic[highs] - harmonic[lows - 1]
-        )
-        return float(np.where(sizes == 1, 1.0, pairs / sizes).sum() / candidates)
+def _pairs(lows: Whole, highs: Whole, harmonic: Numbers) -> Numbers:
+    """Mean over places of a run of the sum of min/max with all its places: what it adds in any order of its own."""
+    sizes = highs - lows + 1
+    # 1 for each place with itself, twice the pairs below it.
+    sums = (highs * (highs + 1) - lows * (lows - 1)) / 2 - lows * (lows - 1) * (harmonic[highs] - harmonic[lows - 1])
+    return np.where(sizes == 1, 1.0, sums / sizes)
+
+
+def _shared(starts: Whole, sizes: Whole, tops: Whole, harmonic: Numbers, ties: RankTies) -> tuple[Numbers, Numbers]:
+    """Where a run shares its best or its mean rank: it is among the N as a whole, or not at all."""
     rank = starts.astype(np.float64) if ties == "min" else starts + (sizes - 1) / 2
-    middle = np.clip(np.floor(rank).astype(np.int64), lows, highs)
-    lower = (middle * (middle + 1) - lows * (lows - 1)) / 2 / rank
+    middle = np.floor(rank).astype(np.int64)
+    highs = starts + sizes - 1
+    lower = (middle * (middle + 1) - starts * (starts - 1)) / 2 / rank
     upper = rank * (harmonic[highs] - harmonic[middle])
-    return float(((lower + upper) * sizes / (highs - lows + 1)).sum() / candidates)
+    runs = np.searchsorted(rank, tops, side="right")
 
+    def summed(values: NDArray[np.number]) -> Numbers:
+        return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])[runs]
 
-def _each(best: NDArray[np.unsignedinteger], share: Callable[[NDArray[np.unsignedinteger]], float]) -> NDArray[Any]:
-    """One number a row, in as many threads as torch uses."""
-    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
-        return np.array(list(pool.map(share, best)))
-
-
-def _harmonic(count: int) -> NDArray[np.float64]:
-    """H_0 to H_count."""
-    return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, count + 1))])
+    kept = summed(sizes)
+    # Below a rank all places from 1 count, above it those up to the last of the N.
+    below = summed(sizes * (middle * (middle + 1) / 2 / rank))
+    above = harmonic[kept.astype(np.int64)] * summed(sizes * rank) - summed(sizes * rank * harmonic[middle])
+    with np.errstate(invalid="ignore"):
+        return (below + above) / kept**2, summed(lower + upper) / kept

@@ -12,6 +12,7 @@ from subtext.report.svg import LINE, OURS, SOFT, THEIRS, document
 _PANEL, _HEIGHT, _LEFT, _GAP, _TOP, _LEGEND = 340, 220, 64, 28, 48, 18
 _COLOURS = (OURS, THEIRS, "#3b5fa8", "#8a4a8f", "#7a6a10", "#a03048")
 _DASHES = ("none", "6 3", "2 3")
+_QUIET = ("8 4", "2 4")
 _TICKS = 5
 
 
@@ -60,13 +61,16 @@ def ticks(low: float, high: float) -> list[float]:
     >>> ticks(0.0, 1.0), ticks(48.2, 61.0)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [50.0, 55.0, 60.0])
     """
-    span = (high - low) or 1.0
-    rough = span / _TICKS
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    step = _step(low, high)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [round(place * step, 12) + 0.0 for place in range(first, last + 1)]
+
+
+def _step(low: float, high: float) -> float:
+    rough = ((high - low) or 1.0) / _TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
 def _panel(chart: Chart, left: int) -> list[str]:
@@ -92,7 +96,8 @@ def _drawn(
     """Axes, lines and legend."""
     bottom = _TOP + _HEIGHT
     heights = [_height(y, chart.logs) for _, y in points]
-    (least, most), (low, high) = (_ends([x for x, _ in points]), _ends(heights))
+    least, most = _ends([x for x, _ in points])
+    low, high = _rounded(*_ends(heights), logs=chart.logs)
 
     def across(x: float) -> float:
         return round(left + (x - least) / (most - least) * _PANEL, 1)
@@ -101,7 +106,7 @@ def _drawn(
         return round(bottom - (y - low) / (high - low) * _HEIGHT, 1)
 
     parts = []
-    for tick in _levels(low, high) if chart.logs else ticks(low, high):
+    for tick in range(int(low), int(high) + 1) if chart.logs else ticks(low, high):
         label = _number(10.0**tick if chart.logs else tick)
         parts.append(f'<line x1="{left}" x2="{left + _PANEL}" y1="{up(tick)}" y2="{up(tick)}" stroke="{LINE}"/>')
         parts.append(f'<text x="{left - 6}" y="{up(tick) + 4}" text-anchor="end" fill="{SOFT}">{label}</text>')
@@ -109,10 +114,10 @@ def _drawn(
     for tick in ticks(least, most):
         x = across(tick)
         parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle" fill="{SOFT}">{_number(tick)}</text>')
-    loud = 0
+    loud, quiet = 0, 0
     for place, (curve, line) in enumerate(zip(chart.curves, drawn, strict=True)):
-        colour, dash = (SOFT, "4 4") if curve.quiet else (_COLOURS[loud % len(_COLOURS)], _dash(loud))
-        loud += not curve.quiet
+        colour, dash = (SOFT, _QUIET[quiet % 2]) if curve.quiet else (_COLOURS[loud % len(_COLOURS)], _dash(loud))
+        loud, quiet = loud + (not curve.quiet), quiet + curve.quiet
         stroke = f'stroke="{colour}" stroke-width="{1.5 if curve.quiet else 2}" stroke-dasharray="{dash}"'
         dots = [(across(x), up(_height(y, chart.logs))) for x, y in line]
         path = " ".join(f"{x},{y}" for x, y in dots)
@@ -138,9 +143,10 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _levels(low: float, high: float) -> list[float]:
-    """Whole powers of ten between two of them; the ends where there is none."""
-    return [float(power) for power in range(math.ceil(low), math.floor(high) + 1)] or [low, high]
+def _rounded(low: float, high: float, *, logs: bool) -> tuple[float, float]:
+    """The round numbers, or powers of ten, just below and just above."""
+    step = 1.0 if logs else _step(low, high)
+    return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
 
 
 def _dash(number: int) -> str:

@@ -37,7 +37,7 @@ flex-direction:column;align-items:center;text-align:center;gap:.15rem;min-width:
 .asked{max-width:160px;max-height:160px;border-radius:.4rem;display:block}
 .columns{display:grid;gap:0 2rem}
 .drawing{margin:1rem 0;overflow-x:auto}
-.drawing svg{display:block;width:100%;min-width:32rem;height:auto;border-radius:.6rem}
+.drawing svg{display:block;width:100%;min-width:28rem;height:auto;max-height:30rem;background:#fff;border-radius:.6rem}
 dl{display:grid;grid-template-columns:minmax(7rem,max-content) 1fr;gap:.25rem 1rem;margin:.6rem 0}
 dt{color:var(--soft)}
 dd{margin:0;overflow-wrap:anywhere}
