@@ -24,13 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from common import HEAD, line, measured, neighbours, selection, subtext
 from flickr8k import with_grid
 from nonliteral import HELD_OUT, RATES, WEIGHTS
 from safetensors.torch import load_file
 
-from subtext.evaluate.weights import spearman
+from subtext.metrics.agreement import spearman
 
 EVERY = 3
 NAMES = ("pvse", "pvse, hardest negatives", "uniform", "random", "discrepancy", "diversity")
@@ -88,7 +87,7 @@ def of_spread(score: str, sums: dict[tuple[Path, str], list[float]], seeds: list
     ]
     if len(points) < 2:
         return ""
-    left, right = torch.tensor(points).T
+    left, right = np.array(points).T
     told = ", ".join(f"{spread:.4f}: {gain:+.1f}" for spread, gain in sorted(points))
     return f"\n{score}, deviation in the last epoch: rsum above pvse: {told}; Spearman {spearman(left, right):.2f}"
 

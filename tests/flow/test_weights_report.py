@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from scipy.stats import spearmanr
 
 from subtext.app.cli import main
 from subtext.errors import DataError
-from subtext.evaluate.weights import explain, mean_weights, spearman, spread
+from subtext.evaluate.weights import explain, mean_weights, spread
 from subtext.weighting.neighbourhood import Neighbourhood
 
 
@@ -22,12 +21,6 @@ def table(count: int = 70) -> dict[str, torch.Tensor]:
     generator = np.random.default_rng(0)
     names = [f"{score}/{m}" for score in ("diversity", "discrepancy") for m in ("image", "text")]
     return {name: torch.from_numpy(generator.normal(0.5, 0.1, count)) for name in names}
-
-
-def test_ranks_correlate_as_scipy_says() -> None:
-    left, right = (torch.from_numpy(np.random.default_rng(seed).integers(0, 6, 50).astype(float)) for seed in (0, 1))
-    assert spearman(left, right) == pytest.approx(spearmanr(left, right).statistic, abs=1e-12)
-    assert np.isnan(spearman(left, torch.ones(50, dtype=torch.float64)))
 
 
 def test_effective_sizes_are_those_of_the_weights() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.errors import DataError
+from subtext.metrics.agreement import spearman
 from subtext.ops import draw
 from subtext.weighting.neighbourhood import Neighbourhood, combined
 
@@ -72,8 +73,8 @@ def explain(table: Mapping[str, Tensor], weighting: Neighbourhood, *, batch: int
     return Weights(
         pairs=len(known),
         spreads={name: spread(value) for name, value in values.items()},
-        correlation={m: spearman(kept[f"diversity/{m}"], kept[f"discrepancy/{m}"]) for m in MODALITIES}
-        | {"both": spearman(*(torch.cat([kept[f"{score}/{m}"] for m in MODALITIES]) for score in SCORES))},
+        correlation={m: spearman(kept[f"diversity/{m}"].numpy(), kept[f"discrepancy/{m}"].numpy()) for m in MODALITIES}
+        | {"both": spearman(*(torch.cat([kept[f"{score}/{m}"] for m in MODALITIES]).numpy() for score in SCORES))},
         effective={
             score: effective(kept[f"{score}/image"], kept[f"{score}/text"], weighting, order, batch) for score in SCORES
         },
@@ -119,18 +120,6 @@ def spread(values: Float[Tensor, "n"]) -> Spread:
     )
 
 
-def spearman(left: Float[Tensor, "n"], right: Float[Tensor, "n"]) -> float:
-    """Correlation of the ranks, those of equal values being their mean; NaN where all are equal.
-
-    >>> spearman(torch.tensor([1.0, 2.0, 2.0, 9.0]), torch.tensor([4.0, 3.0, 2.0, 1.0]))
-    -0.9486832980505138
-    """
-    ranks = np.stack([_ranks(side.double().numpy()) for side in (left, right)])
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    lengths = np.sqrt((ranks**2).sum(axis=1)).prod()
-    return float((ranks[0] * ranks[1]).sum() / lengths) if lengths else float("nan")
-
-
 def effective(
     image: Float[Tensor, "n"],
     text: Float[Tensor, "n"],
@@ -156,9 +145,3 @@ def _weights(image: Tensor, text: Tensor, weighting: Neighbourhood, rows: Int[Te
         combine=weighting.combine,
         placement=weighting.placement,
     )
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    found: NDArray[np.float64] = (counts.cumsum() - (counts - 1) / 2)[place]
-    return found
