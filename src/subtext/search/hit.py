@@ -73,6 +73,10 @@ class Fit:
         weak = "none looks" if self.standing < 0.005 else f"only {_share(self.standing)} look"
         return f"nothing here matches well: of questions that have an answer here, {weak} as weak as this one"
 
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, the sentence with it."""
+        return {**asdict(self), "nothing": self.nothing, "sentence": self.sentence}
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -1,0 +1,123 @@
+"""Whether a pair is literal, loose or mismatched, as probabilities, from how its alignment lies beside made pairs.
+
+What a mismatch looks like is known: pictures with texts drawn by chance. What a loose pair looks like, too: pictures
+with the texts of neighbours. Only how many of either there are is not; that is read from the low end of what is seen
+(the two-groups model: Efron 2008; reading a share where the other group hardly lies: Storey 2002).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from subtext.ops.isotonic import rising
+
+Kind = Literal["literal", "loose", "mismatched"]
+KINDS: tuple[Kind, Kind, Kind] = ("literal", "loose", "mismatched")
+LOW = 0.3
+"""Share of the made pairs that are nearest to literal ones in whose low part shares are read."""
+BINS = 10
+ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Of each pair its probabilities, and of all the shares.
+
+    literal, loose, mismatched  (L), which add up to 1
+    shares                      of the loose and the mismatched among all pairs, as they were estimated
+    """
+
+    literal: Float[np.ndarray, "l"]
+    loose: Float[np.ndarray, "l"]
+    mismatched: Float[np.ndarray, "l"]
+    shares: dict[str, float]
+
+    @property
+    def likeliest(self) -> list[Kind]:
+        """(L) the kind of the greatest probability."""
+        table = np.stack([self.literal, self.loose, self.mismatched])
+        return [KINDS[place] for place in table.argmax(axis=0)]
+
+
+def kinds_of(
+    seen: Float[np.ndarray, "l"],
+    chance: Float[np.ndarray, "c"],
+    near: Float[np.ndarray, "n"] | None = None,
+) -> Kinds:
+    """Probabilities of the pairs from their alignments.
+
+    seen    of the pairs themselves; larger is better
+    chance  of pictures with texts that were drawn by chance
+    near    of pictures with texts of neighbours; None calls nothing loose
+
+    P(mismatched | a) = share * f_chance(a) / f_seen(a), the ratio by isotonic regression, and alike for the loose, to
+    whom falls what the mismatched leave. Shares are those under which chance and near pairs together give the low end
+    of what is seen, as if no literal pair lay there: where some do, the share of the loose comes out too large.
+
+    >>> seen, chance = np.array([0.0] * 10 + [9.0] * 90), np.array([0.0] * 100)
+    >>> found = kinds_of(seen, chance)
+    >>> round(found.shares["mismatched"], 6), round(float(found.mismatched[0]), 6), float(found.mismatched[-1])
+    (0.1, 1.0, 0.0)
+    """
+    made = [chance] if near is None or not len(near) else [chance, near]
+    shares = _shares(seen, made)
+    mismatched = np.minimum(1.0, shares[0] * _ratio(seen, chance))
+    loose = np.zeros(len(seen))
+    if len(made) > 1:
+        loose = np.minimum(1 - mismatched, shares[1] * _ratio(seen, made[1]))
+    told = {"loose": shares[1] if len(made) > 1 else 0.0, "mismatched": shares[0]}
+    return Kinds(1 - mismatched - loose, loose, mismatched, told)
+
+
+def _shares(seen: NDArray[np.float64], made: list[NDArray[np.float64]]) -> list[float]:
+    """How many of the seen are like each of the made, by least squares over bins of their low end, none below 0."""
+    limit = float(np.quantile(made[-1], LOW))
+    low = np.concatenate([each[each <= limit] for each in made])
+    edges = np.unique(np.quantile(low, np.linspace(0, 1, BINS + 1)))[1:]
+    wanted = _in_bins(seen, edges)
+    parts = np.stack([_in_bins(each, edges) for each in made], axis=1)
+    # A bin counts by how sure it is: by the inverse of what is expected there.
+    expected = np.maximum(wanted, 1 / len(seen))
+    found = np.zeros(len(made))
+    for _ in range(ROUNDS):
+        found = _not_negative(parts, wanted, 1 / expected)
+        expected = np.maximum(parts @ found, 1 / len(seen))
+    return (found / max(1.0, float(found.sum()))).tolist()
+
+
+def _in_bins(values: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares of the values up to the first edge, from there to the second, and so on; the rest is left out."""
+    place = np.searchsorted(edges, values, side="left")
+    found: NDArray[np.float64] = np.bincount(place, minlength=len(edges) + 1)[: len(edges)] / len(values)
+    return found
+
+
+def _not_negative(
+    parts: NDArray[np.float64], wanted: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The weighted least squares of one or two parts, none below 0."""
+    best, least = np.zeros(parts.shape[1]), np.inf
+    for chosen in ([0], [1], [0, 1]) if parts.shape[1] > 1 else ([0],):
+        some = parts[:, chosen] * np.sqrt(weights)[:, None]
+        solved = np.linalg.lstsq(some, wanted * np.sqrt(weights), rcond=None)[0]
+        apart = float(np.square(some @ solved - wanted * np.sqrt(weights)).sum())
+        if (solved >= 0).all() and apart < least:
+            best, least = np.zeros(parts.shape[1]), apart
+            best[chosen] = solved
+    return best
+
+
+def _ratio(seen: NDArray[np.float64], made: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(L) how much denser the made pairs are than the seen at each of the seen, never rising with the alignment."""
+    values = np.concatenate([seen, made])
+    truth = np.concatenate([np.zeros(len(seen)), np.ones(len(made))])
+    # Both count alike as a whole, so that the odds are the ratio of the densities.
+    weights = np.concatenate([np.full(len(seen), 1 / max(1, len(seen))), np.full(len(made), 1 / max(1, len(made)))])
+    likely = rising(-values, truth, weights)(-seen)
+    found: NDArray[np.float64] = likely / np.maximum(1 - likely, 1e-12)
+    return found

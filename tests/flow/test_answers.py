@@ -1,0 +1,198 @@
+"""Answers by several things at once, in other orders, with reasons; beside plain loops over every item."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import drawn
+import numpy as np
+import pytest
+from drawn import call
+
+from subtext.data.readers import read_pairs
+from subtext.errors import RequirementError
+from subtext.evaluate import embed_pairs
+from subtext.opening import load, open_engine
+from subtext.search import Engine, Order, Query
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("answers")
+    drawn.write(folder / "data")
+    drawn.run(folder / "data", folder / "run")
+    drawn.run(folder / "data", folder / "views", host="pvse", views=3)
+    for name in ("run", "views"):
+        call("index", "build", folder / f"index-{name}", "--run", folder / name, "--quiet")
+    return folder
+
+
+@pytest.fixture(params=["run", "views"])
+def both(request: pytest.FixtureRequest, place: Path) -> Engine:
+    return open_engine(place / f"index-{request.param}")
+
+
+@pytest.fixture
+def engine(place: Path) -> Engine:
+    return open_engine(place / "index-run")
+
+
+class Plain:
+    """Every item's vectors, and scores by loops."""
+
+    def __init__(self, place: Path, engine: Engine) -> None:
+        name = Path(engine.folder.manifest.run).name
+        model, self.pairs = load(place / name), read_pairs(place / "data").pairs
+        images, texts = embed_pairs(model, self.pairs)
+        self.vectors = {"images": images.vectors.numpy(), "texts": texts.vectors.numpy()}
+        self.ids = {"images": self.pairs.images.ids, "texts": self.pairs.texts.ids}
+        self.model = model
+
+    def words(self, text: str) -> np.ndarray:
+        return self.model.embed_texts([text]).vectors.numpy()[0]
+
+    def item(self, side: str, name: str) -> np.ndarray:
+        return self.vectors[side][self.ids[side].index(name)]
+
+    def scores(self, query: np.ndarray, side: str) -> np.ndarray:
+        return np.array([max(float(u @ v) for u in query for v in own) for own in self.vectors[side]])
+
+    def together(self, parts: list[tuple[float, np.ndarray]], side: str) -> dict[str, float]:
+        total = np.zeros(len(self.ids[side]))
+        for weight, query in parts:
+            scores = self.scores(query, side)
+            total += weight * (scores - scores.mean()) / scores.std()
+        return dict(zip(self.ids[side], total.tolist(), strict=True))
+
+
+def best(scores: dict[str, float], *, without: tuple[str, ...] = ()) -> list[str]:
+    return sorted((name for name in scores if name not in without), key=lambda name: -scores[name])
+
+
+def test_words_and_a_picture_are_weighed(place: Path, both: Engine) -> None:
+    plain = Plain(place, both)
+    picture = place / "data" / "red.png"
+    asked = Query("a blue square", picture, image_weight=0.3)
+    parts = [(0.7, plain.words("a blue square")), (0.3, plain.item("images", "red"))]
+    wanted = plain.together(parts, "images")
+    answer = both.answer(asked, top=12)
+    assert answer.unit == "deviations" and [hit.id for hit in answer.hits] == best(wanted)
+    np.testing.assert_allclose([hit.score for hit in answer.hits], sorted(wanted.values(), reverse=True), atol=2e-3)
+    alone = both.answer(Query("a blue square", picture, image_weight=1.0), top=12)
+    assert alone.unit == "cosine" and alone.hits[0].id == "red" and alone.hits[0].score == pytest.approx(1, abs=1e-5)
+
+
+def test_more_like_this_leaves_this_out(place: Path, both: Engine) -> None:
+    plain = Plain(place, both)
+    wanted = dict(zip(plain.ids["images"], plain.scores(plain.item("images", "pink"), "images"), strict=True))
+    hits = both.search(like=["pink"], top=12)
+    assert [hit.id for hit in hits] == best(wanted, without=("pink",)) and len(hits) == 11
+    text = plain.ids["texts"][4]
+    found = both.search(like=[text], top=12)
+    scores = dict(zip(plain.ids["images"], plain.scores(plain.item("texts", text), "images"), strict=True))
+    assert [hit.id for hit in found] == best(scores), "an item of the other kind leaves nothing out"
+    assert len(both.search(like=["pink"], top=50, target="texts")) == 24
+
+
+def test_unlike_this_goes_down(place: Path, both: Engine) -> None:
+    plain = Plain(place, both)
+    parts = [(1.0, plain.words("a square")), (-0.4, plain.item("images", "black")), (-0.4, plain.words("white"))]
+    wanted = plain.together(parts, "images")
+    asked = Query("a square", unlike=["black"], without="white", unlike_weight=0.8)
+    assert [hit.id for hit in both.answer(asked, top=11).hits] == best(wanted, without=("black",))
+    assert [h.id for h in both.answer(Query("a square", unlike=["black"], unlike_weight=0.0), top=12).hits] == [
+        h.id for h in both.search("a square", top=12)
+    ]
+
+
+def test_a_hit_says_why(place: Path, engine: Engine) -> None:
+    plain = Plain(place, engine)
+    query = plain.words("a red square")
+    texts = dict(zip(plain.ids["texts"], plain.scores(query, "texts").tolist(), strict=True))
+    for hit in engine.answer(Query("a red square"), top=12, why=True).hits:
+        own = [text for text in texts if text.startswith(f"{hit.id}#") or text.startswith(hit.id)]
+        assert [reason.of for reason in hit.why] == ["own", "own"]
+        assert {reason.text for reason in hit.why} == set(hit.captions)
+        assert [reason.score for reason in hit.why] == sorted((r.score for r in hit.why), reverse=True)
+        for reason in hit.why:
+            assert reason.score == pytest.approx(texts[reason.id], abs=1e-5), own
+    back = engine.answer(Query(image=place / "data" / "red.png"), target="texts", top=1, why=True).hits[0]
+    assert [reason.text for reason in back.why] == [None] and back.why[0].id == back.metadata["images"][0]
+
+
+def test_a_picture_without_captions_gets_the_nearest(place: Path, tmp_path: Path) -> None:
+    call("index", "build", tmp_path / "index", "--run", place / "run", "--quiet")
+    engine = open_engine(tmp_path / "index")
+    plain = Plain(place, engine)
+    texts = [hit.id for hit in engine.search(like=["red"], target="texts", top=50) if hit.metadata["images"] == ["red"]]
+    call("index", "delete", tmp_path / "index", "--texts", *texts)
+    hit = next(h for h in engine.answer(Query("a square"), top=12, why=True).hits if h.id == "red")
+    scores = dict(zip(plain.ids["texts"], plain.scores(plain.item("images", "red"), "texts").tolist(), strict=True))
+    assert [reason.id for reason in hit.why] == best(scores, without=tuple(texts))[:3]
+    assert {reason.of for reason in hit.why} == {"nearest"}
+
+
+def test_words_themselves_find_too(place: Path, engine: Engine) -> None:
+    """Quadrat, cyan: two words that one text alone has, whatever the untrained model thinks of it."""
+    order = Order(words=True, depth=12)
+    plain = [hit.id for hit in engine.search("Quadrat cyan", top=12)]
+    fused = [hit.id for hit in engine.search("Quadrat cyan", top=12, order=order)]
+    assert set(fused) == set(plain)
+    assert fused.index("cyan") <= plain.index("cyan") and fused.index("cyan") < 6
+    texts = engine.search("Quadrat cyan", top=3, target="texts", order=order)
+    assert "ein Quadrat, cyan" in [hit.captions[0] for hit in texts]
+    assert engine.search('" ? * NEAR(', top=3, order=order), "what is no word to SQLite does no harm"
+    with pytest.raises(RequirementError, match="finding by words needs words"):
+        engine.search(like=["red"], order=order)
+
+
+def test_hubs_and_near_copies_are_held_back(place: Path, both: Engine) -> None:
+    plain = Plain(place, both)
+    query = plain.words("a green square")
+    own = plain.scores(query, "images")
+    crowd = np.array([plain.scores(text, "images") for text in plain.vectors["texts"]]).T
+    wanted = 2 * own - np.sort(crowd, axis=1)[:, -10:].mean(axis=1)
+    names = dict(zip(plain.ids["images"], wanted.tolist(), strict=True))
+    found = both.search("a green square", top=12, order=Order(hubs="csls"))
+    assert [hit.id for hit in found] == best(names)
+    assert {hit.id: hit.score for hit in found} == {h.id: h.score for h in both.search("a green square", top=12)}
+    assert len(both.search("a green square", top=5, order=Order(hubs="softmax"))) == 5
+    apart = both.search("a green square", top=2, order=Order(diversity=1.0))
+    least = min(range(12), key=lambda row: plain.scores(plain.item("images", apart[0].id), "images")[row])
+    assert apart[0].id == both.search("a green square", top=1)[0].id and apart[1].id == plain.ids["images"][least]
+    with pytest.raises(RequirementError, match="holding hubs back needs one thing to be asked for"):
+        both.search("a", like=["red"], order=Order(hubs="csls"))
+
+
+def test_what_cannot_be_asked_or_ordered(engine: Engine) -> None:
+    with pytest.raises(RequirementError, match="there is no 'nobody'; give another"):
+        engine.search(like=["nobody"])
+    for wrong in ({"image_weight": 2.0}, {"unlike_weight": -1.0}):
+        with pytest.raises(RequirementError, match="needs to be"):
+            Query("a", **wrong)
+    for wrong in ({"diversity": 2.0}, {"depth": 0}):
+        with pytest.raises(RequirementError, match="needs to be"):
+            Order(**wrong)
+    with pytest.raises(RequirementError, match=r"a least probability needs an index that is calibrated"):
+        engine.answer(Query("a"), min_probability=0.5)
+    assert engine.answer(Query("a")).fit is None
+
+
+def test_the_command_line_asks_for_several_things(place: Path) -> None:
+    index = place / "index-run"
+    picture = place / "data" / "red.png"
+    found = json.loads(
+        call(
+            "search", index, "a blue square", "--image", picture, "--image-weight", 0.2, "--unlike", "black",
+            "--without", "white", "--why", "--top", 3, "--json",
+        ).stdout
+    )  # fmt: skip
+    assert found["unit"] == "deviations" and found["query"]["unlike"] == ["black"] and len(found["hits"]) == 3
+    assert found["query"]["image_weight"] == 0.2 and found["nothing_matches_well"] is None and found["fit"] is None
+    assert all(len(hit["why"]) == 2 for hit in found["hits"])
+    text = call("search", index, "--like", "red", "--diversity", 0.5, "--hubs", "csls", "--why", "--top", 2).stdout
+    assert text.count("its own") == 4 and "cosine" in text and "why 1:" in text
+    assert "deviations" in call("search", index, "Quadrat", "--by-words", "--like", "red").stdout
+    assert "not" in call("search", index, "a", "--min-probability", 0.5, code=1).stderr
+    assert "no 'nobody'" in call("search", index, "--like", "nobody", code=1).stderr

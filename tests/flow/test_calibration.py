@@ -1,0 +1,298 @@
+"""Probabilities of hits: fitted on one half of held-out pairs, true on others, kept, stale, and refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import drawn
+import numpy as np
+import pytest
+import torch
+from drawn import call
+from PIL import Image
+
+from subtext.core import Embeddings
+from subtext.data.pairs import Items, Pairs
+from subtext.errors import DataError, IndexError_
+from subtext.opening import open_engine
+from subtext.search import Engine, Query
+from subtext.search.background import Background, Seen, probabilities
+from subtext.search.calibrating import Held, ask, calibrate
+from subtext.search.confidence import Kept
+from subtext.stores.calibration import CALIBRATION, PLOT, Calibration, Way, read_calibration, write_calibration
+from subtext.stores.change import Change
+from subtext.stores.condition import parse
+from subtext.stores.copying import backup
+from subtext.stores.folder import Folder, create
+from subtext.stores.item import Entry
+from subtext.stores.manifest import Manifest
+from subtext.stores.verification import verify
+
+WIDTH = 16
+
+
+def unit(values: np.ndarray) -> np.ndarray:
+    return (values / np.linalg.norm(values, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def made(start: int, count: int, *, noise: float = 0.5) -> Held:
+    """Pictures at random, each with two texts near it."""
+    pictures = unit(np.random.default_rng(start).standard_normal((count, WIDTH)))
+    texts = np.repeat(pictures, 2, axis=0)
+    texts = unit(texts + noise * np.random.default_rng(start + 1).standard_normal(texts.shape) / np.sqrt(WIDTH) * 2)
+    groups = np.arange(start, start + count, dtype=np.int64)
+    rows = np.arange(2 * count, dtype=np.int64)
+    images = Items([f"p{n}" for n in groups], [None] * count, groups, np.array(["held"] * count))
+    names, words = [f"t{n}" for n in 2 * start + rows], [f"text {n}" for n in rows]
+    items = Items(names, words, groups.repeat(2), np.array(["held"] * (2 * count)))
+    pairs = Pairs(images, items, np.stack([rows // 2, rows], axis=1), Path())
+    return Held(pairs, *(Embeddings(torch.from_numpy(v[:, None]), torch.arange(len(v))) for v in (pictures, texts)))
+
+
+def stored(path: Path, held: Held) -> Folder:
+    """An index of these items."""
+    manifest = Manifest(fingerprint="f" * 32, run="r", host="dual", width=WIDTH)
+    folder = create(path, manifest)
+    with folder.writing("build") as writer:
+        put(writer, held)
+    return folder
+
+
+def put(writer, held: Held) -> None:
+    for side in ("images", "texts"):
+        items, vectors = held.side(side)
+        entries = [Entry(name, name.encode(), text=v) for name, v in zip(items.ids, items.values, strict=True)]
+        links = [(held.pairs.images.ids[i], held.pairs.texts.ids[t]) for i, t in held.pairs.links] * (side == "texts")
+        writer.put(Change(side, entries, vectors, links=links))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    return stored(tmp_path_factory.mktemp("calibration") / "index", made(0, 300))
+
+
+@pytest.fixture(scope="module")
+def found(folder: Folder) -> Calibration:
+    return calibrate(folder, made(5000, 400), data={"split": "held"}, seed=1)
+
+
+def test_probabilities_come_true_on_pairs_that_nothing_was_fitted_on(folder: Folder, found: Calibration) -> None:
+    for side in ("images", "texts"):
+        measured = found.ways[side].measured
+        assert measured["calibration_error"] < 0.05 and measured["calibration_error_first"] < 0.1
+        assert measured["brier"] < 0.8 * measured["brier_of_the_share"], "better than the share alone"
+        assert 0.01 < measured["refused"] < 0.12
+    # Others, of which the calibration has not heard at all, in an index that has them.
+    fresh = made(9000, 300)
+    with folder.reading() as view:
+        told = ask(view, fresh, "images")
+    way = found.ways["images"]
+    likely = np.concatenate([probabilities(each.scores, each.level(way.temperature), way) for each in told.seen])
+    assert abs(likely.mean() - np.concatenate(told.right).mean()) < 0.02
+    assert found.pairs["calibration_error"] < 0.08
+
+
+def test_what_is_asked_is_what_a_plain_loop_finds(folder: Folder) -> None:
+    """Half of the items are in the index already, and are taken from there."""
+    held = made(5000, 120)
+    index, own = made(0, 300), held.side("texts")[1][:, 0]
+    with folder.reading() as view:
+        told = ask(view, held, "images")
+    gallery = np.concatenate([index.side("images")[1][:, 0], held.side("images")[1][:, 0]])
+    for row in (0, 7, 239):
+        scores = gallery @ own[row]
+        best = np.argsort(-scores)[:10]
+        np.testing.assert_allclose(told.seen[row].scores, scores[best], atol=1e-6)
+        assert told.right[row].tolist() == [place == 300 + row // 2 for place in best]
+        wanted = np.log(np.exp(scores.astype(float) / 0.1).sum())
+        assert told.seen[row].level(0.1) == pytest.approx(wanted, abs=0.15), "items outside the index are drawn for"
+        assert told.truth[row] == pytest.approx([scores[300 + row // 2]], abs=1e-6)
+    with folder.reading() as view:
+        inside = ask(view, index, "images")
+    scores = index.side("images")[1][:, 0] @ index.side("texts")[1][4, 0]
+    assert inside.seen[4].total == 300 and inside.right[4].sum() <= 1
+    assert inside.seen[4].level(0.1) == pytest.approx(np.log(np.exp(scores.astype(float) / 0.1).sum()), abs=1e-4)
+    # The captions of one's own picture do not make a question familiar: three texts of 600 are left out or its own.
+    assert np.isnan(inside.seen[4].own).sum() == 2
+
+
+def test_level_of_a_drawn_background_is_near_that_of_all() -> None:
+    random = np.random.default_rng(0)
+    vectors = unit(random.standard_normal((5000, WIDTH)))
+    query = unit(random.standard_normal((1, WIDTH)))
+    scores = (vectors @ query[0]).astype(np.float32)
+    keys = np.sort(random.permutation(5000)[:1000]).astype(np.int64)
+    some = Background(keys, vectors[keys][:, None], 5000)
+    best = np.argsort(-scores)[:10].astype(np.int64)
+    seen = Seen.among(best, scores[best], some, some.scores(query[None])[0], np.zeros(0, np.float32))
+    assert seen.level(0.1) == pytest.approx(np.log(np.exp(scores.astype(float) / 0.1).sum()), abs=0.1)
+    assert set(seen.signs(0.1)) == {"level"}, "an index without texts has no familiar words"
+
+
+def test_a_calibration_is_kept_checked_and_copied(folder: Folder, found: Calibration, tmp_path: Path) -> None:
+    write_calibration(folder.store, found, "<svg/>")
+    assert read_calibration(folder.store) == found
+    copy = backup(folder, tmp_path / "copy")
+    assert read_calibration(copy.store) == found and (copy.store / PLOT).is_file() and verify(copy.path) == []
+    file = copy.store / CALIBRATION
+    file.write_text(file.read_text().replace('"refused": 0.05', '"refused": 0.06', 1))
+    with pytest.raises(IndexError_, match="needs its own checksum"):
+        read_calibration(copy.store)
+    assert [each.where for each in verify(copy.path)] == [f"store-1/{CALIBRATION}"]
+    for text in ("{", "[]", '{"format": 9}', "{}"):
+        file.write_text(text)
+        with pytest.raises(IndexError_, match="calibrate the index again"):
+            read_calibration(copy.store)
+    file.unlink()
+    assert read_calibration(copy.store) is None
+
+
+def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp_path: Path) -> None:
+    folder = stored(tmp_path / "index", made(0, 300))
+    write_calibration(folder.store, found, "<svg/>")
+    kept = Kept(folder)
+    with folder.reading() as view:
+        assert kept.at(view).stale is None
+    with folder.writing("delete") as writer:
+        writer.delete("images", [f"p{n}" for n in range(20)])
+        put(writer, made(700, 9))
+    with folder.reading() as view:
+        assert kept.at(view).stale is None, "29 of 300 pictures"
+        assert found.changed("images", view.shelves["images"]) == pytest.approx(29 / 300)
+    with folder.writing("add") as writer:
+        put(writer, made(800, 2))
+    with folder.reading() as view:
+        assert kept.at(view).stale == pytest.approx(31 / 300)
+
+
+def test_too_few_pairs_or_scores_that_say_nothing(folder: Folder) -> None:
+    with pytest.raises(DataError, match="needs 100 held-out pictures with texts, or more; it got 30"):
+        calibrate(folder, made(5000, 30), data={})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the twelve drawings, and 120 further ones with words of their own."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    drawn.write(folder / "data")
+    drawn.run(folder / "data", folder / "run")
+    call("index", "build", folder / "index", "--run", folder / "run", "--quiet")
+    (folder / "held").mkdir()
+    rows = []
+    for number in range(120):
+        Image.new("RGB", (8, 8), (2 * number, 255 - 2 * number, 7 * number % 256)).save(
+            folder / "held" / f"h{number}.png"
+        )
+        rows.append(
+            {"file_name": f"h{number}.png", "id": f"h{number}", "captions": [f"held {number}"], "split": "held"}
+        )
+    (folder / "held" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture
+def told(place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the command says of pairs whose embeddings are put in its hands: the model is not trained."""
+    held = made(5000, 120)
+
+    def given(model, pairs, **options):
+        texts = replace(held.texts, vectors=held.texts.vectors[::2], ids=held.texts.ids[:120])
+        return tuple(
+            replace(each, vectors=torch.nn.functional.pad(each.vectors, (0, width))) for each in (held.images, texts)
+        )
+
+    width = 0
+    monkeypatch.setattr("subtext.app.indexing.calibrating.embed_pairs", given)
+    return call("index", "calibrate", place / "index", "--data", place / "held", "--split", "held", "--quiet").stdout
+
+
+def test_the_command_calibrates_and_search_tells_probabilities(place: Path, told: str) -> None:
+    assert "calibrated by 120 pictures and 120 texts of split held" in told and "calibration error" in told
+    store = Folder(place / "index").store
+    ElementTree.parse(store / PLOT)
+    assert "120 pictures of split held" in call("index", "info", place / "index").stdout
+    engine = open_engine(place / "index")
+    answer = engine.answer(Query("a red square"), top=12)
+    likely = [hit.probability for hit in answer.hits]
+    assert answer.fit is not None and likely == sorted(likely, reverse=True) and all(0 <= p <= 1 for p in likely)
+    few = engine.answer(Query("a red square"), top=12, min_probability=likely[3])
+    assert [hit.probability for hit in few.hits] == [p for p in likely if p >= likely[3]]
+    assert few.left_out == 12 - len(few.hits)
+    # The same numbers whatever is filtered, asked for in a batch, or shown of it.
+    vectors = engine.reader.text("a red square").vectors.numpy()
+    batch = engine.answers(vectors, of="texts", top=3)[0]
+    assert [hit.probability for hit in batch.hits] == pytest.approx(likely[:3]) and batch.fit == answer.fit
+    held = engine.answer(Query("a red square"), top=12, where=[parse("place < 6")])
+    every = {hit.id: hit.probability for hit in answer.hits}
+    assert {hit.id: hit.probability for hit in held.hits} == pytest.approx({h.id: every[h.id] for h in held.hits})
+    assert held.fit == answer.fit
+    assert engine.answer(Query(like=["red"])).fit is None, "one's own kind is not calibrated"
+    found = json.loads(call("search", place / "index", "a red square", "--json").stdout)
+    assert found["nothing_matches_well"] is found["fit"]["nothing"] and found["hits"][0]["probability"] == likely[0]
+
+
+def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calibration = read_calibration(Folder(place / "index").store)
+    assert calibration is not None
+    hard = {
+        side: replace(way, signs={"level": [9.0] * 101}, quantiles=[0.1, 1.0]) for side, way in calibration.ways.items()
+    }
+    write_calibration(Folder(place / "index").store, replace(calibration, ways=hard), "<svg/>")
+    answer = call("search", place / "index", "a red square", "--top", 2)
+    assert answer.stdout.startswith(
+        "nothing here matches well: of questions that have an answer here, none looks as weak"
+    )
+    assert answer.stdout.count("square") >= 2, "what is nearest is shown all the same"
+    found = json.loads(call("search", place / "index", "a red square", "--json").stdout)
+    assert found["nothing_matches_well"] is True and found["fit"]["standing"] == 0
+    sure = call("search", place / "index", "a red square", "--min-probability", 1).stdout
+    assert "10 left out, less likely than 1" in sure
+    old = replace(calibration, counts={"images": 100, "texts": 24})
+    write_calibration(Folder(place / "index").store, old, "<svg/>")
+    assert "88 % of the items came or went" in call("search", place / "index", "a red square").stderr
+    assert "stale" in call("index", "info", place / "index").stdout
+
+
+def test_pairs_that_were_trained_on_are_refused(place: Path) -> None:
+    for split in ("train", "val", "all"):
+        answer = call("index", "calibrate", place / "index", "--data", place / "data", "--split", split, code=1).stderr
+        assert "neither trained on nor selected by" in answer and "stand in split" in answer
+    other = place / "other.jsonl"
+    rows = [{"image": "blue.png", "caption": "something else"}, {"image": "cyan.png", "caption": "cyan"}]
+    other.write_text("".join(json.dumps({**row, "split": "x"}) + "\n" for row in rows))
+    more = ["--data", other, "--images", place / "data", "--split", "x"]
+    assert "1 stand in split 'train'" in call("index", "calibrate", place / "index", *more, code=1).stderr
+    assert "held-out pictures" in call("index", "calibrate", place / "index", *more, "--unchecked", code=1).stderr
+    assert "--data DATA --split SPLIT" in call("index", "calibrate", place / "index", "--split", "x", code=2).stderr
+    call("index", "calibrate", place / "index", "--data", other, code=2)
+
+
+def test_nobody_can_say_where_the_runs_data_are_gone(place: Path, tmp_path: Path) -> None:
+    record = json.loads((place / "run" / "run.json").read_text())
+    record["data"]["data"] = str(tmp_path / "gone")
+    index = place / "index"
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for file in (place / "run").rglob("*"):
+        target = moved / file.relative_to(place / "run")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_file():
+            target.write_bytes(file.read_bytes())
+    (moved / "run.json").write_text(json.dumps(record))
+    answer = call("index", "calibrate", index, "--run", moved, "--data", place / "held", "--split", "held", code=1)
+    assert "the run's own data cannot be looked at" in answer.stderr and "--unchecked" in answer.stderr
+
+
+def test_a_way_that_was_never_calibrated_says_nothing(place: Path) -> None:
+    calibration = Calibration(
+        {}, {"xs": [0.0], "ys": [0.5]}, {}, {"images": 12, "texts": 24}, {"images": 9, "texts": 9}
+    )
+    write_calibration(Folder(place / "index").store, calibration, "<svg/>")
+    engine: Engine = open_engine(place / "index")
+    assert engine.search("a")[0].probability is None
+    assert isinstance(
+        Way(0.1, (1.0, -1.0), 0.0, {"xs": [0.0], "ys": [1.0]}, {}, [0.0], 0.05, {}).curve(np.zeros(1))[0], float
+    )
