@@ -43,6 +43,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.sgr --json
 	$(BIN)/python -m benchmarks.chan --json
 	$(BIN)/python -m benchmarks.ascl --json
+	$(BIN)/python -m benchmarks.pcme --json
+	$(BIN)/python -m benchmarks.rerank --json
 	$(BIN)/python -m benchmarks.cider --json
 	$(BIN)/python -m benchmarks.tfidf --json
 	$(BIN)/python -m benchmarks.asp --json

@@ -13,6 +13,8 @@ from subtext.core import Comparison, Epoch, Scene
 from subtext.errors import ShapeError
 
 Reduction = Literal["sum", "mean", "mean over cells"]
+EDITED: Mapping[str, str] = {"image_to_noised": "image_to_text", "image_to_retold": "", "retold_to_image": ""}
+"""Comparisons with generated texts -> what is left of them where none are made."""
 Share = float | Mapping[str, float]
 """In (0, 1]: of a batch's queries, which part is here; one number, or one for each direction, by its name."""
 
@@ -124,8 +126,13 @@ class Objective:
         return total, {name: value.detach() for name, value in values.items()}
 
     def of_pairs(self) -> Objective:
-        """Without the terms that read neighbours: what can be computed where none are drawn."""
-        kept = {n: p for n, p in self.parts.items() if isinstance(p, Penalty) or not p.on.endswith("_neighbours")}
+        """Without neighbours and generated texts: what can be computed where none are drawn."""
+        kept: dict[str, Term | Penalty] = {}
+        for name, part in self.parts.items():
+            if isinstance(part, Penalty):
+                kept[name] = part
+            elif not part.on.endswith("_neighbours") and (plain := EDITED.get(part.on, part.on)):
+                kept[name] = replace(part, on=plain)
         return replace(self, parts=kept)
 
 

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from subtext.checkpoint import ASSETS, Record, load_run, save_run, write_text
-from subtext.data.features import FeatureFile, FeatureInput
+from subtext.checkpoint import Record, save_run, write_text
+from subtext.data.features import FeatureFile
 from subtext.data.supply import Supply
-from subtext.errors import CheckpointError, DataError, IndexError_, RecipeError, RequirementError
-from subtext.model import Branch, Model
-from subtext.recipes.build import build
+from subtext.errors import CheckpointError, IndexError_
+from subtext.model import Model
+from subtext.recipes.reopened import attach as attach
+from subtext.recipes.reopened import reopened
 from subtext.report.model_card import model_card
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from subtext.search import Engine
 
 CARD = "README.md"
@@ -74,34 +73,12 @@ def open_run(
     given cannot be read or has other widths; RecipeError when a file is given for a modality that reads none.
     """
     folder = Path(path).expanduser()
-    record, tensors = load_run(folder)
-    supply = Supply(assets=folder / ASSETS, seed=record.seed)
-    model = _rebuilt(folder, record, supply)
-    _fill(model, tensors, folder)
-    for modality, given, remembered in (
-        ("image", features, record.data.features),
-        ("text", text_features, record.data.text_features),
-    ):
-        branch = getattr(model, modality)
-        if given is not None:
-            attach(branch, FeatureFile.open(Path(given).expanduser()), modality)
-        elif remembered is not None and Path(remembered).exists() and isinstance(branch.reads, FeatureInput):
-            attach(branch, FeatureFile.open(Path(remembered)), modality)
-    return Run(model.to(device).eval(), record, folder, supply)
-
-
-def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
-    """Let a branch look its items up in a file of features.
-
-    Raises RecipeError when the branch reads something else, and DataError when the widths differ.
-    """
-    if not isinstance(branch.reads, FeatureInput):
-        option = "features" if modality == "image" else "text features"
-        raise RecipeError(
-            f"{option} need a model whose {modality} side reads them; this one reads by {type(branch.reads).__name__}; "
-            f"leave the {option} out"
-        )
-    branch.reads = branch.reads.with_file(file)
+    found = reopened(
+        folder,
+        features=None if features is None else Path(features),
+        text_features=None if text_features is None else Path(text_features),
+    )
+    return Run(found.model.to(device), found.record, folder, found.supply)
 
 
 def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
@@ -151,34 +128,3 @@ def open_engine(
         elif remembered is not None and Path(remembered).exists():
             attach(getattr(engine.model, modality), FeatureFile.open(Path(remembered)), modality)
     return engine
-
-
-def _rebuilt(folder: Path, record: Record, supply: Supply) -> Model:
-    """The recipe called again, as it was for training; its weights are still to be filled in."""
-    try:
-        return build(record.host, record.arguments, methods=record.methods, plan=record.plan, supply=supply).model
-    except (RecipeError, RequirementError, DataError) as error:
-        raise CheckpointError(
-            f"{folder} needs the recipe '{record.host}' as it was (Subtext {record.version}), and its assets; {error}"
-        ) from error
-
-
-def _fill(model: Model, tensors: dict[str, Tensor], folder: Path) -> None:
-    own = model.state_dict()
-    missing, further = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
-    shaped = [
-        f"{name} {tuple(tensors[name].shape)} for {tuple(value.shape)}"
-        for name, value in own.items()
-        if name in tensors and tensors[name].shape != value.shape
-    ]
-    wrong = [
-        f"{len(names)} {what}, first {names[0]}"
-        for what, names in (("missing", missing), ("unknown", further), ("of another shape", shaped))
-        if names
-    ]
-    if wrong:
-        raise CheckpointError(
-            f"{folder} needs weights of the recipe that its record names; its tensors are of another: "
-            f"{'; '.join(wrong)}; put back the run.json and model.safetensors that belong together"
-        )
-    model.load_state_dict(tensors, strict=True)

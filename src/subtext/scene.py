@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from subtext.core import Comparison, Embeddings, Origin, Scene, Truth
+from subtext.errors import RequirementError
+from subtext.ops.numerics import masked_max
 
 Positives = Literal["group", "pair"]
 Negatives = Literal["anchors", "neighbours", "both"]
@@ -120,6 +122,36 @@ def beside(
     # The similarity takes pictures and texts; cosines of one modality are the same formula.
     scores = getattr(similarity, "cosine", similarity)(own.items, candidates)
     return Comparison(scores, Truth(match, ignored & ~match), own.items, candidates, origin)
+
+
+def widened(similarity: nn.Module, whole: Comparison, wrong: Embeddings, *, outscoring: bool = False) -> Comparison:
+    """A comparison with further candidates that are wrong for every query: generated texts.
+
+    outscoring  whether one that scores above the query's own partner counts; else it is ignored (alpha of Gong et al.
+                2024, who so leave out the hardest)
+
+    Relevance goes, and so do the candidates' embeddings: of generated texts neither is known.
+    Raises RequirementError for a comparison without the embeddings of its queries.
+    """
+    if whole.queries is None:
+        raise RequirementError(
+            "further candidates need the embeddings of the queries; this comparison has scores alone; compose it from "
+            "embeddings"
+        )
+    scores = similarity(whole.queries, wrong)
+    truth = whole.truth
+    none = torch.zeros_like(scores, dtype=torch.bool)
+    above = none if outscoring else scores.detach() > masked_max(whole.scores.detach(), truth.match)[:, None]
+    ignored = torch.zeros_like(truth.match) if truth.ignored is None else truth.ignored
+    origin = whole.origin
+    if origin is None:
+        origin = torch.full((whole.scores.shape[1],), Origin.PAIR, dtype=torch.uint8, device=scores.device)
+    return Comparison(
+        torch.cat([whole.scores, scores], dim=1),
+        Truth(torch.cat([truth.match, none], dim=1), torch.cat([ignored, above], dim=1)),
+        whole.queries,
+        origin=torch.cat([origin, origin.new_full((len(wrong),), Origin.GENERATED)]),
+    )
 
 
 def _origin(candidates: Tensor, own: int) -> Tensor:

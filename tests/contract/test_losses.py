@@ -16,6 +16,7 @@ from subtext.losses.angular import Angular
 from subtext.losses.daa import DAA
 from subtext.losses.hal import HAL
 from subtext.losses.infonce import InfoNCE
+from subtext.losses.listwise import Listwise
 from subtext.losses.sigmoid import Sigmoid
 from subtext.losses.smooth_ap import SmoothAP
 from subtext.losses.soft_contrastive import SoftContrastive
@@ -145,6 +146,10 @@ def test_ignored_cells_do_not_count(loss):
 @every_loss_of_scores
 def test_leading_positives_cost_less_than_trailing_ones(loss):
     whole = comparison("several")
+    assert whole.truth.relevance is not None
+    # Twentyfold, a teacher is sure of what is right.
+    sure = dataclasses.replace(whole.truth, relevance=20 * whole.truth.relevance)
+    whole = dataclasses.replace(whole, truth=sure)
 
     def shifted(lead: float) -> torch.Tensor:
         return loss(dataclasses.replace(whole, scores=whole.scores + lead * whole.truth.match))
@@ -217,6 +222,7 @@ def test_nothing_to_compare_costs_nothing(loss):
         (lambda: SoftContrastive(pseudo=-0.1), r"SoftContrastive needs pseudo of 0 or more; it got -0\.1"),
         (lambda: SoftContrastive(smoothing=0.5), r"a smoothing of at least 0 and below 0\.5; it got 0\.5"),
         (lambda: DAA(temperature=0.0), r"DAA needs a temperature above 0; it got 0\.0"),
+        (lambda: Listwise(temperature=0.0), r"Listwise needs a temperature above 0; it got 0\.0"),
     ],
 )
 def test_bad_settings_are_named(make, message):

@@ -13,6 +13,7 @@ from subtext.training.plan import Plan
 NAMES = [f"eccv2020_{each}" for each in ("flickr30k", "table1", "table2", "table3", "table4")]
 NAMES += [f"cvprw2022_table{number}" for number in (1, 2, 3)]
 NAMES += [f"daa2022_table{number}" for number in (1, 2, 3, 4)]
+NAMES += ["ascl2024_figure3", "ascl2024_table1", "ascl2024_table2"]
 ROWS = [(name, row.key) for name, table in tables().items() for row in table.rows if row.system]
 
 
@@ -94,6 +95,22 @@ def test_numbers_printed_in_two_tables_of_daa_are_the_same() -> None:
         )
     ]
     assert gain == pytest.approx([0.9, 16.4, 1.4, 8.6])
+
+
+def test_numbers_printed_in_two_tables_of_ascl_are_the_same() -> None:
+    """Table II has R@1 and R@5 of what Table I has; what the text says of the ablations is what the cells say."""
+    for data in ("coco", "flickr30k"):
+        first, second = (printed(f"ascl2024_table{number}", "ascl", data) for number in (1, 2))
+        assert [first[place] for place in (0, 1, 3, 4)] == list(second)
+    ours, best = (printed("ascl2024_table1", key, "coco") for key in ("ascl", "lexlip"))
+    assert [100 * (ours[place] - best[place]) for place in (0, 3)] == pytest.approx([24.6, 13.5])
+    assert printed("ascl2024_table2", "without_both", "flickr30k") == (0.988, 0.994, 0.764, 0.915)
+    assert printed("ascl2024_table2", "without_mf", "coco")[0] == 0.397
+
+
+def test_only_what_cannot_be_trained_here_is_printed_alone() -> None:
+    alone = {each.key for each in tables()["ascl2024_table1"].rows if each.system is None}
+    assert alone == {"dime", "tags_dc", "uniter_dg", "soho", "vista", "cots", "lightningdot", "lexlip"}
 
 
 def test_values_follow_the_data_set() -> None:

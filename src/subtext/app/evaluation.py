@@ -15,12 +15,16 @@ from subtext.app.output import require_file
 from subtext.app.outside import Files, judge, read_split
 from subtext.app.progress import meter
 from subtext.app.table import Cell, table
+from subtext.app.two_stage import Rerank, stage_of, told
 from subtext.checkpoint import Record
 from subtext.core import DIRECTIONS
+from subtext.data.lengths import too_long
 from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, Result, embed_pairs, evaluate_embeddings
 from subtext.evaluate.preservation import FIGURES, with_preservation
 from subtext.evaluate.space import with_space
+from subtext.evaluate.two_stage import evaluate_two_stage
+from subtext.model import Model
 from subtext.neighbours.graph import Graph
 from subtext.search import model_fingerprint
 
@@ -39,12 +43,14 @@ def evaluate(
     graph: Path | None = None,
     wanted: Wanted | None = None,
     files: Files | None = None,
+    rerank: Rerank | None = None,
 ) -> Result:
     """Evaluate as the work says, and write what is asked for.
 
     protocol   fields of `subtext.evaluate.Protocol`; folds may be a number or "1k+5k"
     graph      a semantic graph, for how much of it the joint space keeps
     wanted     what is measured beyond recall; files  scores or vectors of any model, in place of the work's own
+    rerank     a second model, which re-orders what the work's own finds
     json_out   file for figures and protocol; per_query  npz for one value a query
 
     Raises what opening, reading and evaluating raise; OutputError for a file that cannot be written, before the
@@ -58,7 +64,12 @@ def evaluate(
     if len({path.resolve() for path in places}) < len(places):
         raise RequirementError(f"figures and values a query need a file each; both are to go to {json_out}")
     semantic = None if graph is None else Graph.load(graph.expanduser())
-    result = _of_model(work, protocol, semantic, wanted) if files is None else _of_files(work, protocol, wanted, files)
+    if rerank is not None:
+        result = _of_two(work, protocol, wanted, rerank)
+    elif files is None:
+        result = _of_model(work, protocol, semantic, wanted)
+    else:
+        result = _of_files(work, protocol, wanted, files)
     if json_out is not None:
         result.save(json_out)
     if per_query is not None:
@@ -75,13 +86,35 @@ def _of_model(work: Work, protocol: Mapping[str, Any], semantic: Graph | None, w
         items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
         result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=asked, further=further)
     if wanted.space:
-        opened.model.require_indexable("measure the space of")
+        if items[0].parts is None or items[1].parts is None:
+            opened.model.require_indexable("measure the space of")
         result = with_space(result, *items, pairs)
     if semantic is not None:
         result = with_preservation(result, opened.model.similarity, items, pairs, semantic, protocol=asked)
     role, warning = _role(opened, work.sources)
     about = {**_subject(opened, work), "split": opened.split, "split_role": role}
     return replace(result, about=about, notes=(*([warning] if warning else []), *result.notes))
+
+
+def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rerank) -> Result:
+    opened = open_work(work).indexed("a first stage")
+    pairs, asked = opened.pairs, _protocol(protocol, len(opened.pairs.images))
+    device = choose_device(work.device)
+    run = rerank.open(device)
+    further = wanted.of(pairs, device, quiet=work.quiet)
+    first, second = (
+        stage_of(model, pairs, batch_size=work.batch_size, workers=work.workers, quiet=work.quiet)
+        for model in (opened.model, run.model)
+    )
+    result = evaluate_two_stage(first, second, pairs, candidates=rerank.candidates, protocol=asked, further=further)
+    subject = _subject(opened, work)
+    sources = Sources.from_json(subject["data"])
+    both = Opened(run.model, pairs, opened.split, run.record)
+    (role, warning), (other, more) = _role(opened, work.sources), _role(both, sources)
+    plan = {"rerank": _run(run.path, run.record, run.model), "split_role": other, **result.about["two_stage"]}
+    about = {**subject, "split": opened.split, "split_role": role, "two_stage": plan}
+    warnings = [warning, f"the re-ranking run: {more}" if more else ""]
+    return replace(result, about=about, notes=(*filter(None, warnings), *result.notes))
 
 
 def _of_files(work: Work, protocol: Mapping[str, Any], wanted: Wanted, files: Files) -> Result:
@@ -131,6 +164,7 @@ def summary(result: Result) -> str:
     ]
     if sums:
         lines.append(sums)
+    lines += told(result)
     if FIGURES[0] in result.figures:
         lines.append(_kept(result))
     if others := [name for name in result.figures if name.startswith(_ALONE)]:
@@ -164,24 +198,29 @@ def _kept(result: Result) -> str:
 def _subject(opened: Opened, work: Work) -> dict[str, Any]:
     """Which model, and on what data."""
     record, sources = opened.record, work.sources
-    model: dict[str, Any] = {"fingerprint": model_fingerprint(opened.model)}
     if record is None:
-        model = {"pretrained": work.model, **model}
+        model = {"pretrained": work.model, "fingerprint": model_fingerprint(opened.model)}
     else:
         assert work.run is not None
         sources = sources.over(remembered(record.data))
-        model = {
-            "run": str(work.run.expanduser().resolve()),
-            "host": record.host,
-            "arguments": record.arguments,
-            "methods": [list(method) for method in record.methods],
-            "seed": record.seed,
-            "epoch": record.best_epoch,
-            "epochs": record.epochs,
-            "training": record.status,
-            **model,
-        }
-    return {"model": model, "data": sources.to_json()}
+        model = _run(work.run, record, opened.model)
+    cut = too_long(opened.model.text.reads, opened.pairs.texts.values)
+    return {"model": model, "data": sources.to_json(), **({"texts_cut": cut} if cut else {})}
+
+
+def _run(path: Path, record: Record, model: Model) -> dict[str, Any]:
+    """Which run."""
+    return {
+        "run": str(path.expanduser().resolve()),
+        "host": record.host,
+        "arguments": record.arguments,
+        "methods": [list(method) for method in record.methods],
+        "seed": record.seed,
+        "epoch": record.best_epoch,
+        "epochs": record.epochs,
+        "training": record.status,
+        "fingerprint": model_fingerprint(model),
+    }
 
 
 def _role(opened: Opened, given: Sources) -> tuple[str, str]:

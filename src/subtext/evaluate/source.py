@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,6 +22,24 @@ STORED_BYTES = 2**28
 
 Rows = NDArray[np.int64]
 Block = tuple[int, int, Tensor]
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Scores of some pictures and some texts, by blocks of either side's queries."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Pictures and texts."""
+
+    def part(self, images: Rows, texts: Rows) -> Source:
+        """The chosen pictures and texts."""
+
+    def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
+        """Where the best partner of each picture stands, and of each text."""
+
+    def blocks(self, direction: Direction) -> Iterator[Block]:
+        """First and last query of a block, and its scores, (Q C)."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +122,6 @@ class Embedded:
         """Blocks of `block_bytes`, scored anew each time."""
         both = (self.images, self.texts) if direction == "image_to_text" else (self.texts, self.images)
         yield from scoring.blocks(self.similarity, *both, direction, self.block_bytes, exact=self.exact)
-
-
-Source = Matrix | Embedded
-"""Scores of some pictures and some texts, by blocks of either side's queries."""
 
 
 def _all(rows: Rows, count: int) -> bool:

@@ -12,6 +12,7 @@ from subtext.core import Embeddings
 from subtext.data.pairs import Pairs
 from subtext.evaluate.result import Result
 from subtext.metrics.geometry import alignment, uniformity
+from subtext.ops.numerics import masked_mean
 from subtext.relevance import match as matching
 
 
@@ -23,11 +24,12 @@ def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Pai
     image/uniformity, text/uniformity   mean distance of different pictures, and of texts of different groups; with
                         _variance and _potential (log mean exp(-2 d^2))
 
-    Distances are Euclidean, of unit vectors; of an item with several views the mean of its views counts.
+    Distances are Euclidean, of unit vectors; of an item with several views the mean of its views counts, and of one
+    that is compared by its parts the mean of its regions or words: its pair has no say in that.
     Cost   N^2 distances of each modality.
     """
     rows, columns = matching.of_pairs(pairs).image_to_text.expand()
-    pictures, words = images.vectors.mean(dim=1), texts.vectors.mean(dim=1)
+    pictures, words = _whole(images), _whole(texts)
     order = np.argsort(pairs.texts.groups, kind="stable")
     same = pairs.texts.groups[order][1:] == pairs.texts.groups[order][:-1]
     found = {
@@ -40,6 +42,11 @@ def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Pai
         found |= {f"{side}/uniformity_{name}": spread[name] for name in ("variance", "potential")}
     known = {name: value for name, value in found.items() if not np.isnan(value)}
     return replace(result, figures=result.figures | known)
+
+
+def _whole(items: Embeddings) -> Tensor:
+    """(N D) one vector an item."""
+    return items.vectors.mean(dim=1) if items.parts is None else masked_mean(items.parts, items.mask)
 
 
 def _tensor(rows: np.ndarray) -> Tensor:

@@ -18,14 +18,16 @@ class Fused(nn.Module):
 
     parts   gives parts of width D, and G as its vectors
     fusion  see `ops.fusion`; "none" leaves G out
+    keep    whether the parts are given beside their mean, for a training that changes them
 
     Takes   Encoded as `parts` does.
-    Gives   Embeddings, vectors (N 1 D).
+    Gives   Embeddings, vectors (N 1 D); with `keep` parts (N P D) and their mask.
     Raises  what `parts` raises.
     """
 
-    def __init__(self, parts: Parts, width: int, fusion: FusionKind | Literal["none"]) -> None:
+    def __init__(self, parts: Parts, width: int, fusion: FusionKind | Literal["none"], *, keep: bool = False) -> None:
         super().__init__()
+        self.keep = keep
         self.parts = parts
         self.fusion = Fusion(width, fusion) if fusion != "none" else None
         self.reads = parts.reads
@@ -36,4 +38,5 @@ class Fused(nn.Module):
         assert given.parts is not None
         mean = masked_mean(given.parts, given.mask)
         vectors = mean if self.fusion is None else self.fusion(mean, given.vectors[:, 0])
-        return Embeddings(vectors=unit(vectors)[:, None], ids=ids)
+        whole = unit(vectors)[:, None]
+        return Embeddings(whole, ids, parts=given.parts, mask=given.mask) if self.keep else Embeddings(whole, ids)

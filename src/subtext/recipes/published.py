@@ -79,7 +79,12 @@ class Figure:
 WAYS = ("image_to_text", "text_to_image")
 ASP = "asp(tfidf1)"
 """As an evaluation names it: by the relevance that Li et al. 2022 computed."""
-RANKINGS = {"pmrp": "PMRP", "recall@1": "R@1", ASP: "ASP", "r_precision": "R-P"}
+RANKINGS = {
+    "pmrp": "PMRP",
+    **{f"recall@{k}": f"R@{k}" for k in (1, 5, 10)},
+    ASP: "ASP",
+    "r_precision": "R-P",
+}
 """Figures of whole rankings, as an evaluation names them -> as the papers do."""
 
 FIGURES = {
@@ -94,6 +99,7 @@ FIGURES = {
         for way, arrow in zip(WAYS, ("I→T", "T→I"), strict=True)
         for name, label in RANKINGS.items()
     },
+    **{f"rsum{size}": Figure(f"RSUM{size.upper()}", "rankings", queries=False) for size in ("", "(1k)")},
     **{
         f"{score}_{what}": Figure(f"{what} of {score}", "scores", queries=False)
         for score in ("diversity", "discrepancy")

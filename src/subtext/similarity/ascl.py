@@ -123,10 +123,10 @@ class Ascl(nn.Module):
         folded = self._split(parts @ asks.out.weight)
         out = keyed.out.weight.T.unflatten(0, (self.heads, -1))
         added = torch.einsum("hnpe,hed->nhpd", keys, out).flatten(1, 2)
+        # A word that was cut off has no length, and the root at zero no slope.
+        lengths = (parts * parts).sum(dim=2).clamp_min(EPSILON**2).sqrt()
         whole = precise(items.vectors[:, 0])
-        return _Asked(
-            keys, asking, folded, added @ added.mT, keyed.whole(added), (parts * parts).sum(dim=2).sqrt(), whole
-        )
+        return _Asked(keys, asking, folded, added @ added.mT, keyed.whole(added), lengths, whole)
 
     def _split(self, parts: Float[Tensor, "n p d"]) -> Float[Tensor, "h n p e"]:
         return parts.unflatten(2, (self.heads, -1)).permute(2, 0, 1, 3).contiguous()

@@ -31,6 +31,9 @@ def working_model(
         branches[modality] = branch
         if not freezer.never_learns(branch, setup.plan, setup.phases):
             continue
+        if modality == "text" and setup.rewriting is not None:
+            notes.append("the frozen text encoder runs at every step: it reads texts that are made there")
+            continue
         if modality == "image" and setup.mixing is not None:
             notes.append("the frozen image encoder runs at every step: pictures are mixed, and so others every time")
             continue

@@ -63,12 +63,15 @@ class Training:
     ) -> None:
         self.out, self.samplers = out, samplers
         self.related = None if setup.relevance is None else setup.relevance.open(train)
+        self.rewriter = None if setup.rewriting is None else setup.rewriting.open(train)
         self.setup, self.plan, self.working = setup, setup.plan, working
         self.train, self.val = train, val
         self.options, self.processes = options, processes
         self.freezer = Freezer(working)
         negatives = "anchors" if samplers is None else samplers.negatives
-        self.stepper = Stepper(working, setup.objective, setup.plan, processes, negatives=negatives)
+        self.stepper = Stepper(
+            working, setup.objective, setup.plan, processes, negatives=negatives, rewriting=setup.rewriting
+        )
         self.learnt = [name for name, weight in working.named_parameters() if weight.requires_grad]
         self.learnt += [name for name, _ in working.named_buffers()]
         self.numbers = len(setup.objective.parts) + 2
@@ -114,6 +117,7 @@ class Training:
             samplers=self.samplers,
             related=self.related,
             mixing=self.setup.mixing,
+            rewriter=self.rewriter,
         )
         epoch = state.memories.epoch(state.epoch, self.options.seed)
         rest = batches[state.offset :]
@@ -184,7 +188,8 @@ class Training:
             seed=options.seed,
             embed=lambda: embed_pairs(self.working, self.train, batch_size=size, workers=options.workers),
         )
-        table = state.memories.table()
+        # One score a pair is worth a file; lists of candidates are not.
+        table = {name: value for name, value in state.memories.table().items() if value.ndim == 1}
         if table and self.out is not None and self.processes.first:
             write_tensors(self.out / TABLES / f"epoch-{state.epoch + 1:04d}.safetensors", table)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from subtext.data.lengths import cut_note
 from subtext.data.pairs import Pairs
 from subtext.errors import TrainingError, counted
 from subtext.objective import Term
@@ -43,7 +44,7 @@ def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[s
         )
     parameter_groups(setup.model, plan)
     batches_of(train, plan, epoch=0, seed=0, processes=processes.count)
-    notes = [*_groups(train), *_weights(setup)]
+    notes = [*_groups(train), *_weights(setup), *_texts(setup, train)]
     norms = batch_norms(setup)
     if norms and plan.cache_chunk:
         raise TrainingError(
@@ -58,6 +59,13 @@ def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[s
             "has: the weights will not be those that one process would give"
         )
     return notes
+
+
+def _texts(setup: Setup, train: Pairs) -> list[str]:
+    """Notes on texts that are cut, and on what cannot be made of them; raises DataError where nothing can."""
+    cut = cut_note(setup.model.text.reads, train.texts.values)
+    made = [] if setup.rewriting is None else setup.rewriting.open(train).notes
+    return [*([] if cut is None else [cut]), *made]
 
 
 def _groups(train: Pairs) -> list[str]:

@@ -22,6 +22,7 @@ from subtext.training.mixing import Mixing, mixed_truth
 from subtext.training.plan import Plan
 from subtext.training.processes import part
 from subtext.training.related import Related
+from subtext.training.rewriting import Rewriter, Rewritten
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Reading:
     share          part of the step's queries that is here, by comparison
     neighbours     of its pictures and texts, where they are asked for
     relevance      of its pictures and texts with those of the whole step, likewise
+    rewritten      what is made of its texts, likewise
     """
 
     images: Tensors
@@ -53,6 +55,7 @@ class Reading:
     share: Mapping[str, float]
     neighbours: Neighbours | None = None
     relevance: Relevance | None = None
+    rewritten: Rewritten | None = None
 
     def to(self, device: torch.device) -> Reading:
         """The same on another device, without waiting for it."""
@@ -68,7 +71,8 @@ class Reading:
         if related is not None:
             images, texts = (value.to(device, non_blocking=True) for value in related[:2])
             related = Relevance(images, texts, related.scale)
-        return Reading(_to(self.images, device), _to(self.texts, device), groups, self.share, near, related)
+        made = None if self.rewritten is None else self.rewritten.to(device)
+        return Reading(_to(self.images, device), _to(self.texts, device), groups, self.share, near, related, made)
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Reader:
     samplers  draw the neighbours that are read beside; a picture takes that of its first pair
     related   gives the relevance that is read beside
     mixing    mixes the pictures of a share, and says in the place of a relevance how much of each is whose
+    rewriter  makes further texts of a batch's own
     """
 
     model: Model
@@ -90,6 +95,7 @@ class Reader:
     samplers: Samplers | None = None
     related: Related | None = None
     mixing: Mixing | None = None
+    rewriter: Rewriter | None = None
 
     def __call__(self, rows: NDArray[np.int64]) -> Reading:
         """The tensors of a batch given as (B, 2) picture row and text row."""
@@ -103,9 +109,10 @@ class Reader:
             keys = self.pairs.images.keys[own_images[:, 0]]
             mixed, own = self.mixing(pictures["pixels"], keys, self.draw)
             pictures, relevance = {**pictures, "pixels": mixed}, mixed_truth(own, len(rows))
+        words = self._read("text", own_texts[:, 1])
         return Reading(
             images=pictures,
-            texts=self._read("text", own_texts[:, 1]),
+            texts=words,
             groups=Groups(*(groups[torch.from_numpy(own[:, 0])] for own in (own_images, own_texts))),
             share={
                 "image_to_text": len(own_images) / len(images),
@@ -113,7 +120,13 @@ class Reader:
             },
             neighbours=self._neighbours({"image": own_images, "text": own_texts}),
             relevance=relevance,
+            rewritten=self._rewritten(own_texts, words),
         )
+
+    def _rewritten(self, links: NDArray[np.int64], texts: Tensors) -> Rewritten | None:
+        if self.rewriter is None or self.draw is None:
+            return None
+        return self.rewriter(self.model.text.reads, links, texts, self.draw)
 
     def _relevance(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Relevance | None:
         """Of the step's pictures and texts; own ones are queries, and the first of the candidates."""

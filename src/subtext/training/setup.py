@@ -11,6 +11,7 @@ from subtext.training.memory import Remembers
 from subtext.training.mixing import Mixing
 from subtext.training.plan import Phase, Plan
 from subtext.training.related import Relates
+from subtext.training.rewriting import Rewriting
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Setup:
     memories    what is kept between steps and epochs, for weightings that know more than their batch
     relevance   what graded truth a batch comes with, for losses that read it; None for none
     mixing      mixes pictures of a batch while training, for losses that read how much is whose; None for none
+    rewriting   what texts are made of a batch's own, for terms on image_to_noised, image_to_retold or retold_to_image
     """
 
     model: Model
@@ -32,3 +34,4 @@ class Setup:
     memories: tuple[Remembers, ...] = ()
     relevance: Relates | None = None
     mixing: Mixing | None = None
+    rewriting: Rewriting | None = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,22 +24,27 @@ from subtext.model import Branch, Model
 from subtext.neighbours.sampling import SIDES, Side
 from subtext.objective import Objective
 from subtext.ops import draw
-from subtext.scene import Grouped, Groups, Negatives, beside, compose
+from subtext.scene import Grouped, Groups, Negatives, beside, compose, widened
 from subtext.training.memory import Memories
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.reading import Reading
+from subtext.training.rewriting import RETOLD, TEXT, Rewriting, wrong_texts
 
+Label = TypeVar("Label", bound=str)
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 Parts = Mapping[str, Embeddings]
-"""What is embedded in a step: "image", "text", and where neighbours are read "image neighbour", "text neighbour"."""
+"""What is embedded in a step: "image", "text", and where they are read "image neighbour", "text neighbour", "retold",
+"shuffled text", "shuffled retold".
+"""
 
 
 class Stepper:
     """Adds the gradient of one batch to the model's weights.
 
     negatives  of comparisons with neighbours, see `scene.beside`
+    rewriting  what texts are made of a batch's own, and how they count
     memories   see the embeddings of every step
     """
 
@@ -50,10 +56,12 @@ class Stepper:
         processes: Processes,
         *,
         negatives: Negatives = "anchors",
+        rewriting: Rewriting | None = None,
     ) -> None:
         self._model = model
         self._objective = objective
         self._negatives = negatives
+        self._rewriting = rewriting
         self.memories = Memories()
         self._plan = plan
         self._processes = processes
@@ -98,6 +106,8 @@ class Stepper:
         similarity, images, texts = self._model.similarity, parts["image"], parts["text"]
         others = self._processes.others(images, texts, reading.groups)
         scene = self._pairs(images, texts, reading, others)
+        if reading.rewritten is not None and self._rewriting is not None:
+            scene = replace(scene, edited=self._edited(scene, parts, reading, self._rewriting))
         if reading.neighbours is None:
             return scene
         groups = reading.neighbours.groups
@@ -133,6 +143,28 @@ class Stepper:
             others=others,
             relevance=relevance,
         )
+
+    def _edited(self, scene: Scene, parts: Parts, reading: Reading, asked: Rewriting) -> dict[str, Comparison]:
+        """The comparisons of pictures with texts that were made, by name."""
+        assert reading.rewritten is not None
+        wrong = wrong_texts(parts, reading.rewritten, asked)
+        near = {label: Grouped(items, reading.groups.texts) for label, items in wrong.items()}
+        theirs = _gathered(self._processes, near) if near else {}
+        for label, others_have in theirs.items():
+            wrong[label] = Embeddings.cat([wrong[label], others_have.items])
+        bases = {TEXT: scene}
+        if RETOLD in parts:
+            others = self._processes.others(parts["image"], parts[RETOLD], reading.groups)
+            bases[RETOLD] = self._pairs(parts["image"], parts[RETOLD], replace(reading, relevance=None), others)
+        found: dict[str, Comparison] = {}
+        for label, base in bases.items():
+            comparison = base.image_to_text
+            if label in wrong:
+                comparison = widened(self._model.similarity, comparison, wrong[label], outscoring=asked.outscoring)
+            found["image_to_noised" if label == TEXT else "image_to_retold"] = comparison
+        if RETOLD in bases:
+            found["retold_to_image"] = bases[RETOLD].text_to_image
+        return found
 
     def _remember(self, scene: Scene, reading: Reading) -> None:
         """Show the memories what was embedded, on all processes in the same order."""
@@ -192,6 +224,8 @@ def _inputs(reading: Reading) -> dict[str, tuple[Side, Tensors]]:
     found: dict[str, tuple[Side, Tensors]] = {"image": ("image", reading.images), "text": ("text", reading.texts)}
     if reading.neighbours is not None:
         found |= {f"{side} neighbour": (side, inputs) for side, inputs in reading.neighbours.items.items()}
+    if reading.rewritten is not None:
+        found |= {label: ("text", inputs) for label, inputs in reading.rewritten.items.items()}
     return found
 
 
@@ -199,8 +233,8 @@ def _sides(items: tuple[Embeddings, Embeddings, Groups]) -> tuple[Grouped, Group
     return Grouped(items[0], items[2].images), Grouped(items[1], items[2].texts)
 
 
-def _gathered(processes: Processes, near: Mapping[Side, Grouped]) -> dict[Side, Grouped]:
-    """The neighbours that the other processes have in this step; empty where there are none."""
+def _gathered(processes: Processes, near: Mapping[Label, Grouped]) -> dict[Label, Grouped]:
+    """The neighbours, or texts made, that the other processes have in this step; empty where there are none."""
     first, *rest = near.values()
     # Two modalities are gathered at a time; where there is one, the other is empty.
     last = rest[0] if rest else Grouped(first.items[:0], first.groups[:0])

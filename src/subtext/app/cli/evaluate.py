@@ -7,13 +7,10 @@ from pathlib import Path
 
 import click
 
-from subtext.app.cli.command import PATH, Command, data_options, run_options
-from subtext.app.cli.options import as_typed
+from subtext.app.cli.command import PATH, Command, cuts, data_options, run_options
+from subtext.app.cli.judged import judged_options, model_as_typed, require_one
 from subtext.app.job import Work
-from subtext.errors import RequirementError
 
-FILES = ("scores", "image_embeddings", "text_embeddings", "image_ids", "text_ids")
-"""Options for what another program made."""
 TIES = ("pessimistic", "optimistic", "expected", "stable")
 
 
@@ -32,17 +29,6 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     return tuple(dict.fromkeys(piece.strip() for piece in value.split(",") if piece.strip()))
 
 
-def _cuts(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
-    """`5,10` as numbers of 1 or more.
-
-    Raises click.BadParameter for anything else.
-    """
-    pieces = [piece.strip() for piece in value.split(",") if piece.strip()]
-    if not all(piece.isdecimal() and int(piece) > 0 for piece in pieces):
-        raise click.BadParameter(f"'{value}' needs whole numbers of 1 or more with commas between them, as in 5,10")
-    return tuple(dict.fromkeys(int(piece) for piece in pieces))
-
-
 def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
     """`5,20,100` as numbers.
 
@@ -57,36 +43,34 @@ def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int
     return found
 
 
-def _require_pretrained(ctx: click.Context) -> None:
-    """Raise click.UsageError for what does not go with --model."""
+def _require_stages(ctx: click.Context) -> None:
+    """Raise click.UsageError for what does not go with a second stage, or needs one."""
     values = ctx.params
-    if Path(values["model"], "run.json").is_file():
-        raise click.UsageError(f"--model is for pretrained models; for a run: subtext evaluate {values['model']}", ctx)
-    if values["data"] is None:
-        raise click.UsageError("--model needs --data: a pretrained model remembers no data set", ctx)
-    if values["features"] or values["text_features"]:
-        raise click.UsageError("--model reads pictures and words, no features; leave --features out", ctx)
+    if values["rerank"] is None:
+        for name in ("candidates", "rerank_features"):
+            if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+                raise click.UsageError(f"--{name.replace('_', '-')} belongs to --rerank RUN; give that, or none", ctx)
+    elif (values["run"] or values["model"]) is None or values["graph"] is not None or values["space"]:
+        raise click.UsageError(
+            "--rerank re-orders what a model finds; it goes neither with another program's output nor with --graph "
+            "and --space, which look at one model",
+            ctx,
+        )
 
 
 def _act(ctx: click.Context) -> None:
     values = ctx.params
-    files = any(values[name] is not None for name in FILES)
-    if (values["run"] is not None) + (values["model"] is not None) + files != 1:
-        raise click.UsageError(
-            "give one of these: RUN, a folder that `subtext train` made; --model NAME_OR_PATH; --scores FILE; or "
-            "--image-embeddings FILE and --text-embeddings FILE",
-            ctx,
-        )
-    if values["model"] is not None:
-        _require_pretrained(ctx)
+    require_one(ctx)
+    _require_stages(ctx)
     from subtext.app.evaluation import evaluate as carry_out
     from subtext.app.evaluation import summary
     from subtext.app.further import Wanted
     from subtext.app.outside import Files
+    from subtext.app.two_stage import Rerank
 
     names = ("ties", "folds", "c_way", "bootstrap", "seed")
     printed = values["json_out"] == Path("-")
-    try:
+    with model_as_typed(ctx):
         result = carry_out(
             Work.from_options(values),
             {name: values[name] for name in names},
@@ -95,11 +79,8 @@ def _act(ctx: click.Context) -> None:
             graph=values["graph"],
             wanted=Wanted.from_options(values),
             files=Files.from_options(values),
+            rerank=Rerank.from_options(values),
         )
-    except RequirementError as error:
-        if values["model"] is None:
-            raise
-        raise RequirementError(as_typed(str(error), ["model"])) from error
     click.echo(result.text() if printed else summary(result))
 
 
@@ -107,28 +88,21 @@ evaluate = Command(
     "evaluate",
     _act,
     {
-        "Model": [
-            click.Argument(["run"], type=PATH, required=False),
+        **judged_options(),
+        "Two stages": [
             click.Option(
-                ["--model"],
-                metavar="NAME_OR_PATH",
-                help="A pretrained dual encoder (CLIP, SigLIP) as it is, for no RUN.",
+                ["--rerank"], type=PATH, metavar="RUN", help="A second model, which re-orders what the first one finds."
             ),
-        ],
-        "Any model's output": [
             click.Option(
-                ["--scores"], type=PATH, help="Scores of pictures x texts with ids: npz, npy, safetensors, parquet."
-            ),
-            click.Option(["--image-embeddings"], type=PATH, help="Vectors of the pictures with ids, the same formats."),
-            click.Option(["--text-embeddings"], type=PATH, help="Vectors of the texts; may be the same file."),
-            click.Option(["--image-ids"], type=PATH, help="Names of the pictures, one a line, if not in the file."),
-            click.Option(["--text-ids"], type=PATH, help="Names of the texts, one a line, if not in the file."),
-            click.Option(
-                ["--similarity"],
-                type=click.Choice(["cosine", "dot"]),
-                default="cosine",
+                ["--candidates"],
+                callback=cuts,
+                default="100",
                 show_default=True,
-                help="Of embeddings.",
+                metavar="N[,N...]",
+                help="How many it is shown a query; several: a sweep, beside scoring every pair.",
+            ),
+            click.Option(
+                ["--rerank-features"], type=PATH, metavar="FILE", help="Features it reads, if not those it remembers."
             ),
         ],
         "Data": [
@@ -194,10 +168,10 @@ evaluate = Command(
                 help="Ranks of equal values in ASP.",
             ),
             click.Option(
-                ["--asp-top"], callback=_cuts, default="", metavar="N,N,...", help="ASP over the N most relevant, too."
+                ["--asp-top"], callback=cuts, default="", metavar="N,N,...", help="ASP over the N most relevant, too."
             ),
-            click.Option(["--gain"], callback=_cuts, default="5,10,20", show_default=True, help="k of gain@k."),
-            click.Option(["--ndcg"], callback=_cuts, default="10", show_default=True, help="k of nDCG@k."),
+            click.Option(["--gain"], callback=cuts, default="5,10,20", show_default=True, help="k of gain@k."),
+            click.Option(["--ndcg"], callback=cuts, default="10", show_default=True, help="k of nDCG@k."),
         ],
         "Truth": [
             click.Option(["--precision"], is_flag=True, help="R-Precision and mAP@R of the pairs."),
@@ -241,6 +215,7 @@ evaluate = Command(
         "subtext evaluate runs/first --split val --json figures.json",
         "subtext evaluate runs/first --data other.jsonl --split all",
         "subtext evaluate --model openai/clip-vit-base-patch32 --data captions.jsonl --split test",
+        "subtext evaluate runs/fast --rerank runs/dear --candidates 10,20,50,100,200",
         "subtext evaluate --scores mine.npz --data captions.jsonl --split test --relevance tfidf1",
     ],
     usage="RUN | --model NAME_OR_PATH | --scores FILE [OPTIONS]",

@@ -31,6 +31,8 @@ _ROWS = 1024
 """Queries compared at a time."""
 FOLD = 1000
 """Pictures of a fold of the papers' smaller test of COCO."""
+RECALLS = (1, 5, 10)
+"""The k of recall, which RSUM adds up, as shares of 1."""
 LABELS = "labels"
 """The column that PMRP reads."""
 DRAWS = 1000
@@ -87,7 +89,7 @@ def _rankings(model: Model, asked: Asked, loaded: Loaded) -> Measured:
     result = evaluate(
         model,
         pairs,
-        protocol=Protocol(recall=(1,), c_way=(), bootstrap=0, also_folds=(count,) if count > 1 and not left else ()),
+        protocol=Protocol(recall=RECALLS, c_way=(), bootstrap=0, also_folds=(count,) if count > 1 and not left else ()),
         batch_size=256,
         workers=asked.workers,
         further=Further(relevances=(graded(pairs),), precision=True, labels=labels),
@@ -97,6 +99,10 @@ def _rankings(model: Model, asked: Asked, loaded: Loaded) -> Measured:
     figures = {name: float(np.nanmean(values[name])) if name in values else np.nan for name in names}
     if count == 1 and not left:
         figures |= {name: figures[name.removesuffix("(1k)")] for name in names if name.endswith("(1k)")}
+    figures |= {
+        f"rsum{size}": sum(figures[f"{way}/recall@{k}{size}"] for way in DIRECTIONS for k in RECALLS)
+        for size in ("", "(1k)")
+    }
     gallery = of_pairs(pairs)
     sides = {str(way): gallery.clusters(way) for way in DIRECTIONS}
     return Measured(figures, values, {name: sides[name.split("/")[0]] for name in values}, fingerprint(pairs))

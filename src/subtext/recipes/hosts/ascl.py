@@ -1,4 +1,4 @@
-"""AsCL's model (Gong et al. 2024): cross attention both ways, local and global, and a softmax over the batch."""
+"""AsCL's model (Gong et al. 2024): cross attention both ways, local and global; its texts are made by `asymmetry`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     from subtext.data.supply import Supply
     from subtext.model import Model
+    from subtext.objective import Objective
     from subtext.recipes.pairwise import Sides
     from subtext.training.setup import Setup
 
 FusionOption = Literal["gated", "mean", "sum", "concat", "none"]
+LossOption = Literal["softmax", "ratio", "triplet"]
 _ATTENTION = When("attention", ("True",), needs="attention=True")
 PLAN = Plan(
     epochs=20,
@@ -46,14 +48,13 @@ def ascl(
     ] = "apart",
     fusion: Annotated[FusionOption, "how the whole picture's feature joins its regions; none leaves it out"] = "gated",
     temperature: Annotated[float, "temperature of the scores; 0.01 on Flickr30K"] = 0.05,
+    loss: Annotated[LossOption, "softmax (InfoNCE), its ratios as printed, or the hardest negative"] = "softmax",
+    margin: Annotated[float, "margin, in scores that are not divided", Span(0), When("loss", ("triplet",))] = 0.2,
 ) -> Setup:
-    """AsCL's similarity and a softmax over the batch (its ablation w/o P&N); generated texts are a method's matter.
+    """AsCL's similarity and a softmax over the batch (its ablation w/o P&N); `--with asymmetry` makes it AsCL.
 
     A pretrained text backbone stays as it is unless told (`freeze_epochs`): the published rate would destroy it.
     """
-    from subtext.core import DIRECTIONS
-    from subtext.losses.infonce import InfoNCE
-    from subtext.objective import Objective, Term
     from subtext.recipes.pairwise import model_of, pair_sides, parts_heads
     from subtext.similarity.ascl import Ascl
     from subtext.training.setup import Setup
@@ -72,8 +73,22 @@ def ascl(
         model = model_of(sides, parts_heads(sides, width, unit=False, pooled=reads_whole), similarity)
     else:
         model = _without_attention(sides, width, fusion=fusion, temperature=temperature)
-    objective = Objective({side: Term(InfoNCE(), on=side) for side in DIRECTIONS})
-    return Setup(model=model, objective=objective, plan=PLAN)
+    return Setup(model=model, objective=_objective(loss, temperature, margin), plan=PLAN)
+
+
+def _objective(loss: LossOption, temperature: float, margin: float) -> Objective:
+    """Both directions, summed as printed. A triplet's margin and value are of scores that are not divided."""
+    from subtext.core import DIRECTIONS
+    from subtext.losses.infonce import InfoNCE
+    from subtext.losses.ratio import Ratio
+    from subtext.losses.triplet import Triplet
+    from subtext.objective import Objective, Term
+
+    if loss == "triplet":
+        hardest = Triplet(margin / temperature, "hardest")
+        return Objective({side: Term(hardest, on=side, weight=temperature) for side in DIRECTIONS})
+    value = Ratio() if loss == "ratio" else InfoNCE()
+    return Objective({side: Term(value, on=side) for side in DIRECTIONS})
 
 
 def _without_attention(sides: Sides, width: int, *, fusion: FusionOption, temperature: float) -> Model:
@@ -83,5 +98,5 @@ def _without_attention(sides: Sides, width: int, *, fusion: FusionOption, temper
     from subtext.similarity.cosine import Cosine
 
     image, text = parts_heads(sides, width, unit=False, pooled=fusion != "none")
-    heads: tuple[nn.Module, nn.Module] = (Fused(image, width, fusion), Fused(text, width, "none"))
+    heads: tuple[nn.Module, nn.Module] = (Fused(image, width, fusion), Fused(text, width, "none", keep=True))
     return model_of(sides, heads, Cosine(temperature=temperature))

@@ -1,0 +1,140 @@
+"""`--rerank RUN`: what a second model makes of the candidates that the first one finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from subtext.app.table import Cell, table
+from subtext.errors import RequirementError
+
+if TYPE_CHECKING:
+    from subtext.data.pairs import Pairs
+    from subtext.evaluate import Result
+    from subtext.evaluate.two_stage import Stage
+    from subtext.model import Branch, Model
+    from subtext.opening import Run
+    from subtext.search import Hit
+
+
+@dataclass(frozen=True)
+class Rerank:
+    """The second stage, as it was asked for.
+
+    run         of the model that orders the candidates      candidates  how many a query; several make a sweep
+    features    file of picture features that it reads; None for the one that it remembers
+    """
+
+    run: Path
+    candidates: tuple[int, ...] = (100,)
+    features: Path | None = None
+
+    @staticmethod
+    def from_options(values: Mapping[str, Any]) -> Rerank | None:
+        """The second stage among a command's options; None where there is none."""
+        if values["rerank"] is None:
+            return None
+        counts = values["candidates"]
+        return Rerank(values["rerank"], counts if isinstance(counts, tuple) else (counts,), values["rerank_features"])
+
+    def open(self, device: str) -> Run:
+        """Its run. Raises what opening it raises."""
+        from subtext.opening import open_run
+
+        return open_run(self.run, features=self.features, device=device)
+
+
+def stage_of(model: Model, pairs: Pairs, *, batch_size: int, workers: int, quiet: bool) -> Stage:
+    """A model with its embeddings of all pictures and texts."""
+    from subtext.app.progress import meter
+    from subtext.evaluate import embed_pairs
+    from subtext.evaluate.two_stage import Stage
+
+    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=quiet) as told:
+        return Stage(
+            model.similarity, *embed_pairs(model, pairs, batch_size=batch_size, workers=workers, progress=told)
+        )
+
+
+def told(result: Result) -> list[str]:
+    """The sweep as a table and what it comes to; nothing where there was none."""
+    found = result.about.get("two_stage", {})
+    if "sweep" not in found:
+        return []
+    ways = {"image_to_text": "pictures", "text_to_image": "texts"}
+    head = ["candidates", "pairs scored, %"]
+    for asking in ways.values():
+        head += [f"{asking}: R@1", "R@10", "missed, %", "R@1 lost"]
+    rows: list[list[Cell]] = []
+    for row in found["sweep"]:
+        line: list[Cell] = [str(row["candidates"]), f"{100 * row['share_of_pairs']['together']:.2f}"]
+        for way in ways:
+            recalls = [row.get(f"{way}/recall@{k}") for k in (1, 10)]
+            line += [*recalls, f"{row['missed'][way]:.1f}", f"{row['lost'][way]:+.2f}"]
+        rows.append(line)
+    whole: list[Cell] = ["every pair", "100"]
+    for way in ways:
+        whole += [*(found["exhaustive"].get(f"{way}/recall@{k}") for k in (1, 10)), "", ""]
+    enough = found["enough"]
+    verdict = "no number here is enough" if enough is None else f"{enough} candidates are enough"
+    return [table(head, [*rows, whole]), f"{verdict}: at most 0.2 points of R@1 lost in each direction"]
+
+
+def reorder(
+    model: Model,
+    hits: Sequence[Hit],
+    *,
+    text: str | None,
+    image: Path | None,
+    target: Literal["images", "texts"],
+) -> list[Hit]:
+    """What was found for words or a picture, in the order of another model's scores, which take the place of the first.
+
+    Raises RequirementError for words that look for texts and pictures that look for pictures, which a model of pairs
+    cannot compare, and for a picture that the model cannot read.
+    """
+    if (text is None) == (target == "images"):
+        what = "a picture asks for pictures" if text is None else "words ask for texts"
+        raise RequirementError(
+            f"re-ranking compares pictures with texts; here {what}; look for the other kind, or leave --rerank out"
+        )
+    if not hits:
+        return []
+    if text is not None:
+        pictures = [_picture(model.image, [hit.id], hit.path) for hit in hits]
+        scores = model.compare(model.embed_images(pictures), model.embed_texts([text]))[:, 0].tolist()
+    else:
+        assert image is not None
+        asking = _picture(model.image, [str(image), image.stem], str(image))
+        texts = [hit.captions[0] if hit.captions else hit.id for hit in hits]
+        scores = model.compare(model.embed_images([asking]), model.embed_texts(texts))[0].tolist()
+    found = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
+    return sorted(found, key=lambda hit: -hit.score)
+
+
+def _picture(branch: Branch, names: Sequence[str], path: str | None) -> str:
+    """What stands for a picture: its file, or its name among the features that the model reads.
+
+    Raises RequirementError where there is neither.
+    """
+    from subtext.data.features import FeatureInput
+
+    reads = branch.reads
+    if isinstance(reads, FeatureInput):
+        every = [*names, *([path] if path is not None else [])]
+        name = None if reads.file is None else reads.file.name_of(*every)
+        if name is None:
+            file = "a file of features (there is none)" if reads.file is None else str(reads.file.path)
+            raise RequirementError(
+                f"the re-ranking model needs the picture '{names[0]}' in {file}; it is not there; name the file that "
+                "has it (--rerank-features FILE)"
+            )
+        return name
+    if path is None:
+        raise RequirementError(
+            f"the re-ranking model needs the picture '{names[0]}' itself; the index knows no file of it; build the "
+            "index from pictures, or take a model that reads features"
+        )
+    return path

@@ -1,0 +1,56 @@
+"""Listwise: a list of candidates should share its probability out as a teacher does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from subtext.core import Comparison
+from subtext.errors import RequirementError
+from subtext.ops.numerics import masked_logsumexp, precise
+
+
+@dataclass(frozen=True)
+class Listwise:
+    """List-wise divergence (ListNet, Cao et al. 2007; Hinton et al. 2015): two softmaxes over one list of candidates.
+
+    value_q = sum_c p_c (log p_c - log s_c),   p = softmax of the relevance, s = softmax of the scores / temperature
+    over all candidates that are not ignored. The relevance is what a teacher gave them, already divided by a
+    temperature of its own.
+
+    temperature  above 0, of the scores; those of a similarity that divides by one of its own come divided already
+
+    Takes     Comparison with truth.relevance, such as `--with distil` supplies.
+    Gives     (Q) >= 0, 0 where both share out alike. The gradient reaches every score and never the relevance.
+    Raises    RequirementError for a temperature that is not above 0, and for a comparison without relevance.
+    Cost      time and memory Q C.
+
+    >>> from subtext.core import Truth
+    >>> truth = Truth(torch.eye(1, 2, dtype=torch.bool), relevance=torch.tensor([[3.0, 1.0]]).log(), scale="teacher")
+    >>> alike = Comparison(torch.tensor([[1.0, 1.0]]), truth)
+    >>> round(Listwise()(alike).item(), 4)  # 3/4 log(3/2) + 1/4 log(1/2)
+    0.1308
+    """
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise RequirementError(f"Listwise needs a temperature above 0; it got {self.temperature}")
+
+    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
+        """One value per query."""
+        truth = comparison.truth
+        if truth.relevance is None:
+            raise RequirementError(
+                "Listwise needs truth.relevance, a teacher's scores; this comparison has none; train with a method "
+                "that supplies them (distil)"
+            )
+        counted = torch.ones_like(truth.match) if truth.ignored is None else ~truth.ignored
+        ours = precise(comparison.scores) / self.temperature
+        theirs = precise(truth.relevance).detach().to(ours.dtype)
+        ours, theirs = (logits - masked_logsumexp(logits, counted)[:, None] for logits in (ours, theirs))
+        return (theirs.exp() * (theirs - ours)).masked_fill(~counted, 0).sum(dim=1)

@@ -1,0 +1,188 @@
+"""Lessons that are mined: a teacher's scores of what a student takes for near, before each epoch but the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subtext import reranking
+from subtext.checkpoint import fingerprint as of_weights
+from subtext.core import DIRECTIONS, Comparison, Direction, Embeddings, Epoch, Scene, Truth
+from subtext.data.pairs import Pairs
+from subtext.errors import RequirementError
+from subtext.neighbours.graph import pictures_of_texts
+from subtext.ops.numerics import best_views
+from subtext.training.memory import Embed
+from subtext.training.teaching import SCALE, Known, Teacher
+
+IMAGES, TEXTS = "distil/image", "distil/text"
+"""Where the bank keeps the student's embeddings."""
+_CANDIDATES: dict[Direction, str] = {"image_to_text": TEXTS, "text_to_image": IMAGES}
+_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class MinedLessons:
+    """What `Setup.memories` holds: the teacher's scores of what the student takes for near, mined before each epoch.
+
+    count  candidates of every picture and of every text beside its own partner
+
+    Raises RequirementError for a count below 1.
+    """
+
+    teacher: Teacher
+    count: int = 16
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise RequirementError(f"mined lessons need a count of 1 or more; it got {self.count}")
+
+    def open(self, pairs: Pairs, *, device: torch.device) -> MinedMemory:
+        """The memory, empty, for these training pairs."""
+        self.teacher.require(pairs)
+        return MinedMemory(self, pairs, device)
+
+
+class MinedMemory:
+    """Lists of a training: of every item its partner and the strangers nearest to it, and the teacher's scores of them.
+
+    The bank has the student's embeddings of all items as they were before the epoch, under distil/image and
+    distil/text; the table has (N C) rows and scores of every list, under distil/DIRECTION/rows and /scores. Nothing is
+    known before the first epoch, when the student finds nothing.
+    """
+
+    def __init__(self, asked: MinedLessons, pairs: Pairs, device: torch.device) -> None:
+        self.asked, self.device = asked, device
+        self.teacher = asked.teacher.known(pairs)
+        weights = of_weights(self.teacher.model.state_dict())
+        self.fingerprint = f"distil{asked.count}{weights[:12]}"
+        self.notes: Sequence[str] = (
+            f"learning from {asked.teacher.run}, whose scores are divided by {self.teacher.temperature:.4g}",
+        )
+        self.table: Mapping[str, Tensor] | None = None
+        self.bank: Mapping[str, Embeddings] | None = None
+        self._pairs = pairs
+        self._partners = _partners(pairs)
+
+    def begin(self, *, epoch: int, seed: int, embed: Embed) -> None:
+        """Embed, mine, and ask the teacher."""
+        if epoch == 0:
+            return
+        images, texts = (_bare(items) for items in embed())
+        lists = {
+            "image_to_text": strangers(
+                images, texts, (self._pairs.images.groups, self._pairs.texts.groups), self.asked.count
+            ),
+            "text_to_image": strangers(
+                texts, images, (self._pairs.texts.groups, self._pairs.images.groups), self.asked.count
+            ),
+        }
+        rows = {side: np.concatenate([self._partners[side][:, None], lists[side]], axis=1) for side in DIRECTIONS}
+        scores = _scored(self.teacher, rows)
+        self.bank = {name: items.to(self.device) for name, items in zip((IMAGES, TEXTS), (images, texts), strict=True)}
+        self.table = {}
+        for side in DIRECTIONS:
+            self.table |= {
+                f"distil/{side}/rows": torch.from_numpy(rows[side]).to(self.device),
+                f"distil/{side}/scores": torch.from_numpy(scores[side]).to(self.device),
+            }
+
+    def look(self, images: Embeddings, texts: Embeddings) -> None:
+        """Nothing is taken from a step."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, for a checkpoint."""
+        if self.bank is None or self.table is None:
+            return {}
+        return {**{name: items.vectors for name, items in self.bank.items()}, **self.table}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Become what `tensors` gave."""
+        if not tensors:
+            return
+        moved = {name: value.to(self.device) for name, value in tensors.items()}
+        self.bank = {
+            name: Embeddings(moved.pop(name), torch.arange(len(tensors[name]), device=self.device))
+            for name in (IMAGES, TEXTS)
+        }
+        self.table = moved
+
+
+@dataclass(frozen=True)
+class Mined:
+    """A loss's comparison in which every query has a list of its own: its partner, and what was mined for it.
+
+    of  direction whose queries they are
+
+    Scores are plain cosines of the query as it is now with candidates as they were before the epoch; the relevance is
+    the teacher's. Where nothing was mined, a list has one candidate, and a loss over lists nothing to say.
+    """
+
+    of: Direction
+
+    def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
+        """The comparison that the loss is to read."""
+        whole = scene.comparison(self.of)
+        name = f"distil/{self.of}"
+        if whole.queries is None:
+            raise RequirementError("mined lists need the embeddings of the queries; this batch has scores alone")
+        if epoch.table is None or epoch.bank is None or f"{name}/rows" not in epoch.table:
+            alone = whole.scores.new_zeros(len(whole.scores), 1)
+            return Comparison(alone, Truth(alone == 0, relevance=alone, scale=SCALE), whole.queries)
+        ids = whole.queries.ids
+        rows, scores = epoch.table[f"{name}/rows"][ids], epoch.table[f"{name}/scores"][ids]
+        vectors = epoch.bank[_CANDIDATES[self.of]].vectors[rows.clamp_min(0)]
+        fits = torch.einsum("qkd,qcld->qckl", whole.queries.vectors, vectors.to(whole.queries.vectors.dtype))
+        match = torch.zeros_like(rows, dtype=torch.bool)
+        match[:, 0] = rows[:, 0] >= 0
+        return Comparison(fits.amax(dim=(2, 3)), Truth(match, rows < 0, relevance=scores, scale=SCALE), whole.queries)
+
+
+def strangers(
+    queries: Embeddings, candidates: Embeddings, groups: tuple[NDArray[np.int64], NDArray[np.int64]], count: int
+) -> Int[np.ndarray, "q m"]:
+    """The rows of the `count` candidates nearest to each query that are of other groups; -1 where there are fewer.
+
+    groups  of the queries, and of the candidates
+    """
+    count = min(count, len(candidates))
+    theirs = torch.from_numpy(groups[1])
+    found = []
+    for start in range(0, len(queries), _ROWS):
+        some = slice(start, start + _ROWS)
+        scores = best_views(queries.vectors[some], candidates.vectors)
+        scores = scores.masked_fill(torch.from_numpy(groups[0][some])[:, None] == theirs, -torch.inf)
+        rows = reranking.best(scores, count)
+        found.append(np.where(np.isneginf(np.take_along_axis(scores.numpy(), rows, axis=1)), -1, rows))
+    return np.concatenate(found)
+
+
+def _partners(pairs: Pairs) -> dict[Direction, Int[np.ndarray, "n"]]:
+    """A text of every picture, the first that a row names with it, and a picture of every text; -1 for none."""
+    texts = np.full(len(pairs.images), -1, dtype=np.int64)
+    images, first = np.unique(pairs.links[:, 0], return_index=True)
+    texts[images] = pairs.links[first, 1]
+    return {"image_to_text": texts, "text_to_image": pictures_of_texts(pairs).astype(np.int64)}
+
+
+def _scored(
+    teacher: Known, rows: Mapping[Direction, Int[np.ndarray, "n c"]]
+) -> dict[Direction, Float[np.ndarray, "n c"]]:
+    """The teacher's scores of all lists, each pair scored once; 0 where there is no candidate."""
+    lists = reranking.Shortlists(*(np.maximum(rows[side], 0) for side in DIRECTIONS))
+    pairs = lists.pairs()
+    scores = teacher.of_pairs(pairs)
+    return {
+        side: np.where(rows[side] < 0, np.float32(0), scores[places]) for side, places in lists.places(pairs).items()
+    }
+
+
+def _bare(items: Embeddings) -> Embeddings:
+    """The vectors alone."""
+    return Embeddings(items.vectors.cpu(), items.ids.cpu())

@@ -1,0 +1,204 @@
+"""AsCL with its generated texts, as a user trains it; and captions longer than a model takes, which are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import made_data
+import numpy as np
+import pytest
+import small
+import torch
+from click.testing import CliRunner, Result
+
+from subtext.app.cli import main
+from subtext.core import DIRECTIONS, Epoch
+from subtext.data.inputs import Draw
+from subtext.data.lengths import cut_note, too_long
+from subtext.data.text import SubwordInput, Vocabulary, WordInput
+from subtext.errors import RecipeError
+from subtext.losses.infonce import InfoNCE
+from subtext.losses.triplet import Triplet
+from subtext.objective import Objective, Term
+from subtext.recipes.methods.asymmetry import asymmetry
+from subtext.recipes.methods.random import random
+from subtext.training.options import RunOptions
+from subtext.training.plan import Plan
+from subtext.training.processes import Processes
+from subtext.training.reading import Reader
+from subtext.training.setup import Setup
+from subtext.training.step import Stepper
+
+SMALL = ["--width", "16", "--word-width", "12", "--batch-size", "16", "--lr", "5e-3", "--epochs", "4", "--workers", "0"]
+
+
+def call(*words: object, code: int = 0) -> Result:
+    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    assert answer.exit_code == code, answer.output
+    return answer
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    rows_file, _ = made_data.write(folder)
+    rng = np.random.default_rng(3)
+    topics = rng.normal(size=(len(made_data.THINGS), made_data.WIDTH))
+    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
+    grid = 0.3 * rng.normal(size=(len(rows), 3, made_data.WIDTH)).astype(np.float32)
+    for place, row in enumerate(rows):
+        words = row["captions"][0].split()
+        grid[place, :2] += topics[[made_data.THINGS.index(words[1]), made_data.THINGS.index(words[4])]]
+    names = np.array([row["image"] for row in rows])
+    np.savez(folder / "both.npz", names=names, grid=grid, pooled=grid.mean(axis=1))
+    return folder
+
+
+def given(made: Path) -> list[object]:
+    return ["--data", made / "pairs.jsonl", "--features", made / "both.npz"]
+
+
+def parts(run: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [line["parts"] for line in lines if line["event"] == "epoch"]
+
+
+VARIANTS = {
+    "ascl": ([], "asymmetry"),
+    "w/o Pos": ([], "asymmetry:positives=none"),
+    "w/o Neg": ([], "asymmetry:negatives=none"),
+    "w/o MF": (["--no-attention"], "asymmetry"),
+    "triplet": (["--loss", "triplet"], "asymmetry:shuffle=embedding"),
+    "ratio": (["--loss", "ratio"], "asymmetry:negatives=cutoff,positives=long"),
+}
+"""Ablations of the paper, by what they add to `subtext train ascl`."""
+
+
+@pytest.mark.parametrize("host", ["scan", "chan", "imram"])
+def test_hosts_that_compare_words_take_it(host: str, made: Path, tmp_path: Path) -> None:
+    words = [*SMALL, "--epochs", "1", "--with", "asymmetry:negatives=token_cutoff", "-q"]
+    call("train", host, *given(made), "--out", tmp_path / "run", *words)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_trains_and_is_evaluated(name: str, made: Path, tmp_path: Path) -> None:
+    options, method = VARIANTS[name]
+    out = tmp_path / "run"
+    call("train", "ascl", *given(made), "--out", out, *SMALL, *options, "--with", method, "-q")
+    found = parts(out)
+    retold = {f"{side}, retold" for side in DIRECTIONS}
+    assert found[0].keys() == set(DIRECTIONS) | (set() if name == "w/o Pos" else retold)
+    assert sum(found[-1].values()) < 0.97 * sum(found[0].values())
+    told = json.loads(call("evaluate", out, "--words", "--space", "--json", "-", "-q").stdout)
+    assert told["rsum"] > 0 and 0 < told["alignment"] < 2 and 0 < told["image/uniformity"] < 2
+    assert told["protocol"]["words"]["words 0-9"] == 24
+    if name == "w/o MF":
+        call("index", "build", tmp_path / "index", "--run", out, "--split", "all", "-q")
+
+
+def test_a_broken_off_run_makes_the_same_texts(made: Path, tmp_path: Path) -> None:
+    def setup(plan: Plan | None) -> Setup:
+        host = small.setup_with_parts() if plan is None else replace(small.setup_with_parts(), plan=plan)
+        return asymmetry(host, negatives="shuffle")
+
+    plan = Plan(epochs=2, batch_size=16, lr=2e-2)
+    common = {"plan": plan, "made": setup, "val": None}
+    small.run(tmp_path / "whole", **common)
+    small.run(tmp_path / "halves", report=small.Interrupt(7), **common)
+    small.run(tmp_path / "halves", options=RunOptions(device="cpu", workers=0, resume=True), **common)
+    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "halves")]
+    assert weights[0] == weights[1]
+    small.run(tmp_path / "ahead", options=RunOptions(device="cpu", workers=3), **common)
+    assert (tmp_path / "ahead" / "model.safetensors").read_bytes() == weights[0]
+
+
+def test_what_the_method_makes_of_a_hosts_losses() -> None:
+    host = small.setup_with_parts()
+    asked = asymmetry(host, negatives="shuffle", positives="short")
+    found = asked.objective.parts
+    assert found["image"] == Term(InfoNCE(), "image_to_noised", weight=0.5)
+    assert found["image, retold"] == Term(InfoNCE(), "image_to_retold", weight=0.5)
+    assert found["text, retold"] == Term(Triplet(0.2), "retold_to_image", weight=0.25, reduction="sum")
+    assert asymmetry(host, negatives="none").objective.parts["image"] == Term(InfoNCE(), "image_to_text", weight=0.5)
+    alone = asymmetry(host, negatives="shuffle", positives="none").objective.parts
+    assert alone["image"] == Term(InfoNCE(), "image_to_noised") and set(alone) == {"image", "text"}
+    # Where no texts are made, as in validation, what is left is the host's own on the batch.
+    assert asked.objective.of_pairs().parts["image"] == Term(InfoNCE(), "image_to_text", weight=0.5)
+    assert set(asked.objective.of_pairs().parts) == {"image", "text"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda host: asymmetry(host, negatives="none", positives="none"), "makes no text"),
+        (lambda host: asymmetry(host), "noise on word vectors needs a host that compares words"),
+        (lambda host: asymmetry(asymmetry(host, negatives="shuffle"), negatives="shuffle"), "named twice"),
+        (lambda host: asymmetry(random(host), negatives="shuffle"), "has sample weights or chosen negatives"),
+        (
+            lambda host: asymmetry(replace(host, objective=Objective({})), negatives="shuffle"),
+            "ranks pictures and texts by a softmax or a triplet loss",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said(change: object, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        change(small.setup())
+
+
+def test_a_bag_of_words_is_not_shuffled(made: Path, tmp_path: Path) -> None:
+    words = ["train", "dual", *given(made), "--out", tmp_path / "run", "--with", "asymmetry:negatives=shuffle"]
+    assert "a bag has none; take --text gru" in call(*words, code=1).output
+
+
+def test_captions_longer_than_the_model_takes_are_told(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    call("train", "vse", *given(made), "--out", out, *SMALL, "--epochs", "1", "--max-tokens", "6", "-q")
+    told = call("evaluate", out, "--split", "val")
+    assert "24 texts of 24 are longer than the 6 tokens that the model takes" in told.stderr
+    assert json.loads(call("evaluate", out, "--json", "-", "-q").stdout)["texts_cut"] == 24
+    loud = call("train", "vse", *given(made), "--out", tmp_path / "loud", *SMALL, "--epochs", "1", "--max-tokens", "6")
+    assert "80 texts of 80 are longer than the 6 tokens" in loud.stderr
+    call("index", "build", tmp_path / "index", "--run", out, "--split", "all", "-q")
+    asked = call("search", tmp_path / "index", "a red and a dog near the house")
+    assert "1 text of 1 is longer than the 6 tokens" in asked.stderr
+
+
+class Letters:
+    """A tokeniser of one code a letter, with two marks."""
+
+    mask_token_id, unk_token_id = 1, 0
+
+    def get_vocab(self) -> dict[str, int]:
+        return {"a": 97}
+
+    def __call__(self, texts: list[str], *, truncation: bool, verbose: bool) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[8, *map(ord, text), 9] for text in texts]}
+
+
+def test_lengths_are_counted_as_each_input_counts() -> None:
+    words = WordInput(Vocabulary.build(["a b c d e"]), max_tokens=5)
+    assert too_long(words, ["a b c", "a b c d", "a, b; c!", None]) == 1
+    assert cut_note(words, ["a b c"]) is None
+    letters = SubwordInput(Letters(), max_tokens=5)
+    assert too_long(letters, ["abc", "abcd", "é", "éé"]) == 1
+    assert too_long(small.Traits(), ["abc"]) == 0
+
+
+@pytest.mark.parametrize("method", [{"negatives": "shuffle"}, {"negatives": "none"}])
+def test_chunks_give_the_gradient_of_the_whole_batch(method: dict[str, str]) -> None:
+    def gradients(chunk: int) -> dict[str, torch.Tensor]:
+        made = asymmetry(small.setup_with_parts(), **method)
+        model, data = made.model.double().train(), small.pairs()
+        rewriter = made.rewriting.open(data)
+        reading = Reader(model, data, Draw(0, 0), rewriter=rewriter)(data.links[:14])
+        reading.images["pooled"] = reading.images["pooled"].double()
+        plan = Plan(batch_size=14, cache_chunk=chunk)
+        stepper = Stepper(model, made.objective, plan, Processes("cpu"), rewriting=made.rewriting)
+        stepper(reading, Epoch(number=0, seed=0), name="step 0")
+        return {name: weight.grad for name, weight in model.named_parameters()}
+
+    whole, chunked = gradients(0), gradients(5)
+    for name, grad in whole.items():
+        torch.testing.assert_close(chunked[name], grad, rtol=1e-9, atol=1e-12, msg=name)

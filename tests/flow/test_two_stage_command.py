@@ -1,0 +1,202 @@
+"""A dual encoder and a model of regions and words together: one finds, the other orders, and one teaches the other."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import made_data
+import numpy as np
+import pytest
+import small
+from click.testing import CliRunner, Result
+
+from subtext.app import progress
+from subtext.app.cli import main
+from subtext.opening import load
+
+SMALL = ["--width", "24", "--batch-size", "16", "--lr", "5e-3", "--epochs", "5", "--workers", "0", "-q"]
+
+
+def call(*words: object, code: int = 0) -> Result:
+    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    assert answer.exit_code == code, answer.output
+    return answer
+
+
+def measured(*words: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call("evaluate", *words, "--json", "-", "-q").stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of three regions, two of which show what the texts name; a fast run, a dear one, and an index."""
+    folder = tmp_path_factory.mktemp("made")
+    rows_file, _ = made_data.write(folder)
+    rng = np.random.default_rng(3)
+    topics = rng.normal(size=(len(made_data.THINGS), made_data.WIDTH))
+    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
+    grid = 0.3 * rng.normal(size=(len(rows), 3, made_data.WIDTH)).astype(np.float32)
+    for place, row in enumerate(rows):
+        words = row["captions"][0].split()
+        grid[place, :2] += topics[[made_data.THINGS.index(words[1]), made_data.THINGS.index(words[4])]]
+    names = np.array([row["image"] for row in rows])
+    np.savez(folder / "regions.npz", names=names, grid=grid, pooled=grid.mean(axis=1))
+    call("train", "vse", *given(folder), "--out", folder / "fast", "--word-width", "16", *SMALL)
+    call("train", "scan", *given(folder), "--out", folder / "dear", "--word-width", "16", *SMALL)
+    call("index", "build", folder / "index", "--run", folder / "fast", "--split", "all", "-q")
+    return folder
+
+
+def given(made: Path) -> list[object]:
+    return ["--data", made / "pairs.jsonl", "--features", made / "regions.npz"]
+
+
+def test_evaluate_in_two_stages(made: Path) -> None:
+    whole = measured(made / "dear")
+    both = measured(made / "fast", "--rerank", made / "dear", "--candidates", "24")
+    assert both["image_to_text/mean_rank"] == whole["image_to_text/mean_rank"]
+    assert both["text_to_image/recall@1"] == whole["text_to_image/recall@1"]
+    told = both["two_stage"]
+    assert told["rerank"]["host"] == "scan" and told["split_role"] == "selection" and "sweep" not in told
+    few = measured(made / "fast", "--rerank", made / "dear", "--candidates", "4")["two_stage"]
+    assert few["pairs"] == {**few["pairs"], "image_to_text": 12 * 4, "text_to_image": 24 * 4}
+    assert few["share_of_pairs"]["text_to_image"] == pytest.approx(4 / 12)
+
+
+def test_a_sweep_is_a_table(made: Path) -> None:
+    screen = call("evaluate", made / "fast", "--rerank", made / "dear", "--candidates", "2,6,24", "-q").stdout
+    lines = [line.split() for line in screen.splitlines()]
+    rows = [line[0] for line in lines if len(line) > 8 and line[0] in ("2", "6", "24", "every")]
+    assert rows == ["2", "6", "24", "every"]
+    assert "candidates are enough" in screen or "no number here is enough" in screen
+    assert "note: two stages: the second model scored" in screen and "they count as misses" in screen
+    assert "note: the re-ranking run: split val selected the epoch" in screen
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--candidates", "5"], "--candidates belongs to --rerank RUN"),
+        (["--rerank", "{dear}", "--space"], "neither with another program's output nor with --graph and --space"),
+        (["--rerank", "{dear}", "--candidates", "0"], "whole numbers of 1 or more"),
+    ],
+)
+def test_what_does_not_go_together_is_said(words: list[str], message: str, made: Path) -> None:
+    told = call("evaluate", made / "fast", *(word.format(dear=made / "dear") for word in words), code=2)
+    assert message in " ".join(told.output.split())
+
+
+def test_a_model_of_pairs_cannot_be_first(made: Path) -> None:
+    told = call("evaluate", made / "dear", "--rerank", made / "dear", "-q", code=1)
+    assert "a first stage needs a model whose vectors decide the score" in told.output
+
+
+def test_search_shows_the_second_models_order(made: Path) -> None:
+    words = "a red and a dog"
+    plain = json.loads(call("search", made / "index", words, "--top", "8", "--json").stdout)
+    found = json.loads(
+        call(
+            "search", made / "index", words, "--top", "5", "--candidates", "8", "--rerank", made / "dear", "--json"
+        ).stdout
+    )
+    assert found["candidates"] == 8 and len(found["hits"]) == 5
+    assert {hit["id"] for hit in found["hits"]} <= {hit["id"] for hit in plain["hits"]}
+    scores = [hit["score"] for hit in found["hits"]]
+    assert scores == sorted(scores, reverse=True)
+    model = load(made / "dear")
+    wanted = model.compare(model.embed_images([hit["id"] for hit in found["hits"]]), model.embed_texts([words]))
+    assert scores == pytest.approx(wanted[:, 0].tolist(), abs=1e-5)
+    texts = call(
+        "search", made / "index", "--image", "photo003.jpg", "--for", "texts", "--rerank", made / "dear"
+    ).stdout
+    assert "score" in texts.splitlines()[0]
+
+
+def test_search_says_what_cannot_be_ordered(made: Path) -> None:
+    told = call("search", made / "index", "a red dog", "--for", "texts", "--rerank", made / "dear", code=1)
+    assert "re-ranking compares pictures with texts; here words ask for texts" in told.output
+    told = call("search", made / "index", "a red dog", "--candidates", "4", code=2)
+    assert "--candidates belongs to --rerank RUN" in told.output
+
+
+def test_a_student_learns_what_its_teacher_knows(made: Path, tmp_path: Path) -> None:
+    teach = f"distil:teacher={made / 'dear'},mined=5"
+    call("train", "vse", *given(made), "--out", tmp_path / "taught", "--with", teach, "--word-width", "16", *SMALL)
+    lines = [json.loads(line) for line in (tmp_path / "taught" / "log.jsonl").read_text().splitlines()]
+    epochs = [line["parts"] for line in lines if line["event"] == "epoch"]
+    for name in ("distil image_to_text", "distil text_to_image"):
+        assert epochs[-1][name] < 0.8 * epochs[0][name]
+    mined = [parts["distil mined text_to_image"] for parts in epochs]
+    assert mined[0] == 0 and min(mined[1:]) > 0
+    assert not (tmp_path / "taught" / "tables").exists()
+    record = json.loads((tmp_path / "taught" / "run.json").read_text())
+    assert record["methods"][0][0] == "distil" and record["methods"][0][1]["mined"] == 5
+    # The teacher is not needed to use what was taught.
+    (made / "dear").rename(made / "elsewhere")
+    try:
+        assert measured(tmp_path / "taught")["rsum"] > 0
+    finally:
+        (made / "elsewhere").rename(made / "dear")
+
+
+def test_a_taught_run_that_is_broken_off_ends_the_same(made: Path, tmp_path: Path) -> None:
+    teach = f"distil:teacher={made / 'dear'},mined=3"
+    words = ["train", "vse", *given(made), "--with", teach, "--word-width", "16", *SMALL, "--epochs", "3"]
+    call(*words, "--out", tmp_path / "whole")
+    interrupt = small.Interrupt(9)
+    with pytest.MonkeyPatch.context() as patch:
+        meter = progress.training_meter
+
+        def stopping(*, quiet: bool) -> Any:
+            @contextmanager
+            def both() -> Any:
+                with meter(quiet=quiet):
+                    yield interrupt
+
+            return both()
+
+        patch.setattr("subtext.app.training.training_meter", stopping)
+        call(*words, "--out", tmp_path / "halves", code=130)
+    call(*words, "--out", tmp_path / "halves", "--resume")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "halves")]
+    assert weights[0] == weights[1]
+
+
+def test_a_teacher_over_other_data_is_refused(made: Path, tmp_path: Path) -> None:
+    rows = (made / "pairs.jsonl").read_text().splitlines()
+    (tmp_path / "fewer.jsonl").write_text("\n".join(rows[1:]) + "\n")
+    told = call(
+        *("train", "vse", "--data", tmp_path / "fewer.jsonl", "--features", made / "regions.npz"),
+        *("--out", tmp_path / "run", "--with", f"distil:teacher={made / 'dear'}", "--word-width", "16", *SMALL),
+        code=1,
+    )  # fmt: skip
+    assert "a teacher needs to have learnt from the pairs that its student learns from" in told.output
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "method", "message"),
+    [
+        ("vse", "distil", "distil needs teacher=RUN"),
+        ("scan", "distil:teacher={dear}", "by the cosine of their vectors; this one compares by CrossAttention"),
+        ("vse", "distil:teacher={dear},weight=0,mined=0", "a weight above 0, of the batch's lists or of mined ones"),
+        ("vse", "distil:teacher=nowhere", "nowhere"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_taught_is_said(host: str, method: str, message: str, made: Path, tmp_path: Path) -> None:
+    told = call(
+        "train",
+        host,
+        *given(made),
+        "--out",
+        tmp_path / "run",
+        "--with",
+        method.format(dear=made / "dear"),
+        *SMALL,
+        code=1,
+    )
+    assert message in told.output

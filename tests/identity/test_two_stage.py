@@ -1,0 +1,190 @@
+"""Two stages equal what a plain loop makes of them, and with every candidate they are the second model alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pairs import of_parts
+from torch.nn.functional import normalize
+
+from subtext import reranking, scoring
+from subtext.core import DIRECTIONS, Embeddings
+from subtext.data.pairs import Items, Pairs
+from subtext.errors import RequirementError, ShapeError
+from subtext.evaluate import Protocol, evaluate_embeddings
+from subtext.evaluate.further import Further
+from subtext.evaluate.two_stage import Stage, evaluate_two_stage
+from subtext.similarity.ascl import Ascl
+from subtext.similarity.cosine import Cosine
+from subtext.similarity.cross_attention import CrossAttention
+from subtext.similarity.imram import Imram
+from subtext.similarity.sgr import Sgr
+
+PROTOCOL = Protocol(c_way=(), bootstrap=0)
+
+
+def made(pictures: int = 30, each: int = 2, *, seed: int = 0) -> tuple[Stage, Stage, Pairs]:
+    """Pictures of three regions and texts of one to four words that name some of them, seen by two models."""
+    g = torch.Generator().manual_seed(seed)
+    regions = normalize(torch.randn(pictures, 3, 6, generator=g), dim=-1)
+    owners = torch.arange(pictures).repeat_interleave(each)
+    words = normalize(
+        regions.repeat_interleave(each, 0)[:, [0, 1, 2, 0]] + torch.randn(len(owners), 4, 6, generator=g) / 2, dim=-1
+    )
+    images = of_parts(regions)
+    texts = of_parts(words, torch.randint(1, 5, (len(owners),), generator=g).tolist())
+    noise = torch.randn(len(owners), 1, 6, generator=g)
+    blurred = Embeddings(normalize(texts.parts.mean(1, keepdim=True) + noise / 2, dim=-1), texts.ids)
+    plain = Embeddings(normalize(images.vectors, dim=-1), images.ids)
+    groups = np.arange(pictures, dtype=np.int64)
+    names = [f"p{row}" for row in range(pictures)]
+    pairs = Pairs(
+        Items(names, [None] * pictures, groups, np.array(["val"] * pictures)),
+        Items(
+            [f"t{row}" for row in range(len(owners))],
+            ["a"] * len(owners),
+            owners.numpy(),
+            np.array(["val"] * len(owners)),
+        ),
+        np.stack([owners.numpy(), np.arange(len(owners))], axis=1),
+        Path(),
+    )
+    return Stage(Cosine(), plain, blurred), Stage(CrossAttention().eval(), images, texts), pairs
+
+
+def exhaustive(stage: Stage) -> np.ndarray:
+    return scoring.matrix(*stage).numpy().astype(np.float64)
+
+
+def places(first: np.ndarray, second: np.ndarray, right: list[list[int]], count: int) -> list[float]:
+    """Rank from 1 of each query's best partner, by a plain loop: the list in its second order, then the rest."""
+    found = []
+    for query, partners in enumerate(right):
+        order = sorted(range(first.shape[1]), key=lambda c: -first[query, c])
+        listed = sorted(order[:count], key=lambda c: -second[query, c])
+        whole = listed + order[count:]
+        found.append(1.0 + min(whole.index(partner) for partner in partners))
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 5, 17])
+def test_ranks_are_those_of_a_plain_loop(count: int) -> None:
+    first, second, pairs = made()
+    result = evaluate_two_stage(first, second, pairs, candidates=[count], protocol=PROTOCOL)
+    one, two = exhaustive(first), exhaustive(second)
+    mine = [[2 * row, 2 * row + 1] for row in range(30)]
+    # A picture is ranked behind its own other text in the loop; the best one counts, so that does not matter.
+    wanted = {
+        "image_to_text": places(one, two, mine, count),
+        "text_to_image": places(one.T, two.T, [[row // 2] for row in range(60)], count),
+    }
+    for direction, ranks in wanted.items():
+        assert result.per_query[f"{direction}/mean_rank"].tolist() == ranks
+        missed = 100 * np.mean(np.array(ranks) > count)
+        assert result.about["two_stage"]["missed"][direction] == pytest.approx(missed)
+    assert result.about["two_stage"]["missed"]["text_to_image"] > 0
+
+
+def test_misses_count_as_misses_however_high_the_second_model_scores_them() -> None:
+    first, second, pairs = made()
+    found = evaluate_two_stage(first, second, pairs, candidates=[3], protocol=PROTOCOL)
+    whole = evaluate_embeddings(*second, pairs, protocol=PROTOCOL)
+    ranks = found.per_query["text_to_image/mean_rank"]
+    hidden = (ranks > 3) & (whole.per_query["text_to_image/mean_rank"] == 1)
+    assert hidden.any() and (found.per_query["text_to_image/recall@1"][hidden] == 0).all()
+
+
+def test_with_every_candidate_it_is_the_second_model_alone() -> None:
+    first, second, pairs = made()
+    whole = evaluate_embeddings(*second, pairs, protocol=PROTOCOL)
+    for candidates in ([60], [5, 60]):
+        found = evaluate_two_stage(first, second, pairs, candidates=candidates, protocol=PROTOCOL)
+        for direction in DIRECTIONS:
+            name = f"{direction}/mean_rank"
+            assert np.array_equal(found.per_query[name], whole.per_query[name])
+
+
+def test_a_sweep_says_what_each_number_loses_and_which_is_enough() -> None:
+    first, second, pairs = made()
+    told = evaluate_two_stage(first, second, pairs, candidates=[60, 2, 20], protocol=PROTOCOL).about["two_stage"]
+    assert [row["candidates"] for row in told["sweep"]] == [2, 20, 60]
+    for row in told["sweep"]:
+        alone = evaluate_two_stage(first, second, pairs, candidates=[row["candidates"]], protocol=PROTOCOL)
+        for direction in DIRECTIONS:
+            name = f"{direction}/recall@1"
+            assert row[name] == alone.figures[name]
+            assert row["lost"][direction] == pytest.approx(told["exhaustive"][name] - row[name])
+        assert row["pairs"] == alone.about["two_stage"]["pairs"]
+    enough = [row["candidates"] for row in told["sweep"] if max(row["lost"].values()) <= 0.2]
+    assert told["enough"] == enough[0] and told["sweep"][-1]["lost"] == {"image_to_text": 0, "text_to_image": 0}
+
+
+def test_pairs_are_counted_once_each() -> None:
+    first, second, pairs = made()
+    told = evaluate_two_stage(first, second, pairs, candidates=[4], protocol=PROTOCOL).about["two_stage"]
+    lists = reranking.shortlists(*first, 4)
+    both = {(row, int(c)) for row, line in enumerate(lists.image_to_text) for c in line}
+    both |= {(int(c), row) for row, line in enumerate(lists.text_to_image) for c in line}
+    assert told["pairs"] == {"image_to_text": 120, "text_to_image": 240, "together": len(both)}
+    assert told["share_of_pairs"]["together"] == len(both) / 1800
+    assert [tuple(pair) for pair in lists.pairs().tolist()] == sorted(both)
+
+
+def test_chosen_pairs_are_scored_as_all_are() -> None:
+    _, second, _ = made()
+    whole = exhaustive(second)
+    g = np.random.default_rng(0)
+    chosen = np.unique(g.integers(0, 1800, 200))
+    pairs = np.stack(np.divmod(chosen, 60), axis=1)
+    found = reranking.pair_scores(*second, pairs)
+    np.testing.assert_allclose(found, whole[pairs[:, 0], pairs[:, 1]], rtol=2e-6, atol=2e-6)
+    with pytest.raises(ShapeError, match="ordered by picture"):
+        reranking.pair_scores(*second, pairs[::-1].copy())
+
+
+def test_folds_have_lists_of_their_own() -> None:
+    first, second, pairs = made()
+    found = evaluate_two_stage(first, second, pairs, candidates=[4], protocol=Protocol(c_way=(), bootstrap=0, folds=3))
+    told = found.about["two_stage"]
+    assert told["pairs"]["text_to_image"] == 240 and told["share_of_pairs"]["text_to_image"] == 240 / (3 * 10 * 20)
+    assert found.per_query["text_to_image/mean_rank"].max() <= 10
+
+
+def test_ties_go_to_the_earlier_row_and_no_number_comes_last() -> None:
+    scores = torch.tensor([[0.5, 0.7, 0.7, 0.5], [float("nan"), 0.1, float("nan"), 0.2]])
+    assert reranking.best(scores, 3).tolist() == [[1, 2, 0], [3, 1, 0]]
+
+
+def test_what_cannot_be_two_stages_is_said() -> None:
+    first, second, pairs = made()
+    with pytest.raises(RequirementError, match="a first stage needs a model whose vectors decide the score"):
+        evaluate_two_stage(second, second, pairs)
+    with pytest.raises(RequirementError, match="two stages need 1 candidate a query or more; it got \\[0\\]"):
+        evaluate_two_stage(first, second, pairs, candidates=[0])
+    with pytest.raises(ShapeError, match="embeddings of 30 pictures and 60 texts"):
+        evaluate_two_stage(first, second._replace(texts=second.texts[:3]), pairs)
+
+
+def test_further_measures_read_the_order_of_both_stages() -> None:
+    first, second, pairs = made()
+    found = evaluate_two_stage(
+        first, second, pairs, candidates=[60], protocol=PROTOCOL, further=Further(precision=True, hubness=3)
+    )
+    whole = evaluate_embeddings(*second, pairs, protocol=PROTOCOL, further=Further(precision=True, hubness=3))
+    for name in ("image_to_text/r_precision", "text_to_image/map@r", "text_to_image/hubness@3"):
+        assert found.figures[name] == pytest.approx(whole.figures[name])
+
+
+@pytest.mark.parametrize(
+    "similarity", [Ascl(width=6, heads=2), Sgr(width=6, nodes=4), Imram(width=6)], ids=lambda s: type(s).__name__
+)
+def test_what_is_prepared_of_a_picture_serves_all_its_texts(similarity: torch.nn.Module) -> None:
+    _, second, _ = made(8)
+    similarity = similarity.eval()
+    whole = scoring.matrix(similarity, second.images, second.texts).detach().numpy()
+    pairs = np.stack(np.divmod(np.arange(0, 128, 3), 16), axis=1)
+    found = reranking.pair_scores(similarity, second.images, second.texts, pairs)
+    np.testing.assert_allclose(found, whole[pairs[:, 0], pairs[:, 1]], rtol=5e-6, atol=5e-6)
