@@ -55,9 +55,7 @@ def integers(
     return np.minimum(drawn.astype(np.int64), limit - 1)
 
 
-def normal(
-    item_keys: NDArray[np.int64], *, seed: int, epoch: int, purpose: str, count: int = 1
-) -> NDArray[np.float32]:
+def normal(item_keys: NDArray[np.int64], *, seed: int, epoch: int, purpose: str, count: int = 1) -> NDArray[np.float32]:
     """(N, count) standard normal numbers for N items (Box and Muller 1958).
 
     The first `count` columns do not depend on how many columns are asked for.

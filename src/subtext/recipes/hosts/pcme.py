@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from subtext.data.supply import Supply
     from subtext.recipes.parts import Side
+    from subtext.recipes.probabilistic import Name
     from subtext.training.setup import Setup
 
-_SIDES: tuple[tuple[Literal["image", "text"], str], ...] = (("image", "image_to_text"), ("text", "text_to_image"))
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, optimiser="adamp", schedule="cosine", positives="pair")
 
 
@@ -50,40 +50,35 @@ def pcme(
     """
     from subtext.encoders.recurrent import GruShape
     from subtext.losses.soft_contrastive import SoftContrastive
-    from subtext.model import Branch, Model
-    from subtext.objective import Objective, Penalty, Term
+    from subtext.objective import Objective, Penalty
     from subtext.recipes.parts import image_side, text_side
+    from subtext.recipes.probabilistic import model_of, parts_of
     from subtext.regularisers.kl import KL
     from subtext.regularisers.uniformity import Uniformity
     from subtext.similarity.match_probability import MatchProbability
     from subtext.training.setup import Setup
 
     shape = GruShape(width, words.word_width, words.gru_layers, words.both_directions)
-    sides = {
+    sides: dict[Name, Side] = {
         "image": image_side(supply, pictures, pixels, regions),
         "text": text_side(supply, words, shape, parts="words"),
     }
-    branches = {}
-    parts: dict[str, Any] = {}
-    loss = SoftContrastive()
-    for name, direction in _SIDES:
-        side = sides[name]
-        head = _head(side, width, draws=draws, drawn="always" if ranking == "draws" else "learning", log_std=log_std)
-        head.side, head.seed = name, draw_seed
-        branches[name] = Branch(side.reads, side.encoder, head)
-        parts[direction] = Term(loss, on=direction, reduction="sum")
-        if kl:
-            penalty = KL(of=name, published=kl_variance == "published")
-            parts[f"{name} divergence"] = Penalty(penalty, kl, share_of=direction)
+    drawn = "always" if ranking == "draws" else "learning"
+    told = {"draws": draws, "drawn": drawn, "seed": draw_seed}
+    heads = {name: _head(name, side, width, log_std=log_std, told=told) for name, side in sides.items()}
+    divergence = KL(published=kl_variance == "published")
+    parts = parts_of(SoftContrastive(), divergence, reduction="sum", weight=kl)
     if uniformity:
         parts["uniformity"] = Penalty(Uniformity(), uniformity)
-    similarity = MatchProbability(scale=scale, shift=shift)
-    model = Model(branches["image"], branches["text"], similarity)
+    model = model_of(sides, heads, MatchProbability(scale=scale, shift=shift))
     return Setup(model=model, objective=Objective(parts), plan=PLAN)
 
 
-def _head(side: Side, width: int, *, draws: int, drawn: Any, log_std: float) -> Any:
-    """Mean and spread from what encodes a side: words that come in order have a GRU of their own for the spread."""
+def _head(name: Name, side: Side, width: int, *, log_std: float, told: dict[str, Any]) -> Any:
+    """Mean and spread from what encodes a side: words that come in order have a GRU of their own for the spread.
+
+    told  further arguments of the gaussian head
+    """
     from subtext.encoders.language import Language
     from subtext.encoders.recurrent import Recurrent
     from subtext.heads.gaussian import Gaussian
@@ -101,4 +96,4 @@ def _head(side: Side, width: int, *, draws: int, drawn: Any, log_std: float) -> 
         project = not isinstance(encoder, Recurrent) or pooled_width != width
         mean = Pie(parts_width, pooled_width, width, project=project)
     spread = Spread(parts_width, width, pooled_width=pooled_width, recurrent=ordered, start=log_std)
-    return Gaussian(mean, spread, width, draws=draws, drawn=drawn)
+    return Gaussian(mean, spread, width, side=name, **told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Regions, Words
 from subtext.training.plan import Plan
@@ -10,11 +10,12 @@ from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.supply import Supply
+    from subtext.recipes.parts import Side
+    from subtext.recipes.probabilistic import Name
     from subtext.training.setup import Setup
 
 _PIXELS = When("image", ("pixels",), needs="image=tiny or a backbone")
 _MIXED = When("mixing", ("0", "0.0"), needs="mixing above 0", but=True)
-_SIDES: tuple[tuple[Literal["image", "text"], str], ...] = (("image", "image_to_text"), ("text", "text_to_image"))
 PLAN = Plan(
     epochs=25,
     batch_size=128,
@@ -65,31 +66,28 @@ def pcme_plus(
     from subtext.heads.gpo import Gpo
     from subtext.heads.pooled_spread import PooledSpread
     from subtext.losses.soft_contrastive import SoftContrastive
-    from subtext.model import Branch, Model
-    from subtext.objective import Objective, Penalty, Term
+    from subtext.objective import Objective
     from subtext.recipes.parts import image_side, text_side
+    from subtext.recipes.probabilistic import model_of, parts_of
     from subtext.regularisers.kl import KL
     from subtext.similarity.closed_form_distance import ClosedFormDistance
     from subtext.training.mixing import Mixing
     from subtext.training.setup import Setup
 
     shape = GruShape(width, words.word_width, words.gru_layers, words.both_directions)
-    sides = {"image": image_side(supply, pictures, pixels, regions), "text": text_side(supply, words, shape)}
-    branches = {}
-    parts: dict[str, Any] = {}
-    loss = SoftContrastive(pseudo=pseudo, smoothing=smoothing)
-    for name, direction in _SIDES:
-        side = sides[name]
+    sides: dict[Name, Side] = {
+        "image": image_side(supply, pictures, pixels, regions),
+        "text": text_side(supply, words, shape),
+    }
+    heads = {}
+    for name, side in sides.items():
         inside, both = side.encoder.parts_width, perceptron and name == "image"
-        mean = Gpo(inside, width, perceptron=both)
         spread = PooledSpread(inside, width, layers=spread_layers, perceptron=both, start=log_variance)
-        branches[name] = Branch(side.reads, side.encoder, Gaussian(mean, spread, width, side=name))
-        parts[direction] = Term(loss, on=direction, reduction="mean over cells")
-        if vib:
-            parts[f"{name} divergence"] = Penalty(KL(of=name, over="mean"), vib, share_of=direction)
-    similarity = ClosedFormDistance(kind=distance, scale=scale, shift=shift)
+        heads[name] = Gaussian(Gpo(inside, width, perceptron=both), spread, width, side=name)
+    loss = SoftContrastive(pseudo=pseudo, smoothing=smoothing)
+    parts = parts_of(loss, KL(over="mean"), reduction="mean over cells", weight=vib)
     return Setup(
-        model=Model(branches["image"], branches["text"], similarity),
+        model=model_of(sides, heads, ClosedFormDistance(kind=distance, scale=scale, shift=shift)),
         objective=Objective(parts),
         plan=PLAN,
         mixing=Mixing(mixing, mixing_kind) if mixing and _seen(sides["image"].reads) else None,
