@@ -122,8 +122,8 @@ def test_scores_and_vectors_of_another_program(run: Path, tmp_path: Path) -> Non
     data = ["--data", run.parent / "pairs.jsonl", "--split", "test", "-q"]
     both = ["--image-embeddings", tmp_path / "vectors.npz", "--text-embeddings", tmp_path / "vectors.npz"]
     for words, of, name in (
-        (["--scores", tmp_path / "mine.npz"], "a score matrix", "mine.npz"),
-        (both, "vectors without their model", "vectors.npz"),
+        (["--scores", tmp_path / "mine.npz"], "score matrix", "mine.npz"),
+        (both, "set of vectors", "vectors.npz"),
     ):
         page = tmp_path / "page.html"
         found = json.loads(call("audit", *words, *data, "--json", "-", "--html", page).stdout)
@@ -131,9 +131,9 @@ def test_scores_and_vectors_of_another_program(run: Path, tmp_path: Path) -> Non
         assert tuple(checks) == CHECKS and found["audited"] == name and found["passed"]
         for check in MODELS_ALONE:
             assert checks[check]["outcome"] == "not applicable"
-            assert checks[check]["found"].startswith(f"not possible for {of}: ")
+            assert checks[check]["found"].startswith(f"not possible for a {of}: ")
         assert checks["ties"]["outcome"] == checks["finite"]["outcome"] == "pass"
-        assert "bring no record" in checks["held-out"]["found"]
+        assert f"a {of} has no record" in checks["held-out"]["found"]
         assert "nobody says what it learnt from" in checks["picture-overlap"]["found"]
         assert f"Audit of {name}" in page.read_text() and "n/a: repeat" in page.read_text()
         told = call("evaluate", *words, *data[:4], "--bootstrap", 0, "--json", "-", "-q").stdout

@@ -23,7 +23,6 @@ _NEEDS = {
     "vocabulary": "the model's vocabulary has to be looked at",
 }
 """Name of a check -> what it needs that scores and vectors of another program do not bring."""
-_OF = {"scores": "a score matrix", "vectors": "vectors without their model"}
 
 Made = Iterator[tuple[str, Callable[[], Check]]]
 
@@ -96,7 +95,7 @@ def _vocabulary(subject: Subject) -> Check:
 
 
 def _impossible(subject: Subject, name: str) -> Check:
-    why = f"not possible for {_OF[subject.kind]}: {_NEEDS[name]}; audit the run, or the model (--model), for it"
+    why = f"not possible for a {subject.kind}: {_NEEDS[name]}; audit the run, or the model (--model), for it"
     return Check(name, "Nothing.", "not applicable", why)
 
 

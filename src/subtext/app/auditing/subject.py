@@ -21,7 +21,7 @@ from subtext.search import model_fingerprint
 
 PROTOCOL = Protocol(c_way=())
 
-Kind = Literal["run", "pretrained model", "scores", "vectors"]
+Kind = Literal["run", "pretrained model", "score matrix", "set of vectors"]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _of_files(asked: Asked, files: Files) -> Subject:
     sources = asked.work.sources
     pairs, split = read_split(sources, asked.work.split)
     given = opened_files(files, pairs)
-    kind: Kind = "vectors" if given.scores is None else "scores"
+    kind: Kind = "set of vectors" if given.scores is None else "score matrix"
     path = files.scores or files.images
     assert path is not None
     return Subject(

@@ -68,9 +68,10 @@ def named_pairs(sources: Sources, train_split: str | None, audited: Pairs) -> Kn
 
 def held_out_by_name(kind: str, split: str, train_split: str | None) -> Check:
     """The same of what has no record: by what whoever asks says of it."""
-    did = "Whoever asked was believed about the split that it learnt from (--train-split)."
     if train_split is None:
-        return Check("held-out", did, "not applicable", f"{kind} bring no record of what was learnt from")
+        why = f"a {kind} has no record of what it learnt from, and nobody says (--train-split)"
+        return Check("held-out", "Nothing.", "not applicable", why)
+    did = "Whoever asked was believed about the split that it learnt from (--train-split)."
     if split in ("all", train_split) or train_split == "all":
         return Check("held-out", did, "fail", f"split {split} shares pairs with what was learnt from, as is said")
     found = f"learnt from split {train_split}, as is said, not from {split}; which split chose its epoch is not known"

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from subtext.app.cli.command import PATH, Command, cuts, data_options, run_options
-from subtext.app.cli.judged import judged_options, model_as_typed, require_one
+from subtext.app.cli.judged import judged_options, model_as_typed, relevance_options, require_one
 from subtext.app.job import Work
 
 TIES = ("pessimistic", "optimistic", "expected", "stable")
@@ -156,17 +156,7 @@ evaluate = Command(
                 metavar="NAME,...",
                 help="ASP, gain and nDCG by relevance: tfidf1, ciderd, cider, judged, class_tfidf1, sentence:MODEL.",
             ),
-            click.Option(
-                ["--references"], type=click.IntRange(1), help="First texts a picture is known by. Default: all."
-            ),
-            click.Option(["--cache"], type=PATH, metavar="FOLDER", help="Where matrices of relevance are kept."),
-            click.Option(
-                ["--asp-ties"],
-                type=click.Choice(["ordinal", "min", "average"]),
-                default="ordinal",
-                show_default=True,
-                help="Ranks of equal values in ASP.",
-            ),
+            *relevance_options(),
             click.Option(
                 ["--asp-top"], callback=cuts, default="", metavar="N,N,...", help="ASP over the N most relevant, too."
             ),

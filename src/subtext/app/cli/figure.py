@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from subtext.app.cli.command import PATH, Command, cuts, data_options, run_options
+from subtext.app.cli.judged import relevance_options
 from subtext.app.figuring.known import FIGURES, listing
 from subtext.recipes.catalogue import unknown
 
@@ -59,17 +60,7 @@ figure = Command(
             click.Option(
                 ["--relevance"], default="tfidf1", show_default=True, help="As for subtext evaluate; one of them."
             ),
-            click.Option(
-                ["--references"], type=click.IntRange(1), help="First texts a picture is known by. Default: all."
-            ),
-            click.Option(["--cache"], type=PATH, metavar="FOLDER", help="Where matrices of relevance are kept."),
-            click.Option(
-                ["--asp-ties"],
-                type=click.Choice(["ordinal", "min", "average"]),
-                default="ordinal",
-                show_default=True,
-                help="Ranks of equal values in ASP.",
-            ),
+            *relevance_options(),
         ],
         "What is shown": [
             click.Option(["--item"], help="Id of the picture or text that asks (1a, 1c). Default: drawn."),

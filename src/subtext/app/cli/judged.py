@@ -46,6 +46,21 @@ def judged_options() -> dict[str, list[click.Parameter]]:
     }
 
 
+def relevance_options() -> list[click.Parameter]:
+    """How a relevance is computed, and ranked in ASP."""
+    return [
+        click.Option(["--references"], type=click.IntRange(1), help="First texts a picture is known by. Default: all."),
+        click.Option(["--cache"], type=PATH, metavar="FOLDER", help="Where matrices of relevance are kept."),
+        click.Option(
+            ["--asp-ties"],
+            type=click.Choice(["ordinal", "min", "average"]),
+            default="ordinal",
+            show_default=True,
+            help="Ranks of equal values in ASP.",
+        ),
+    ]
+
+
 def require_one(ctx: click.Context) -> None:
     """Raise click.UsageError unless just one of RUN, --model and files is given, with what it needs."""
     values = ctx.params
