@@ -16,6 +16,7 @@ from subtext.checkpoint import put_tensors
 from subtext.core import Epoch
 from subtext.data.inputs import Draw
 from subtext.neighbours.sampling import Sampler, Samplers
+from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
@@ -25,7 +26,7 @@ from subtext.training.step import Stepper
 ROWS = 15
 KINDS = (
     ("penalty", 0), ("penalty", 4), ("parts", 0), ("together", 0), ("together", 4),
-    ("neighbours", 0), ("neighbours", 4), ("texts' neighbours", 0),
+    ("neighbours", 0), ("neighbours", 4), ("texts' neighbours", 0), ("made texts", 0), ("made texts", 4),
 )  # fmt: skip
 TRAIN = Plan(epochs=2, batch_size=16, lr=1e-2, schedule="cosine", patience=5)
 
@@ -39,6 +40,9 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
         made = near.setup(Path("unread"), dropout=0.0, negatives="both", image=0.3 * (kind == "neighbours"))
         sides = made.neighbours.sides
         samplers = Samplers({side: Sampler(data, near.graph(data).neighbours) for side in sides}, "both", "")
+    if kind == "made texts":
+        made = asymmetry(small.setup_with_parts(), negatives="shuffle")
+    rewriter = None if made.rewriting is None else made.rewriting.open(data)
     model = made.model.double().train()
     plan = Plan(batch_size=ROWS, cache_chunk=chunk)
     reader = Reader(
@@ -49,12 +53,13 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
         processes=processes.count,
         rank=processes.rank,
         samplers=samplers,
+        rewriter=rewriter,
     )
     reading = reader(data.links[:ROWS])
     reading.images["pooled"] = reading.images["pooled"].double()
     if reading.neighbours is not None and "image" in reading.neighbours.items:
         reading.neighbours.items["image"]["pooled"] = reading.neighbours.items["image"]["pooled"].double()
-    stepper = Stepper(model, made.objective, plan, processes, negatives="both")
+    stepper = Stepper(model, made.objective, plan, processes, negatives="both", rewriting=made.rewriting)
     loss, parts = stepper(reading, Epoch(number=0, seed=0), name="step 0")
     weights = list(model.parameters())
     told = processes.sum_gradients(weights, torch.cat([loss[None], parts]))

@@ -95,7 +95,8 @@ CASES = [
     Case("imram", {**SMALL, "asking": "text", "steps": 1}, "grid"),
     Case("ascl", SMALL, "both"),
     Case("ascl", {**SMALL, "fusion": "none", "directions": "shared", "heads": 2}, "grid"),
-    Case("ascl", {**SMALL, "attention": False}, "both"),
+    Case("ascl", {**SMALL, "attention": False, "loss": "ratio"}, "both"),
+    Case("ascl", {**SMALL, "loss": "triplet", "margin": 0.3}, "both"),
     Case("pcme", {**SMALL, "draws": 3, "uniformity": 1.0}, "grid"),
     Case("pcme", {**SMALL, "draws": 2, "ranking": "mean", "kl_variance": "consistent"}, "pooled"),
     Case("pcme", {"width": 16, **PIXELS, "draws": 2, "text": "{bert}"}, models=("bert",)),
@@ -374,7 +375,7 @@ class TestThaw:
     ("host", "arguments", "more", "said"),
     [
         ("pvsee", {}, {}, "no host called 'pvsee'; did you mean pvse"),
-        ("zzz", {}, {}, "there are ascl, chan, clip, dual"),
+        ("zzz", {}, {}, "there are ascl, chan, clip, dsran, dual"),
         ("vse", {"widht": 3}, {}, "no option of 'vse' called 'widht'; did you mean width"),
         ("vse", {"width": "wide"}, {}, "width needs a whole number; it got 'wide'"),
         ("vse", {"width": 2.5}, {}, "width needs a whole number; it got 2.5"),
