@@ -33,6 +33,7 @@ QUESTIONS = [
     ["neighbours", "build", "--help"],
     ["neighbours", "show", "--help"],
     ["search", "--help"],
+    ["serve", "--help"],
     ["runs", "--help"],
     ["demo", "--help"],
     ["export", "--help"],

@@ -17,13 +17,17 @@ from subtext.errors import IndexError_
 LOCK = "lock"
 
 
+class WriterBusy(IndexError_):
+    """Somebody writes to the index already: it can be tried again."""
+
+
 @contextmanager
 def writer_lock(path: Path, verb: str) -> Iterator[None]:
     """Inside the block no other process, and no other writer of this one, writes to the index at `path`.
 
     verb  what is done, for the message that a second writer gets
 
-    Raises IndexError_ when somebody writes there already, OutputError when the folder may not be written.
+    Raises WriterBusy when somebody writes there already, OutputError when the folder may not be written.
     """
     file = path / LOCK
     with written_to(file):
@@ -32,9 +36,7 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise IndexError_(
-                f"{path} takes one writer at a time; {_told(descriptor)}; wait until it is done"
-            ) from None
+            raise WriterBusy(f"{path} takes one writer at a time; {_told(descriptor)}; wait until it is done") from None
         about = {"verb": verb, "process": os.getpid(), "host": socket.gethostname(), "since": _now()}
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(about).encode(), 0)

@@ -2,6 +2,7 @@
 
 INDEX/cache/**/NAME*        thumbnails and the like; NAME is `trace_name` of the item
 INDEX/logs/**/*.jsonl       a line of JSON a request; one that names an item, as a text of its own, goes with the item
+INDEX/added/NAME*           pictures that were handed in over the network; metadata.jsonl beside them is their data set
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 from subtext.data.atomic import write_file
 from subtext.stores.item import Side
 
-CACHE, LOGS = "cache", "logs"
+CACHE, LOGS, ADDED = "cache", "logs", "added"
+ROWS = "metadata.jsonl"
 
 
 def trace_name(side: Side, name: str) -> str:
@@ -34,7 +36,7 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
     Raises OutputError when a log cannot be written.
     """
     removed = 0
-    for file in (index / CACHE).rglob("*"):
+    for file in [*(index / CACHE).rglob("*"), *(index / ADDED).glob("*")]:
         if file.is_file() and file.name[:32] in gone:
             file.unlink(missing_ok=True)
             removed += 1
@@ -48,7 +50,32 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
         if len(kept) < len(lines):
             removed += len(lines) - len(kept)
             write_file(log, lambda place, kept=kept: _write(place, kept))  # type: ignore[misc]
-    return removed
+    return removed + _remove_rows(index / ADDED / ROWS, gone)
+
+
+def _remove_rows(file: Path, gone: Mapping[str, Sequence[str]]) -> int:
+    """Remove the rows of pictures that are gone from a data set of added ones, and texts from the others."""
+    if not file.is_file():
+        return 0
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in (_without(line, gone) for line in lines) if line]
+    if kept == lines:
+        return 0
+    write_file(file, lambda place: _write(place, kept))
+    return len(lines) - len(kept)
+
+
+def _without(line: str, gone: Mapping[str, Sequence[str]]) -> str:
+    """A row without its texts that are gone; "" where the picture is, or no text is left."""
+    row = json.loads(line)
+    if trace_name("images", row["id"]) in gone:
+        return ""
+    pairs = list(zip(row["text_ids"], row["captions"], strict=True))
+    kept = [(name, text) for name, text in pairs if trace_name("texts", name) not in gone]
+    if len(kept) == len(pairs):
+        return line
+    row |= {"text_ids": [name for name, _ in kept], "captions": [text for _, text in kept]}
+    return json.dumps(row, ensure_ascii=False) + "\n" if kept else ""
 
 
 def _write(place: Path, lines: Sequence[str]) -> None:

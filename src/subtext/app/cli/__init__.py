@@ -25,6 +25,7 @@ COMMANDS = {
     "embed": "Write the vectors of a data set's pictures and texts to a file.",
     "index": "Build a search index over pictures and texts, or look at one.",
     "search": "Ask an index with words, with a picture, or with examples.",
+    "serve": "Answer searches over HTTP, with a page to look at.",
     "score": "Say of given pairs whether the picture supports the text.",
     "curate": "Look at every pair: what belongs together, what is copied, odd or mismatched.",
     "export": "Write a run for other libraries: safetensors for the Hub, or ONNX.",

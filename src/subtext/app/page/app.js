@@ -1,0 +1,400 @@
+// The page: the address says what is shown, every change goes through it, and the server is asked for the rest.
+
+import { card, mark, node, notice } from "./card.js";
+import { draw as drawDetail } from "./detail.js";
+import { draw as drawFilters, told as toldCondition } from "./filters.js";
+import { download, Keep, sheet } from "./keep.js";
+import { ask, door, setToken, show } from "./net.js";
+import { read, written } from "./state.js";
+
+const FIRST = 40;
+const MOST = 200;
+const TRIES = ["waiting", "good luck", "pride", "bad news", "home", "the end of summer"];
+const by = (id) => document.getElementById(id);
+const keep = new Keep();
+let state = read();
+let libraries = [];
+let picture = null;
+let top_ = FIRST;
+let stop = new AbortController();
+
+// What the filters were drawn for: they are drawn anew when that changes, not while somebody uses them.
+let drawnFor = "";
+const filtersFor = (where) => JSON.stringify([home(), state.target, where]);
+const asked = () => (picture ? `picture: ${picture.name || "pasted"}` : state.like ? `like: ${state.like}` : state.q);
+const home = () => state.index || libraries[0]?.name || "";
+const searching = () => Boolean(picture || state.like || state.q);
+
+const acts = {
+  address: (item, target) => written({ ...state, item: item.id, side: target }),
+  canVote: () => Boolean(state.q && !picture),
+  select: (item, index) => { keep.toggle(item, index, asked()); bar(); marks(); },
+  taken: (item, index) => keep.taken(item, index),
+  vote: (item, value, index, target) => { keep.vote(item, value, index, state.q, target); bar(); },
+  voted: (item, index, target) => (state.q ? keep.voted(item, index, state.q, target) : undefined),
+  like: (item, side, target) => { picture = null; go({ q: "", like: item.id, likeside: side, target, item: "", side: "" }); },
+  close: () => by("detail").close(),
+  move: (step) => {
+    const ids = [...document.querySelectorAll("#columns .card")].map((one) => one.dataset.id);
+    const place = ids.indexOf(state.item) + step;
+    if (ids[place]) go({ item: ids[place], side: state.target }, { replace: true });
+  },
+};
+
+function go(changes, { replace = false, anew = false } = {}) {
+  const before = state;
+  state = { ...state, ...changes };
+  history[replace ? "replaceState" : "pushState"]({}, "", written(state));
+  const alike = !anew && written({ ...before, item: "", side: "" }) === written({ ...state, item: "", side: "" });
+  if (!alike) top_ = FIRST;
+  render({ again: !alike });
+}
+
+async function render({ again = true } = {}) {
+  by("q").value = state.q;
+  document.querySelector(`input[name=for][value=${state.target}]`).checked = true;
+  by("library").value = home();
+  by("compare").value = state.compare;
+  by("filtered").hidden = !state.where.length;
+  by("filtered").textContent = state.where.length;
+  document.title = asked() ? `${asked()} · Subtext` : "Subtext";
+  detail();
+  bar();
+  if (!by("filters").hidden && drawnFor !== filtersFor(state.where)) openFilters(true);
+  if (again) await results();
+}
+
+// ---- results ----
+
+function sides() {
+  return [...new Set([home(), state.compare].filter(Boolean))];
+}
+
+async function found(index, signal) {
+  const about = { index, target: state.target, top: top_, where: state.where };
+  const told = (seconds) => { by("status").textContent = `The server is busy; asking again in ${seconds} s …`; };
+  if (picture) return ask("/search", about, { body: picture, kind: picture.type || "image/jpeg", signal, told });
+  if (state.like) return ask("/similar", { ...about, id: state.like, side: state.likeside || "images" }, { signal, told });
+  if (state.q) return ask("/search", { ...about, q: state.q }, { signal, told });
+  const page = await ask("/items", { ...about, top: Math.min(top_, MOST) }, { signal, told });
+  return { index, hits: page.items, total: page.total, fits: page.total ? null : false, message: page.total ? null : "Nothing in this library fulfils these conditions.", unknown_words: [] };
+}
+
+async function results() {
+  stop.abort();
+  stop = new AbortController();
+  const { signal } = stop;
+  by("columns").setAttribute("aria-busy", "true");
+  by("notice").replaceChildren();
+  by("more").hidden = true;
+  drawAsked();
+  if (top_ === FIRST) waiting();
+  by("status").textContent = searching() ? "Searching …" : "";
+  try {
+    const answers = await Promise.all(sides().map((index) => found(index, signal)));
+    drawAnswers(answers);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    by("columns").replaceChildren();
+    by("status").textContent = "";
+    by("notice").replaceChildren(notice("That did not work", [sentence(error.message)], { wrong: true, more: [
+      node("p", { class: "tries" }, node("button", { type: "button", onclick: () => results() }, "Try again"))] }));
+  } finally {
+    if (!signal.aborted) by("columns").removeAttribute("aria-busy");
+  }
+}
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+
+function waiting() {
+  by("columns").style.setProperty("--sides", sides().length);
+  by("columns").dataset.sides = sides().length;
+  const empty = () => Array.from({ length: 8 }, () => node("div", { class: "card" }));
+  by("columns").replaceChildren(...sides().map(() => node("section", { class: "column", "aria-hidden": "true" },
+    node("div", { class: "grid waiting" }, ...empty()))));
+}
+
+function drawAnswers(answers) {
+  const target = state.target;
+  const places = answers.map((answer) => new Map(answer.hits.map((hit, place) => [hit.id, place + 1])));
+  by("notice").replaceChildren(...welcome(), ...kindly(answers));
+  by("columns").replaceChildren(...answers.map((answer, side) => {
+    const cards = answer.hits.map((hit) => card(hit, { index: answer.index, target, acts, beside: beside(hit, places, side) }));
+    const titled = answers.length > 1 || !searching();
+    const name = answers.length > 1 ? answer.index : state.where.length ? "With these filters" : "In this library";
+    return node("section", { class: "column", "aria-label": answers.length > 1 ? answer.index : "Results" },
+      titled && answer.hits.length ? node("h2", {}, name) : null,
+      node("ul", { class: `grid${target === "texts" ? " words" : ""}`, role: "list" }, ...cards));
+  }));
+  by("columns").style.setProperty("--sides", answers.length);
+  by("columns").dataset.sides = answers.length;
+  by("status").textContent = summary(answers);
+  by("title").textContent = searching() ? `What goes with ${asked()}` : "Subtext, pictures for words and words for pictures";
+  const full = answers.some((answer) => answer.hits.length >= top_);
+  by("more").hidden = !full || top_ >= MOST;
+}
+
+function summary(answers) {
+  const what = state.target === "texts" ? "text" : "picture";
+  const count = (number) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+  if (!searching()) return answers[0].total === undefined ? "" : count(answers[0].total);
+  const filters = state.where.length ? `, ${state.where.map(toldCondition).join(", ")}` : "";
+  return `The ${count(answers[0].hits.length)} nearest to ${state.q && !picture ? `“${state.q}”` : "it"}, best first${filters}`;
+}
+
+function beside(hit, places, side) {
+  if (places.length < 2) return null;
+  const other = places[1 - side].get(hit.id);
+  return other ? `number ${other} beside` : "not beside";
+}
+
+function welcome() {
+  if (searching() || state.where.length) return [];
+  const tries = TRIES.map((words) => node("a", { href: written({ ...state, q: words }), onclick: (event) => {
+    event.preventDefault();
+    go({ q: words });
+  } }, words));
+  return [node("section", { class: "welcome" }, node("h2", {}, "Pictures for what words mean"),
+    node("p", {}, "Ask with an idea, a headline, a feeling, or a picture of your own. What you find goes with it, and need not show it."),
+    node("p", { class: "tries" }, ...tries))];
+}
+
+function kindly(answers) {
+  return answers.filter((answer) => answer.fits === false || answer.message).map((answer) => {
+    const name = answers.length > 1 ? `${answer.index}: ` : "";
+    if (answer.fits !== false) return notice(`${name}Take this with a grain of salt`, [answer.message]);
+    const tips = [node("a", { href: "/", onclick: (event) => { event.preventDefault(); again({ q: "", like: "", where: [] }); } }, "See all of the library")];
+    if (state.where.length) tips.unshift(node("a", { href: written({ ...state, where: [] }), onclick: (event) => { event.preventDefault(); go({ where: [] }); } }, "Without the filters"));
+    const below = answer.hits.length ? "What is nearest all the same stands below." : "Other words, or fewer, may find something.";
+    return notice(`${name}Nothing here fits${state.q && !picture ? ` “${state.q}”` : ""}`, [answer.message, below], { more: [node("p", { class: "tries" }, ...tips)] });
+  });
+}
+
+function again(changes) {
+  picture = null;
+  go(changes, { anew: true });
+}
+
+function drawAsked() {
+  const place = by("asked");
+  place.hidden = !(picture || state.like);
+  place.replaceChildren();
+  if (place.hidden) return;
+  const image = node("img", { alt: picture ? "The picture that you asked with" : "The item that you asked with" });
+  if (picture) {
+    image.src = URL.createObjectURL(picture);
+    image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
+  } else if (state.likeside !== "texts") show(image, state.like, 320, home());
+  const words = picture ? "Asked with your picture. It is not kept, so this view cannot be shared." : `Asked with ${state.like}.`;
+  place.append(...(state.likeside === "texts" && !picture ? [] : [image]), node("p", {}, words),
+    node("button", { type: "button", onclick: () => again({ like: "", likeside: "" }) }, "Remove"));
+}
+
+// ---- detail, selection, judgements ----
+
+let detailStop = new AbortController();
+let shownItem = "";
+
+async function detail() {
+  const dialog = by("detail");
+  const wanted = state.item ? `${state.side || "images"}\n${state.item}` : "";
+  if (wanted === shownItem) return;
+  shownItem = wanted;
+  detailStop.abort();
+  detailStop = new AbortController();
+  const { signal } = detailStop;
+  if (!wanted) {
+    if (dialog.open) dialog.close();
+    return;
+  }
+  if (!dialog.open) dialog.showModal();
+  try {
+    await drawDetail(dialog, { id: state.item, side: state.side || "images", index: home(), acts, signal });
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    dialog.replaceChildren(node("div", { class: "help" }, node("h2", { id: "detail-title" }, "It cannot be shown"), node("p", {}, sentence(error.message)),
+      node("button", { type: "button", onclick: () => dialog.close() }, "Close")));
+  }
+}
+
+function bar() {
+  const [many, judged] = [keep.chosen.size, keep.judged];
+  by("bar").hidden = !many && !judged;
+  by("chosen").textContent = [many ? `${many} selected` : "", judged ? `${judged} judged` : ""].filter(Boolean).join(", ");
+  for (const id of ["sheet", "csv"]) by(id).disabled = !many;
+  by("qrels").disabled = !judged;
+}
+
+function marks() {
+  for (const column of document.querySelectorAll("#columns .column")) {
+    for (const one of column.querySelectorAll(".card")) if (one.item) mark(one, acts, state.target, sides()[[...by("columns").children].indexOf(column)]);
+  }
+}
+
+async function contactSheet() {
+  const load = (id, index) => new Promise((done) => {
+    const image = new Image();
+    image.onload = () => done(image);
+    image.onerror = () => done(null);
+    setTimeout(() => done(null), 10_000);
+    show(image, id, 320, index);
+  });
+  by("sheet").disabled = true;
+  download("contact-sheet.png", await sheet([...keep.chosen.values()], load), "image/png");
+  bar();
+}
+
+// ---- what people do ----
+
+function ownPicture(file) {
+  if (!file || !file.type.startsWith("image/")) {
+    by("notice").replaceChildren(notice("That is no picture", ["Drop, paste or choose a JPEG, PNG, WebP, GIF, BMP or TIFF."], { wrong: true }));
+    return;
+  }
+  picture = file;
+  top_ = FIRST;
+  const before = written(state);
+  state = { ...state, q: "", like: "", likeside: "", item: "", side: "" };
+  if (written(state) !== before) history.pushState({}, "", written(state));
+  render();
+}
+
+function listen() {
+  by("search").addEventListener("submit", (event) => { event.preventDefault(); again({ q: by("q").value.trim(), like: "", likeside: "" }); });
+  by("home").addEventListener("click", (event) => { event.preventDefault(); again({ q: "", like: "", likeside: "", item: "", where: [] }); by("q").focus(); });
+  by("pick").addEventListener("click", () => by("file").click());
+  by("file").addEventListener("change", () => { ownPicture(by("file").files[0]); by("file").value = ""; });
+  for (const one of document.querySelectorAll("input[name=for]")) one.addEventListener("change", () => go({ target: one.value, where: [] }));
+  by("library").addEventListener("change", () => go({ index: by("library").value, where: [] }));
+  by("compare").addEventListener("change", () => go({ compare: by("compare").value }));
+  by("filter").addEventListener("click", () => openFilters(by("filters").hidden));
+  by("more").addEventListener("click", () => { top_ = Math.min(MOST, top_ + FIRST); results(); });
+  by("ask-help").addEventListener("click", () => by("help").showModal());
+  by("csv").addEventListener("click", () => download("subtext.csv", `\ufeff${keep.csv()}`, "text/csv"));
+  by("sheet").addEventListener("click", contactSheet);
+  by("clear").addEventListener("click", () => { if (keep.chosen.size) keep.clear(); else { keep.votes = {}; localStorage.removeItem("subtext.votes"); } bar(); marks(); });
+  by("qrels").addEventListener("click", () => {
+    const { qrels, queries } = keep.qrels();
+    download("qrels.tsv", qrels, "text/tab-separated-values");
+    download("queries.jsonl", queries, "application/jsonl");
+  });
+  by("detail").addEventListener("close", () => { if (state.item) go({ item: "", side: "" }); });
+  by("detail").addEventListener("click", (event) => { if (event.target === by("detail")) by("detail").close(); });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a.open");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const wanted = read(new URL(link.href).search);
+    go({ item: wanted.item, side: wanted.side });
+  });
+  window.addEventListener("popstate", () => { picture = null; state = read(); top_ = FIRST; render(); });
+  document.addEventListener("paste", (event) => {
+    const file = [...(event.clipboardData?.files || [])][0];
+    if (file) { event.preventDefault(); ownPicture(file); }
+  });
+  dropping();
+  document.addEventListener("keydown", keys);
+}
+
+function dropping() {
+  let deep = 0;
+  const has = (event) => [...(event.dataTransfer?.types || [])].includes("Files");
+  document.addEventListener("dragenter", (event) => { if (has(event)) { deep += 1; by("drop").hidden = false; } });
+  document.addEventListener("dragleave", (event) => { if (has(event)) { deep -= 1; by("drop").hidden = deep <= 0; } });
+  document.addEventListener("dragover", (event) => { if (has(event)) event.preventDefault(); });
+  document.addEventListener("drop", (event) => {
+    if (!has(event)) return;
+    event.preventDefault();
+    deep = 0;
+    by("drop").hidden = true;
+    ownPicture(event.dataTransfer.files[0]);
+  });
+}
+
+function keys(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName || "");
+  if (by("detail").open) {
+    if (event.key === "ArrowLeft" && !typing && !document.activeElement.closest(".strip")) acts.move(-1);
+    if (event.key === "ArrowRight" && !typing && !document.activeElement.closest(".strip")) acts.move(1);
+    return;
+  }
+  if (typing || document.querySelector("dialog[open]")) return;
+  if (event.key === "/") { event.preventDefault(); by("q").focus(); by("q").select(); return; }
+  if (event.key === "?") { by("help").showModal(); return; }
+  const here = document.activeElement?.closest?.("#columns .card");
+  if (event.key.startsWith("Arrow")) { move(here, event); return; }
+  if (!here) return;
+  const tool = { s: ".select", "+": ".up", "-": ".down" }[event.key];
+  here.querySelector(`.tool${tool || ".nothing"}`)?.click();
+}
+
+// From card to card, by where they stand on the screen.
+function move(here, event) {
+  const cards = [...document.querySelectorAll("#columns .card .open")];
+  if (!cards.length || (!here && !["ArrowDown", "ArrowRight"].includes(event.key))) return;
+  event.preventDefault();
+  if (!here) { cards[0].focus(); return; }
+  const own = here.getBoundingClientRect();
+  const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+  const away = (link) => {
+    const box = link.closest(".card").getBoundingClientRect();
+    const [x, y] = [box.x + box.width / 2 - own.x - own.width / 2, box.y + box.height / 2 - own.y - own.height / 2];
+    const along = dx * x + dy * y;
+    return along < 8 ? Infinity : along + 4 * Math.abs(dx ? y : x);
+  };
+  const best = cards.reduce((one, other) => (away(other) < away(one) ? other : one));
+  if (away(best) < Infinity) { best.focus(); best.scrollIntoView({ block: "nearest" }); }
+}
+
+async function openFilters(open) {
+  by("filters").hidden = !open;
+  by("filter").setAttribute("aria-expanded", String(open));
+  if (!open) return;
+  try {
+    drawnFor = filtersFor(state.where);
+    const { fields } = await ask("/fields", { target: state.target, index: home() });
+    const changed = (where, anew) => {
+      drawnFor = anew ? "" : filtersFor(where);
+      go({ where });
+    };
+    drawFilters(by("filters"), fields, state.where, changed);
+  } catch (error) {
+    by("filters").replaceChildren(notice("No filters", [sentence(error.message)], { wrong: true }));
+  }
+}
+
+let opening = null;
+
+door.open = () => {
+  opening ||= new Promise((done) => {
+    by("token").showModal();
+    by("token-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      setToken(by("token-text").value.trim());
+      by("token-text").value = "";
+      by("token").close();
+      opening = null;
+      done();
+    }, { once: true });
+  });
+  return opening;
+};
+
+async function start() {
+  listen();
+  try {
+    libraries = (await ask("/libraries")).libraries;
+  } catch (error) {
+    by("notice").replaceChildren(notice("The library cannot be opened", [sentence(error.message)], { wrong: true }));
+    return;
+  }
+  const names = libraries.map((one) => one.name);
+  const option = (value, words) => node("option", { value }, words);
+  by("library").replaceChildren(...names.map((name) => option(name, name)));
+  by("compare").replaceChildren(option("", "nothing"), ...names.map((name) => option(name, name)));
+  by("library-label").hidden = by("compare-label").hidden = names.length < 2;
+  await render();
+}
+
+start();

@@ -1,0 +1,89 @@
+// Pieces of the page, made of nodes and text: nothing that the server says is ever read as HTML.
+
+import { show } from "./net.js";
+
+const ICONS = {
+  select: "m5 12.500 4.500 4.500L19 7.500",
+  up: "M7 11v9H4v-9zM7 11l4.500-8c1.700 0 2.500 1 2.200 2.600L13 9h5.200a2 2 0 0 1 2 2.400l-1.200 7a2 2 0 0 1-2 1.600H7",
+  down: "M17 13V4h3v9zM17 13l-4.500 8c-1.700 0-2.500-1-2.200-2.600L11 15H5.800a2 2 0 0 1-2-2.400l1.200-7A2 2 0 0 1 7 4h10",
+};
+
+// node("p", {class: "soft", onclick: f}, "text", other)
+export function node(name, about = {}, ...inside) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(about)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key in made && typeof value === "boolean") made[key] = value;
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...inside.filter((one) => one !== null && one !== undefined));
+  return made;
+}
+
+export function icon(name) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", "0 0 24 24");
+  svg.setAttribute("aria-hidden", "true");
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  path.setAttribute("d", ICONS[name]);
+  svg.append(path);
+  return svg;
+}
+
+export function score(value, probability) {
+  if (value === null || value === undefined) return node("span", { class: "score" });
+  const inner = node("i");
+  inner.style.width = `${Math.round(100 * Math.min(1, Math.max(0, probability ?? value)))}%`;
+  const words = probability === null || probability === undefined ? value.toFixed(3) : `${Math.round(100 * probability)} %`;
+  const what = probability === null || probability === undefined ? "cosine" : "probability";
+  return node("span", { class: "score", title: `${what} ${words}` }, node("span", { class: "hidden" }, `${what} `), words,
+    node("span", { class: "meter", "aria-hidden": "true" }, inner));
+}
+
+export function caption(item) {
+  return item.captions[0] || item.file || item.id;
+}
+
+// One hit. `acts` tells what its parts do: address(item), select, vote, taken, voted.
+export function card(item, { index, target, size = 320, acts, beside = null, small = false }) {
+  const image = node("img", { alt: "", loading: "lazy", decoding: "async" });
+  const mat = node("span", { class: "mat" }, item.picture ? image : node("span", { class: "none" }, "no picture"));
+  if (item.picture) show(image, item.picture, size, index);
+  const made = node("li", { class: "card", "data-id": item.id },
+    node("a", { class: "open", href: acts.address(item, target) }, mat, node("span", { class: "said" }, caption(item))));
+  made.item = item;
+  if (beside) made.append(node("p", { class: "beside" }, beside));
+  if (small) return made;
+  made.append(node("div", { class: "under" }, score(item.score, item.probability), ...tools(made, item, { target, acts, index })));
+  mark(made, acts, target, index);
+  return made;
+}
+
+function tools(made, item, { target, acts, index }) {
+  const words = caption(item).slice(0, 80);
+  const tool = (kind, label, act) => node("button", {
+    type: "button", class: `tool ${kind}`, "aria-pressed": "false", "aria-label": `${label}: ${words}`, title: label,
+    onclick: () => { act(); mark(made, acts, target, index); },
+  }, icon(kind));
+  const found = [tool("select", "Select", () => acts.select(item, index))];
+  if (acts.canVote()) {
+    found.push(tool("up", "It fits", () => acts.vote(item, 1, index, target)), tool("down", "It does not fit", () => acts.vote(item, 0, index, target)));
+  }
+  return found;
+}
+
+// Show whether a card is selected and judged.
+export function mark(made, acts, target, index) {
+  const taken = acts.taken(made.item, index);
+  const voted = acts.voted(made.item, index, target);
+  made.classList.toggle("taken", taken);
+  made.querySelector(".tool.select")?.setAttribute("aria-pressed", String(taken));
+  made.querySelector(".tool.up")?.setAttribute("aria-pressed", String(voted === 1));
+  made.querySelector(".tool.down")?.setAttribute("aria-pressed", String(voted === 0));
+}
+
+export function notice(title, lines, { wrong = false, more = [] } = {}) {
+  return node("section", { class: `notice${wrong ? " wrong" : ""}`, role: wrong ? "alert" : null },
+    node("h2", {}, title), ...lines.filter(Boolean).map((line) => node("p", {}, line)), ...more);
+}

@@ -1,0 +1,139 @@
+// What is kept in this browser alone: selected items until the tab is closed, judgements until they are cleared.
+
+import { caption } from "./card.js";
+
+const VOTES = "subtext.votes";
+const CHOSEN = "subtext.chosen";
+const CREDIT = ["credit", "byline", "photographer", "author", "artist", "creator", "source"];
+const LICENCE = ["licence", "license", "rights", "copyright", "usage_terms"];
+
+function load(store, name) {
+  try { return JSON.parse(store.getItem(name)) || {}; } catch { return {}; }
+}
+
+function save(store, name, value) {
+  try { store.setItem(name, JSON.stringify(value)); } catch { /* Full, or forbidden: it lasts as long as the page. */ }
+}
+
+export class Keep {
+  constructor() {
+    this.chosen = new Map(Object.entries(load(sessionStorage, CHOSEN)));
+    this.votes = load(localStorage, VOTES);
+  }
+
+  key(item, index) { return `${index}\n${item.id}`; }
+
+  taken(item, index) { return this.chosen.has(this.key(item, index)); }
+
+  toggle(item, index, asked) {
+    const key = this.key(item, index);
+    if (!this.chosen.delete(key)) this.chosen.set(key, { item, index, asked });
+    save(sessionStorage, CHOSEN, Object.fromEntries(this.chosen));
+  }
+
+  clear() {
+    this.chosen.clear();
+    save(sessionStorage, CHOSEN, {});
+  }
+
+  // A second vote of the same kind takes the first one back.
+  vote(item, value, index, asked, target) {
+    const name = `${index}\n${target}\n${asked}`;
+    const own = this.votes[name] || { index, target, asked, items: {} };
+    if (own.items[item.id] === value) delete own.items[item.id];
+    else own.items[item.id] = value;
+    if (Object.keys(own.items).length) this.votes[name] = own;
+    else delete this.votes[name];
+    save(localStorage, VOTES, this.votes);
+  }
+
+  voted(item, index, asked, target) { return this.votes[`${index}\n${target}\n${asked}`]?.items[item.id]; }
+
+  get judged() { return Object.values(this.votes).reduce((sum, own) => sum + Object.keys(own.items).length, 0); }
+
+  // Judgements as a table of query, item and grade, and the queries by name: what `qrels` are.
+  qrels() {
+    const queries = [];
+    const rows = ["query-id\tcorpus-id\tscore"];
+    for (const own of Object.values(this.votes)) {
+      const id = `q${queries.length + 1}`;
+      queries.push(JSON.stringify({ _id: id, text: own.asked, index: own.index, target: own.target }));
+      for (const [item, grade] of Object.entries(own.items)) rows.push(`${id}\t${item.replaceAll(/[\t\n\r]/g, " ")}\t${grade}`);
+    }
+    return { qrels: `${rows.join("\n")}\n`, queries: `${queries.join("\n")}\n` };
+  }
+
+  // One row an item: credit and licence beside it, then all that is known.
+  csv() {
+    const rows = [...this.chosen.values()];
+    const first = ["library", "id", "file", "captions", "credit", "licence", "score", "asked"];
+    const more = [...new Set(rows.flatMap(({ item }) => Object.keys(item.metadata)))].filter((name) => !first.includes(name));
+    const lines = rows.map(({ item, index, asked }) => [
+      index, item.id, item.file, item.captions.join(" | "), pick(item, CREDIT), pick(item, LICENCE), item.score ?? "", asked,
+      ...more.map((name) => plain(item.metadata[name])),
+    ]);
+    return `${[[...first, ...more], ...lines].map((line) => line.map(cell).join(",")).join("\r\n")}\r\n`;
+  }
+}
+
+export function pick(item, names) {
+  const lower = Object.fromEntries(Object.entries(item.metadata).map(([name, value]) => [name.toLowerCase(), value]));
+  return plain(names.map((name) => lower[name]).find((value) => value !== undefined && value !== null && value !== ""));
+}
+
+export const credit = (item) => [pick(item, CREDIT), pick(item, LICENCE)].filter(Boolean).join(", ");
+
+const plain = (value) => (value === undefined || value === null ? "" : Array.isArray(value) ? value.join("; ") : String(value));
+
+// A cell that a spreadsheet would take for a formula begins with an apostrophe.
+function cell(value) {
+  const text = String(value ?? "");
+  const safe = /^[=+\-@\t\r]/.test(text) && !/^-?[\d.]+(e-?\d+)?$/i.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+export function download(name, data, kind) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(data instanceof Blob ? data : new Blob([data], { type: kind }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// A picture of all selected pictures, with words and credits below each.
+export async function sheet(rows, load) {
+  const wide = Math.min(4, rows.length);
+  const [width, height, gap] = [300, 300, 24];
+  const canvas = document.createElement("canvas");
+  canvas.width = wide * (width + gap) + gap;
+  canvas.height = Math.ceil(rows.length / wide) * (height + gap) + gap;
+  const pen = canvas.getContext("2d");
+  pen.fillStyle = "#fff";
+  pen.fillRect(0, 0, canvas.width, canvas.height);
+  for (const [place, { item, index }] of rows.entries()) {
+    const [left, top] = [gap + (place % wide) * (width + gap), gap + Math.floor(place / wide) * (height + gap)];
+    const image = item.picture ? await load(item.picture, index) : null;
+    if (image) {
+      const share = Math.min(width / image.width, 220 / image.height);
+      pen.drawImage(image, left + (width - image.width * share) / 2, top + (220 - image.height * share) / 2, image.width * share, image.height * share);
+    }
+    pen.fillStyle = "#1b1f24";
+    pen.font = "15px sans-serif";
+    lines(pen, caption(item), width, 2).forEach((line, row) => pen.fillText(line, left, top + 242 + 19 * row));
+    pen.fillStyle = "#59616c";
+    pen.font = "12px sans-serif";
+    pen.fillText(lines(pen, [item.file || item.id, credit(item)].filter(Boolean).join(" · "), width, 1)[0] || "", left, top + 284);
+  }
+  return new Promise((done) => { canvas.toBlob(done, "image/png"); });
+}
+
+function lines(pen, text, width, most) {
+  const found = [""];
+  for (const word of text.split(/\s+/)) {
+    const longer = `${found.at(-1)} ${word}`.trim();
+    if (!found.at(-1) || pen.measureText(longer).width <= width) found[found.length - 1] = longer;
+    else if (found.length < most) found.push(word);
+    else { found[most - 1] += " …"; break; }
+  }
+  return found;
+}

@@ -1,0 +1,55 @@
+"""/healthz, /metrics and /libraries: how the server is, and what it has."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
+
+from subtext import __version__
+from subtext.app.server.forms import About, Health, Libraries
+from subtext.app.server.library import Library
+from subtext.app.server.routes.open import REFUSALS, Reading
+from subtext.data.features import FeatureInput
+
+router = APIRouter(responses=REFUSALS, tags=["about"])
+
+
+@router.get("/healthz")
+def healthz(served: Reading) -> Health:
+    """Whether the server answers: the number of changes of each library is read for it."""
+    found = {}
+    for name, library in served.libraries.items():
+        with library.folder.reading() as view:
+            found[name] = view.generation
+    return Health(status="ok", version=__version__, libraries=found)
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+def metrics(served: Reading) -> str:
+    """Counts for Prometheus."""
+    return served.metrics.text(served.gauges())
+
+
+@router.get("/libraries")
+def libraries(served: Reading) -> Libraries:
+    """What can be searched here."""
+    return Libraries(
+        libraries=[_about(library) for library in served.libraries.values()],
+        version=__version__,
+        writable=bool(served.settings.token),
+    )
+
+
+def _about(library: Library) -> About:
+    engine = library.engine
+    with engine.folder.reading() as view:
+        counts, generation = view.counts, view.generation
+    return About(
+        name=library.name,
+        pictures=counts["images"],
+        texts=counts["texts"],
+        host=engine.folder.manifest.host,
+        changed=generation,
+        asks_pictures=not isinstance(engine.model.image.reads, FeatureInput),
+        asks_words=not isinstance(engine.model.text.reads, FeatureInput),
+    )

@@ -1,0 +1,275 @@
+"""The page in a browser: search, drop, filter, detail, nothing, errors, a narrow screen, and what screen readers need."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import served
+from drawn import call
+
+playwright = pytest.importorskip("playwright.sync_api")
+from axe_playwright_python.sync_playwright import Axe  # noqa: E402  (needs playwright)
+
+BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="needs Chromium (apt-get install chromium), or CHROMIUM=its path"
+)
+EVIL = "<img src=x onerror=\"document.title='broken'\"> & <b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("page")
+    indexes = served.made(folder, "library", "other")
+    with served.client(indexes[0]) as own:
+        body = {"items": [served.item("evil", served.picture((9, 9, 9)), EVIL, credit="=1+1", licence="CC BY 4.0")]}
+        assert own.post("/add", json=body, headers=served.WRITES).status_code == 201
+    with served.running(*indexes) as port:
+        yield f"http://localhost:{port}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser, address: str) -> Iterator[object]:
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, base_url=address, accept_downloads=True)
+    found = context.new_page()
+    found.set_default_timeout(20_000)
+    wrong: list[str] = []
+    outside: list[str] = []
+    found.on("pageerror", lambda error: wrong.append(str(error)))
+    found.on("console", lambda message: wrong.append(message.text) if "Content Security" in message.text else None)
+    found.on(
+        "request", lambda asked: outside.append(asked.url) if not asked.url.startswith((address, "blob:")) else None
+    )
+    yield found
+    context.close()
+    assert wrong == [] and outside == []
+
+
+def accessible(page) -> None:
+    found = Axe().run(page).response["violations"]
+    assert not found, json.dumps(
+        [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found], indent=1
+    )
+
+
+def until(page, script: str) -> None:
+    """Wait for something that selectors cannot say; the page's own policy forbids to evaluate it in there."""
+    for _ in range(400):
+        if page.evaluate(script):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(script)
+
+
+def cards(page) -> list[str]:
+    page.wait_for_selector("#columns:not([aria-busy]) .card[data-id]")
+    return page.eval_on_selector_all("#columns .card", "all => all.map(one => one.dataset.id)")
+
+
+def test_words_are_asked_and_the_address_can_be_shared(page) -> None:
+    page.goto("/")
+    assert len(cards(page)) == 13
+    accessible(page)
+    page.keyboard.press("/")
+    page.keyboard.type("a blue square")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=a+blue+square")
+    until(page, "document.querySelector('#status').textContent.includes('13 pictures nearest')")
+    first = cards(page)
+    score = page.text_content(".card .score")
+    assert "cosine" in score and page.title() == "a blue square · Subtext"
+    accessible(page)
+    page.goto("/?q=a+blue+square")
+    assert cards(page) == first
+    page.check("input[name=for][value=texts]", force=True)
+    page.wait_for_selector(".grid.words .card")
+    assert "for=texts" in page.url
+    accessible(page)
+    page.go_back()
+    page.wait_for_selector(".grid:not(.words) .card")
+
+
+def test_html_in_captions_is_shown_as_it_is_written(page) -> None:
+    page.goto("/?where=id%20%3D%20evil")
+    cards(page)
+    assert page.text_content(".card .said") == EVIL and page.title() == "Subtext"
+    assert page.query_selector(".said img, .said b") is None
+
+
+def test_a_picture_is_dropped_chosen_and_pasted(page, address: str) -> None:
+    page.goto("/")
+    cards(page)
+    page.set_input_files(
+        "#file", {"name": "mine.png", "mimeType": "image/png", "buffer": served.picture((130, 40, 160))}
+    )
+    page.wait_for_selector("#asked img")
+    until(page, "document.querySelector('#status').textContent.includes('nearest')")
+    assert cards(page)[0] == "purple"
+    accessible(page)
+    drop = """kind => {
+      const canvas = document.createElement('canvas'); canvas.width = canvas.height = 40;
+      const pen = canvas.getContext('2d'); pen.fillStyle = 'rgb(220,30,30)'; pen.fillRect(0, 0, 40, 40);
+      return new Promise(done => canvas.toBlob(data => {
+        const moved = new DataTransfer(); moved.items.add(new File([data], 'red.png', {type: 'image/png'}));
+        const how = {bubbles: true, cancelable: true};
+        const event = kind === 'paste' ? new ClipboardEvent('paste', {clipboardData: moved, ...how})
+          : new DragEvent('drop', {dataTransfer: moved, ...how});
+        document.dispatchEvent(event); done();
+      }, 'image/png'));
+    }"""
+    for kind in ("drop", "paste"):
+        page.click("#home")
+        page.wait_for_selector("#asked", state="hidden")
+        page.evaluate(drop, kind)
+        page.wait_for_selector("#asked img")
+        until(page, "document.querySelector('#columns .card')?.dataset.id === 'red'")
+    page.set_input_files("#file", {"name": "x.txt", "mimeType": "text/plain", "buffer": b"no picture"})
+    assert "no picture" in page.text_content("#notice")
+
+
+def test_filters_and_nothing_that_fulfils_them(page) -> None:
+    page.goto("/")
+    cards(page)
+    page.click("#filter")
+    page.click(".chip:has-text('test')")
+    until(page, "document.querySelectorAll('#columns .card[data-id]').length === 2")
+    assert set(cards(page)) == {"pink", "cyan"} and page.text_content("#filtered") == "1"
+    accessible(page)
+    page.fill("input[aria-label='place from']", "50")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("text=Nothing here fits")
+    accessible(page)
+    page.click("text=Without the filters")
+    until(page, "document.querySelectorAll('#columns .card[data-id]').length === 13")
+    assert page.query_selector(".chip input:checked") is None
+
+
+def test_words_that_nothing_fits_are_told_kindly(page) -> None:
+    page.goto("/?q=qqqq")
+    page.wait_for_selector("text=Nothing here fits “qqqq”")
+    assert "knows none of these words" in page.text_content("#notice")
+
+
+def test_detail_with_neighbours_of_both_kinds(page) -> None:
+    page.goto("/?q=a+red+square")
+    names = cards(page)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#detail[open] .near section:nth-child(2) .card")
+    assert f"item={names[0]}" in page.url
+    text = page.inner_text("#detail").lower()
+    assert "pictures near it" in text and "texts near it" in text and "of all texts" in text
+    accessible(page)
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(f"**item={names[1]}**")
+    page.wait_for_selector("#detail .primary")
+    page.click("#detail .primary")
+    page.wait_for_selector("#detail", state="hidden")
+    page.wait_for_selector("#asked img")
+    assert f"like={names[1]}" in page.url and names[1] not in cards(page)
+    page.goto("/?item=nobody")
+    page.wait_for_selector("text=It cannot be shown")
+
+
+def test_selection_judgements_and_what_is_taken_home(page, tmp_path: Path) -> None:
+    page.goto("/?q=a+black+square")
+    names = cards(page)
+    page.focus("#columns .card .open")
+    page.keyboard.press("s")
+    page.keyboard.press("+")
+    page.click("#columns .card[data-id=evil] .select")
+    page.click("#columns .card:nth-child(2) .down")
+    assert page.text_content("#chosen") == "2 selected, 2 judged"
+    accessible(page)
+    with page.expect_download() as taken:
+        page.click("#csv")
+    rows = Path(taken.value.path()).read_text(encoding="utf-8-sig").splitlines()
+    assert rows[0].startswith("library,id,file,captions,credit,licence,score,asked") and len(rows) == 3
+    assert "'=1+1,CC BY 4.0" in "\n".join(rows), "no cell is a formula"
+    with page.expect_download() as drawn:
+        page.click("#sheet")
+    assert Path(drawn.value.path()).read_bytes().startswith(b"\x89PNG")
+    found: list[object] = []
+    page.on("download", lambda one: found.append(one))
+    page.click("#qrels")
+    page.wait_for_timeout(500)
+    tables = {one.suggested_filename: Path(one.path()).read_text() for one in found}
+    grades = [line.split("\t") for line in tables["qrels.tsv"].splitlines()]
+    assert grades[0] == ["query-id", "corpus-id", "score"]
+    assert sorted(grades[1:]) == sorted([["q1", names[0], "1"], ["q1", names[1], "0"]])
+    assert json.loads(tables["queries.jsonl"])["text"] == "a black square"
+    page.reload()
+    cards(page)
+    assert page.text_content("#chosen") == "2 selected, 2 judged", "kept until they are cleared"
+    page.click("#clear")
+    page.click("#clear")
+    page.wait_for_selector("#bar", state="hidden")
+
+
+def test_two_libraries_side_by_side(page) -> None:
+    page.goto("/?q=a+green+square")
+    cards(page)
+    page.select_option("#compare", "other")
+    page.wait_for_selector(".columns[data-sides='2'] .column:nth-child(2) .card .beside")
+    assert page.inner_text(".column:nth-child(2) h2") == "other" and "compare=other" in page.url
+    accessible(page)
+
+
+def test_errors_are_told_and_can_be_tried_again(page) -> None:
+    page.goto("/?q=a+red+square")
+    cards(page)
+    page.route("**/search?*", lambda route: route.abort())
+    page.fill("#q", "a blue square")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[role=alert]")
+    assert "cannot be reached" in page.text_content("#notice")
+    accessible(page)
+    page.unroute("**/search?*")
+    page.click("text=Try again")
+    cards(page)
+    page.goto("/?q=red&where=nothing+%3D+1")
+    page.wait_for_selector("[role=alert]")
+    assert "none has 'nothing'" in page.text_content("#notice")
+
+
+def test_a_narrow_screen_and_the_dark(browser, address: str) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 740}, base_url=address, color_scheme="dark")
+    narrow = context.new_page()
+    narrow.set_default_timeout(20_000)
+    for place in ("/", "/?q=a+red+square", "/?q=a+red+square&compare=other", "/?q=a+red+square&item=red"):
+        narrow.goto(place)
+        narrow.wait_for_selector("#columns:not([aria-busy]) .card[data-id]")
+        wide = narrow.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 360, f"{place} scrolls sideways: {wide}"
+        if "item" in place:
+            narrow.wait_for_selector("#detail .near section:nth-child(2)")
+        accessible(narrow)
+    context.close()
+
+
+def test_a_token_is_asked_for(browser, tmp_path: Path) -> None:
+    index = served.made(tmp_path, "library")[0]
+    with served.running(index, read_token=served.READ_TOKEN) as port:
+        context = browser.new_context(base_url=f"http://localhost:{port}")
+        own = context.new_page()
+        own.set_default_timeout(20_000)
+        own.goto("/")
+        own.fill("#token-text", served.READ_TOKEN)
+        own.keyboard.press("Enter")
+        assert len(cards(own)) == 12
+        until(own, "[...document.querySelectorAll('.mat img')].some(one => one.naturalWidth > 0)")
+        context.close()
+    call("index", "verify", index)

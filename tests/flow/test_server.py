@@ -1,0 +1,334 @@
+"""The server: what it answers, who may change what, and what is left of what was deleted."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import served
+from drawn import call
+from PIL import Image
+
+from subtext.app.server.added import add
+from subtext.app.server.answering import Answering, Asked
+from subtext.app.server.application import build
+from subtext.app.server.metrics import Metrics
+from subtext.app.server.refusals import Refusal
+from subtext.app.server.settings import Settings
+from subtext.errors import RequirementError
+from subtext.opening import open_engine
+from subtext.search import Order, Query
+from subtext.stores.condition import parse
+from subtext.stores.folder import Folder
+from subtext.stores.verification import verify
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    served.made(folder, "library", "other")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(place: Path):
+    with served.client(place / "library", place / "other") as found:
+        yield found
+
+
+@pytest.fixture
+def fresh(place: Path, tmp_path: Path) -> Path:
+    """An index of its own, to be changed."""
+    call("index", "restore", place / "library", tmp_path / "library")
+    return tmp_path / "library"
+
+
+def test_words_are_answered_as_the_engine_answers(place: Path, client) -> None:
+    engine = open_engine(place / "library")
+    hits = engine.search("a blue square", top=5, where=[parse("place < 8")])
+    got = client.get("/search", params={"q": "a blue square", "top": 5, "where": "place < 8"}).json()
+    assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in hits]
+    assert [hit["score"] for hit in got["hits"]] == pytest.approx([hit.score for hit in hits], abs=1e-6)
+    assert got["hits"][0]["captions"] == hits[0].captions and got["hits"][0]["file"] == f"{hits[0].id}.png"
+    typed = json.dumps({"field": "place", "test": "<", "value": 8})
+    assert client.get("/search", params={"q": "a blue square", "top": 5, "where": typed}).json() == got
+    assert str(place) not in json.dumps(got)
+
+
+def test_several_things_are_asked_together_with_reasons(place: Path, client) -> None:
+    engine = open_engine(place / "library")
+    params = {"q": "a blue square", "unlike": "red", "top": 5, "why": True, "diversity": 0.3}
+    got = client.get("/search", params=params).json()
+    wanted = engine.answer(Query("a blue square", unlike=["red"]), top=5, order=Order(diversity=0.3), why=True)
+    assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in wanted.hits] and got["unit"] == "deviations"
+    assert got["hits"][0]["why"][0]["text"] == wanted.hits[0].why[0].text
+    data = (place / "data" / "purple.png").read_bytes()
+    both = client.post(
+        "/search", params={"q": "a blue square", "top": 3}, content=data, headers={"Content-Type": "image/png"}
+    )
+    hits = engine.search("a blue square", image=data, top=3)
+    assert [hit["id"] for hit in both.json()["hits"]] == [hit.id for hit in hits]
+    refused = client.get("/search", params={"q": "red", "min_probability": 0.5})
+    assert refused.status_code == 422 and "calibrate" in refused.json()["error"]
+
+
+def test_unknown_words_are_told(client) -> None:
+    some = client.get("/search", params={"q": "a blue qqqq"}).json()
+    none = client.get("/search", params={"q": "qqqq zzzz"}).json()
+    assert some["unknown_words"] == ["qqqq"] and some["fits"] is None and "qqqq" in some["message"]
+    assert none["fits"] is False and none["hits"]
+    empty = client.get("/search", params={"q": "a blue square", "where": "place > 99"}).json()
+    assert empty["fits"] is False and empty["hits"] == []
+
+
+def test_a_picture_finds_itself_and_is_not_kept(place: Path, client) -> None:
+    before = sorted(file.name for file in (place / "library").rglob("*"))
+    data = (place / "data" / "purple.png").read_bytes()
+    got = client.post("/search?top=2", content=data, headers={"Content-Type": "image/png"}).json()
+    assert got["hits"][0]["id"] == "purple" and got["hits"][0]["score"] == pytest.approx(1, abs=1e-5)
+    assert sorted(file.name for file in (place / "library").rglob("*")) == before
+
+
+def test_an_item_and_its_neighbours_of_both_kinds(client) -> None:
+    shown = client.get("/item", params={"id": "cyan"}).json()
+    assert [text["text"] for text in shown["texts"]] == ["a cyan square", "ein Quadrat, cyan"]
+    near = client.get("/similar", params={"id": "cyan", "top": 3}).json()["hits"]
+    assert len(near) == 3 and "cyan" not in [hit["id"] for hit in near]
+    texts = client.get("/similar", params={"id": "cyan", "target": "texts", "top": 24}).json()["hits"]
+    scores = {hit["id"]: hit["score"] for hit in texts}
+    assert len(scores) == 24
+    assert [text["score"] for text in shown["texts"]] == pytest.approx(
+        [scores[text["id"]] for text in shown["texts"]], abs=1e-5
+    )
+    text = client.get("/item", params={"id": shown["texts"][0]["id"], "target": "texts"}).json()
+    assert [one["id"] for one in text["pictures"]] == ["cyan"]
+    assert text["pictures"][0]["score"] == pytest.approx(shown["texts"][0]["score"], abs=1e-6)
+    scored = client.post("/score", json={"q": "a cyan square", "ids": ["cyan", "red"]}).json()["pairs"]
+    found = client.get("/search", params={"q": "a cyan square", "top": 12}).json()["hits"]
+    assert scored[0]["score"] == pytest.approx(next(h["score"] for h in found if h["id"] == "cyan"), abs=1e-5)
+
+
+def test_pages_fields_and_libraries(client) -> None:
+    page = client.get("/items", params={"top": 5, "offset": 10}).json()
+    assert page["total"] == 12 and [one["id"] for one in page["items"]] == ["pink", "cyan"]
+    chosen = client.get("/items", params={"where": "split = test"}).json()
+    assert chosen["total"] == 2 and {one["id"] for one in chosen["items"]} == {"pink", "cyan"}
+    fields = {one["name"]: one for one in client.get("/fields").json()["fields"]}
+    assert fields["place"]["kind"] == "number" and (fields["place"]["low"], fields["place"]["high"]) == (0, 11)
+    assert fields["split"]["values"][0] == ["train", 8]
+    found = client.get("/libraries").json()
+    assert [one["name"] for one in found["libraries"]] == ["library", "other"] and found["writable"]
+    both = [client.get("/search", params={"q": "a red square", "index": name}).json() for name in ("library", "other")]
+    assert both[0]["hits"] != both[1]["hits"] and both[1]["index"] == "other"
+    assert client.get("/search", params={"q": "red", "index": "third"}).status_code == 404
+
+
+def test_pictures_leave_small_and_coded_anew(place: Path, client) -> None:
+    answer = client.get("/thumbnail", params={"id": "red", "size": 96})
+    assert answer.headers["content-type"] == "image/webp"
+    assert answer.content != (place / "data" / "red.png").read_bytes()
+    again = client.get(
+        "/thumbnail", params={"id": "red", "size": 96}, headers={"If-None-Match": answer.headers["etag"]}
+    )
+    assert again.status_code == 304 and again.content == b""
+    assert len(list((place / "library" / "cache").rglob("*.webp"))) == 1
+    assert client.get("/thumbnail", params={"id": "red", "size": 97}).status_code == 422
+    assert client.get("/thumbnail", params={"id": "nobody"}).status_code == 404
+
+
+def test_counts_for_prometheus(place: Path, tmp_path: Path) -> None:
+    with served.client(place / "library") as own:
+        for _ in range(3):
+            own.get("/search", params={"q": "a green square"})
+        own.get("/nowhere")
+        text = own.get("/metrics").text
+    assert 'subtext_requests_total{path="/search",status="200"} 3' in text
+    assert 'subtext_requests_total{path="other",status="404"} 1' in text
+    assert "subtext_cache_hits_total 2" in text and "subtext_cache_misses_total 1" in text
+    assert 'subtext_items{library="library",side="images"} 12' in text
+    one, shared = Metrics(tmp_path), Metrics(tmp_path)
+    one.event("queries", 2)
+    (tmp_path / "17.counts").write_bytes(next(tmp_path.glob("*.counts")).read_bytes())
+    assert "subtext_queries_total 4" in shared.text({}), "the counts of all processes are added"
+
+
+def test_queries_of_many_clients_are_answered_together(place: Path) -> None:
+    engine, metrics = open_engine(place / "library"), Metrics()
+    gate = threading.Event()
+    answering = Answering(lambda: engine, kept=0, seconds=60, metrics=metrics)
+    words = [f"a {name} square" for name in ("red", "blue", "green", "black")]
+    wanted = [[hit.id for hit in engine.search(text, top=4)] for text in words]
+    blocked = answering._thread.submit(gate.wait)
+    with ThreadPoolExecutor(8) as clients:
+        asked = [clients.submit(answering.ask, Asked(Query(text), top=4)) for text in words]
+        bad = clients.submit(answering.ask, Asked(Query("red"), where=(parse("colour = 1"),)))
+        while len(answering._waiting) < 5:
+            threading.Event().wait(0.01)
+        gate.set()
+        assert [[hit.id for hit in one.result().answer.hits] for one in asked] == wanted
+        with pytest.raises(RequirementError, match="colour"):
+            bad.result()
+    assert blocked.result() and "subtext_batches_total 1\n" in metrics.text({})
+    answering.close()
+
+
+def test_who_waits_too_long_is_told_to_come_again(place: Path) -> None:
+    engine = open_engine(place / "library")
+    answering = Answering(lambda: engine, kept=10, seconds=0.05, metrics=Metrics())
+    gate = threading.Event()
+    answering._thread.submit(gate.wait)
+    with pytest.raises(Refusal, match="busy") as refused:
+        answering.ask(Asked(Query("red")))
+    assert refused.value.status == 503 and refused.value.headers["Retry-After"] == "1"
+    gate.set()
+    answering.close()
+
+
+def test_overload_is_answered_with_503_and_a_hasty_client_with_429(place: Path) -> None:
+    with served.client(place / "library", limits={"at_once": 0}) as own:
+        answer = own.get("/search", params={"q": "red"})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert own.get("/healthz").status_code == 200
+    with served.client(place / "library", limits={"rate": 0.5, "burst": 2}) as own:
+        codes = [own.get("/search", params={"q": "red"}) for _ in range(3)]
+        assert [one.status_code for one in codes] == [200, 200, 429] and codes[2].headers["retry-after"] == "2"
+
+
+def test_adding_deleting_and_what_is_left(fresh: Path) -> None:
+    with served.client(fresh) as own:
+        before = own.get("/search", params={"q": "a teal square", "top": 50}).json()
+        body = {"items": [served.item("teal", served.picture((0, 128, 128)), "a teal square", "calm", year=1999)]}
+        answer = own.post("/add", json=body, headers=served.WRITES)
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["pictures"] == 1 and answer.json()["texts"] == 2
+        after = own.get("/search", params={"q": "a teal square", "top": 50}).json()
+        assert len(after["hits"]) == len(before["hits"]) + 1, "an answer that was kept is not given any more"
+        hit = next(hit for hit in after["hits"] if hit["id"] == "teal")
+        assert hit["captions"] == ["a teal square", "calm"] and hit["metadata"]["year"] == 1999
+        assert own.get("/thumbnail", params={"id": "teal"}).status_code == 200
+        assert own.get("/item", params={"id": "teal"}).status_code == 200
+        assert own.post("/add", json=body, headers=served.WRITES).status_code == 409
+        assert '"teal"' in _logged(fresh) and "a teal square" not in _logged(fresh)
+        assert list((fresh / "cache").rglob("*.webp")) and list((fresh / "added").glob("*.png"))
+        gone = own.post("/delete", json={"ids": ["teal"]}, headers=served.WRITES)
+        assert gone.json()["pictures"] == 1 and gone.json()["texts"] == 2
+        assert own.get("/search", params={"q": "a teal square", "top": 50}).json()["hits"] == before["hits"]
+        assert own.get("/thumbnail", params={"id": "teal"}).status_code == 404
+        assert own.get("/item", params={"id": "teal"}).status_code == 404
+        assert own.get("/items", params={"where": "text contains calm"}).json()["total"] == 0
+        assert '"teal"' not in _logged(fresh)
+        own.get("/item", params={"id": "red"})
+        assert '"red"' in _logged(fresh), "the log goes on after it was replaced"
+    assert not list((fresh / "cache").rglob("*.webp")) and not list((fresh / "added").glob("*.png"))
+    assert (fresh / "added" / "metadata.jsonl").read_text() == ""
+    assert verify(fresh) == []
+
+
+def test_added_items_are_found_again_by_update(fresh: Path) -> None:
+    with served.client(fresh) as own:
+        own.post("/add", json={"items": [served.item("teal"), served.item("gold")]}, headers=served.WRITES)
+    told = call("index", "update", fresh, "--quiet").stdout
+    assert "deleted" not in told and Folder(fresh).counts == {"images": 14, "texts": 26}
+    call("index", "delete", fresh, "gold")
+    assert [json.loads(line)["id"] for line in (fresh / "added" / "metadata.jsonl").read_text().splitlines()] == [
+        "teal"
+    ]
+    assert len(list((fresh / "added").glob("*.png"))) == 1
+
+
+def test_an_addition_that_fails_leaves_nothing(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_engine(fresh)
+    from subtext.app.server import added
+
+    def fail(*_: object, **__: object) -> None:
+        raise RequirementError("no")
+
+    monkeypatch.setattr(added, "grow", fail)
+    with pytest.raises(RequirementError):
+        add(engine, [added.Incoming("teal", served.picture(), ".png", ("a teal square",))])
+    assert engine.folder.counts["images"] == 12
+    assert [file.name for file in (fresh / "added").iterdir()] == ["metadata.jsonl"]
+
+
+def test_a_writer_elsewhere_is_waited_for_then_told_of(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from subtext.app.server import added
+
+    monkeypatch.setattr(added, "PATIENCE", 0.1)
+    with served.client(fresh) as own, Folder(fresh).writing("add"):
+        answer = own.post("/delete", json={"ids": ["red"]}, headers=served.WRITES)
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "5"
+        assert own.get("/search", params={"q": "red"}).status_code == 200, "readers go on"
+
+
+def test_rights(place: Path) -> None:
+    body = {"ids": ["nobody"]}
+    with served.client(place / "library", token="") as own:
+        assert own.post("/delete", json=body, headers=served.WRITES).status_code == 403
+    with served.client(place / "library", read_token=served.READ_TOKEN) as own:
+        reads = {"Authorization": f"Bearer {served.READ_TOKEN}"}
+        assert own.get("/search", params={"q": "red"}).status_code == 401
+        assert own.get("/thumbnail", params={"id": "red"}).status_code == 401
+        assert own.get("/").status_code == 200, "the page itself asks for the token"
+        for headers in (reads, served.WRITES):
+            assert own.get("/search", params={"q": "red"}, headers=headers).status_code == 200
+        assert own.post("/delete", json=body, headers=reads).status_code == 401
+        wrong = own.post("/delete", json=body, headers={"Authorization": "Bearer nothing"})
+        assert wrong.status_code == 401 and wrong.headers["www-authenticate"] == "Bearer"
+        assert own.post("/delete", json=body, headers=served.WRITES).status_code == 404
+
+
+def test_a_picture_outside_the_collection_is_not_shown(place: Path, tmp_path: Path) -> None:
+    """Neither one that a path leads to, nor one that a link in the collection leads to."""
+    data = tmp_path / "data"
+    data.mkdir()
+    outside = tmp_path / "secret.png"
+    outside.write_bytes(served.picture())
+    (data / "link.png").symlink_to(outside)
+    (data / "own.png").write_bytes(served.picture((1, 2, 3)))
+    rows = [("own", "own.png"), ("link", "link.png"), ("far", str(outside)), ("up", "../secret.png")]
+    lines = [json.dumps({"image": path, "id": name, "caption": name, "split": "train"}) for name, path in rows]
+    (data / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+    index = tmp_path / "index"
+    call("index", "build", index, "--run", place / "run-library", "--data", data / "pairs.jsonl", "--quiet")
+    with served.client(index) as own:
+        codes = {name: own.get("/thumbnail", params={"id": name}).status_code for name, _ in rows}
+        assert codes == {"own": 200, "link": 404, "far": 404, "up": 404}
+        assert str(tmp_path) not in own.get("/items").text
+    with served.client(index, pictures=(str(tmp_path),)) as own:
+        assert own.get("/thumbnail", params={"id": "far"}).status_code == 200
+
+
+def test_an_index_that_is_moved_is_opened_again(place: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from subtext.app.server import library
+
+    monkeypatch.setattr(library, "LOOK", 0.0)
+    with served.client(fresh) as own:
+        before = own.get("/search", params={"q": "a red square"}).json()
+        call("index", "move", fresh, "--run", place / "run-other", "--quiet")
+        after = own.get("/search", params={"q": "a red square"}).json()
+    assert [hit["id"] for hit in before["hits"]] != [hit["id"] for hit in after["hits"]]
+
+
+def test_what_is_not_ours_to_tell_stays_here(fresh: Path) -> None:
+    with served.client(fresh) as own:
+        Image.new("RGB", (4, 4)).save(fresh.parent / "x.png")
+        next((fresh / "store-1").glob("*.images")).rename(fresh / "gone")
+        # Segments that are mapped already are still read; a new server cannot open the index at all.
+        assert own.get("/healthz").status_code == 200
+    with pytest.raises(Exception, match="needs all its segments"):
+        build(Settings((str(fresh),)))
+
+
+def test_settings_are_handed_on_whole(place: Path) -> None:
+    own = replace(served.settings(place / "library"), names=("a.example",), pictures=("/pictures",), shared="/s")
+    assert Settings.from_json(own.to_json()) == own
+    with pytest.raises(RequirementError, match="two are called 'library'"):
+        build(Settings((str(place / "library"), str(place / "library"))))
+
+
+def _logged(index: Path) -> str:
+    return "".join(file.read_text() for file in (index / "logs").glob("*.jsonl"))

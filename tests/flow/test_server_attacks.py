@@ -1,0 +1,236 @@
+"""What is thrown at a server that stands in the open: each is answered by a clear 4xx, and nothing is given away."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import struct
+import time
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+import served
+
+from subtext.app.server.pictures import require_picture
+from subtext.app.server.refusals import Refusal
+
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+IMAGE = {"Content-Type": "image/png"}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return served.made(tmp_path_factory.mktemp("attacked"), "library")[0]
+
+
+@pytest.fixture(scope="module")
+def client(index: Path):
+    with served.client(index, limits={"body": 2**20, "pixels": 4_000_000}) as found:
+        yield found
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG of a few kilobytes that says to be huge, and is."""
+    row = zlib.compress(bytes(1 + width // 8) * 64, 9)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", row) + chunk(b"IEND", b"")
+
+
+def archive() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as made:
+        made.writestr("run.sh", "echo")
+    return buffer.getvalue()
+
+
+PICTURES = {
+    "svg with script": (SVG, 415),
+    "html": (b"<html><script>alert(1)</script></html>", 415),
+    "postscript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(/etc/passwd) run\n", 415),
+    "nothing but bytes": (bytes(range(256)) * 8, 415),
+    "decompression bomb": (bomb(60_000, 60_000), 413),
+    "bomb below Pillow's limit": (bomb(9_000, 9_000), 413),
+    "picture and page": (served.picture() + b"<SCRIPT>alert(1)</script>", 415),
+    "picture and archive": (served.picture() + archive(), 415),
+    "picture and program": (served.picture(form="JPEG") + b"<?php system($_GET['c']); ?>", 415),
+    "cut off": (served.picture(size=(900, 900), form="JPEG")[:-2000], 422),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_that_are_none_or_more(client, name: str) -> None:
+    data, code = PICTURES[name]
+    asked = client.post("/search", content=data, headers=IMAGE)
+    added = client.post("/add", json={"items": [served.item("bad", data)]}, headers=served.WRITES)
+    assert (asked.status_code, added.status_code) == (code, code), asked.text
+    assert asked.json()["status"] == code and len(asked.json()["error"]) > 20
+    assert client.get("/item", params={"id": "bad"}).status_code == 404
+
+
+def test_what_a_picture_may_be() -> None:
+    for form in ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"):
+        assert require_picture(served.picture(form=form), pixels=10_000).startswith(".")
+    with pytest.raises(Refusal, match="1,000 pixels"):
+        require_picture(served.picture(), pixels=1_000)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/../../settings.py", "/page/..%2f..%2f__init__.py", "/page/%2e%2e/%2e%2e/errors.py",
+        "/..%2f..%2fetc/passwd",
+        "/page//etc/passwd", "/page/index.html%00.css", "/library/manifest.json", "/thumbnail?id=../data/red",
+        "/thumbnail?id=/etc/passwd", "/thumbnail?id=..%2f..%2fetc%2fpasswd&size=96", "/item?id=%00", "/search?q=%00",
+    ],
+)  # fmt: skip
+def test_paths_that_climb(client, path: str) -> None:
+    answer = client.get(path)
+    assert 400 <= answer.status_code < 500 and "root:" not in answer.text
+
+
+INJECTIONS = [
+    "place = 1; DROP TABLE items",
+    "place' OR '1'='1 = 1",
+    'text contains " OR 1=1 --',
+    'text contains a" NEAR/2 "b',
+    "id in x'), (SELECT text FROM items)--",
+    "place contains %' UNION SELECT * FROM items --",
+]
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_sql_in_conditions_and_words(client, text: str) -> None:
+    answers = [
+        client.get("/items", params={"where": text}),
+        client.get("/search", params={"q": text}),
+        client.get("/item", params={"id": text}),
+        client.get("/search", params={"q": "red", "where": json.dumps({"field": text, "test": "=", "value": text})}),
+    ]
+    assert [one.status_code for one in answers[1:3]] == [200, 404]
+    assert answers[0].status_code in (200, 422) and answers[3].status_code == 422
+    if answers[0].status_code == 200:
+        assert answers[0].json()["total"] == 0
+    assert client.get("/items").json()["total"] == 12
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "", "?", "place", "place >= abc", "place = 99999999999999999999999", "nowhere = 1", "{", "{}", "[" * 1500,
+        '{"field": "place", "test": "=", "value": {"a": 1}}', '{"field": "place", "test": "like", "value": 1}',
+        '{"field": "place", "test": "=", "value": "\\ud800"}', '{"field": "place", "test": "in", "value": []}',
+        '{"field": "place", "test": "=", "value": "\\u0000"}', "x" * 3000, "taken < 9999-12-31T23:59:59-23:59",
+        '{"field": "place", "test": "<", "value": "9999-12-31T23:59:59-23:59"}',
+    ],
+)  # fmt: skip
+def test_conditions_that_are_none(client, where: str) -> None:
+    answer = client.get("/search", params={"q": "red", "where": where})
+    assert answer.status_code == 422 and answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("/search", {"q": "x" * 1001}), ("/search", {"q": "  "}), ("/search", {}), ("/search", {"q": "a", "top": 0}),
+        ("/search", {"q": "a", "top": 10**6}), ("/search", {"q": "a", "more": 1}),
+        ("/search", {"q": "a", "target": "x"}),
+        ("/items", {"offset": -1}), ("/search", [("q", "a")] + [("where", "place = 1")] * 21),
+    ],
+)  # fmt: skip
+def test_values_out_of_range(client, path: str, params: object) -> None:
+    assert client.get(path, params=params).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"null", b"[]", b'{"items": []}', b'{"items": [{"id": "a"}]}', b"\xff\xfe", b"[" * 5000,
+        json.dumps({"items": [{**served.item("a"), "picture": "no base64!"}]}).encode(),
+        json.dumps({"items": [{**served.item("a"), "id": "a\nb"}]}).encode(),
+        json.dumps({"items": [served.item("a", None, "   ")]}).encode(),
+        json.dumps({"items": [served.item("a", None, "x", group="other")]}).encode(),
+        json.dumps({"items": [served.item("a", None, "half \ud800 a letter")]}).encode(),
+    ],
+)  # fmt: skip
+def test_additions_that_are_none(client, body: bytes) -> None:
+    answer = client.post("/add", content=body, headers={**served.WRITES, "Content-Type": "application/json"})
+    assert answer.status_code in (400, 422) and answer.json()["error"], answer.text
+    assert client.get("/items").json()["total"] == 12
+
+
+def test_tokens_that_do_not_fit(client) -> None:
+    for token in ("", "Bearer", "Bearer ", "Bearer wrong", f"Basic {served.TOKEN}", f"Bearer {served.TOKEN}x"):
+        headers = {"Authorization": token} if token else {}
+        assert client.post("/delete", json={"ids": ["red"]}, headers=headers).status_code == 401
+    assert client.get("/items").json()["total"] == 12
+
+
+def test_html_in_captions_is_handed_on_as_text_alone(index: Path, tmp_path: Path) -> None:
+    from drawn import call
+
+    call("index", "restore", index, tmp_path / "own")
+    evil = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    with served.client(tmp_path / "own") as own:
+        body = {"items": [served.item("evil", None, evil, credit="<b>me</b>")]}
+        assert own.post("/add", json=body, headers=served.WRITES).status_code == 201
+        answer = own.get("/item", params={"id": "evil"})
+        assert answer.headers["content-type"] == "application/json" and answer.json()["texts"][0]["text"] == evil
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        policy = own.get("/").headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and "script-src 'self'" in policy
+
+
+def test_a_host_that_is_not_ours(client) -> None:
+    """A page elsewhere whose name is pointed at this machine reads nothing (DNS rebinding)."""
+    assert client.get("/search?q=red", headers={"Host": "evil.example"}).status_code == 400
+    assert client.get("/search?q=red", headers={"Host": "127.0.0.1:8000"}).status_code == 200
+    assert "access-control-allow-origin" not in client.get("/items", headers={"Origin": "https://evil.example"}).headers
+
+
+def test_no_address_is_ever_fetched(client) -> None:
+    for address in ("http://127.0.0.1:1/x.png", "file:///etc/passwd"):
+        data = address.encode()
+        assert client.post("/search", content=data, headers={"Content-Type": "text/uri-list"}).status_code == 415
+        assert client.get("/thumbnail", params={"id": address}).status_code == 404
+
+
+def test_methods_and_kinds_that_are_not_taken(client) -> None:
+    assert client.put("/items").status_code == 405
+    assert client.delete("/item", params={"id": "red"}).status_code == 405
+    assert client.post("/score", content=b"q=red", headers={"Content-Type": "text/plain"}).status_code == 422
+
+
+def sent(port: int, data: bytes, *, then: float = 0.0) -> bytes:
+    """What a server answers to these bytes, with so many seconds of silence after them."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+        line.sendall(data)
+        time.sleep(then)
+        found = b""
+        while piece := line.recv(65_536):
+            found += piece
+    return found
+
+
+def test_bodies_that_are_too_large_or_too_slow(index: Path) -> None:
+    head = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
+    with served.running(index, limits={"body": 2**20, "body_seconds": 0.5}) as port:
+        large = sent(port, head + b"Content-Length: 104857600\r\n\r\n" + b"x" * 1000)
+        assert large.startswith(b"HTTP/1.1 413") and b"1,048,576 bytes" in large
+        piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        chunked = sent(port, head + b"Transfer-Encoding: chunked\r\n\r\n" + piece * 17)
+        assert chunked.startswith(b"HTTP/1.1 413")
+        slow = sent(port, head + b"Content-Length: 1000\r\n\r\n" + b"x")
+        assert slow.startswith(b"HTTP/1.1 408"), slow
+        negative = sent(port, head + b"Content-Length: -5\r\nConnection: close\r\n\r\n")
+        assert negative.startswith(b"HTTP/1.1 4")
+        long = sent(port, b"GET /search?q=" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert long.startswith(b"HTTP/1.1 4")
+        fine = sent(port, b"GET /search?q=red HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert fine.startswith(b"HTTP/1.1 200")

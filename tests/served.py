@@ -1,0 +1,74 @@
+"""A small index that is served: what the tests of the server and of the page share."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import drawn
+import uvicorn
+from drawn import call
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from subtext.app.server.application import build
+from subtext.app.server.settings import Limits, Settings
+
+TOKEN, READ_TOKEN = "a token for changes", "a token for reading"
+WRITES = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def made(folder: Path, *names: str) -> list[Path]:
+    """Indexes of twelve squares, each of an untrained run of its own."""
+    drawn.write(folder / "data")
+    for seed, name in enumerate(names):
+        drawn.run(folder / "data", folder / f"run-{name}", seed=seed)
+        call("index", "build", folder / name, "--run", folder / f"run-{name}", "--split", "all", "--quiet")
+    return [folder / name for name in names]
+
+
+def settings(*indexes: Path, **changes: object) -> Settings:
+    limits = Limits(**{"rate": 0, **changes.pop("limits", {})})  # type: ignore[arg-type]
+    return replace(Settings(tuple(map(str, indexes)), token=TOKEN, limits=limits), **changes)  # type: ignore[arg-type]
+
+
+@contextmanager
+def client(*indexes: Path, **changes: object) -> Iterator[TestClient]:
+    """The application of these indexes, asked without a network."""
+    with TestClient(build(settings(*indexes, **changes)), base_url="http://localhost") as found:
+        yield found
+
+
+@contextmanager
+def running(*indexes: Path, **changes: object) -> Iterator[int]:
+    """The same, on a port of this machine."""
+    app = build(settings(*indexes, **changes))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False, ws="none"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+
+
+def picture(colour: tuple[int, int, int] = (200, 40, 60), size: tuple[int, int] = (40, 40), form: str = "PNG") -> bytes:
+    buffer = BytesIO()
+    Image.new("RGB", size, colour).save(buffer, form)
+    return buffer.getvalue()
+
+
+def item(name: str, data: bytes | None = None, *captions: str, **metadata: object) -> dict[str, object]:
+    """A picture as /add takes it."""
+    words = list(captions) or [f"a {name} square"]
+    coded = base64.b64encode(picture() if data is None else data).decode()
+    return {"id": name, "picture": coded, "captions": words, "metadata": metadata}
