@@ -30,6 +30,7 @@ from subtext.evaluate.audit_looks import looks_of
 from subtext.metrics.detection import auc
 from subtext.neighbours.build import Choice, build_graph
 from subtext.neighbours.lsa import Lsa
+from subtext.ops.reliability import reliability
 
 THINGS = [
     f"{a} {b}" for a in ("red", "wet", "old", "tall", "shy", "mad") for b in ("dog", "tram", "tree", "cook", "lamp")
@@ -42,7 +43,7 @@ def world(count: int = 900, seed: int = 0) -> tuple[Pairs, np.ndarray]:
     things = random.integers(0, len(THINGS), count)
     centres = random.standard_normal((len(THINGS), 24))
     places = centres[things] + 0.9 * random.standard_normal((count, 24))
-    texts = [f"a {THINGS[thing]} at place {place} of town {place % 97}" for place, thing in enumerate(things)]
+    texts = [f"a {THINGS[thing]} called n{place}" for place, thing in enumerate(things)]
     rows = np.arange(count, dtype=np.int64)
     split = np.array(["train"] * count)
     pairs = Pairs(
@@ -86,9 +87,10 @@ def test_planted_pairs_are_told_with_probabilities_that_come_true(planted):
     assert auc(wrong, kinds == "mismatch") > 0.95
     some = kinds != "mismatch"
     assert auc(loose[some] + wrong[some], kinds[some] == "neighbour") > 0.9
-    assert abs(judged.shares["mismatched"] - 0.1) < 0.05 and abs(judged.shares["loose"] - 0.1) < 0.07
+    assert abs(judged.shares["mismatched"] - 0.1) < 0.05 and judged.shares["loose"] < 0.2
+    assert reliability(wrong, kinds == "mismatch").error < 0.05
     sure = wrong > 0.5
-    assert (kinds[sure] == "mismatch").mean() > 0.8 and sure.sum() > 50
+    assert (kinds[sure] == "mismatch").mean() > 0.7 and sure.sum() > 50
     assert set(judged.columns["kind"]) <= set(KINDS)
     # A pair whose text is another's has pictures around it that do not agree with its own.
     agreement = np.array(judged.columns["agreement"])

@@ -18,7 +18,7 @@ from subtext.ops.isotonic import rising
 
 Kind = Literal["literal", "loose", "mismatched"]
 KINDS: tuple[Kind, Kind, Kind] = ("literal", "loose", "mismatched")
-LOW = 0.3
+LOW = 0.2
 """Share of the made pairs that are nearest to literal ones in whose low part shares are read."""
 BINS = 10
 ROUNDS = 10
@@ -64,14 +64,17 @@ def kinds_of(
     >>> round(found.shares["mismatched"], 6), round(float(found.mismatched[0]), 6), float(found.mismatched[-1])
     (0.1, 1.0, 0.0)
     """
-    made = [chance] if near is None or not len(near) else [chance, near]
-    shares = _shares(seen, made)
-    mismatched = np.minimum(1.0, shares[0] * _ratio(seen, chance))
-    loose = np.zeros(len(seen))
-    if len(made) > 1:
-        loose = np.minimum(1 - mismatched, shares[1] * _ratio(seen, made[1]))
-    told = {"loose": shares[1] if len(made) > 1 else 0.0, "mismatched": shares[0]}
-    return Kinds(1 - mismatched - loose, loose, mismatched, told)
+    if near is None or not len(near):
+        (wrong,) = _shares(seen, [chance])
+        mismatched = np.minimum(1.0, wrong * _ratio(seen, chance))
+        return Kinds(1 - mismatched, np.zeros(len(seen)), mismatched, {"loose": 0.0, "mismatched": wrong})
+    chosen, taken = _shares(seen, [chance, near])
+    # A mismatched text's neighbours are mismatched, too: as large a part of the near is chance as of the seen.
+    wrong = min(1.0, chosen / max(1 - taken, 1e-12))
+    by_chance = _ratio(seen, chance)
+    mismatched = np.minimum(1.0, wrong * by_chance)
+    loose = np.clip(taken * (_ratio(seen, near) - wrong * by_chance), 0.0, 1 - mismatched)
+    return Kinds(1 - mismatched - loose, loose, mismatched, {"loose": taken * (1 - wrong), "mismatched": wrong})
 
 
 def _shares(seen: NDArray[np.float64], made: list[NDArray[np.float64]]) -> list[float]:
@@ -87,7 +90,7 @@ def _shares(seen: NDArray[np.float64], made: list[NDArray[np.float64]]) -> list[
     for _ in range(ROUNDS):
         found = _not_negative(parts, wanted, 1 / expected)
         expected = np.maximum(parts @ found, 1 / len(seen))
-    return (found / max(1.0, float(found.sum()))).tolist()
+    return [float(each) for each in np.abs(found) / max(1.0, float(found.sum()))]
 
 
 def _in_bins(values: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
