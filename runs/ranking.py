@@ -5,7 +5,8 @@
 SUBTEXT_DATA points at a folder with flickr8k/captions.jsonl and flickr8k/mobilenet_pooled.npz. Protocol of
 `runs/flickr8k.py`: the last 500 train pictures choose the epoch, val is scored once a run. Told are recall and ASP
 under two relevances (50 is a random order) on val, and ASP of the selection set after each so many-th epoch. Weights
-are the methods' own where none is named (DAA's comes to 0.39 here). Everything is written below DIR, and the same call again goes on where it was stopped.
+are the methods' own where none is named (DAA's comes to 0.39 here). Everything is written below DIR, and the same call
+again goes on where it was stopped.
 """
 
 from __future__ import annotations
