@@ -130,6 +130,13 @@ def test_it_embeds_with_uncertainty_and_fills_an_index(
     assert hits[0].id in answer.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("host", HOSTS)
+def test_its_means_are_exported(host: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    answer = call("export", runs[host], "--onnx", tmp_path / "onnx", "-q")
+    assert "largest difference" in answer.stdout
+
+
 def test_uncertainty_in_python(runs: dict[str, Path]) -> None:
     model = open_run(runs["pcme"]).model
     found = model.embed_texts(["a dog and a cat", "the boat"])
