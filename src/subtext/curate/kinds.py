@@ -81,7 +81,7 @@ def _shares(seen: NDArray[np.float64], made: list[NDArray[np.float64]]) -> list[
     """How many of the seen are like each of the made, by least squares over bins of their low end, none below 0."""
     limit = float(np.quantile(made[-1], LOW))
     low = np.concatenate([each[each <= limit] for each in made])
-    edges = np.unique(np.quantile(low, np.linspace(0, 1, BINS + 1)))[1:]
+    edges = np.unique(np.quantile(low, np.linspace(0, 1, BINS + 1)[1:]))
     wanted = _in_bins(seen, edges)
     parts = np.stack([_in_bins(each, edges) for each in made], axis=1)
     # A bin counts by how sure it is: by the inverse of what is expected there.

@@ -18,6 +18,8 @@ NUMBERS = (
     "discrepancy_image", "discrepancy_text",
 )  # fmt: skip
 """Columns that the page can be sorted by."""
+FIRST = frozenset({"mismatched", "loose", "literal", "alignment", "cosine"})
+"""Those that every card shows; the others are folded away."""
 
 _MORE = """
 .tools{display:flex;flex-wrap:wrap;gap:.75rem;align-items:end;margin:1rem 0}
@@ -108,14 +110,18 @@ def _card(row: dict[str, Any], why: Sequence[str], picture: str | None, names: S
     shown = f'<img src="{escape(picture)}" alt="{escape(row["picture"])}" loading="lazy">' if picture else ""
     kind = row["kind"] or ""
     likely = f"{kind} {row[kind]:.2f}" if kind else ""
-    facts = [f"{_said(name)} {row[name]:.2f}" for name in names if row[name] is not None and name not in (kind,)]
+    known = [name for name in names if row[name] is not None and name != kind]
+    first, rest = (
+        [f"{_said(name)} {row[name]:.2f}" for name in known if (name in FIRST) is here] for here in (True, False)
+    )
+    folded = f"<details><summary>more</summary>{escape(' · '.join(rest))}</details>" if rest else ""
     odd = [*row["flags"], *(["copies"] if row["picture_copies"] >= 0 or row["text_copies"] >= 0 else [])]
     out = f'<p class="out">left out: {escape("; ".join(why))}</p>' if why else ""
     more = escape(" · ".join([str(row["split"]), str(row["language"] or "und"), *odd]))
     return (
         f'<li class="{kind}" data-kind="{kind}" data-out="{int(bool(why))}" {data}>'
         f"{shown or '<span class=gone>no picture</span>'}<p>{escape(str(caption))}</p>"
-        f'<span class="kind">{escape(likely)}</span>{out}<span class="facts">{escape(" · ".join(facts))}</span>'
+        f'<span class="kind">{escape(likely)}</span>{out}<div class="facts">{escape(" · ".join(first))}{folded}</div>'
         f'<span class="facts">{escape(str(row["picture"]))} · {more}</span></li>'
     )
 
