@@ -5,17 +5,19 @@
 FILE is an .npz with `names`, `pooled` and `grid` (pictures, cells, width). All rows share a width of 256, 128 pairs a
 step, the same learning pictures (the first so many) and the same epochs; the last 500 train pictures choose the epoch,
 and val is scored once a run. The rows are those of AsCL's tables and figure 3 and the papers' other models of pairs.
+Under the table stands what AsCL's figures 4 and 5 show of its rows: alignment, uniformity, and recall by length.
 Everything is written below DIR, and the same call again goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
 
-from common import HEAD, line, measured, selection
+from common import HEAD, line, measured, selection, subtext
 
 HELD_OUT = 500
 WORDS = "--text gru --min-count 2 --word-width 200"
@@ -44,6 +46,19 @@ ROWS = {
 }
 
 
+def shape(name: str, run: Path) -> list[str]:
+    """What a run's space looks like on val, and its R@1 from texts by their length in words."""
+    found = run.with_name(f"{run.name}-shape.json")
+    if not found.is_file():
+        words = ["--split", "val", "--space", "--words", "--bootstrap", "0", "--json", str(found), "-q"]
+        subtext(["evaluate", str(run), *words])
+    figures = json.loads(found.read_text(encoding="utf-8"))
+    keys = ("alignment", "text/alignment", "image/uniformity", "text/uniformity", "text/uniformity_variance")
+    lengths = {key: value for key, value in figures.items() if key.startswith("text_to_image/recall@1(words")}
+    by_length = ", ".join(f"{key.partition('(')[2].rstrip(')')}: {value:.1f}" for key, value in lengths.items())
+    return [name, *(f"  {key} {figures[key]:.4f}" for key in keys), f"  R@1 of texts by {by_length}"]
+
+
 def main() -> None:
     """Train and score what is asked for, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -70,6 +85,8 @@ def main() -> None:
         ]
         rows.append(line(name, results))
         print("\n".join(["\nval\n", HEAD, *rows]), flush=True)
+        if name.startswith("ascl"):
+            print("\n".join(shape(name, asked.out / f"{label}-{asked.seeds[0]}")), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 from common import HEAD, line, measured, selection, subtext
 
 HELD_OUT = 500
-TEACHER = "scan --width 256 --word-width 200 --text gru --min-count 2 --batch-size 128 --lr 5e-4 --schedule step"
+TEACHER = "scan --width 256 --word-width 200 --text gru --min-count 2 --batch-size 128 --lr 5e-4 --schedule cosine"
 STUDENT = "dual"
 COUNTS = "10,20,50,100,200"
 
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--grid", type=Path, required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--first", type=int, default=2000, help="pictures that are learnt from, five pairs each")
+    parser.add_argument("--teacher", default=TEACHER, help="host and options of `subtext train` that make it")
     parser.add_argument("--epochs", type=int, default=10, help="of the teacher")
     parser.add_argument("--student-epochs", type=int, default=16)
     parser.add_argument("--mined", type=int, default=16, help="candidates of each item that the teacher is asked about")
@@ -56,8 +57,7 @@ def main() -> None:
     for seed in asked.seeds:
         teacher = asked.out / f"teacher-{seed}"
         told = [*sources, "--seed", str(seed)]
-        halves = str(max(1, asked.epochs // 2))
-        learn = [*TEACHER.split(), *told, "--epochs", str(asked.epochs), "--step-epochs", halves]
+        learn = [*asked.teacher.split(), *told, "--epochs", str(asked.epochs)]
         results["teacher"].append(measured(teacher, learn, split="val"))
         alone = [STUDENT, *told, "--epochs", str(asked.student_epochs)]
         taught = [*alone, "--with", f"distil:teacher={teacher},mined={asked.mined}"]

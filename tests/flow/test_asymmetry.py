@@ -23,6 +23,7 @@ from subtext.losses.infonce import InfoNCE
 from subtext.losses.triplet import Triplet
 from subtext.objective import Objective, Term
 from subtext.recipes.methods.asymmetry import asymmetry
+from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
@@ -136,6 +137,11 @@ def test_what_the_method_makes_of_a_hosts_losses() -> None:
         (lambda host: asymmetry(host), "noise on word vectors needs a host that compares words"),
         (lambda host: asymmetry(asymmetry(host, negatives="shuffle"), negatives="shuffle"), "named twice"),
         (lambda host: asymmetry(random(host), negatives="shuffle"), "has sample weights or chosen negatives"),
+        (lambda host: random(asymmetry(host, negatives="shuffle")), "random changes .* asymmetry has widened them"),
+        (
+            lambda host: mithun(asymmetry(host, negatives="shuffle")),
+            "mithun changes .* take one of these methods",
+        ),
         (
             lambda host: asymmetry(replace(host, objective=Objective({})), negatives="shuffle"),
             "ranks pictures and texts by a softmax or a triplet loss",

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from runs.common import HEAD, NAMES, line, selection, subtext
+from subtext.recipes.catalogue import hosts, methods, plan_options
 
 RUNS = Path(__file__).resolve().parents[2] / "runs"
 
@@ -67,6 +68,21 @@ def test_gains_are_told_seed_by_seed_over_the_controls_that_are_there(nonliteral
 def test_every_row_of_the_study_has_controls_that_are_rows(nonliteral: ModuleType) -> None:
     assert set(nonliteral.CONTROLS) == set(nonliteral.ROWS)
     assert {control for controls in nonliteral.CONTROLS.values() for control in controls} <= set(nonliteral.ROWS)
+
+
+def test_every_row_of_regions_names_recipes_and_options_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(RUNS))
+    for name, words in importlib.import_module("regions").ROWS.items():
+        host, *rest = words.split()
+        recipe = hosts()[host]
+        own = {option.name: option for option in (*recipe.options, *plan_options(recipe.plan))}
+        for flag, value in zip(rest, [*rest[1:], ""], strict=True):
+            if flag == "--with":
+                known, _, given = value.partition(":")
+                methods()[known].arguments(dict(piece.split("=") for piece in filter(None, given.split(","))))
+            elif flag.startswith("--"):
+                option = own[flag.removeprefix("--").removeprefix("no-").replace("-", "_")]
+                assert option.type is bool or option.read(value) is not None, name
 
 
 def test_a_command_that_fails_ends_the_script(tmp_path: Path) -> None:

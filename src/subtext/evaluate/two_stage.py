@@ -78,8 +78,8 @@ class Listed:
         known = scores[np.isfinite(scores)]
         below = float(known.min()) - 1 if len(known) else 0.0
         for start, stop, block in self.first.blocks(direction):
-            whole = block.double()
-            whole = whole - torch.nan_to_num(whole, nan=-torch.inf).amax(dim=1, keepdim=True) + below
+            highest = torch.nan_to_num(block, nan=-torch.inf).amax(dim=1, keepdim=True).double()
+            whole = block.to(torch.float64, copy=True).sub_(highest - below)
             whole.scatter_(1, torch.from_numpy(lists[start:stop]), torch.from_numpy(scores[start:stop]).double())
             yield start, stop, whole
 

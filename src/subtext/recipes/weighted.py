@@ -25,7 +25,9 @@ def weighted(method: str, setup: Setup, make: Callable[[Direction], Weighting], 
 
     from subtext.core import DIRECTIONS
     from subtext.objective import Objective, Term
+    from subtext.recipes.within import require_own_texts
 
+    require_own_texts(method, setup)
     parts = dict(setup.objective.parts)
     for name, part in parts.items():
         if not isinstance(part, Term) or part.on not in DIRECTIONS:

@@ -25,6 +25,15 @@ def require_cosine(method: str, setup: Setup) -> None:
         raise RecipeError(f"{method} draws neighbours, and another method does so already; take one of them alone")
 
 
+def require_own_texts(method: str, setup: Setup) -> None:
+    """Raise RecipeError where the losses between pictures and texts read texts that are made: they are two of each."""
+    if setup.rewriting is not None:
+        raise RecipeError(
+            f"{method} changes the losses between pictures and texts, and asymmetry has widened them; take one of "
+            "these methods alone"
+        )
+
+
 def retold(method: str, setup: Setup, terms: Mapping[str, Term] | None) -> Setup:
     """The host with these losses between pictures and texts in the place of its own, and the plain cosine.
 
@@ -42,6 +51,7 @@ def retold(method: str, setup: Setup, terms: Mapping[str, Term] | None) -> Setup
 
     if terms is None:
         return setup
+    require_own_texts(method, setup)
     kept: dict[str, Term | Penalty] = {}
     for name, part in setup.objective.parts.items():
         if not isinstance(part, Term) or part.on not in DIRECTIONS:

@@ -35,9 +35,11 @@ def distance(
     from subtext.losses.triplet import Triplet
     from subtext.mining.distance import Distance
     from subtext.objective import Objective, Term
+    from subtext.recipes.within import require_own_texts
 
     if nearest >= furthest:
         raise RecipeError(f"distance needs nearest below furthest; it got {nearest} and {furthest}")
+    require_own_texts("distance", setup)
     parts = dict(setup.objective.parts)
     for name, part in parts.items():
         if not isinstance(part, Term) or not isinstance(part.loss, Triplet) or part.on not in DIRECTIONS:

@@ -24,8 +24,10 @@ def mithun(
     from subtext.errors import RecipeError
     from subtext.losses.triplet import Triplet
     from subtext.objective import Objective, Term
+    from subtext.recipes.within import require_own_texts
     from subtext.weighting.rank import Rank
 
+    require_own_texts("mithun", setup)
     parts = dict(setup.objective.parts)
     for name, part in parts.items():
         if not isinstance(part, Term) or not isinstance(part.loss, Triplet) or part.on not in DIRECTIONS:
