@@ -1,4 +1,4 @@
-"""The page in a browser: search, drop, filter, detail, nothing, errors, a narrow screen, and what screen readers need."""
+"""The page in a browser: search, drop, filter, detail, nothing, errors, narrow screens, what screen readers need."""
 
 from __future__ import annotations
 
@@ -161,6 +161,10 @@ def test_words_that_nothing_fits_are_told_kindly(page) -> None:
     page.goto("/?q=qqqq")
     page.wait_for_selector("text=Nothing here fits “qqqq”")
     assert "knows none of these words" in page.text_content("#notice")
+    assert page.query_selector("#columns .card[data-id]") is None
+    accessible(page)
+    page.click("text=Show what is nearest all the same")
+    assert len(cards(page)) == 13
 
 
 def test_detail_with_neighbours_of_both_kinds(page) -> None:

@@ -9,7 +9,7 @@ import { read, written } from "./state.js";
 
 const FIRST = 40;
 const MOST = 200;
-const TRIES = ["waiting", "good luck", "pride", "bad news", "home", "the end of summer"];
+const TRIES = 6;
 const by = (id) => document.getElementById(id);
 const keep = new Keep();
 let state = read();
@@ -117,9 +117,9 @@ function waiting() {
 function drawAnswers(answers) {
   const target = state.target;
   const places = answers.map((answer) => new Map(answer.hits.map((hit, place) => [hit.id, place + 1])));
-  by("notice").replaceChildren(...welcome(), ...kindly(answers));
+  by("notice").replaceChildren(...welcome(answers[0]), ...kindly(answers));
   by("columns").replaceChildren(...answers.map((answer, side) => {
-    const cards = answer.hits.map((hit) => card(hit, { index: answer.index, target, acts, beside: beside(hit, places, side) }));
+    const cards = (answer.fits === false && !answer.anyway ? [] : answer.hits).map((hit) => card(hit, { index: answer.index, target, acts, beside: beside(hit, places, side) }));
     const titled = answers.length > 1 || !searching();
     const name = answers.length > 1 ? answer.index : state.where.length ? "With these filters" : "In this library";
     return node("section", { class: "column", "aria-label": answers.length > 1 ? answer.index : "Results" },
@@ -130,11 +130,12 @@ function drawAnswers(answers) {
   by("columns").dataset.sides = answers.length;
   by("status").textContent = summary(answers);
   by("title").textContent = searching() ? `What goes with ${asked()}` : "Subtext, pictures for words and words for pictures";
-  const full = answers.some((answer) => answer.hits.length >= top_);
+  const full = answers.some((answer) => answer.hits.length >= top_ && (answer.fits !== false || answer.anyway));
   by("more").hidden = !full || top_ >= MOST;
 }
 
 function summary(answers) {
+  if (answers.every((answer) => answer.fits === false && !answer.anyway)) return "";
   const what = state.target === "texts" ? "text" : "picture";
   const count = (number) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
   if (!searching()) return answers[0].total === undefined ? "" : count(answers[0].total);
@@ -148,9 +149,11 @@ function beside(hit, places, side) {
   return other ? `number ${other} beside` : "not beside";
 }
 
-function welcome() {
+function welcome(answer) {
   if (searching() || state.where.length) return [];
-  const tries = TRIES.map((words) => node("a", { href: written({ ...state, q: words }), onclick: (event) => {
+  const short = answer.hits.map((hit) => hit.captions.find((text) => text.length < 32)).filter(Boolean);
+  const few = [...new Set(short.filter((_, place) => place % Math.ceil(short.length / TRIES) === 0))];
+  const tries = few.map((words) => node("a", { href: written({ ...state, q: words }), onclick: (event) => {
     event.preventDefault();
     go({ q: words });
   } }, words));
@@ -165,7 +168,10 @@ function kindly(answers) {
     if (answer.fits !== false) return notice(`${name}Take this with a grain of salt`, [answer.message]);
     const tips = [node("a", { href: "/", onclick: (event) => { event.preventDefault(); again({ q: "", like: "", where: [] }); } }, "See all of the library")];
     if (state.where.length) tips.unshift(node("a", { href: written({ ...state, where: [] }), onclick: (event) => { event.preventDefault(); go({ where: [] }); } }, "Without the filters"));
-    const below = answer.hits.length ? "What is nearest all the same stands below." : "Other words, or fewer, may find something.";
+    if (answer.hits.length && !answer.anyway) {
+      tips.unshift(node("button", { type: "button", onclick: () => { answer.anyway = true; drawAnswers(answers); } }, "Show what is nearest all the same"));
+    }
+    const below = answer.anyway ? "What is nearest all the same stands below." : "Other words, or fewer, may find something.";
     return notice(`${name}Nothing here fits${state.q && !picture ? ` “${state.q}”` : ""}`, [answer.message, below], { more: [node("p", { class: "tries" }, ...tips)] });
   });
 }

@@ -35,7 +35,7 @@ function looseness(hits, texts) {
   if (!places.length) return `Loose: none of its own texts is among the ${hits.length} nearest to it.`;
   const best = Math.min(...places) + 1;
   const word = best === 1 ? "Literal" : best <= 10 ? "Close" : "Loose";
-  return `${word}: of all texts, one of its own is number ${best.toLocaleString("en")} to it.`;
+  return `${word}: of all texts, the best of its own is number ${best.toLocaleString("en")}.`;
 }
 
 function facts(item, texts, { side, index, acts, fit }) {

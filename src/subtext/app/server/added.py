@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.app.job import Sources
+from subtext.app.server.folder import folder_of
 from subtext.app.server.refusals import Refusal
 from subtext.data.atomic import write_file
 from subtext.data.features import FeatureInput
@@ -61,7 +62,7 @@ def add(engine: Engine, items: Sequence[Incoming]) -> Grown:
     Raises Refusal: 409 for an id that is there already, 422 for a model that reads no pictures, 503 while another
     process writes; DataError for what cannot be read. Then nothing is added.
     """
-    folder = engine.folder
+    folder = folder_of(engine)
     if isinstance(engine.model.image.reads, FeatureInput):
         raise RequirementError("this library's model reads precomputed features; pictures are added to its data set")
     place = folder.path / ADDED

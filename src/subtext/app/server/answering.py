@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.app.server.folder import folder_of, state_of
 from subtext.app.server.kept import Kept
 from subtext.app.server.metrics import Metrics
 from subtext.app.server.refusals import AGAIN, Refusal
@@ -189,12 +190,6 @@ class Answering:
         return [found[place] for place in range(len(asked))]
 
 
-def state_of(engine: Engine) -> Hashable:
-    """Differs whenever answers may: the store, which a move replaces, its changes, and its calibration."""
-    with engine.folder.reading() as view:
-        return engine.folder.store.name, view.generation
-
-
 def require_readable(engine: Engine, query: Query) -> None:
     """Raise RequirementError where the model reads features, and no words or pictures that a client could bring."""
     for given, branch, kind in (
@@ -209,7 +204,7 @@ def require_readable(engine: Engine, query: Query) -> None:
 
 def vectors_of(engine: Engine, side: Side, name: str) -> NDArray[np.float32]:
     """(K D) of an item. Raises Refusal where it is not there."""
-    with engine.folder.reading() as view:
+    with folder_of(engine).reading() as view:
         key = view.keys_of(side, [name]).get(name)
         if key is None:
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {side} of this library")

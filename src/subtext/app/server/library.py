@@ -11,6 +11,7 @@ from typing import Any
 
 from subtext.app.server.added import changing, tidy
 from subtext.app.server.answering import Answering
+from subtext.app.server.folder import folder_of
 from subtext.app.server.kept import Kept
 from subtext.app.server.metrics import Metrics
 from subtext.app.server.refusals import Refusal
@@ -47,16 +48,16 @@ class Library:
         self._engine = opened()
         self._looked = time.monotonic()
         self._reopening = threading.Lock()
-        path = self._engine.folder.path
-        self.thumbnails = Thumbnails([Path(self._engine.folder.manifest.root), path / ADDED, *pictures])
+        folder = folder_of(self._engine)
+        self.thumbnails = Thumbnails([Path(folder.manifest.root), folder.path / ADDED, *pictures])
         self.answering = Answering(
             lambda: self.engine, kept=limits.kept, seconds=limits.answer_seconds, metrics=metrics
         )
         self.told: Kept[Any] = Kept(1000)
-        if (path / ADDED).is_dir():
+        if (folder.path / ADDED).is_dir():
             # Somebody else may be writing, or the folder may be closed: then the next addition does it.
-            with suppress(Refusal, OutputError), changing(self.folder, "serve"):
-                tidy(self.folder)
+            with suppress(Refusal, OutputError), changing(folder, "serve"):
+                tidy(folder)
 
     @property
     def engine(self) -> Engine:
@@ -65,7 +66,7 @@ class Library:
         if now - self._looked > LOOK and self._reopening.acquire(blocking=False):
             try:
                 self._looked = now
-                if self._engine.folder.moved:
+                if folder_of(self._engine).moved:
                     self._engine = self._open()
             finally:
                 self._reopening.release()
@@ -74,7 +75,7 @@ class Library:
     @property
     def folder(self) -> Folder:
         """The index."""
-        return self.engine.folder
+        return folder_of(self.engine)
 
     def close(self) -> None:
         """Finish what waits."""

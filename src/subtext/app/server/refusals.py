@@ -25,7 +25,7 @@ class Refusal(SubtextError):
 
     def __init__(self, status: int, sentence: str, *, again: int | None = None) -> None:
         super().__init__(sentence)
-        self.status = status
+        self.status = int(status)
         self.again = again
 
     @property
@@ -66,7 +66,7 @@ def answer_refusals(app: FastAPI) -> None:
         assert isinstance(error, SubtextError)
         refusal = refusal_of(error)
         if refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, Refusal):
-            note(request, error=f"{type(error).__name__}: {error}")
+            note(request, {"error": f"{type(error).__name__}: {error}"})
         return told(refusal.status, str(refusal), refusal.headers)
 
     def of_form(request: Request, error: Exception) -> JSONResponse:
@@ -84,6 +84,6 @@ def answer_refusals(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, of_http)
 
 
-def note(request: Request, **facts: Any) -> None:
+def note(request: Request, facts: Mapping[str, Any]) -> None:
     """Add facts to the line of the log that this request will get."""
     request.scope.setdefault("subtext.log", {}).update(facts)

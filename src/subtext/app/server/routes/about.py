@@ -42,13 +42,13 @@ def libraries(served: Reading) -> Libraries:
 
 def _about(library: Library) -> About:
     engine = library.engine
-    with engine.folder.reading() as view:
+    with library.folder.reading() as view:
         counts, generation = view.counts, view.generation
     return About(
         name=library.name,
         pictures=counts["images"],
         texts=counts["texts"],
-        host=engine.folder.manifest.host,
+        host=library.folder.manifest.host,
         changed=generation,
         asks_pictures=not isinstance(engine.model.image.reads, FeatureInput),
         asks_words=not isinstance(engine.model.text.reads, FeatureInput),

@@ -25,7 +25,7 @@ def add_items(request: Request, served: Writing, addition: Addition) -> Changed:
     grown = library.answering.do(lambda engine: add(engine, items))
     texts = sum(len(item.captions) for item in items)
     served.metrics.event("items_added", grown.embedded)
-    note(request, index=library.name, added=[item.id for item in items])
+    note(request, {"index": library.name, "added": [item.id for item in items]})
     return Changed(index=library.name, pictures=len(items), texts=texts, note="searchable now")
 
 
@@ -41,7 +41,7 @@ def delete_items(request: Request, served: Writing, deletion: Deletion) -> Chang
             raise Refusal(HTTPStatus.NOT_FOUND, sentence)
         counts = writer.delete(deletion.target, deletion.ids, keep_texts=deletion.keep_texts)
     served.metrics.event("items_deleted", sum(counts.values()))
-    note(request, index=library.name, deleted=sum(counts.values()))
+    note(request, {"index": library.name, "deleted": sum(counts.values())})
     return Changed(
         index=library.name,
         pictures=counts["images"],

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from subtext.app.server import telling
-from subtext.app.server.answering import state_of
 from subtext.app.server.conditions import conditions
+from subtext.app.server.folder import state_of
 from subtext.app.server.forms import SIDE, Fields, Index, Listed, Name, Page, Shown
 from subtext.app.server.refusals import Refusal, note
 from subtext.app.server.routes.open import REFUSALS, Reading
@@ -27,7 +27,7 @@ def items(request: Request, served: Reading, wanted: Annotated[Listed, Query()])
     total, chosen = telling.page(
         library.folder, wanted.target, conditions(wanted.where), offset=wanted.offset, top=wanted.top
     )
-    note(request, index=library.name, hits=len(chosen))
+    note(request, {"index": library.name, "hits": len(chosen)})
     return Page(index=library.name, total=total, items=chosen)
 
 
@@ -44,7 +44,7 @@ def item(
     shown = telling.shown(library.folder, target, id)
     if shown is None:
         raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {target} of this library")
-    note(request, index=library.name, item=id)
+    note(request, {"index": library.name, "item": id})
     return shown
 
 

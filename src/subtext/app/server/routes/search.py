@@ -37,7 +37,7 @@ def search_by_words(request: Request, served: Reading, wanted: Annotated[ByWords
     """The pictures, or texts, that go best with words."""
     library = served.library(wanted.index)
     query = Asking(wanted.q, None, wanted.like, wanted.unlike, wanted.without)
-    note(request, index=library.name, words=wanted.q)
+    note(request, {"index": library.name, "words": wanted.q})
     return _answered(request, library, wanted, query)
 
 
@@ -52,7 +52,7 @@ def search_by_picture(
     library = served.library(wanted.index)
     require_picture(picture, pixels=served.settings.limits.pixels)
     query = Asking(wanted.q, picture, wanted.like, wanted.unlike, wanted.without, wanted.image_weight)
-    note(request, index=library.name)
+    note(request, {"index": library.name})
     return _answered(request, library, wanted, query)
 
 
@@ -61,7 +61,7 @@ def similar(request: Request, served: Reading, wanted: Annotated[ByItem, Query()
     """The pictures, or texts, that are nearest to an item of the library; without the item itself."""
     library = served.library(wanted.index)
     asked = Asked(item=(wanted.side, wanted.id), top=wanted.top, target=wanted.target, where=conditions(wanted.where))
-    note(request, index=library.name, item=wanted.id)
+    note(request, {"index": library.name, "item": wanted.id})
     return _told(library, wanted.target, library.answering.ask(asked))
 
 
@@ -70,7 +70,7 @@ def score(request: Request, served: Reading, asked: Scored) -> Pairs:
     """How well words go with each of some pictures of the library: does this picture support this text?"""
     library = served.library(asked.index)
     manifest = library.folder.manifest
-    note(request, index=library.name, words=asked.q)
+    note(request, {"index": library.name, "words": asked.q})
     scores = library.answering.do(lambda engine: _scores(engine, asked.q, asked.ids))
     pairs = [
         Pair(id=name, score=value, scaled=manifest.scale * value + manifest.shift)
@@ -100,7 +100,7 @@ def _answered(request: Request, library: Library, wanted: ByWords | ByPicture, q
         why=wanted.why,
     )
     answered = library.answering.ask(asked)
-    note(request, hits=len(answered.answer.hits))
+    note(request, {"hits": len(answered.answer.hits)})
     return _told(library, wanted.target, answered)
 
 
