@@ -22,6 +22,7 @@ FIRST = frozenset({"mismatched", "loose", "literal", "alignment", "cosine"})
 """Those that every card shows; the others are folded away."""
 
 _MORE = """
+@media (prefers-color-scheme:light){:root{--mark:#a5460f}}
 .tools{display:flex;flex-wrap:wrap;gap:.75rem;align-items:end;margin:1rem 0}
 .tools label{display:grid;font-size:.875rem;color:var(--soft)}
 select,input{font:inherit;padding:.3rem .5rem;background:var(--card);color:var(--ink);border:1px solid var(--line);

@@ -1,0 +1,91 @@
+"""The curator's page in a browser: sorted, filtered by kind and words, nothing loaded, and clean to screen readers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from subtext.curate.judged import Judged
+from subtext.curate.page import Head, page
+from subtext.data.pairs import Items, Pairs
+
+playwright = pytest.importorskip("playwright.sync_api")
+from axe_playwright_python.sync_playwright import Axe  # noqa: E402  (needs playwright)
+
+BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="needs Chromium (apt-get install chromium), or CHROMIUM=its path"
+)
+KINDS = ["mismatched", "literal", "loose", "literal"]
+COSINES = [0.1, 0.9, 0.5, -0.2]
+
+
+def judged() -> Judged:
+    """Four pairs without pictures; one text is an attack."""
+    rows = np.arange(4, dtype=np.int64)
+    names, splits = [f"p{n}" for n in rows], np.array(["train"] * 4)
+    captions = ["a dog", "a cat", "<script>document.title='broken'</script>", "a tree"]
+    pairs = Pairs(
+        Items(names, [None] * 4, rows, splits),
+        Items([f"t{n}" for n in rows], list(captions), rows, splits),
+        np.stack([rows, rows], axis=1),
+        Path(),
+    )
+    likely = {kind: [0.9 if own == kind else 0.05 for own in KINDS] for kind in ("literal", "loose", "mismatched")}
+    columns = {
+        "picture": names, "text": pairs.texts.ids, "caption": captions, "split": ["train"] * 4, "language": ["en"] * 4,
+        "cosine": COSINES, "alignment": [-1.0, -2.0, -3.0, -4.0], **likely, "kind": KINDS, "agreement": [None] * 4,
+        "picture_copies": [-1] * 4, "text_copies": [-1, 0, 0, -1], "flags": [[], [], ["markup"], []],
+    }  # fmt: skip
+    return Judged(pairs, columns, {}, {})
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[object]:
+    text = page(
+        judged(), [["mismatched (0.90)"], [], [], []], [0, 1, 2, 3], Head("Pairs", "Four of them.", ["one line"])
+    )
+    (tmp_path / "index.html").write_text(text, encoding="utf-8")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        found = browser.new_page()
+        wrong: list[str] = []
+        found.on("pageerror", lambda error: wrong.append(str(error)))
+        found.on("console", lambda message: wrong.append(message.text))
+        found.goto((tmp_path / "index.html").as_uri())
+        yield found
+        assert wrong == []
+        browser.close()
+
+
+def shown(page) -> list[int]:
+    told = page.eval_on_selector_all("#pairs > li:not([hidden])", "all => all.map(one => Number(one.dataset.cosine))")
+    return [COSINES.index(value) for value in told]
+
+
+def test_pairs_are_sorted_and_filtered(opened) -> None:
+    assert shown(opened)[0] == 0 and opened.title() == "Pairs", "mismatched first; the text runs nothing"
+    opened.select_option("#by", "cosine")
+    assert shown(opened) == [1, 2, 0, 3]
+    opened.select_option("#way", "up")
+    assert shown(opened) == [3, 0, 2, 1]
+    opened.select_option("#kind", "literal")
+    assert shown(opened) == [3, 1] and opened.inner_text("#count") == "2 of 4 shown"
+    opened.select_option("#kind", "out")
+    assert shown(opened) == [0]
+    opened.select_option("#kind", "all")
+    opened.fill("#words", "MARKUP")
+    assert shown(opened) == [2]
+    assert "agreement" not in opened.inner_text("#by"), "what nobody knows is not sorted by"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_screen_reader_can_use_it(opened, scheme) -> None:
+    opened.emulate_media(color_scheme=scheme)
+    found = Axe().run(opened).response["violations"]
+    assert not found, [(one["id"], one["nodes"][0]["html"][:200]) for one in found]
