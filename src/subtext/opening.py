@@ -100,8 +100,9 @@ def open_engine(
     features: Path | str | None = None,
     device: str = "cpu",
 ) -> Engine:
-    """The search engine of an index folder, with the model of the run that its manifest names.
+    """The search engine of an index, with the model of the run that its manifest names.
 
+    index     a folder, or the address of an index in PostgreSQL: postgresql://USER@HOST/DATABASE?index=NAME
     run       where that run is now, when it was moved
     features  file of picture features that a query picture is looked up in, for a model that reads them; by default
               the one that the index was built from, where it is still there
@@ -110,15 +111,17 @@ def open_engine(
     file that is given, what `open_run` raises.
     """
     from subtext.search import Engine
-    from subtext.stores.folder import Folder
+    from subtext.stores.opened import open_store
 
-    folder = Folder(Path(index).expanduser())
+    folder = open_store(index)
     place = run if run is not None else folder.manifest.run
     if not place:
-        raise IndexError_(f"{index} needs the run that made it, and names none; say where it is (run, or --run RUN)")
+        raise IndexError_(
+            f"{folder.path} needs the run that made it, and names none; say where it is (run, or --run RUN)"
+        )
     if not Path(place).expanduser().is_dir():
         raise IndexError_(
-            f"{index} needs the run that made it; {place} is not there; say where it is now (run, or --run RUN)"
+            f"{folder.path} needs the run that made it; {place} is not there; say where it is now (run, or --run RUN)"
         )
     engine = Engine(folder, load(place, device=device))
     for modality, given in (("image", features), ("text", None)):

@@ -29,6 +29,7 @@ from subtext.stores.copying import backup
 from subtext.stores.folder import Folder, create
 from subtext.stores.item import Entry
 from subtext.stores.manifest import Manifest
+from subtext.stores.store import changed_since
 from subtext.stores.verification import verify
 
 WIDTH = 16
@@ -161,7 +162,7 @@ def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp
         put(writer, made(700, 9))
     with folder.reading() as view:
         assert kept.at(view).stale is None, "29 of 300 pictures"
-        assert found.changed("images", view.shelves["images"]) == pytest.approx(29 / 300)
+        assert changed_since(found, view) == pytest.approx(29 / 300)
     with folder.writing("add") as writer:
         put(writer, made(800, 2))
     with folder.reading() as view:

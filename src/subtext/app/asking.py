@@ -75,7 +75,7 @@ class Question:
         return found | {name: value for name, value in more.items() if value}
 
 
-def ask(index: Path, question: Question, *, places: Places, as_json: bool) -> str:
+def ask(index: Path | str, question: Question, *, places: Places, as_json: bool) -> str:
     """What the index finds; words that the model does not know are told on standard error.
 
     Raises what opening and searching raise.
@@ -115,7 +115,7 @@ def ask(index: Path, question: Question, *, places: Places, as_json: bool) -> st
         "warning": "; ".join(warnings) or None,
         "for": question.target,
         "where": list(question.where),
-        "index": str(index),
+        "index": str(engine.folder.path),
         **({} if places.rerank is None else {"rerank": str(places.rerank.run), "candidates": shown}),
         "unit": unit,
         "nothing_matches_well": None if answer.fit is None else answer.fit.nothing,

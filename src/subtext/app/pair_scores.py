@@ -15,15 +15,15 @@ from subtext.curate.judged import FEWEST, kinds_of_pairs
 from subtext.data.atomic import write_file
 from subtext.errors import RequirementError, counted
 from subtext.search.growing import require_model
-from subtext.stores.calibration import Calibration, read_calibration
-from subtext.stores.folder import Folder
+from subtext.stores.calibration import Calibration
+from subtext.stores.opened import open_store
 
 SHOWN = 20
 """Pairs that the table shows; a file holds all."""
 WIDTH = 60
 
 
-def score(work: Work, *, index: Path | None, graph: Path | None, out: Path | None, as_json: bool) -> str:
+def score(work: Work, *, index: Path | str | None, graph: Path | None, out: Path | None, as_json: bool) -> str:
     """Score the pairs of a data set by a run, in words, as JSON, or into a file of JSON lines.
 
     index  of the same model, calibrated: its probabilities are taken
@@ -90,14 +90,14 @@ def _at(curve: Any, value: float) -> float:
     return float(curve(np.array([value]))[0])
 
 
-def _calibration(index: Path, opened: Opened) -> Calibration:
-    folder = Folder(index)
-    require_model(folder.manifest, opened.model)
-    found = read_calibration(folder.store)
+def _calibration(index: Path | str, opened: Opened) -> Calibration:
+    store = open_store(index)
+    require_model(store.manifest, opened.model)
+    found = store.calibration()
     if found is None:
         raise RequirementError(
-            f"a probability needs an index that is calibrated; {index} is not; calibrate it (subtext index calibrate), "
-            "or leave --index out"
+            f"a probability needs an index that is calibrated; {store.path} is not; calibrate it (subtext index "
+            "calibrate), or leave --index out"
         )
     return found
 

@@ -14,8 +14,8 @@ from subtext.search.background import Background
 from subtext.search.hit import Reason
 from subtext.search.query import Order, Part
 from subtext.stores.item import SIDES, Side
-from subtext.stores.shelf import Found, Shelf
-from subtext.stores.view import View
+from subtext.stores.shelf import Found
+from subtext.stores.store import StoreShelf, StoreView
 
 REASONS = 3
 """Reasons that an item is given."""
@@ -69,7 +69,7 @@ class Together:
             total += factor * (scores_with(part, vectors) - mean)
         return total
 
-    def best(self, shelf: Shelf, count: int, *, among: NDArray[np.int64] | None, exact: bool) -> Found:
+    def best(self, shelf: StoreShelf, count: int, *, among: NDArray[np.int64] | None, exact: bool) -> Found:
         """The `count` best items, but for those that are asked with.
 
         Exact where items and what is asked for have one vector each. Else they are looked for among the best of every
@@ -94,7 +94,7 @@ class Together:
 
 
 def ordered(
-    view: View,
+    view: StoreView,
     side: Side,
     found: Found,
     together: Together,
@@ -142,7 +142,7 @@ def ordered(
     return Found(keys[first], scores[first])
 
 
-def _by_words(view: View, side: Side, words: tuple[str | None, NDArray[np.int64] | None], count: int) -> list[int]:
+def _by_words(view: StoreView, side: Side, words: tuple[str | None, NDArray[np.int64] | None], count: int) -> list[int]:
     """Keys of a side that have some of the words, the best first."""
     text, among = words
     if text is None:
@@ -156,7 +156,7 @@ def _by_words(view: View, side: Side, words: tuple[str | None, NDArray[np.int64]
     return [key for key in found if allowed is None or key in allowed][:count]
 
 
-def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Part]) -> list[list[Reason]]:
+def reasons(view: StoreView, side: Side, keys: NDArray[np.int64], parts: Sequence[Part]) -> list[list[Reason]]:
     """Of each item what speaks for it: its own captions (a text's own pictures) by their cosine with what is wanted.
 
     An item without any gets those of the other side that are nearest to it.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.stores.calibration import Way
-from subtext.stores.shelf import Shelf
+from subtext.stores.store import StoreShelf
 
 DRAWN = 4096
 """Items of a side that are drawn: a smaller index is looked at whole."""
@@ -32,10 +32,10 @@ class Background:
     total: int
 
     @staticmethod
-    def of(shelf: Shelf) -> Background:
+    def of(shelf: StoreShelf) -> Background:
         """At most `DRAWN` items of a side, as their keys draw them."""
         keys = shelf.drawn(DRAWN)
-        return Background(keys, shelf.vectors_of(keys), len(shelf.live))
+        return Background(keys, shelf.vectors_of(keys), shelf.count)
 
     def scores(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """(Q M) best scores over the views of (Q L D) queries and of the items. Cost time Q L M K D."""

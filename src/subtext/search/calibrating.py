@@ -28,9 +28,8 @@ from subtext.search.background import NEAR, Background, Seen, log_odds, weakest
 from subtext.search.confidence import stands
 from subtext.search.pair_curve import first_half, held_off, pair_curve
 from subtext.stores.calibration import Calibration, Way
-from subtext.stores.folder import Folder
 from subtext.stores.item import SIDES, Side
-from subtext.stores.view import View
+from subtext.stores.store import Store, StoreView
 
 FEWEST = 100
 """Groups of pairs below which nothing can be fitted and measured."""
@@ -75,7 +74,7 @@ class Asked:
     fitted: NDArray[np.bool_]
 
 
-def calibrate(folder: Folder, held: Held, *, data: Mapping[str, Any], seed: int = 0) -> Calibration:
+def calibrate(folder: Store, held: Held, *, data: Mapping[str, Any], seed: int = 0) -> Calibration:
     """What the scores of an index are worth, by held-out pairs.
 
     data  where the pairs came from, as plain data
@@ -89,7 +88,7 @@ def calibrate(folder: Folder, held: Held, *, data: Mapping[str, Any], seed: int 
             f"calibration needs {FEWEST} held-out pictures with texts, or more; it got {len(groups)}; give more pairs"
         )
     with folder.reading() as view:
-        counts = {side: len(view.shelves[side].live) for side in SIDES}
+        counts = {side: view.shelves[side].count for side in SIDES}
         last = {side: int(view.shelves[side].live.max(initial=0)) for side in SIDES}
         ways = {side: _way(ask(view, held, side, seed=seed)) for side in SIDES if counts[side]}
     return Calibration(
@@ -103,7 +102,7 @@ def calibrate(folder: Folder, held: Held, *, data: Mapping[str, Any], seed: int 
     )
 
 
-def ask(view: View, held: Held, side: Side, *, seed: int = 0) -> Asked:
+def ask(view: StoreView, held: Held, side: Side, *, seed: int = 0) -> Asked:
     """Ask for items of one side with the held-out items of the other that have a true match."""
     items, vectors = held.side(side)
     askers, queries = held.side(other(side))
@@ -137,7 +136,7 @@ def ask(view: View, held: Held, side: Side, *, seed: int = 0) -> Asked:
     return asked
 
 
-def _keys(view: View, side: Side, items: Items, vectors: NDArray[np.float32]) -> NDArray[np.int64]:
+def _keys(view: StoreView, side: Side, items: Items, vectors: NDArray[np.float32]) -> NDArray[np.int64]:
     """The key of each item in the index; one of its own, below 0, for an item that is not there, or is another."""
     known = view.keys_of(side, items.ids)
     keys = np.array([known.get(name, -1 - row) for row, name in enumerate(items.ids)], dtype=np.int64)
@@ -148,7 +147,7 @@ def _keys(view: View, side: Side, items: Items, vectors: NDArray[np.float32]) ->
     return keys
 
 
-def _groups(view: View, own: Background, side: Side, items: Items) -> NDArray[np.int64]:
+def _groups(view: StoreView, own: Background, side: Side, items: Items) -> NDArray[np.int64]:
     """The group of each of a background's items, by its id; -1 for one that is none of these items."""
     groups = dict(zip(items.ids, items.groups.tolist(), strict=True))
     return np.array([groups.get(item.id, -1) for item in view.items(side, own.keys)], dtype=np.int64)

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from subtext.search.background import NEAR, Background, Seen, probabilities, standing, weakest
 from subtext.search.hit import Fit
-from subtext.stores.calibration import CALIBRATION, STALE, Calibration, Way, read_calibration
-from subtext.stores.folder import Folder
-from subtext.stores.item import SIDES, Side
+from subtext.stores.calibration import STALE, Calibration, Way
+from subtext.stores.item import Side
 from subtext.stores.shelf import Found
-from subtext.stores.view import View
+from subtext.stores.store import Store, StoreView, changed_since
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Confidence:
     calibration  None where it has none
     """
 
-    view: View
+    view: StoreView
     calibration: Calibration | None
     _backgrounds: dict[Side, Background] = field(default_factory=dict)
 
@@ -57,7 +56,7 @@ class Confidence:
         """Share of the items that came or went since the calibration, where that is too much; else None."""
         if self.calibration is None:
             return None
-        most = max(self.calibration.changed(side, self.view.shelves[side]) for side in SIDES)
+        most = changed_since(self.calibration, self.view)
         return most if most > STALE else None
 
     def judged(self, side: Side, of: Side, queries: NDArray[np.float32], found: Sequence[Found]) -> list[Judgement]:
@@ -85,24 +84,17 @@ def stands(seen: Seen, way: Way) -> float:
 class Kept:
     """The Confidence of an index, made anew only when the index or its calibration has changed."""
 
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._known: tuple[int, float, Calibration | None, dict[Side, Background]] = (-1, -1.0, None, {})
 
-    def at(self, view: View) -> Confidence:
+    def at(self, view: StoreView) -> Confidence:
         """What is known at that moment."""
         generation, written, calibration, backgrounds = self._known
-        now = self._written()
+        now = self._store.calibration_mark()
         if now != written:
-            calibration = read_calibration(self._folder.store)
+            calibration = self._store.calibration()
         if view.generation != generation:
             backgrounds = {}
         self._known = (view.generation, now, calibration, backgrounds)
         return Confidence(view, calibration, backgrounds)
-
-    def _written(self) -> float:
-        """When the calibration was written; 0 where there is none."""
-        try:
-            return (self._folder.store / CALIBRATION).stat().st_mtime_ns
-        except OSError:
-            return 0.0

@@ -19,10 +19,10 @@ from subtext.search.making import model_fingerprint
 from subtext.search.query import Order, Part, Query
 from subtext.search.reading import Reader
 from subtext.stores.condition import Condition
-from subtext.stores.folder import Folder
 from subtext.stores.item import SIDES, Item, Side
+from subtext.stores.opened import open_store
 from subtext.stores.shelf import Found
-from subtext.stores.view import View
+from subtext.stores.store import Store, StoreView
 
 PLAIN = Order()
 """By the scores alone."""
@@ -37,7 +37,7 @@ class Engine:
     pairs.
     """
 
-    def __init__(self, folder: Folder, model: Model) -> None:
+    def __init__(self, folder: Store, model: Model) -> None:
         model = model.indexed("a search")
         mine = model_fingerprint(model)
         if mine != folder.manifest.fingerprint:
@@ -53,8 +53,8 @@ class Engine:
 
     @staticmethod
     def open(index: Path | str, model: Model) -> Engine:
-        """The engine of an index folder; `opening.open_engine` finds the model as well."""
-        return Engine(Folder(Path(index)), model)
+        """The engine of an index, a folder or an address; `opening.open_engine` finds the model as well."""
+        return Engine(open_store(index), model)
 
     def __len__(self) -> int:
         """Pictures in the index."""
@@ -194,7 +194,7 @@ class Engine:
         """The name by which features stand for a picture's file; see `Reader.named`."""
         return self.reader.named(image)
 
-    def _parts(self, view: View, query: Query) -> list[Part]:
+    def _parts(self, view: StoreView, query: Query) -> list[Part]:
         """What is asked for, as vectors."""
         found = []
         for kind, what, weight in query.parts:
@@ -211,7 +211,7 @@ class Engine:
     ) -> list[Judgement]:
         """What the whole index shows for questions; their best hits where they are known and enough."""
         shelf = known.view.shelves[side]
-        if not found or any(len(each.keys) < min(NEAR, len(shelf.live)) for each in found):
+        if not found or any(len(each.keys) < min(NEAR, shelf.count) for each in found):
             found = shelf.nearest(queries, top=NEAR)
         return known.judged(side, of, queries, found)
 
@@ -220,7 +220,7 @@ class Engine:
         return judgement.way.temperature if judgement is not None else 1 / scale if scale > 1 else TEMPERATURE
 
     def _hits(
-        self, view: View, side: Side, found: Found, judgement: Judgement | None, why: Sequence[list[Reason]]
+        self, view: StoreView, side: Side, found: Found, judgement: Judgement | None, why: Sequence[list[Reason]]
     ) -> list[Hit]:
         likely = [None] * len(found.keys) if judgement is None else judgement.of(found.scores).tolist()
         each = zip(view.items(side, found.keys), found.scores.tolist(), likely, why, strict=True)
@@ -242,7 +242,7 @@ def _side(target: str, top: int) -> Side:
     return "images" if target == "images" else "texts"
 
 
-def _item(view: View, name: str, weight: float) -> Part:
+def _item(view: StoreView, name: str, weight: float) -> Part:
     """An item of the index as something that is asked with: a picture, else a text, of that id."""
     for side in SIDES:
         key = view.keys_of(side, [name]).get(name)

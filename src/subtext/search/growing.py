@@ -19,7 +19,7 @@ from subtext.stores.change import Change
 from subtext.stores.item import SIDES, Entry, Side
 from subtext.stores.manifest import Manifest
 from subtext.stores.rows import Known
-from subtext.stores.writer import Writer
+from subtext.stores.store import StoreWriter
 
 PIECE = 2048
 """Items that are embedded and acknowledged at a time: no more than these are lost when an add is killed."""
@@ -68,7 +68,7 @@ class Grown:
 
 
 def grow(
-    writer: Writer, model: Model, pairs: Pairs, *, how: Growing, progress: Callable[[int], None] | None = None
+    writer: StoreWriter, model: Model, pairs: Pairs, *, how: Growing, progress: Callable[[int], None] | None = None
 ) -> Grown:
     """Put a data set into an index. A killed one goes on when it is called again: what is there is not embedded again.
 
@@ -97,7 +97,7 @@ def grow(
     return total
 
 
-def prune(writer: Writer, keep: Mapping[Side, set[str]]) -> Grown:
+def prune(writer: StoreWriter, keep: Mapping[Side, set[str]]) -> Grown:
     """Delete the items whose ids are not among these; a source that has them again brings them back."""
     deleted = 0
     for side in SIDES:
@@ -119,7 +119,7 @@ def require_model(manifest: Manifest, model: Model) -> None:
 
 
 def _piece(
-    writer: Writer,
+    writer: StoreWriter,
     model: Model,
     pairs: Pairs,
     what: tuple[Side, NDArray[np.int64]],
@@ -159,7 +159,7 @@ def _piece(
     )
 
 
-def _wanted(writer: Writer, items: Items, side: Side, rows: NDArray[np.int64], how: Growing) -> NDArray[np.int64]:
+def _wanted(writer: StoreWriter, items: Items, side: Side, rows: NDArray[np.int64], how: Growing) -> NDArray[np.int64]:
     """The rows that may be put in: not those that were deleted, nor those that were not asked for."""
     left: set[str] = set() if how.again else writer.forgotten(side, [items.ids[row] for row in rows])
     keep = [

@@ -20,10 +20,11 @@ from subtext.data.pairs import Items, Pairs
 from subtext.errors import DataError
 from subtext.model import Branch, Model
 from subtext.stores.change import Change
-from subtext.stores.folder import Folder, create, require_new
 from subtext.stores.item import SIDES, Entry, Side
 from subtext.stores.manifest import Manifest
+from subtext.stores.opened import create_store, require_free
 from subtext.stores.rows import Known
+from subtext.stores.store import Store
 
 
 def model_fingerprint(model: Model) -> str:
@@ -66,7 +67,7 @@ def new_manifest(
 
 
 def build_index(
-    out: Path,
+    out: Path | str,
     model: Model,
     pairs: Pairs,
     *,
@@ -74,7 +75,7 @@ def build_index(
     run: str = "",
     host: str = "",
     source: Mapping[str, Any] | None = None,
-) -> Folder:
+) -> Store:
     """Write the index of a data set whose vectors are at hand.
 
     embeddings  of the pictures and of the texts of `pairs`, in their order, by `model`
@@ -84,11 +85,11 @@ def build_index(
     Raises RequirementError for a model that only scores pairs; IndexError_ when `out` holds something.
     """
     model.require_indexable("an index")
-    require_new(out)
+    require_free(out)
     images, texts = embeddings
     views = {"images": images.views, "texts": texts.views}
     manifest = new_manifest(model, views=views, width=images.width, root=pairs.root, run=run, host=host, source=source)
-    folder = create(out, manifest)
+    folder = create_store(out, manifest)
     with folder.writing("build") as writer:
         job = writer.begin("build", source=source, total=len(images) + len(texts))
         for side, found in zip(SIDES, (images, texts), strict=True):

@@ -19,7 +19,6 @@ from subtext.data.atomic import write_file
 from subtext.errors import IndexError_
 from subtext.ops.isotonic import Rising
 from subtext.stores.item import Side
-from subtext.stores.shelf import Shelf
 
 CALIBRATION, PLOT = "calibration.json", "calibration.svg"
 FORMAT = 1
@@ -106,13 +105,6 @@ class Calibration:
     def curve(self) -> Rising:
         """From the cosine of a pair to its probability."""
         return Rising(np.array(self.pairs["xs"]), np.array(self.pairs["ys"]))
-
-    def changed(self, side: Side, shelf: Shelf) -> float:
-        """Share of the items of a side that came or went since, against those that were there."""
-        keys, last = shelf.live, self.last[side]
-        old = int(np.searchsorted(keys, last, side="right"))
-        gone, new = self.counts[side] - old, len(keys) - old
-        return (gone + new) / max(1, self.counts[side])
 
 
 def read_calibration(store: Path) -> Calibration | None:

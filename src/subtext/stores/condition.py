@@ -73,7 +73,7 @@ class Condition:
             assert not isinstance(self.value, str | int | float | date)
             return self._of_any(side, self.value)
         value, name = (
-            (_moment(self.value), self.field + DATE) if isinstance(self.value, date) else (self.value, self.field)
+            (moment(self.value), self.field + DATE) if isinstance(self.value, date) else (self.value, self.field)
         )
         if self.test == "=":
             return "SELECT key FROM facets WHERE side = ? AND name = ? AND value = ?", [side, name, value]
@@ -82,7 +82,7 @@ class Condition:
         return f"SELECT DISTINCT key FROM facets WHERE {sql}", [side, name, value]
 
     def _of_any(self, side: int, values: Sequence[Value]) -> Part:
-        dates = [_moment(value) for value in values if isinstance(value, date)]
+        dates = [moment(value) for value in values if isinstance(value, date)]
         others = [value for value in values if not isinstance(value, date)]
         parts, given = [], []
         for name, some in ((self.field, others), (self.field + DATE, dates)):
@@ -129,6 +129,17 @@ def parse(text: str) -> Condition:
     return Condition(field, test, _either(written)[0])  # type: ignore[arg-type]
 
 
+def require_fields(side: str, where: Sequence[Condition], known: Sequence[str]) -> None:
+    """Raise RequirementError for a condition on a field that is not among those `known` on a side."""
+    missing = sorted({condition.field for condition in where} - {TEXT, ID} - set(known))
+    if missing:
+        listed = ", ".join(known) or "none"
+        raise RequirementError(
+            f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are {listed}, "
+            "and text and id"
+        )
+
+
 def _either(written: str) -> list[Value]:
     """What a typed value may mean, the narrower first."""
     if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'":
@@ -144,7 +155,8 @@ def _either(written: str) -> list[Value]:
     return [written] if when is None else [datetime.fromtimestamp(when, UTC), written]
 
 
-def _moment(value: date) -> float:
+def moment(value: date) -> float:
+    """A date in seconds since 1970, in UTC unless it names an offset; a day alone is its first moment."""
     found = value if isinstance(value, datetime) else datetime.combine(value, time())
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 

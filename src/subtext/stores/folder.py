@@ -24,6 +24,7 @@ import numpy as np
 
 from subtext.errors import IndexError_
 from subtext.stores import tables
+from subtext.stores.calibration import CALIBRATION, PLOT, Calibration, read_calibration, write_calibration
 from subtext.stores.item import SIDES, Side
 from subtext.stores.lock import writer_lock
 from subtext.stores.manifest import MANIFEST, Manifest, read_manifest, write_manifest
@@ -71,6 +72,23 @@ class Folder:
         """Pictures and texts that are in it now."""
         with self.reading() as view:
             return view.counts
+
+    def calibration(self) -> Calibration | None:
+        """What its scores are worth; None where that was not measured."""
+        return read_calibration(self.store)
+
+    def calibration_mark(self) -> float:
+        """When the calibration was written; 0 where there is none."""
+        try:
+            return float((self.store / CALIBRATION).stat().st_mtime_ns)
+        except OSError:
+            return 0.0
+
+    def keep_calibration(self, calibration: Calibration, plot: str) -> str:
+        """Keep a calibration and its plot, an SVG document; says where the plot is."""
+        with writer_lock(self.path, "calibrate"):
+            write_calibration(self.store, calibration, plot)
+        return str(self.store / PLOT)
 
     @property
     def moved(self) -> bool:

@@ -60,6 +60,11 @@ class Shelf:
         return found
 
     @property
+    def loose(self) -> int:
+        """Rows that stand in no list: every search compares them."""
+        return sum(len(segment) for segment in self.segments if not segment.lists)
+
+    @property
     def by_lists(self) -> bool:
         """Whether there are so many rows that only the likeliest lists are compared."""
         return self.rows > self.exact_up_to and any(segment.lists for segment in self.segments)
@@ -175,13 +180,26 @@ class Shelf:
         ]
         return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
 
+    @property
+    def count(self) -> int:
+        """Items that are there."""
+        return len(self.live)
+
+    def up_to(self, key: int) -> int:
+        """How many items have this key or a smaller one."""
+        return int(np.searchsorted(self.live, key, side="right"))
+
     def drawn(self, count: int, *, seed: int = 0) -> NDArray[np.int64]:
         """At most `count` keys of items that are there, ascending; which ones hangs on their keys and the seed alone.
 
         Items that come or go change few of them.
         """
-        keys = self.live
-        if len(keys) <= count:
-            return keys
-        order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: some items")[:, 0]
-        return np.sort(keys[np.argpartition(order, count)[:count]])
+        return some_of(self.live, count, seed=seed)
+
+
+def some_of(keys: NDArray[np.int64], count: int, *, seed: int) -> NDArray[np.int64]:
+    """At most `count` of ascending keys, ascending; which ones hangs on the keys and the seed alone."""
+    if len(keys) <= count:
+        return keys
+    order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: some items")[:, 0]
+    return np.sort(keys[np.argpartition(order, count)[:count]])

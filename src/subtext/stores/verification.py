@@ -98,7 +98,7 @@ def _items(connection: sqlite3.Connection, manifest: Manifest, store: Path) -> I
         if item_digest(tuple(columns)) != digest:
             bad.append(f"{columns[1]}/{columns[2]!r}")
     if bad:
-        yield Problem(tables.TABLES, f"{counted(len(bad), 'item')} changed or damaged: {_some(bad)}")
+        yield Problem(tables.TABLES, f"{counted(len(bad), 'item')} changed or damaged: {some(bad)}")
     for number, side in enumerate(SIDES):
         wanted = tables.state(connection, side)
         if counts[number] != wanted:
@@ -188,6 +188,7 @@ def _side(number: int) -> Side:
     return SIDES[number]
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """The first few of names, and how many more there are."""
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import RequirementError
-from subtext.stores.condition import ID, TEXT, Condition
+from subtext.stores.condition import ID, TEXT, Condition, require_fields
 from subtext.stores.item import DATE, SIDES, Item, Side
+from subtext.stores.journal import Job, jobs
 from subtext.stores.shelf import Shelf
 
 AT_ONCE = 500
@@ -42,7 +42,8 @@ class View:
 
         Raises RequirementError when no item of that side has a field that is asked for.
         """
-        self._require_fields(side, where)
+        if {condition.field for condition in where} - {TEXT, ID}:
+            require_fields(side, where, self.fields(side))
         number = SIDES.index(side)
         parts = [condition.keys(number) for condition in where] or [("SELECT key FROM items WHERE side = ?", [number])]
         sql = " INTERSECT ".join(f"SELECT * FROM ({one})" for one, _ in parts) if len(parts) > 1 else parts[0][0]
@@ -111,18 +112,9 @@ class View:
         found = self.connection.execute(sql, {"s": SIDES.index(side)})
         return [name for (name,) in found if not name.endswith(DATE)]
 
-    def _require_fields(self, side: Side, where: Sequence[Condition]) -> None:
-        asked = {condition.field for condition in where} - {TEXT, ID}
-        if not asked:
-            return
-        known = self.fields(side)
-        missing = sorted(asked - set(known))
-        if missing:
-            listed = ", ".join(known) or "none"
-            raise RequirementError(
-                f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are {listed}, "
-                "and text and id"
-            )
+    def jobs(self) -> list[Job]:
+        """The journal, the first job first."""
+        return jobs(self.connection)
 
 
 # CROSS JOIN holds SQLite to the order in which the tables stand: left to itself it has read all texts for each picture.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from subtext.data.atomic import HIDDEN
 from subtext.errors import IndexError_
 from subtext.stores import journal, rows, tables
-from subtext.stores.change import Change
+from subtext.stores.change import Change, checked
 from subtext.stores.item import SIDES, Side
 from subtext.stores.manifest import Manifest, write_manifest
 from subtext.stores.segment import Piece, Segment, live_rows, write_segment
@@ -83,7 +83,7 @@ class Writer:
         Raises IndexError_ for vectors that are not finite or of another shape, or an id twice; OutputError when the
         disk is full.
         """
-        vectors = self._checked(change)
+        vectors = checked(change, self.manifest)
         if not change.entries and not change.amended and not self._joins(change):
             return
         side = change.side
@@ -181,26 +181,6 @@ class Writer:
         """Remove folders that the tables no longer name; readers that have them open keep what they see."""
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _checked(self, change: Change) -> NDArray[np.float32]:
-        views, width = self.manifest.views[change.side], self.manifest.width
-        vectors = change.vectors if change.vectors is not None else np.zeros((0, views, width), dtype=np.float32)
-        if vectors.shape != (len(change.entries), views, width):
-            raise IndexError_(
-                f"this index needs {change.side} of {views} x {width}, and one an item; it got vectors of shape "
-                f"{vectors.shape} for {len(change.entries)} items; embed them with the model that made it"
-            )
-        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
-        if len(bad):
-            raise IndexError_(
-                f"an index needs finite vectors; {len(bad)} are not, the first of item '{change.entries[bad[0]].id}'; "
-                "look at the training log of the model"
-            )
-        ids = [entry.id for entry in change.entries]
-        if len(set(ids)) < len(ids):
-            twice = next(name for place, name in enumerate(ids) if name in ids[:place])
-            raise IndexError_(f"an index needs an id once on each side; it got '{twice}' twice; name them apart")
-        return vectors
 
     def _joins(self, change: Change) -> bool:
         """Whether the links of a change are others than those that are there."""

@@ -22,8 +22,10 @@ from subtext.app.cli.index_judging import CALIBRATE
 def index() -> None:
     """Build a search index over pictures and texts, change it, look at it, and keep it safe.
 
-    An index is a folder. One process writes to it at a time; any number search it meanwhile. What a command has
-    reported as done survives a crash; one that was cut off goes on when it is given again.
+    An index is a folder, or lies in a PostgreSQL database: postgresql://USER@HOST/DATABASE?index=NAME (give the
+    password as PGPASSWORD, or in ~/.pgpass). One process writes to a folder at a time, any number to a database; any
+    number search meanwhile. What a command has reported as done survives a crash; one that was cut off goes on when it
+    is given again.
     """
 
 

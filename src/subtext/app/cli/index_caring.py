@@ -49,6 +49,12 @@ def _verify(ctx: click.Context) -> None:
         ctx.exit(1)
 
 
+def _migrate(ctx: click.Context) -> None:
+    from subtext.app.indexing.care import migrate
+
+    click.echo(migrate(ctx.params["index"]))
+
+
 def _backup(ctx: click.Context) -> None:
     from subtext.app.indexing.care import backup
 
@@ -96,7 +102,7 @@ CARING: Sequence[click.Command] = (
         help="""Take deleted vectors off the disk, join segments, and sort a large INDEX into lists.
 
         Beyond 200,000 vectors a side a query compares the likeliest lists alone; how many these are is measured here,
-        so that 99 % of the ten nearest are found.""",
+        so that 99 % of the ten nearest are found. In PostgreSQL, beyond 20,000, a graph (HNSW) is made.""",
         examples=["subtext index compact library"],
         usage="INDEX [OPTIONS]",
     ),
@@ -115,6 +121,16 @@ CARING: Sequence[click.Command] = (
         help="Read every byte of INDEX, compare checksums, and name what is damaged; exit code 1 if anything is.",
         examples=["subtext index verify library"],
         usage="INDEX [OPTIONS]",
+    ),
+    Command(
+        "migrate",
+        _migrate,
+        {"Index": [index_argument()]},
+        help="""Lead an INDEX in PostgreSQL that an earlier Subtext made to the layout of this one.
+
+        In one transaction, while others wait. A folder needs none: one of another format says what to do.""",
+        examples=["subtext index migrate 'postgresql://editor@db/archive?index=library'"],
+        usage="INDEX",
     ),
     Command(
         "backup",

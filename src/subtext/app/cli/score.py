@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from subtext.app.cli.command import PATH, Command, data_options, run_options
+from subtext.app.cli.command import PATH, Command, Index, data_options, run_options
 from subtext.app.job import Work
 
 
@@ -33,7 +33,7 @@ score = Command(
         ],
         "Model": [
             click.Option(["--run"], type=PATH, required=True, metavar="RUN", help="Run whose model compares."),
-            click.Option(["--index"], type=PATH, help="A calibrated index of that model: for probabilities."),
+            click.Option(["--index"], type=Index(), help="A calibrated index of that model: for probabilities."),
             click.Option(["--graph"], type=PATH, help="Neighbours of the texts; built from their words by default."),
         ],
         "Output": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from subtext.app.cli.command import PATH, Command, device_option
+from subtext.app.cli.command import PATH, Command, device_option, index_argument
 
 
 def _act(ctx: click.Context) -> None:
@@ -31,7 +31,7 @@ search = Command(
     _act,
     {
         "Query": [
-            click.Argument(["index"], type=PATH),
+            index_argument(),
             click.Argument(["words"], required=False),
             click.Option(["--image"], type=PATH, metavar="FILE", help="Ask with a picture, or with both."),
             click.Option(["--features"], type=PATH, metavar="FILE", help="Features that --image is looked up in."),

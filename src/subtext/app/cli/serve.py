@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from subtext.app.cli.command import PATH, Command, device_option, quiet_option
+from subtext.app.cli.command import PATH, Command, Index, device_option, quiet_option
 
 DEFAULT_BODY, DEFAULT_PIXELS, DEFAULT_RATE = 20, 50, 20.0
 
@@ -74,7 +74,7 @@ serve = Command(
     _act,
     {
         "Indexes": [
-            click.Argument(["indexes"], type=PATH, nargs=-1, required=True),
+            click.Argument(["indexes"], type=Index(folder=True), nargs=-1, required=True),
             click.Option(["--run"], type=PATH, metavar="RUN", help="Where the first index's run is now."),
             click.Option(["--features"], type=PATH, metavar="FILE", help="Picture features of the first index."),
             click.Option(

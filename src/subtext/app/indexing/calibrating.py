@@ -18,9 +18,8 @@ from subtext.report.reliability import Panel, reliability_plot
 from subtext.search.calibrating import Held
 from subtext.search.calibrating import calibrate as fitted
 from subtext.search.growing import require_model
-from subtext.stores.calibration import PLOT, Calibration, write_calibration
-from subtext.stores.folder import Folder
-from subtext.stores.lock import writer_lock
+from subtext.stores.calibration import Calibration
+from subtext.stores.opened import open_store
 
 LONG = 10
 """Words from which a text that was trained on is known by its words alone: shorter ones are said of many pictures."""
@@ -29,7 +28,7 @@ ALLOWED = 0.01
 TOLD = {"images": "words for pictures", "texts": "a picture for texts"}
 
 
-def calibrate(work: Work, index: Path, *, unchecked: bool = False, seed: int = 0) -> str:
+def calibrate(work: Work, index: Path | str, *, unchecked: bool = False, seed: int = 0) -> str:
     """Calibrate an index by a split of a data set, keep that in it, and say how well it came out.
 
     unchecked  takes the user's word that the pairs were not trained on
@@ -37,7 +36,7 @@ def calibrate(work: Work, index: Path, *, unchecked: bool = False, seed: int = 0
     Raises RequirementError where pairs were trained on, or where nobody can say; IndexError_ for another model; what
     opening, reading and calibrating raise.
     """
-    folder = Folder(index)
+    folder = open_store(index)
     run = work.run if work.run is not None else Path(folder.manifest.run)
     opened = open_work(replace(work, run=run))
     require_model(folder.manifest, opened.model)
@@ -50,9 +49,8 @@ def calibrate(work: Work, index: Path, *, unchecked: bool = False, seed: int = 0
         )
     data = {"data": str(work.sources.data), "split": opened.split, "checked": not unchecked}
     found = fitted(folder, Held(pairs, images, texts), data=data, seed=seed)
-    with writer_lock(index, "calibrate"):
-        write_calibration(folder.store, found, plot(found))
-    return "\n".join([f"{index}: calibrated by {about(found)}", *lines(found), f"plot: {folder.store / PLOT}"])
+    kept = folder.keep_calibration(found, plot(found))
+    return "\n".join([f"{folder.path}: calibrated by {about(found)}", *lines(found), f"plot: {kept}"])
 
 
 def require_unseen(opened: Opened, work: Work) -> None:

@@ -15,10 +15,11 @@ from subtext.stores.copying import backup as copied
 from subtext.stores.copying import restore as restored
 from subtext.stores.folder import PENDING, Folder, stores_left
 from subtext.stores.item import Side
+from subtext.stores.opened import is_address, open_store
 
 
 def delete(
-    index: Path,
+    index: Path | str,
     ids: Sequence[str],
     *,
     side: Side = "images",
@@ -30,7 +31,7 @@ def delete(
 
     Raises RequirementError where nothing is named, and for an id that is not there: then nothing is deleted.
     """
-    folder = Folder(index)
+    folder = open_store(index)
     named = [*ids, *(_lines(listed) if listed is not None else [])]
     if not named and not where:
         raise RequirementError("a deletion needs ids, a file of them (--from), or a condition (--where); it got none")
@@ -49,16 +50,22 @@ def delete(
         counts = writer.delete(side, named, keep_texts=keep_texts)
     gone = f"{counted(counts['images'], 'picture')} and {counted(counts['texts'], 'text')} deleted"
     note = "their vectors go from the disk with `subtext index compact`"
-    return "\n".join([f"{index}: {gone}; {note}" if sum(counts.values()) else f"{index}: {gone}", *advice(folder)])
+    return "\n".join(
+        [f"{folder.path}: {gone}; {note}" if sum(counts.values()) else f"{folder.path}: {gone}", *advice(folder)]
+    )
 
 
-def compact(index: Path, *, seed: int = 0) -> str:
+def compact(index: Path | str, *, seed: int = 0) -> str:
     """Take deleted vectors off the disk, join segments, make lists where a side is large; says what was done."""
-    folder = Folder(index)
+    if is_address(index):
+        from subtext.app.indexing.database import compact as prepared
+
+        return prepared(str(index))
+    folder = Folder(Path(index))
     before = folder.bytes
     with folder.writing("compact") as writer:
         done = compacted(writer, seed=seed)
-        left = [place for place in stores_left(index) if not (place / PENDING).is_file()]
+        left = [place for place in stores_left(folder.path) if not (place / PENDING).is_file()]
         for place in left:
             shutil.rmtree(place)
     told = [
@@ -69,18 +76,39 @@ def compact(index: Path, *, seed: int = 0) -> str:
     return "\n".join([*told, *([f"removed {place.name}, of an earlier model" for place in left])])
 
 
-def backup(index: Path, out: Path) -> str:
+def migrate(index: Path | str) -> str:
+    """Lead an index in PostgreSQL to the layout of this Subtext; says from where."""
+    if is_address(index):
+        from subtext.app.indexing.database import migrate as led
+
+        return led(str(index))
+    made = Folder(Path(index))
+    return f"{made.path}: a folder of format {made.manifest.format}, which this Subtext reads; nothing was changed"
+
+
+def backup(index: Path | str, out: Path) -> str:
     """Copy an index as it is now into a new folder; says where."""
-    made = copied(Folder(index), out)
+    _require_folder(index)
+    made = copied(Folder(Path(index)), out)
     return (
         f"{out}: a copy of {index} as of change {made.manifest.generation:,}, {size(made.bytes)}, checked file by file"
     )
 
 
-def restore(copy: Path, out: Path) -> str:
+def restore(copy: Path, out: Path | str) -> str:
     """An index from a backup, checked first; says where."""
-    made = restored(copy, out)
+    _require_folder(out)
+    made = restored(copy, Path(out))
     return f"{out}: restored from {copy}, {size(made.bytes)}"
+
+
+def _require_folder(index: Path | str) -> None:
+    """Raise RequirementError for an index in PostgreSQL, which has its own way of copying."""
+    if is_address(index):
+        raise RequirementError(
+            "copies of an index in PostgreSQL are made by PostgreSQL's own tools, while it is in use: pg_dump "
+            "--format=custom --schema=NAME --file=COPY DATABASE, and pg_restore --dbname=DATABASE COPY"
+        )
 
 
 def _lines(file: Path) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,12 +21,20 @@ from subtext.evaluate.embedding import embed_items
 from subtext.model import Branch
 from subtext.search.growing import Growing, Grown, grow, prune
 from subtext.search.making import new_manifest
-from subtext.stores.compaction import compact
-from subtext.stores.folder import Folder, beside, create, require_new, swap
+from subtext.stores.folder import Folder, beside, swap
 from subtext.stores.item import SIDES, Side
-from subtext.stores.journal import Job, jobs
-from subtext.stores.manifest import MANIFEST, Manifest
-from subtext.stores.writer import Writer
+from subtext.stores.journal import Job
+from subtext.stores.manifest import Manifest
+from subtext.stores.opened import (
+    create_store,
+    exists,
+    is_address,
+    make_lists,
+    open_store,
+    remove_store,
+    require_free,
+)
+from subtext.stores.store import Store, StoreWriter
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class _Read:
     source: dict[str, Any]
 
 
-def build(work: Work, out: Path) -> str:
+def build(work: Work, out: Path | str) -> str:
     """Embed the split by the run and write the index; says what is in it. A build that was cut off goes on.
 
     Raises what opening and reading raise, RequirementError for a model that only scores pairs, and IndexError_ when
@@ -47,39 +54,40 @@ def build(work: Work, out: Path) -> str:
     assert work.run is not None
     known = begun(out)
     if known is None:
-        require_new(out)
+        require_free(out)
     read = _read(work)
     if known is None:
-        folder = create(out, _manifest(work, read))
+        folder = create_store(out, _manifest(work, read))
     else:
         folder = known
         if [job.source for job in _unfinished(folder)] != [read.source]:
-            raise IndexError_(f"{out} holds a build of other data that was cut off; remove it, or name another folder")
+            raise IndexError_(
+                f"{folder.path} holds a build of other data that was cut off; remove it, or name another folder"
+            )
     whole = False
     try:
         with folder.writing("build") as writer:
             _grown(writer, read, work, Growing(verb="build"))
-            _listed(writer)
+            make_lists(writer)
         whole = True
     finally:
         if not whole and known is None and not sum(folder.counts.values()):
-            folder.close()
-            shutil.rmtree(out, ignore_errors=True)  # Nothing was acknowledged: no empty index is left behind.
+            remove_store(folder)  # Nothing was acknowledged: no empty index is left behind.
     counts = folder.counts
     return (
-        f"{out}: {counted(counts['images'], 'picture')} and {counted(counts['texts'], 'text')}, vectors of "
-        f"{shape(folder.manifest)}, {size(folder.bytes)}\nnext:\n  subtext search {shlex.quote(str(out))} "
+        f"{folder.path}: {counted(counts['images'], 'picture')} and {counted(counts['texts'], 'text')}, vectors of "
+        f"{shape(folder.manifest)}, {size(folder.bytes)}\nnext:\n  subtext search {shlex.quote(str(folder.path))} "
         '"words"'
     )
 
 
-def add(work: Work, index: Path, *, again: bool = False) -> str:
+def add(work: Work, index: Path | str, *, again: bool = False) -> str:
     """Embed what is new or has changed in a data set, and put it in; says what became of it.
 
     Without a data set an add or a build that was cut off goes on. Raises what opening and reading raise, IndexError_
     when another model made the index or somebody else writes to it, RequirementError where there is nothing to add.
     """
-    folder = Folder(index)
+    folder = open_store(index)
     verb, sources, split = "add", work.sources, work.split
     if sources.data is None:
         open_jobs = [job for job in _unfinished(folder) if job.source is not None and job.verb in ("build", "add")]
@@ -89,20 +97,20 @@ def add(work: Work, index: Path, *, again: bool = False) -> str:
     work = replace(work, run=_run(work, folder.manifest), sources=sources, split=split)
     with folder.writing("add") as writer:
         grown = _grown(writer, _read(work), work, Growing(verb=verb, again=again))
-    return "\n".join([f"{index}: {told(grown)}", *advice(folder)])
+    return "\n".join([f"{folder.path}: {told(grown)}", *advice(folder)])
 
 
-def update(work: Work, index: Path, *, keep_missing: bool = False) -> str:
+def update(work: Work, index: Path | str, *, keep_missing: bool = False) -> str:
     """Read again all that the index was made of: put in what is new or changed, delete what is no longer there.
 
     keep_missing  deletes nothing
 
     Raises as `add`; RequirementError for an index that was made of no data set.
     """
-    folder = Folder(index)
+    folder = open_store(index)
     sources = _sources(folder)
     if not sources:
-        raise RequirementError(f"{index} was made of no data set that could be read again; use add or delete")
+        raise RequirementError(f"{folder.path} was made of no data set that could be read again; use add or delete")
     total = Grown()
     keep: dict[Side, set[str]] = {"images": set(), "texts": set()}
     with folder.writing("update") as writer:
@@ -115,10 +123,10 @@ def update(work: Work, index: Path, *, keep_missing: bool = False) -> str:
             total += _grown(writer, read, step, Growing(verb="update", exact=len(sources) == 1))
         if not keep_missing:
             total += prune(writer, keep)
-    return "\n".join([f"{index}: {told(total)}", *advice(folder)])
+    return "\n".join([f"{folder.path}: {told(total)}", *advice(folder)])
 
 
-def move(work: Work, index: Path, *, leave_out: bool = False) -> str:
+def move(work: Work, index: Path | str, *, leave_out: bool = False) -> str:
     """Embed all items by another model beside the vectors that are there, which serve meanwhile; then change over.
 
     leave_out  items that are in no data set any more are left behind, instead of an error
@@ -126,7 +134,12 @@ def move(work: Work, index: Path, *, leave_out: bool = False) -> str:
     One that was cut off goes on. Raises as `add`; RequirementError where items cannot be found in the sources.
     """
     assert work.run is not None
-    folder = Folder(index)
+    if is_address(index):
+        raise RequirementError(
+            "a move builds another store inside a folder; in PostgreSQL build a second index in the same database by "
+            "the new run (another index=NAME), and remove the first when nobody asks it any more"
+        )
+    folder = Folder(Path(index))
     with folder.reading() as view:
         own_ids = [dict(view.connection.execute("SELECT id, key FROM items WHERE side = ?", (n,))) for n in (0, 1)]
     only: dict[Side, set[str]] = {side: set(found) for side, found in zip(SIDES, own_ids, strict=True)}
@@ -149,7 +162,7 @@ def move(work: Work, index: Path, *, leave_out: bool = False) -> str:
             "data set that it remembers; add them again from one, or leave them behind (--leave-out)"
         )
     with new.writing("move") as writer:
-        _listed(writer)
+        make_lists(writer)
     counts = swap(folder, new).counts
     return (
         f"{index}: {counted(counts['images'], 'picture')} and {counted(counts['texts'], 'text')} now have vectors of "
@@ -192,37 +205,31 @@ def _manifest(work: Work, read: _Read) -> Manifest:
     )
 
 
-def _grown(writer: Writer, read: _Read, work: Work, how: Growing) -> Grown:
+def _grown(writer: StoreWriter, read: _Read, work: Work, how: Growing) -> Grown:
     pairs = read.opened.pairs
     how = replace(how, source=read.source, batch_size=work.batch_size, workers=work.workers)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as heard:
         return grow(writer, read.opened.model, pairs, how=how, progress=heard)
 
 
-def _listed(writer: Writer) -> None:
-    """Make lists where a new index is too large to compare every vector."""
-    if any(writer.shelf(side).rows > writer.manifest.exact_up_to for side in SIDES):
-        compact(writer)
-
-
-def begun(out: Path) -> Folder | None:
+def begun(out: Path | str) -> Store | None:
     """The index of a build that was cut off there; None where there is no index, or a finished one."""
-    if not (out / MANIFEST).is_file():
+    if not exists(out):
         return None
-    folder = Folder(out)
+    folder = open_store(out)
     return folder if any(job.verb == "build" for job in _unfinished(folder)) else None
 
 
-def _unfinished(folder: Folder) -> list[Job]:
+def _unfinished(folder: Store) -> list[Job]:
     with folder.reading() as view:
-        return [job for job in jobs(view.connection) if job.finished is None]
+        return [job for job in view.jobs() if job.finished is None]
 
 
-def _sources(folder: Folder) -> list[Mapping[str, Any]]:
+def _sources(folder: Store) -> list[Mapping[str, Any]]:
     """What the index was made of, each once, in order."""
     found: list[Mapping[str, Any]] = []
     with folder.reading() as view:
-        for job in jobs(view.connection):
+        for job in view.jobs():
             if job.source is not None and job.source.get("data") and job.source not in found:
                 found.append(job.source)
     return found

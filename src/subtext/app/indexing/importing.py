@@ -18,11 +18,10 @@ from subtext.data.pairs import Pairs
 from subtext.data.readers import read_pairs
 from subtext.errors import DataError, IndexError_, RequirementError, counted
 from subtext.stores.change import Change
-from subtext.stores.compaction import compact
-from subtext.stores.folder import Folder, create
 from subtext.stores.item import SIDES, Entry, Side
-from subtext.stores.manifest import MANIFEST, Manifest
-from subtext.stores.writer import Writer
+from subtext.stores.manifest import Manifest
+from subtext.stores.opened import create_store, exists, make_lists, open_store
+from subtext.stores.store import StoreWriter
 
 PIECE = 65_536
 """Items that are put in and acknowledged at a time."""
@@ -43,7 +42,7 @@ class Imported:
 
 
 def import_vectors(
-    index: Path, file: Path, *, run: Path | None = None, data: Path | None = None, images: Path | None = None
+    index: Path | str, file: Path, *, run: Path | None = None, data: Path | None = None, images: Path | None = None
 ) -> str:
     """Put the vectors of a file into an index, or into a new one; says how many.
 
@@ -57,25 +56,24 @@ def import_vectors(
     found = read_vectors(file)
     pairs = None if data is None else read_pairs(data.expanduser(), images=images, need_pictures=False).pairs
     manifest = _manifest(found, run, pairs, file)
-    if (index / MANIFEST).is_file():
-        folder = Folder(index)
+    if exists(index):
+        folder = open_store(index)
         if folder.manifest.fingerprint != manifest.fingerprint:
             raise IndexError_(
-                f"{index} needs vectors of the model that made it ({folder.manifest.fingerprint[:12]}); these are said "
-                f"to be of another ({manifest.fingerprint[:12]}); name its run (--run), or a new folder"
+                f"{folder.path} needs vectors of the model that made it ({folder.manifest.fingerprint[:12]}); these "
+                f"are said to be of another ({manifest.fingerprint[:12]}); name its run (--run), or a new folder"
             )
     else:
-        folder = create(index, manifest)
+        folder = create_store(index, manifest)
     with folder.writing("import") as writer:
         total = sum(map(len, found.ids.values()))
         job = writer.begin("import", source={"file": str(file.resolve())}, total=total)
         for side in SIDES:
             _put(writer, side, found, pairs, job)
         writer.finish(job)
-        if any(writer.shelf(side).rows > writer.manifest.exact_up_to for side in SIDES):
-            compact(writer)
+        make_lists(writer)
     counts = [counted(len(found.ids[side]), noun) for side, noun in zip(SIDES, ("picture", "text"), strict=True)]
-    return "\n".join([f"{index}: vectors of {' and '.join(counts)} put in", *advice(folder)])
+    return "\n".join([f"{folder.path}: vectors of {' and '.join(counts)} put in", *advice(folder)])
 
 
 def read_vectors(file: Path) -> Imported:
@@ -176,7 +174,7 @@ def _manifest(found: Imported, run: Path | None, pairs: Pairs | None, file: Path
     )
 
 
-def _put(writer: Writer, side: Side, found: Imported, pairs: Pairs | None, job: int) -> None:
+def _put(writer: StoreWriter, side: Side, found: Imported, pairs: Pairs | None, job: int) -> None:
     ids = found.ids[side]
     about = _about(side, ids, pairs)
     links = _links(found, pairs) if side == "texts" else []

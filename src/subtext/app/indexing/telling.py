@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from subtext.app.table import Cell, size, table
 from subtext.errors import counted
-from subtext.stores.calibration import STALE, read_calibration
+from subtext.stores.calibration import STALE
 from subtext.stores.folder import PENDING, Folder, measured, stores_left
 from subtext.stores.item import SIDES
-from subtext.stores.journal import Job, jobs
+from subtext.stores.journal import Job
 from subtext.stores.manifest import Manifest
-from subtext.stores.verification import Problem
+from subtext.stores.opened import is_address
+from subtext.stores.store import Store, changed_since
 from subtext.stores.verification import verify as problems_of
 
 MANY = 32
@@ -25,15 +27,19 @@ DEAD = 0.2
 """Share of rows of deleted items beyond which it is."""
 
 
-def info(index: Path, *, as_json: bool) -> str:
+def info(index: Path | str, *, as_json: bool) -> str:
     """What an index holds, as a table or as JSON.
 
     Raises IndexError_ when it cannot be read.
     """
-    folder = Folder(index)
+    if is_address(index):
+        from subtext.app.indexing.database import info as told
+
+        return told(str(index), as_json=as_json)
+    folder = Folder(Path(index))
     manifest = folder.manifest
     with folder.reading() as view:
-        counts, recalls, done = view.counts, measured(view.connection), jobs(view.connection)
+        counts, recalls, done = view.counts, measured(view.connection), view.jobs()
         rows = {side: view.shelves[side].rows for side in SIDES}
         parts = {side: len(view.shelves[side].segments) for side in SIDES}
         deleted = {side: len(view.shelves[side].deleted) for side in SIDES}
@@ -52,7 +58,7 @@ def info(index: Path, *, as_json: bool) -> str:
         ["size", size(folder.bytes)],
         ["segments", f"{parts['images']} and {parts['texts']}"],
         ["deleted, still on disk", f"{deleted['images']:,} and {deleted['texts']:,}"],
-        *_pairs({f"lists of {side}": _lists(own) for side, own in recalls.items()}),
+        *pairs_of({f"lists of {side}": _lists(own) for side, own in recalls.items()}),
         ["fields of pictures", ", ".join(fields["images"]) or "-"],
         ["fields of texts", ", ".join(fields["texts"]) or "-"],
         ["run", manifest.run or "-"],
@@ -60,41 +66,54 @@ def info(index: Path, *, as_json: bool) -> str:
         ["fingerprint", manifest.fingerprint],
         ["data", str(manifest.data.get("data", "-"))],
         ["split", str(manifest.data.get("split", "-"))],
-        *_pairs({name.replace("_", " "): str(manifest.data[name]) for name in _FILES if manifest.data.get(name)}),
-        *_pairs(calibrated(folder)),
+        *pairs_of({name.replace("_", " "): str(manifest.data[name]) for name in _FILES if manifest.data.get(name)}),
+        *pairs_of(calibrated(folder)),
         ["changes", f"{manifest.generation:,}"],
         ["made", f"{manifest.created} by Subtext {manifest.version}"],
-        *_pairs({f"unfinished {job.verb}": _job(job) for job in unfinished}),
+        *pairs_of({f"unfinished {job.verb}": job_told(job) for job in unfinished}),
     ]
     return "\n".join([table(["index", str(index)], lines), *advice(folder)])
 
 
-def verify(index: Path, *, as_json: bool) -> tuple[str, bool]:
+def verify(index: Path | str, *, as_json: bool) -> tuple[str, bool]:
     """Whether an index is whole, in words or as JSON, and as a truth value.
 
     Raises IndexError_ where there is no index.
     """
-    found: list[Problem] = problems_of(index)
+    if is_address(index):
+        from subtext.app.indexing.database import problems
+
+        found, place = problems(str(index))
+    else:
+        found, place = problems_of(Path(index)), str(index)
     if as_json:
-        answer = {"index": str(index), "whole": not found, "problems": [asdict(each) for each in found]}
+        answer = {"index": place, "whole": not found, "problems": [asdict(each) for each in found]}
         return json.dumps(answer, indent=2, ensure_ascii=False), not found
     if not found:
-        return f"{index}: whole", True
-    lines = [f"{index}: {counted(len(found), 'problem')}", *[f"  {each.where}: {each.what}" for each in found]]
+        return f"{place}: whole", True
+    lines = [f"{place}: {counted(len(found), 'problem')}", *[f"  {each.where}: {each.what}" for each in found]]
     return "\n".join([*lines, "restore a backup (subtext index restore), or build again"]), False
 
 
-def advice(folder: Folder) -> list[str]:
+def advice(store: Store) -> list[str]:
     """What the user may do for the index; empty where nothing is worth while."""
+    with store.reading() as view:
+        loose = {side: view.shelves[side].loose for side in SIDES}
+    most = store.manifest.exact_up_to
+    why = [f"{n:,} vectors of {side} are all compared at every search" for side, n in loose.items() if n > most]
+    why += _on_disk(store) if isinstance(store, Folder) else []
+    place = shlex.quote(str(store.path))
+    return [f"`subtext index compact {place}` is worth while: {'; '.join(why)}"] if why else []
+
+
+def _on_disk(folder: Folder) -> list[str]:
+    """What lies in a folder that nobody needs."""
     with folder.reading() as view:
         shelves = view.shelves
     why = []
     for side in SIDES:
         shelf = shelves[side]
-        loose = sum(len(segment) for segment in shelf.segments if not segment.lists)
         dead = sum(int(mask.sum()) for mask in shelf.dead if mask is not None)
-        if loose > shelf.exact_up_to:
-            why.append(f"{loose:,} vectors of {side} are all compared at every search")
         if dead > DEAD * max(1, shelf.rows):
             why.append(f"{dead:,} vectors of deleted {side} are still on the disk")
         if len(shelf.segments) > MANY:
@@ -102,16 +121,16 @@ def advice(folder: Folder) -> list[str]:
     left = [place for place in stores_left(folder.path) if not (place / PENDING).is_file()]
     if left and os.access(folder.path, os.W_OK):
         why.append(f"vectors of an earlier model are still there ({', '.join(place.name for place in left)})")
-    return [f"`subtext index compact {folder.path}` is worth while: {'; '.join(why)}"] if why else []
+    return why
 
 
-def calibrated(folder: Folder) -> dict[str, str]:
+def calibrated(folder: Store) -> dict[str, str]:
     """By what the index was calibrated, and whether that still holds; empty where it was not."""
-    found = read_calibration(folder.store)
+    found = folder.calibration()
     if found is None:
         return {}
     with folder.reading() as view:
-        most = max(found.changed(side, view.shelves[side]) for side in SIDES)
+        most = changed_since(found, view)
     told = f"{found.created}, by {counted(found.data['pictures'], 'picture')} of split {found.data['split']}"
     return {"calibrated": f"{told}; stale: {100 * most:.0f} % came or went since" if most > STALE else told}
 
@@ -123,7 +142,8 @@ def shape(manifest: Manifest) -> str:
     return f"{views}{manifest.width}"
 
 
-def _pairs(rows: dict[str, str]) -> list[list[Cell]]:
+def pairs_of(rows: dict[str, str]) -> list[list[Cell]]:
+    """Rows of a table."""
     return [[name, value] for name, value in rows.items()]
 
 
@@ -132,5 +152,6 @@ def _lists(own: dict[str, float | int]) -> str:
     return f"a query looks at {own['probes']}; recall@10 {' and '.join(recalls)}"
 
 
-def _job(job: Job) -> str:
+def job_told(job: Job) -> str:
+    """How far a job got that was cut off."""
     return f"{job.done:,} of {job.total:,} items, begun {job.started}; the same command goes on"

@@ -10,13 +10,12 @@ from subtext.app.indexing.growth import update
 from subtext.app.job import Work
 from subtext.app.progress import say
 from subtext.errors import DataError, counted
-from subtext.stores.folder import Folder
-from subtext.stores.journal import jobs
+from subtext.stores.opened import open_store
 
 
 def watch(
     work: Work,
-    index: Path,
+    index: Path | str,
     *,
     every: float = 30.0,
     rounds: int | None = None,
@@ -47,15 +46,15 @@ def watch(
     return f"{index}: looked {counted(done, 'time')}"
 
 
-def watched(index: Path) -> list[Path]:
+def watched(index: Path | str) -> list[Path]:
     """The files and folders that an index was made of.
 
     Raises RequirementError through `update` where there is none; SubtextError when the index cannot be read.
     """
-    folder = Folder(index)
+    folder = open_store(index)
     found: list[Path] = []
     with folder.reading() as view:
-        for job in jobs(view.connection):
+        for job in view.jobs():
             for name in ("data", "images", "features", "text_features"):
                 place = (job.source or {}).get(name)
                 if place and Path(place) not in found:

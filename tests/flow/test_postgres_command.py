@@ -1,0 +1,182 @@
+"""The commands on an index in PostgreSQL, by its address: the same verbs and answers as on a folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import database
+import drawn
+import pytest
+from database import Server, started
+from drawn import call
+
+from subtext.errors import IndexError_
+from subtext.opening import load, open_engine
+from subtext.search import Engine, Order, Query, growing
+from subtext.stores.condition import parse
+from subtext.stores.postgres.database import Database, drop
+from subtext.stores.postgres.verification import verify
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with started() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    drawn.write(folder / "data")
+    drawn.run(folder / "data", folder / "run")
+    drawn.run(folder / "data", folder / "other", seed=1)
+    call("index", "build", folder / "index", "--run", folder / "run", "--data", folder / "data", "--quiet")
+    return folder
+
+
+@pytest.fixture
+def place(server: Server, runs: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The address of an index of a copy of the data, and that copy."""
+    shutil.copytree(runs / "data", tmp_path / "data")
+    address = server.address("library")
+    told = call("index", "build", address, "--run", runs / "run", "--data", tmp_path / "data", "--quiet").stdout
+    assert "12 pictures and 24 texts, vectors of 16" in told and "s3cret" not in told
+    yield address, tmp_path / "data"
+    drop(Database(address))
+
+
+def ids(address: str, *more: object) -> list[str]:
+    answer = json.loads(call("search", address, "a square", "--json", "--top", 50, *more).stdout)
+    assert "s3cret" not in json.dumps(answer) and answer["index"].startswith("postgresql://postgres@")
+    return [hit["id"] for hit in answer["hits"]]
+
+
+def test_it_answers_as_the_folder_does(place: tuple[str, Path], runs: Path) -> None:
+    mine, theirs = open_engine(place[0]), open_engine(runs / "index")
+    assert len(mine) == 12
+    asked: list[tuple[Query, dict[str, object]]] = [
+        (Query("a pink square"), {}),
+        (Query("a pink square"), {"target": "texts", "top": 30}),
+        (Query(image=place[1] / "blue.png"), {"why": True}),
+        (Query("red", image=place[1] / "blue.png", like=["cyan"], unlike=["pink"], without="black"), {}),
+        (Query("a green square"), {"where": [parse("split = train"), parse("place < 5")]}),
+        (Query("a green square"), {"order": Order(words=True, hubs="csls", diversity=0.3)}),
+    ]
+    for query, more in asked:
+        got, wanted = (engine.answer(query, **more) for engine in (mine, theirs))  # type: ignore[arg-type]
+        assert [(hit.id, hit.score, hit.captions, hit.why) for hit in got.hits] == [
+            (hit.id, hit.score, hit.captions, hit.why) for hit in wanted.hits
+        ], query
+        assert got.unit == wanted.unit and got.hits
+
+
+def test_it_grows_follows_its_data_and_shrinks(place: tuple[str, Path]) -> None:
+    address, data = place
+    assert "0 items embedded, 36 unchanged" in call("index", "add", address, "--data", data, "-q").stdout
+    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows[0]["captions"], rows[1]["place"] = ["a red square", "rouge"], 99
+    (data / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]), encoding="utf-8")
+    told = call("index", "update", address, "-q").stdout
+    assert "1 item embedded" in told and "deleted" in told
+    assert len(ids(address)) == 11 and ids(address, "--where", "place = 99") == ["green"]
+    assert "1 picture and 2 texts deleted" in call("index", "delete", address, "red").stdout
+    assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
+    assert "3 items embedded" in call("index", "add", address, "--data", data, "--again", "-q").stdout
+    assert "first 'rde'; nothing was deleted" in call("index", "delete", address, "red", "rde", code=1).stderr
+    assert "1 picture" in call("index", "delete", address, "--where", "place > 9", "--where", "split = test").stdout
+    assert "looked 1 time" in call("index", "watch", address, "--rounds", 1, "-q").stdout
+    assert "rows of deleted items are overwritten" in call("index", "compact", address).stdout
+    assert ": whole" in call("index", "verify", address).stdout
+
+
+def test_it_tells_what_it_holds(place: tuple[str, Path]) -> None:
+    told = call("index", "info", place[0]).stdout
+    for wanted in ("none: every vector is compared", "language, place, split", "pgvector", "PostgreSQL", "library"):
+        assert wanted in told
+    found = json.loads(call("index", "info", place[0], "--json").stdout)
+    assert found["counts"] == {"images": 12, "texts": 24} and found["advice"] == [] and found["bytes"] > 0
+    assert found["jobs"][0]["finished"] is not None
+    assert "s3cret" not in told + json.dumps(found)
+
+
+def test_damage_is_told(place: tuple[str, Path]) -> None:
+    with Database(place[0]).writing("test") as writer:
+        writer.connection.execute("DELETE FROM items WHERE id = 'pink' AND side = 0")
+    answer = call("index", "verify", place[0], code=1).stdout
+    assert "items: has 11 of 12 images" in answer and "s3cret" not in answer
+    assert json.loads(call("index", "verify", place[0], "--json", code=1).stdout)["whole"] is False
+
+
+def test_another_model_is_refused(place: tuple[str, Path], runs: Path) -> None:
+    with pytest.raises(IndexError_, match=r"index=library needs the model that made it"):
+        Engine.open(place[0], load(runs / "other"))
+    more = ["--data", place[1], "--run", runs / "other"]
+    assert "of the model that made it" in call("index", "add", place[0], *more, code=1).stderr
+    assert "needs the model that made it" in call("search", place[0], "x", "--run", runs / "other", code=1).stderr
+
+
+def test_a_build_that_is_cut_off_goes_on(
+    server: Server, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded: list[int] = []
+    plain = growing.embed_items
+
+    def failing(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
+        if len(embedded) == 3:
+            raise KeyboardInterrupt
+        embedded.append(len(items))  # type: ignore[arg-type]
+        return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(growing, "PIECE", 4)
+    monkeypatch.setattr(growing, "embed_items", failing)
+    address = server.address("cut")
+    words = ["build", address, "--run", runs / "run", "--data", runs / "data", "--quiet"]
+    assert "interrupted" in call("index", *words, code=130).stderr
+    assert Database(address).counts == {"images": 12, "texts": 0}
+    assert "12 of 36 items" in call("index", "info", address).stdout
+    monkeypatch.setattr(growing, "embed_items", plain)
+    assert "12 pictures and 24 texts" in call("index", *words).stdout
+    assert "there is a schema 'cut' in that database already" in call("index", *words, code=1).stderr
+    assert verify(Database(address)) == []
+
+
+def test_a_build_that_fails_leaves_nothing(server: Server, runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "data", tmp_path / "data")
+    for name in drawn.COLOURS:
+        (tmp_path / "data" / f"{name}.png").write_bytes(b"no picture")
+    address = server.address("failed")
+    words = ["build", address, "--run", runs / "run", "--data", tmp_path / "data", "--quiet"]
+    assert call("index", *words, code=1).stderr
+    assert "needs to be an index that" in call("index", "info", address, code=1).stderr
+
+
+def test_vectors_that_were_made_before_are_imported(server: Server, runs: Path, tmp_path: Path) -> None:
+    vectors, address = tmp_path / "vectors.npz", server.address("imported")
+    call("embed", runs / "run", "--data", runs / "data", "--split", "all", "--out", vectors, "-q")
+    words = ["import", address, vectors, "--run", runs / "run", "--data", runs / "data"]
+    assert "12 pictures and 24 texts put in" in call("index", *words).stdout
+    built, made = (open_engine(index).search("a pink square", top=20) for index in (runs / "index", address))
+    assert [(hit.id, hit.captions, hit.metadata) for hit in made] == [
+        (hit.id, hit.captions, hit.metadata) for hit in built
+    ]
+    assert call("index", *words).stdout and Database(address).counts == {"images": 12, "texts": 24}
+    words = ["import", address, vectors, "--run", runs / "other", "--data", runs / "data"]
+    assert "of the model that made it" in call("index", *words, code=1).stderr
+
+
+def test_what_a_database_does_by_itself_is_said(place: tuple[str, Path], runs: Path, tmp_path: Path) -> None:
+    assert "pg_dump --format=custom" in call("index", "backup", place[0], tmp_path / "copy", code=1).stderr
+    assert "pg_restore" in call("index", "restore", runs / "index", place[0], code=1).stderr
+    assert "build a second index" in call("index", "move", place[0], "--run", runs / "other", code=1).stderr
+    assert "layout 2 already" in call("index", "migrate", place[0]).stdout
+    assert "nothing was changed" in call("index", "migrate", runs / "index").stdout
+    told = call("index", "info", place[0].replace("library", "nowhere"), code=1).stderr
+    assert "needs to be an index that `subtext index build` made" in told and database.PASSWORD not in told
+
+
+def test_a_command_that_takes_folders_alone_repeats_no_password() -> None:
+    answer = call("serve", "postgresql://me:s3cret@nowhere/archive?index=library", code=2)
+    assert "s3cret" not in answer.output and "takes an index that is a folder" in answer.output
