@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -119,7 +120,8 @@ def pair_scores(
     wanted = pictures[order] * len(groups) + group_of[pairs[order, 1]]
     chosen, starts = np.unique(wanted, return_index=True)
     prepare = getattr(similarity, "prepare", None)
-    last, made = -1, ()
+    last = -1
+    made: tuple[Any, ...] = ()
     for code, start, stop in zip(chosen.tolist(), starts, [*starts[1:], len(pairs)], strict=True):
         picture, number = divmod(code, len(groups))
         if picture != last:

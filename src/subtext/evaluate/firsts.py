@@ -1,4 +1,4 @@
-"""The first candidates of each query: whether a partner is among them, and their relevance (Li et al. 2022, figure 1c)."""
+"""The first candidates of each query: is a partner among them, and their relevance (Li et al. 2022, figure 1c)."""
 
 from __future__ import annotations
 
