@@ -90,7 +90,7 @@ def judge(
         "leak": (leaks(pairs.images, looked.copies)[rows] | leaks(pairs.texts, copies)[words]).tolist(),
         "flags": [[*looked.flags[row], *odd[word]] for row, word in zip(rows, words, strict=True)],
     }
-    return Judged(pairs, columns, {} if kinds is None else kinds.shares, {"text copies": how})
+    return Judged(pairs, columns, {} if kinds is None else kinds.shares, {"text copies": how, "pictures": looked.how})
 
 
 def kinds_of_pairs(
@@ -142,14 +142,16 @@ def left_out(judged: Judged, drop: Sequence[Reason], *, least: float = 0.5) -> l
 class _Looked:
     copies: NDArray[np.int64]
     flags: list[list[str]]
+    how: str = "difference hash, confirmed by greys"
 
 
 def _pictures(pairs: Pairs, workers: int, told: Callable[[int], None] | None) -> _Looked:
-    """Copies among the pictures, and what is odd about them; nothing where pictures are features alone."""
+    """Copies among the pictures, and what is odd about them; nothing where none is there, but features alone."""
     values = pairs.images.values
-    if all(value is None for value in values):
-        return _Looked(np.full(len(values), -1, dtype=np.int64), [[] for _ in values])
     looks = looks_of(pairs.images, pairs.root, workers, told, 0)
+    if all(look is None for look in looks):
+        how = "none can be read: nothing is said of copies among them, or of what is odd"
+        return _Looked(np.full(len(values), -1, dtype=np.int64), [[] for _ in values], how)
     flags = list(read_ahead(values, lambda value: picture_flags(value, pairs.root), workers=workers))
     return _Looked(picture_copies(looks), flags)
 
