@@ -32,7 +32,7 @@ def pcme(
         Literal["draws", "mean"], "what items are ranked by once trained: their draws, or their means alone"
     ] = "draws",
     draw_seed: Annotated[int, "seed of the draws where nothing is learnt"] = 0,
-    log_std: Annotated[float, "what the log deviations start at; 0 as published, -3 suits short trainings"] = 0.0,
+    log_std: Annotated[float, "what the log deviations start at; 0 as published, which is long in coming down"] = -3.0,
     scale: Annotated[float, "of distances in the match probability, learnt from there; 5 for CUB"] = 15.0,
     shift: Annotated[float, "beside them, learnt from there; 5 for CUB"] = 15.0,
     kl: Annotated[float, "weight of the divergence from a standard normal; 1e-3 for CUB", Span(0)] = 1e-5,
