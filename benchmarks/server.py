@@ -39,7 +39,7 @@ SERVE = """
 import sys
 from subtext.app.server.launch import serve
 from subtext.app.server.settings import Limits, Settings
-limits = Limits(rate=0, at_once=int(sys.argv[3]))
+limits = Limits(rate=0, at_once=int(sys.argv[3]), kept=2000)  # Full within 200 answers: what grows later is a leak.
 serve(Settings((sys.argv[1],), port=int(sys.argv[2]), log="", limits=limits), quiet=True)
 """
 

@@ -142,3 +142,16 @@ def test_several_processes_on_one_index_end_when_they_are_asked(place: Path, tmp
         process.kill()
         process.wait()
     assert verify(index) == []
+
+
+@pytest.mark.slow
+def test_memory_stays_as_it_is_for_ten_minutes(tmp_path: Path) -> None:
+    """100,000 items, 8 clients that never pause, every question another one."""
+    from benchmarks.server import Server, made, memory
+
+    server = Server(made(tmp_path), free_port(), 96)
+    try:
+        found = memory(server, 10)
+    finally:
+        server.close()
+    assert found["grown_percent"] < 5, found
