@@ -273,6 +273,7 @@ def test_rights(place: Path) -> None:
         assert own.get("/search", params={"q": "red"}).status_code == 401
         assert own.get("/thumbnail", params={"id": "red"}).status_code == 401
         assert own.get("/").status_code == 200, "the page itself asks for the token"
+        assert own.get("/healthz").json()["libraries"] == {}, "who watches over the server needs none"
         for headers in (reads, served.WRITES):
             assert own.get("/search", params={"q": "red"}, headers=headers).status_code == 200
         assert own.post("/delete", json=body, headers=reads).status_code == 401

@@ -8,20 +8,20 @@ from fastapi.responses import PlainTextResponse
 from subtext import __version__
 from subtext.app.server.forms import About, Health, Libraries
 from subtext.app.server.library import Library
-from subtext.app.server.routes.open import REFUSALS, Reading
+from subtext.app.server.routes.open import REFUSALS, Open, Reading
 from subtext.data.features import FeatureInput
 
 router = APIRouter(responses=REFUSALS, tags=["about"])
 
 
 @router.get("/healthz")
-def healthz(served: Reading) -> Health:
-    """Whether the server answers: the number of changes of each library is read for it."""
+def healthz(served: Open) -> Health:
+    """Whether the server answers: each library is looked into for it. Whoever has no token hears no more than that."""
     found = {}
     for name, library in served.libraries.items():
         with library.folder.reading() as view:
             found[name] = view.generation
-    return Health(status="ok", version=__version__, libraries=found)
+    return Health(status="ok", version=__version__, libraries={} if served.settings.read_token else found)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

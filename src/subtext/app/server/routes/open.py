@@ -51,5 +51,6 @@ def writer(request: Request, token: Token) -> Served:
     return own
 
 
+Open = Annotated[Served, Depends(served)]
 Reading = Annotated[Served, Depends(reader)]
 Writing = Annotated[Served, Depends(writer)]
