@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import browser
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from subtext.curate.judged import Judged
 from subtext.curate.page import Head, page
 from subtext.data.pairs import Items, Pairs
 
-playwright = pytest.importorskip("playwright.sync_api")
-from axe_playwright_python.sync_playwright import Axe  # noqa: E402  (needs playwright)
-
-BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="needs Chromium (apt-get install chromium), or CHROMIUM=its path"
-)
+pytestmark = browser.needed
 KINDS = ["mismatched", "literal", "loose", "literal"]
 COSINES = [0.1, 0.9, 0.5, -0.2]
 
@@ -51,16 +45,14 @@ def opened(tmp_path: Path) -> Iterator[object]:
         judged(), [["mismatched (0.90)"], [], [], []], [0, 1, 2, 3], Head("Pairs", "Four of them.", ["one line"])
     )
     (tmp_path / "index.html").write_text(text, encoding="utf-8")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        found = browser.new_page()
+    with browser.started() as chromium:
+        found = chromium.new_page()
         wrong: list[str] = []
         found.on("pageerror", lambda error: wrong.append(str(error)))
         found.on("console", lambda message: wrong.append(message.text))
         found.goto((tmp_path / "index.html").as_uri())
         yield found
         assert wrong == []
-        browser.close()
 
 
 def shown(page) -> list[int]:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import browser
 import pytest
 import served
+from axe_playwright_python.sync_playwright import Axe
 from drawn import call
 
-playwright = pytest.importorskip("playwright.sync_api")
-from axe_playwright_python.sync_playwright import Axe  # noqa: E402  (needs playwright)
-
-BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="needs Chromium (apt-get install chromium), or CHROMIUM=its path"
-)
+pytestmark = browser.needed
 EVIL = "<img src=x onerror=\"document.title='broken'\"> & <b>bold</b>"
 
 
@@ -34,16 +28,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+def chromium() -> Iterator[object]:
+    with browser.started() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture
-def page(browser, address: str) -> Iterator[object]:
-    context = browser.new_context(viewport={"width": 1280, "height": 860}, base_url=address, accept_downloads=True)
+def page(chromium, address: str) -> Iterator[object]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 860}, base_url=address, accept_downloads=True)
     found = context.new_page()
     found.set_default_timeout(20_000)
     wrong: list[str] = []
@@ -249,8 +241,8 @@ def test_errors_are_told_and_can_be_tried_again(page) -> None:
     assert "none has 'nothing'" in page.text_content("#notice")
 
 
-def test_a_narrow_screen_and_the_dark(browser, address: str) -> None:
-    context = browser.new_context(viewport={"width": 360, "height": 740}, base_url=address, color_scheme="dark")
+def test_a_narrow_screen_and_the_dark(chromium, address: str) -> None:
+    context = chromium.new_context(viewport={"width": 360, "height": 740}, base_url=address, color_scheme="dark")
     narrow = context.new_page()
     narrow.set_default_timeout(20_000)
     for place in ("/", "/?q=a+red+square", "/?q=a+red+square&compare=other", "/?q=a+red+square&item=red"):
@@ -264,10 +256,10 @@ def test_a_narrow_screen_and_the_dark(browser, address: str) -> None:
     context.close()
 
 
-def test_a_token_is_asked_for(browser, tmp_path: Path) -> None:
+def test_a_token_is_asked_for(chromium, tmp_path: Path) -> None:
     index = served.made(tmp_path, "library")[0]
     with served.running(index, read_token=served.READ_TOKEN) as port:
-        context = browser.new_context(base_url=f"http://localhost:{port}")
+        context = chromium.new_context(base_url=f"http://localhost:{port}")
         own = context.new_page()
         own.set_default_timeout(20_000)
         own.goto("/")
