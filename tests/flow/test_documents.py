@@ -31,6 +31,7 @@ SHOWN_ONLY = {"": "trees and diagrams", "json": "data: read by a test of its own
 """Languages of blocks that are not run, and why. Commands may not stand in them."""
 
 NOT_RUN = {
+    "subtext serve ": "never ends; test_server.py and test_page.py run it",
     "make ": "installs packages from the network; that its targets exist is tested instead",
     "subtext export runs/first --onnx ": "needs a process of its own and ten seconds; test_export.py runs it (slow)",
 }
