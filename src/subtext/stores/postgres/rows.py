@@ -52,9 +52,8 @@ def holdable(ids: Sequence[str]) -> list[str]:
 def require_held(entries: Sequence[Entry]) -> None:
     """Raise IndexError_ for an item of which PostgreSQL cannot hold something."""
     for entry in entries:
-        found = [text for _, text in facets(json.loads(entry.metadata_json)) if isinstance(text, str)]
-        names = [name for name, _ in facets(json.loads(entry.metadata_json))]
-        told = [entry.id, entry.path or "", entry.text or "", entry.metadata_json, entry.stamp or "", *found, *names]
+        found = [text for facet in facets(json.loads(entry.metadata_json)) for text in facet if isinstance(text, str)]
+        told = [entry.id, entry.path or "", entry.text or "", entry.metadata_json, entry.stamp or "", *found]
         if not all(_is_held(text) for text in told):
             raise IndexError_(
                 "an index in PostgreSQL needs names, texts and metadata without the sign NUL and without halves of "
