@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import database
 import drawn
 import numpy as np
 import pytest
@@ -29,10 +30,15 @@ from subtext.stores.copying import backup
 from subtext.stores.folder import Folder, create
 from subtext.stores.item import Entry
 from subtext.stores.manifest import Manifest
+from subtext.stores.postgres.database import Database
+from subtext.stores.postgres.database import create as create_database
 from subtext.stores.store import changed_since
 from subtext.stores.verification import verify
 
 WIDTH = 16
+
+
+MANIFEST = Manifest(fingerprint="f" * 32, run="r", host="dual", width=WIDTH)
 
 
 def unit(values: np.ndarray) -> np.ndarray:
@@ -55,11 +61,13 @@ def made(start: int, count: int, *, noise: float = 0.5) -> Held:
 
 def stored(path: Path, held: Held) -> Folder:
     """An index of these items."""
-    manifest = Manifest(fingerprint="f" * 32, run="r", host="dual", width=WIDTH)
-    folder = create(path, manifest)
-    with folder.writing("build") as writer:
+    return filled(create(path, MANIFEST), held)
+
+
+def filled(store, held: Held):
+    with store.writing("build") as writer:
         put(writer, held)
-    return folder
+    return store
 
 
 def put(writer, held: Held) -> None:
@@ -297,3 +305,20 @@ def test_a_way_that_was_never_calibrated_says_nothing(place: Path) -> None:
     assert isinstance(
         Way(0.1, (1.0, -1.0), 0.0, {"xs": [0.0], "ys": [1.0]}, {}, [0.0], 0.05, {}).curve(np.zeros(1))[0], float
     )
+
+
+def test_an_index_in_a_database_is_calibrated_as_a_folder_is(found: Calibration) -> None:
+    with database.started() as server:
+        store = filled(create_database(server.address("calibrated"), MANIFEST), made(0, 300))
+        own = calibrate(store, made(5000, 400), data={"split": "held"}, seed=1)
+        assert replace(own, created=found.created) == found
+        store.keep_calibration(own, "<svg/>")
+        kept = Kept(store)
+        with store.reading() as view:
+            known = kept.at(view)
+            assert known.calibration == own and known.stale is None and known.way("images", "texts") is not None
+        with store.writing("delete") as writer:
+            writer.delete("images", [f"p{n}" for n in range(31)])
+        with store.reading() as view:
+            assert kept.at(view).stale == pytest.approx(31 / 300)
+        assert Database(server.address("calibrated")).calibration() == own
