@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from click.testing import CliRunner, Result
 from PIL import Image
 
 COLOURS = {
@@ -16,15 +15,6 @@ COLOURS = {
 OPTIONS: dict[str, object] = {
     "image": "tiny", "image_size": 32, "width": 16, "word_width": 8, "min_count": 1,
 }  # fmt: skip
-
-
-def call(*words: object, code: int = 0) -> Result:
-    """What the command line answers, which must end with that exit code."""
-    from subtext.app.cli import main
-
-    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-    assert answer.exit_code == code, answer.output
-    return answer
 
 
 def write(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -37,3 +38,26 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> Path:
     """Write rows as JSON lines."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What regions of the pictures of `write` are made from: what their captions name.
+
+    names   of the pictures        topics  (T W) a vector of each thing
+    things  (N) for each picture the two things that its texts name
+    """
+
+    names: np.ndarray
+    topics: np.ndarray
+    things: list[list[int]]
+
+
+def write_shown(folder: Path, rng: np.random.Generator) -> Shown:
+    """Write as `write` does; gives what to make regions from."""
+    rows_file, _ = write(folder)
+    topics = rng.normal(size=(len(THINGS), WIDTH))
+    rows = [json.loads(line) for line in rows_file.read_text(encoding="utf-8").splitlines()]
+    words = [row["captions"][0].split() for row in rows]
+    things = [[THINGS.index(one[1]), THINGS.index(one[4])] for one in words]
+    return Shown(np.array([row["image"] for row in rows]), topics, things)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import drawn
 import uvicorn
-from drawn import call
+from command import call
 from fastapi.testclient import TestClient
 from PIL import Image
 

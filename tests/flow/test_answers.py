@@ -8,7 +8,7 @@ from pathlib import Path
 import drawn
 import numpy as np
 import pytest
-from drawn import call
+from command import call
 
 from subtext.data.readers import read_pairs
 from subtext.errors import RequirementError

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import small
 import torch
-from click.testing import CliRunner, Result
+from command import call
 
-from subtext.app.cli import main
 from subtext.core import DIRECTIONS, Epoch
 from subtext.data.inputs import Draw
 from subtext.data.lengths import cut_note, too_long
@@ -35,25 +34,15 @@ from subtext.training.step import Stepper
 SMALL = ["--width", "16", "--word-width", "12", "--batch-size", "16", "--lr", "5e-3", "--epochs", "4", "--workers", "0"]
 
 
-def call(*words: object, code: int = 0) -> Result:
-    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-    assert answer.exit_code == code, answer.output
-    return answer
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
-    rows_file, _ = made_data.write(folder)
     rng = np.random.default_rng(3)
-    topics = rng.normal(size=(len(made_data.THINGS), made_data.WIDTH))
-    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
-    grid = 0.3 * rng.normal(size=(len(rows), 3, made_data.WIDTH)).astype(np.float32)
-    for place, row in enumerate(rows):
-        words = row["captions"][0].split()
-        grid[place, :2] += topics[[made_data.THINGS.index(words[1]), made_data.THINGS.index(words[4])]]
-    names = np.array([row["image"] for row in rows])
-    np.savez(folder / "both.npz", names=names, grid=grid, pooled=grid.mean(axis=1))
+    shown = made_data.write_shown(folder, rng)
+    grid = 0.3 * rng.normal(size=(len(shown.names), 3, made_data.WIDTH)).astype(np.float32)
+    for place, things in enumerate(shown.things):
+        grid[place, :2] += shown.topics[things]
+    np.savez(folder / "both.npz", names=shown.names, grid=grid, pooled=grid.mean(axis=1))
     return folder
 
 

@@ -11,7 +11,7 @@ import made_data
 import numpy as np
 import pytest
 import tiny_models
-from drawn import call
+from command import call
 
 from subtext.app.cli.audit import CHECKS
 from subtext.data.readers import read_pairs

@@ -12,7 +12,7 @@ import drawn
 import numpy as np
 import pytest
 import torch
-from drawn import call
+from command import call
 from PIL import Image
 
 from subtext.core import Embeddings

@@ -14,19 +14,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import tiny_models
-from click.testing import CliRunner, Result
+from command import call
 from PIL import Image
 
-from subtext.app.cli import COMMANDS, main
+from subtext.app.cli import COMMANDS
 from subtext.recipes.catalogue import RECOMMENDED
 
 SMALL = ["--width", "24", "--word-width", "16", "--min-count", "1", "--batch-size", "16", "--lr", "5e-3"]
-
-
-def call(*words: object, code: int = 0) -> Result:
-    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-    assert answer.exit_code == code, answer.output
-    return answer
 
 
 @pytest.fixture(scope="module")

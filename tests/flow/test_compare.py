@@ -11,7 +11,7 @@ import drawn
 import numpy as np
 import pytest
 import torch
-from drawn import call
+from command import call
 
 from subtext.errors import DataError, RequirementError
 from subtext.evaluate import Protocol, Result, evaluate_scores

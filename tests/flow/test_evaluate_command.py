@@ -11,18 +11,11 @@ import made_data
 import numpy as np
 import pytest
 import tiny_models
-from click.testing import CliRunner, Result
+from command import call
 from PIL import Image
 
-from subtext.app.cli import main
 from subtext.opening import load
 from subtext.search import model_fingerprint
-
-
-def call(*words: object, code: int = 0) -> Result:
-    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-    assert answer.exit_code == code, answer.output
-    return answer
 
 
 def measured(*words: object) -> dict[str, Any]:

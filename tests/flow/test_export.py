@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from drawn import call
+from command import call
 from transformers import AutoModel, AutoTokenizer
 
 import subtext

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import made_data
 import numpy as np
 import pytest
-from drawn import call
+from command import call
 
 from subtext.app.figuring.known import FIGURES
 from subtext.data.pairs import Pairs

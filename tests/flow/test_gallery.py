@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import small
 import torch
-from drawn import call
+from command import call
 from scenes import random_items
 
 from subtext.app.pulled import pulled_pairs

@@ -9,7 +9,7 @@ from pathlib import Path
 import drawn
 import numpy as np
 import pytest
-from drawn import call
+from command import call
 from PIL import Image
 
 from subtext.app.indexing.growth import update

@@ -12,7 +12,7 @@ import near
 import numpy as np
 import pytest
 import small
-from drawn import call
+from command import call
 
 from subtext.checkpoint import fingerprint, load_record
 from subtext.data.inputs import Draw

@@ -11,19 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
+from command import call
 from safetensors.numpy import save_file
 
-from subtext.app.cli import main
 from subtext.data.readers import read_pairs
 
 NOUNS = ("dog", "cat", "car", "tree", "house", "boat", "bird", "horse", "river", "bridge", "train", "cloud")
-
-
-def call(*words: object, code: int = 0) -> Result:
-    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-    assert answer.exit_code == code, answer.output
-    return answer
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import browser
 import pytest
 import served
 from axe_playwright_python.sync_playwright import Axe
-from drawn import call
+from command import call
 
 pytestmark = browser.needed
 EVIL = "<img src=x onerror=\"document.title='broken'\"> & <b>bold</b>"

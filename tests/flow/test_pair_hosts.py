@@ -8,9 +8,8 @@ from pathlib import Path
 import made_data
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from command import call
 
-from subtext.app.cli import main
 from subtext.evaluate.source import Embedded, Matrix
 from subtext.opening import open_run
 from subtext.similarity.cross_attention import CrossAttention
@@ -18,28 +17,18 @@ from subtext.similarity.cross_attention import CrossAttention
 SMALL = ["--width", "24", "--word-width", "16", "--batch-size", "16", "--lr", "5e-3", "--epochs", "6", "--workers", "0"]
 
 
-def call(*words: object, code: int = 0) -> Result:
-    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-    assert answer.exit_code == code, answer.output
-    return answer
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of two to four regions, of which two show what the texts name; padded with zeros."""
     folder = tmp_path_factory.mktemp("made")
-    rows_file, _ = made_data.write(folder)
     rng = np.random.default_rng(3)
-    topics = rng.normal(size=(len(made_data.THINGS), made_data.WIDTH))
-    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
-    grid = np.zeros((len(rows), 4, made_data.WIDTH), dtype=np.float32)
-    for place, row in enumerate(rows):
-        words = row["captions"][0].split()
-        shown = [made_data.THINGS.index(words[1]), made_data.THINGS.index(words[4])]
+    shown = made_data.write_shown(folder, rng)
+    grid = np.zeros((len(shown.names), 4, made_data.WIDTH), dtype=np.float32)
+    for place, things in enumerate(shown.things):
         several = 2 + place % 3
         grid[place, :several] = 0.3 * rng.normal(size=(several, made_data.WIDTH))
-        grid[place, :2] += topics[shown]
-    np.savez(folder / "regions.npz", names=np.array([row["image"] for row in rows]), grid=grid)
+        grid[place, :2] += shown.topics[things]
+    np.savez(folder / "regions.npz", names=shown.names, grid=grid)
     return folder
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import database
 import drawn
 import pytest
+from command import call
 from database import Server, started
-from drawn import call
 
 from subtext.errors import IndexError_
 from subtext.opening import load, open_engine

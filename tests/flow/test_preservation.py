@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import small
 import torch
-from drawn import call
+from command import call
 from scenes import items, random_items
 
 from subtext.core import Embeddings

@@ -13,7 +13,7 @@ from pathlib import Path
 import made_data
 import numpy as np
 import pytest
-from drawn import call
+from command import call
 
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import RequirementError

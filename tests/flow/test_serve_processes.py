@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import served
 import uvicorn
-from drawn import call
+from command import call
 
 from subtext.app.server.application import build
 from subtext.stores.folder import Folder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import served
-from drawn import call
+from command import call
 from PIL import Image
 
 from subtext.app.server.added import add

@@ -173,7 +173,7 @@ def test_tokens_that_do_not_fit(client) -> None:
 
 
 def test_html_in_captions_is_handed_on_as_text_alone(index: Path, tmp_path: Path) -> None:
-    from drawn import call
+    from command import call
 
     call("index", "restore", index, tmp_path / "own")
     evil = "<img src=x onerror=alert(1)><script>alert(2)</script>"

@@ -12,18 +12,13 @@ from typing import Any
 
 import made_data
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from command import call
 
 from subtext.app.cli import main
 from subtext.recipes.published import FIGURES, Column, Published, Row, System, tables
 
 SMALL = ("width=16", "word_width=8", "batch_size=16", "lr=0.005")
-
-
-def call(*words: object, code: int = 0) -> Result:
-    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-    assert answer.exit_code == code, answer.output
-    return answer
 
 
 @pytest.fixture(scope="module")

@@ -11,19 +11,12 @@ import made_data
 import numpy as np
 import pytest
 import small
-from click.testing import CliRunner, Result
+from command import call
 
 from subtext.app import progress
-from subtext.app.cli import main
 from subtext.opening import load
 
 SMALL = ["--width", "24", "--batch-size", "16", "--lr", "5e-3", "--epochs", "5", "--workers", "0", "-q"]
-
-
-def call(*words: object, code: int = 0) -> Result:
-    answer = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-    assert answer.exit_code == code, answer.output
-    return answer
 
 
 def measured(*words: object) -> dict[str, Any]:
@@ -35,16 +28,12 @@ def measured(*words: object) -> dict[str, Any]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of three regions, two of which show what the texts name; a fast run, a dear one, and an index."""
     folder = tmp_path_factory.mktemp("made")
-    rows_file, _ = made_data.write(folder)
     rng = np.random.default_rng(3)
-    topics = rng.normal(size=(len(made_data.THINGS), made_data.WIDTH))
-    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
-    grid = 0.3 * rng.normal(size=(len(rows), 3, made_data.WIDTH)).astype(np.float32)
-    for place, row in enumerate(rows):
-        words = row["captions"][0].split()
-        grid[place, :2] += topics[[made_data.THINGS.index(words[1]), made_data.THINGS.index(words[4])]]
-    names = np.array([row["image"] for row in rows])
-    np.savez(folder / "regions.npz", names=names, grid=grid, pooled=grid.mean(axis=1))
+    shown = made_data.write_shown(folder, rng)
+    grid = 0.3 * rng.normal(size=(len(shown.names), 3, made_data.WIDTH)).astype(np.float32)
+    for place, things in enumerate(shown.things):
+        grid[place, :2] += shown.topics[things]
+    np.savez(folder / "regions.npz", names=shown.names, grid=grid, pooled=grid.mean(axis=1))
     call("train", "vse", *given(folder), "--out", folder / "fast", "--word-width", "16", *SMALL)
     call("train", "scan", *given(folder), "--out", folder / "dear", "--word-width", "16", *SMALL)
     call("index", "build", folder / "index", "--run", folder / "fast", "--split", "all", "-q")
