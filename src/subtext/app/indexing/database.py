@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from subtext.app.indexing.telling import advice, calibrated, job_told, pairs_of, shape
+from subtext.app.indexing.telling import advice, calibrated, job_told, origin, pairs_of, shape
 from subtext.app.table import Cell, size, table
 from subtext.errors import counted
 from subtext.stores.item import SIDES
@@ -34,13 +34,7 @@ def info(address: str, *, as_json: bool) -> str:
         ["vectors", shape(manifest)],
         ["size", size(store.bytes)],
         ["graphs", " and ".join(f"of {side}" for side in SIDES if graphs[side]) or "none: every vector is compared"],
-        ["fields of pictures", ", ".join(fields["images"]) or "-"],
-        ["fields of texts", ", ".join(fields["texts"]) or "-"],
-        ["run", manifest.run or "-"],
-        ["host", manifest.host or "-"],
-        ["fingerprint", manifest.fingerprint],
-        ["data", str(manifest.data.get("data", "-"))],
-        ["split", str(manifest.data.get("split", "-"))],
+        *origin(manifest, fields),
         *pairs_of(calibrated(store)),
         ["changes", f"{manifest.generation:,}"],
         ["made", f"{manifest.created} by Subtext {manifest.version}"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from subtext.app.table import Cell, size, table
 from subtext.errors import counted
 from subtext.stores.calibration import STALE
 from subtext.stores.folder import PENDING, Folder, measured, stores_left
-from subtext.stores.item import SIDES
+from subtext.stores.item import SIDES, Side
 from subtext.stores.journal import Job
 from subtext.stores.manifest import Manifest
 from subtext.stores.opened import is_address
@@ -59,13 +60,7 @@ def info(index: Path | str, *, as_json: bool) -> str:
         ["segments", f"{parts['images']} and {parts['texts']}"],
         ["deleted, still on disk", f"{deleted['images']:,} and {deleted['texts']:,}"],
         *pairs_of({f"lists of {side}": _lists(own) for side, own in recalls.items()}),
-        ["fields of pictures", ", ".join(fields["images"]) or "-"],
-        ["fields of texts", ", ".join(fields["texts"]) or "-"],
-        ["run", manifest.run or "-"],
-        ["host", manifest.host or "-"],
-        ["fingerprint", manifest.fingerprint],
-        ["data", str(manifest.data.get("data", "-"))],
-        ["split", str(manifest.data.get("split", "-"))],
+        *origin(manifest, fields),
         *pairs_of({name.replace("_", " "): str(manifest.data[name]) for name in _FILES if manifest.data.get(name)}),
         *pairs_of(calibrated(folder)),
         ["changes", f"{manifest.generation:,}"],
@@ -140,6 +135,19 @@ def shape(manifest: Manifest) -> str:
     images, texts = manifest.views["images"], manifest.views["texts"]
     views = f"{images} x " if images == texts and images > 1 else f"{images} and {texts} x " if images != texts else ""
     return f"{views}{manifest.width}"
+
+
+def origin(manifest: Manifest, fields: Mapping[Side, Sequence[str]]) -> list[list[Cell]]:
+    """What items can be filtered by, and the model and the data that they came from."""
+    return [
+        ["fields of pictures", ", ".join(fields["images"]) or "-"],
+        ["fields of texts", ", ".join(fields["texts"]) or "-"],
+        ["run", manifest.run or "-"],
+        ["host", manifest.host or "-"],
+        ["fingerprint", manifest.fingerprint],
+        ["data", str(manifest.data.get("data", "-"))],
+        ["split", str(manifest.data.get("split", "-"))],
+    ]
 
 
 def pairs_of(rows: dict[str, str]) -> list[list[Cell]]:
