@@ -70,6 +70,8 @@ VARIANTS = {
 def test_hosts_that_compare_words_take_it(host: str, made: Path, tmp_path: Path) -> None:
     words = [*SMALL, "--epochs", "1", "--with", "asymmetry:negatives=token_cutoff", "-q"]
     call("train", host, *given(made), "--out", tmp_path / "run", *words)
+    methods = json.loads((tmp_path / "run" / "run.json").read_text())["methods"]
+    assert [(name, options["negatives"]) for name, options in methods] == [("asymmetry", "token_cutoff")]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
