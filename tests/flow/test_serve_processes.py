@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -40,12 +41,12 @@ def free_port() -> int:
 
 
 def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     headers = {**served.WRITES, "Content-Type": "application/json"}
-    line.request(method, path, None if body is None else json.dumps(body), headers)
-    answer = line.getresponse()
-    text = answer.read()
-    line.close()
+    # The server may die at any moment of this: what is left open would fail whichever test runs next.
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as line:
+        line.request(method, path, None if body is None else json.dumps(body), headers)
+        with line.getresponse() as answer:
+            text = answer.read()
     return answer.status, json.loads(text) if text.startswith(b"{") else {"text": text.decode()}
 
 
