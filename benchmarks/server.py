@@ -13,6 +13,7 @@ first tenth of that.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import subprocess
@@ -96,15 +97,14 @@ def made(place: Path) -> Path:
 def client(port: int, asked: Asked, until: float, seed: int) -> None:
     """Ask one question after the other on one connection."""
     generator = np.random.default_rng(seed)
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    while time.perf_counter() < until:
-        words = " ".join(f"word{n}" for n in generator.integers(0, WORDS, 8))
-        started = time.perf_counter()
-        line.request("GET", "/search?" + urlencode({"q": words, "top": TOP}))
-        answer = line.getresponse()
-        answer.read()
-        asked.add(answer.status, time.perf_counter() - started, answer.getheader("Retry-After"))
-    line.close()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as line:
+        while time.perf_counter() < until:
+            words = " ".join(f"word{n}" for n in generator.integers(0, WORDS, 8))
+            started = time.perf_counter()
+            line.request("GET", "/search?" + urlencode({"q": words, "top": TOP}))
+            answer = line.getresponse()
+            answer.read()
+            asked.add(answer.status, time.perf_counter() - started, answer.getheader("Retry-After"))
 
 
 def load(port: int, clients: int, seconds: float) -> tuple[Asked, float]:
@@ -137,10 +137,11 @@ class Server:
         until = time.monotonic() + 180
         while time.monotonic() < until:
             try:
-                line = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-                line.request("GET", "/healthz")
-                if line.getresponse().status == 200:
-                    return
+                with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as line:
+                    line.request("GET", "/healthz")
+                    with line.getresponse() as answer:
+                        if answer.status == 200:
+                            return
             except OSError:
                 time.sleep(0.2)
         raise SystemExit("the server did not start")
