@@ -83,6 +83,18 @@ def test_words_and_a_picture_are_weighed(place: Path, both: Engine) -> None:
     assert alone.unit == "cosine" and alone.hits[0].id == "red" and alone.hits[0].score == pytest.approx(1, abs=1e-5)
 
 
+def test_without_a_picture_examples_have_its_share() -> None:
+    def weights(query: Query) -> list[float]:
+        return [round(weight, 6) for _, _, weight in query.parts]
+
+    assert weights(Query("a", like=["x", "y"], image_weight=0.8)) == [0.2, 0.4, 0.4]
+    assert weights(Query("a", like=["x", "y"])) == [0.5, 0.25, 0.25] and weights(Query("a", image_weight=0.1)) == [1.0]
+    assert weights(Query("a", b"", ["x"], image_weight=0.4)) == [0.3, 0.2, 0.5], "beside a picture they count as it was"
+    only = Query("a", like=["x"], unlike=["y"], image_weight=1.0)
+    assert [part[:2] for part in only.parts] == [("item", "x"), ("item", "y")]
+    assert only.words is None and not only.words_alone and Query("a", without="b").words_alone
+
+
 def test_more_like_this_leaves_this_out(place: Path, both: Engine) -> None:
     plain = Plain(place, both)
     wanted = dict(zip(plain.ids["images"], plain.scores(plain.item("images", "pink"), "images"), strict=True))

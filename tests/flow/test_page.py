@@ -132,6 +132,67 @@ def test_a_picture_is_dropped_chosen_and_pasted(page, address: str) -> None:
     assert "no picture" in page.text_content("#notice")
 
 
+def test_words_and_a_picture_are_asked_together(page) -> None:
+    def told(words: str) -> list[str]:
+        until(page, f"document.querySelector('#status').textContent.includes('{words}')")
+        return cards(page)
+
+    page.goto("/?q=a+blue+square")
+    by_words = told("nearest to “a blue square”, best")
+    mine = {"name": "mine.png", "mimeType": "image/png", "buffer": served.picture((130, 40, 160))}
+    page.set_input_files("#file", mine)
+    both = told("nearest to “a blue square” (50 %) and your picture (50 %)")
+    assert page.input_value("#q") == "a blue square" and "deviations" in page.text_content(".card .score")
+    assert page.query_selector(".card .tool.up") is None, "what is judged is an answer to words alone"
+    assert "leaves it out" in page.inner_text("#private")
+    accessible(page)
+    page.focus("#words")
+    page.keyboard.press("End")
+    assert told("“a blue square” (100 %)") == by_words
+    assert page.url.endswith("/?q=a+blue+square&words=100") and page.text_content("#weight") == "100 %"
+    page.keyboard.press("ArrowLeft")
+    told("“a blue square” (95 %) and your picture (5 %)")
+    page.keyboard.press("Home")
+    assert told("(0 %) and your picture (100 %)")[0] == "purple"
+    assert page.evaluate("document.activeElement.id") == "words", "what is moved keeps the focus"
+    assert page.get_attribute("#words", "aria-valuetext") == "words 0 %, picture 100 %"
+    for _ in range(10):
+        page.keyboard.press("ArrowRight")
+    assert told("(50 %) and your picture (50 %)") == both
+    page.fill("#q", "a red square")
+    page.keyboard.press("Enter")
+    told("“a red square” (50 %) and your picture")
+    page.go_back()
+    assert told("“a blue square” (50 %) and your picture") == both, "the way back has the picture"
+    page.click("#pieces button[aria-label='Take away: Your picture']")
+    assert told("nearest to “a blue square”, best") == by_words
+    assert page.is_hidden("#asked") and page.evaluate("document.activeElement.id") == "q"
+
+
+def test_an_item_beside_words_and_one_to_be_unlike_can_be_shared(page) -> None:
+    page.goto("/?q=a+green+square")
+    names = cards(page)
+    page.click(f"#columns .card[data-id={names[0]}] .open")
+    page.wait_for_selector("#detail[open] .near section:nth-child(2) .card")
+    page.click("#detail button:text('Unlike this')")
+    page.wait_for_selector("#detail", state="hidden")
+    until(page, f"document.querySelector('#status').textContent.includes('unlike {names[0]}')")
+    assert f"unlike={names[0]}" in page.url and names[0] not in cards(page)
+    until(page, "document.querySelector('#pieces img')?.naturalWidth > 0")
+    accessible(page)
+    page.goto("/?q=a+green+square&like=red&unlike=pink&words=20")
+    until(page, "document.querySelector('#status').textContent.includes('(20 %) and red (80 %), unlike pink')")
+    shared = cards(page)
+    assert page.input_value("#words") == "20" and {"red", "pink"}.isdisjoint(shared)
+    page.fill("#q", "")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('#status').textContent.includes('nearest to red, unlike pink')")
+    assert page.is_hidden("#weigh")
+    page.click("#pieces button[aria-label='Take away: Like red']")
+    until(page, "document.querySelector('#status').textContent === '13 pictures'")
+    assert page.url.endswith("/") and page.is_hidden("#asked"), "to be unlike something is no question by itself"
+
+
 def test_filters_and_nothing_that_fulfils_them(page) -> None:
     page.goto("/")
     cards(page)
@@ -245,7 +306,13 @@ def test_a_narrow_screen_and_the_dark(chromium, address: str) -> None:
     context = chromium.new_context(viewport={"width": 360, "height": 740}, base_url=address, color_scheme="dark")
     narrow = context.new_page()
     narrow.set_default_timeout(20_000)
-    for place in ("/", "/?q=a+red+square", "/?q=a+red+square&compare=other", "/?q=a+red+square&item=red"):
+    for place in (
+        "/",
+        "/?q=a+red+square",
+        "/?q=a+red+square&compare=other",
+        "/?q=a+red+square&like=blue&unlike=pink",
+        "/?q=a+red+square&item=red",
+    ):
         narrow.goto(place)
         narrow.wait_for_selector("#columns:not([aria-busy]) .card[data-id]")
         wide = narrow.evaluate("document.documentElement.scrollWidth")

@@ -76,6 +76,39 @@ def test_several_things_are_asked_together_with_reasons(place: Path, client) -> 
     assert refused.status_code == 422 and "calibrate" in refused.json()["error"]
 
 
+def test_what_weighs_nothing_is_not_asked_with(place: Path, client) -> None:
+    data = (place / "data" / "purple.png").read_bytes()
+
+    def asked(**params: object) -> dict[str, object]:
+        return client.post("/search", params=params, content=data, headers={"Content-Type": "image/png"}).json()
+
+    words = client.get("/search", params={"q": "a blue square", "top": 12}).json()
+    assert asked(q="a blue square", image_weight=0, top=12) == words
+    alone = asked(q="qqqq", image_weight=1, top=12)
+    assert alone["hits"] == asked(top=12)["hits"] and alone["message"] is None and alone["unit"] == "cosine"
+    mixed = asked(q="qqqq", top=12)
+    assert mixed["fits"] is None and "what they add means nothing" in mixed["message"]
+
+
+def test_items_are_asked_with_beside_words_and_without(place: Path, client) -> None:
+    engine = open_engine(place / "library")
+    for given, query in (
+        ({"q": "a blue square", "like": "red"}, Query("a blue square", like=["red"])),
+        (
+            {"q": "a blue square", "like": "red", "image_weight": 0.8},
+            Query("a blue square", like=["red"], image_weight=0.8),
+        ),
+        ({"like": "red", "unlike": "pink"}, Query(like=["red"], unlike=["pink"])),
+    ):
+        got = client.get("/search", params={**given, "top": 12}).json()
+        hits = engine.answer(query, top=12).hits
+        assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in hits] and got["unit"] == "deviations"
+    near = client.get("/similar", params={"id": "red", "top": 11}).json()
+    assert client.get("/search", params={"like": "red", "top": 11}).json()["hits"] == near["hits"]
+    refused = client.get("/search", params={"unlike": "red"})
+    assert refused.status_code == 422 and "there is neither" in refused.json()["error"]
+
+
 def test_unknown_words_are_told(client) -> None:
     some = client.get("/search", params={"q": "a blue qqqq"}).json()
     none = client.get("/search", params={"q": "qqqq zzzz"}).json()

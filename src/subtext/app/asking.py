@@ -69,7 +69,7 @@ class Question:
         found: dict[str, Any] = {} if self.text is None else {"text": self.text}
         if self.image is not None:
             found |= {"image": str(self.image), "features_of": engine.named(self.image)}
-        if self.text is not None and self.image is not None:
+        if self.text is not None and (self.image is not None or self.like):
             found["image_weight"] = self.image_weight
         more = {"like": list(self.like), "unlike": list(self.unlike), "without": self.without}
         return found | {name: value for name, value in more.items() if value}

@@ -22,7 +22,7 @@ class Query:
     text     words that the item should go with          without  words that it should not go with
     image    a picture that it should go with            like, unlike  ids of items of the index, as examples; a
                                                          picture's comes before a text's of the same name
-    image_weight   share of the picture where there are words, too, from 0 to 1
+    image_weight   share of the picture where there are words, too, from 0 to 1; without a picture that of `like`
     unlike_weight  what all that is not wanted counts beside all that is, which counts 1
 
     Raises RequirementError when nothing is asked for, and for weights outside their ranges.
@@ -49,17 +49,28 @@ class Query:
     @property
     def parts(self) -> list[tuple[str, Any, float]]:
         """("text" | "image" | "item", what, weight); the weights of what is wanted add up to 1."""
-        both = self.text is not None and self.image is not None
+        beside = self.image is not None or bool(self.like)
+        share = self.image_weight if self.text is not None else 1.0
         wanted = [
-            ("text", self.text, 1 - self.image_weight if both else 1.0),
-            ("image", self.image, self.image_weight if both else 1.0),
-            *(("item", each, 1 / len(self.like)) for each in self.like),
+            ("text", self.text, 1 - share if beside else 1.0),
+            ("image", self.image, share),
+            *(("item", each, (share if self.image is None else 1.0) / len(self.like)) for each in self.like),
         ]
         wanted = [part for part in wanted if part[1] is not None and part[2] > 0]
         total = sum(weight for _, _, weight in wanted)
         others = [*(("item", each) for each in self.unlike), *([("text", self.without)] if self.without else [])]
         unwanted = [(kind, what, -self.unlike_weight / len(others)) for kind, what in others]
         return [(kind, what, weight / total) for kind, what, weight in wanted] + [p for p in unwanted if p[2] < 0]
+
+    @property
+    def words(self) -> str | None:
+        """The words, where they are given and weigh something."""
+        return next((what for kind, what, weight in self.parts if kind == "text" and weight > 0), None)
+
+    @property
+    def words_alone(self) -> bool:
+        """Whether nothing but words is wanted."""
+        return all(kind == "text" for kind, _, weight in self.parts if weight > 0)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ search = Command(
                 type=click.FloatRange(0, 1),
                 default=0.5,
                 show_default=True,
-                help="Share of the picture beside words.",
+                help="Share of the picture, or else of --like, beside words.",
             ),
             click.Option(["--like"], multiple=True, metavar="ID", help="Like this item of the index; repeatable."),
             click.Option(["--unlike"], multiple=True, metavar="ID", help="Unlike this item; repeatable."),

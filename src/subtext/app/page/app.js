@@ -1,5 +1,6 @@
 // The page: the address says what is shown, every change goes through it, and the server is asked for the rest.
 
+import { draw as drawAsked, further, name, NOTHING, phrase, plain, question, told as toldWeight, wanted } from "./asked.js";
 import { card, mark, node, notice } from "./card.js";
 import { draw as drawDetail } from "./detail.js";
 import { draw as drawFilters, told as toldCondition } from "./filters.js";
@@ -14,25 +15,31 @@ const by = (id) => document.getElementById(id);
 const keep = new Keep();
 let state = read();
 let libraries = [];
-let picture = null;
 let top_ = FIRST;
 let stop = new AbortController();
 
 // What the filters were drawn for: they are drawn anew when that changes, not while somebody uses them.
 let drawnFor = "";
 const filtersFor = (where) => JSON.stringify([home(), state.target, where]);
-const asked = () => (picture ? `picture: ${picture.name || "pasted"}` : state.like ? `like: ${state.like}` : state.q);
+const asked = () => name(state);
 const home = () => state.index || libraries[0]?.name || "";
-const searching = () => Boolean(picture || state.like || state.q);
+const searching = () => wanted(state);
+
+// Pictures that were asked with since the page was opened: no address can hold them, but the way back can name them.
+const pictures = [];
+const visit = performance.timeOrigin;
+const place = () => ({ visit, picture: pictures.indexOf(state.picture) });
 
 const acts = {
   address: (item, target) => written({ ...state, item: item.id, side: target }),
-  canVote: () => Boolean(state.q && !picture),
+  canVote: () => plain(state),
   select: (item, index) => { keep.toggle(item, index, asked()); bar(); marks(); },
   taken: (item, index) => keep.taken(item, index),
   vote: (item, value, index, target) => { keep.vote(item, value, index, state.q, target); bar(); },
-  voted: (item, index, target) => (state.q ? keep.voted(item, index, state.q, target) : undefined),
-  like: (item, side, target) => { picture = null; go({ q: "", like: item.id, likeside: side, target, item: "", side: "" }); },
+  voted: (item, index, target) => (plain(state) ? keep.voted(item, index, state.q, target) : undefined),
+  asking: (item) => searching() && item.id !== state.like,
+  like: (item, side, target) => go({ ...NOTHING, like: item.id, likeside: side, target, item: "", side: "" }),
+  unlike: (item) => go({ unlike: further(state, item.id), item: "", side: "" }),
   close: () => by("detail").close(),
   move: (step) => {
     const ids = [...document.querySelectorAll("#columns .card")].map((one) => one.dataset.id);
@@ -44,14 +51,20 @@ const acts = {
 function go(changes, { replace = false, anew = false } = {}) {
   const before = state;
   state = { ...state, ...changes };
-  history[replace ? "replaceState" : "pushState"]({}, "", written(state));
-  const alike = !anew && written({ ...before, item: "", side: "" }) === written({ ...state, item: "", side: "" });
+  // To be unlike something is only a part of a question.
+  if (!searching()) state.unlike = [];
+  history[replace ? "replaceState" : "pushState"](place(), "", written(state));
+  const same = before.picture === state.picture && written({ ...before, item: "", side: "" }) === written({ ...state, item: "", side: "" });
+  const alike = same && !anew;
   if (!alike) top_ = FIRST;
   render({ again: !alike });
 }
 
 async function render({ again = true } = {}) {
   by("q").value = state.q;
+  by("q").placeholder = state.picture || state.like ? "Words that go with it" : "An idea, a headline, or a picture";
+  by("private").hidden = !state.picture;
+  drawAsked(by("asked"), state, home(), (changes) => { go(changes); by("q").focus(); });
   document.querySelector(`input[name=for][value=${state.target}]`).checked = true;
   by("library").value = home();
   by("compare").value = state.compare;
@@ -73,9 +86,10 @@ function sides() {
 async function found(index, signal) {
   const about = { index, target: state.target, top: top_, where: state.where };
   const told = (seconds) => { by("status").textContent = `The server is busy; asking again in ${seconds} s …`; };
-  if (picture) return ask("/search", about, { body: picture, kind: picture.type || "image/jpeg", signal, told });
-  if (state.like) return ask("/similar", { ...about, id: state.like, side: state.likeside || "images" }, { signal, told });
-  if (state.q) return ask("/search", { ...about, q: state.q }, { signal, told });
+  const own = question(state);
+  if (state.picture) return ask("/search", { ...about, ...own }, { body: state.picture, kind: state.picture.type || "image/jpeg", signal, told });
+  if (!own) return ask("/similar", { ...about, id: state.like, side: state.likeside || "images" }, { signal, told });
+  if (searching()) return ask("/search", { ...about, ...own }, { signal, told });
   const page = await ask("/items", { ...about, top: Math.min(top_, MOST) }, { signal, told });
   return { index, hits: page.items, total: page.total, fits: page.total ? null : false, message: page.total ? null : "Nothing in this library fulfils these conditions.", unknown_words: [] };
 }
@@ -87,7 +101,6 @@ async function results() {
   by("columns").setAttribute("aria-busy", "true");
   by("notice").replaceChildren();
   by("more").hidden = true;
-  drawAsked();
   if (top_ === FIRST) waiting();
   by("status").textContent = searching() ? "Searching …" : "";
   try {
@@ -119,7 +132,7 @@ function drawAnswers(answers) {
   const places = answers.map((answer) => new Map(answer.hits.map((hit, place) => [hit.id, place + 1])));
   by("notice").replaceChildren(...welcome(answers[0]), ...kindly(answers));
   by("columns").replaceChildren(...answers.map((answer, side) => {
-    const cards = (answer.fits === false && !answer.anyway ? [] : answer.hits).map((hit) => card(hit, { index: answer.index, target, acts, beside: beside(hit, places, side) }));
+    const cards = (answer.fits === false && !answer.anyway ? [] : answer.hits).map((hit) => card(hit, { index: answer.index, target, acts, unit: answer.unit, beside: beside(hit, places, side) }));
     const titled = answers.length > 1 || !searching();
     const name = answers.length > 1 ? answer.index : state.where.length ? "With these filters" : "In this library";
     return node("section", { class: "column", "aria-label": answers.length > 1 ? answer.index : "Results" },
@@ -140,7 +153,7 @@ function summary(answers) {
   const count = (number) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
   if (!searching()) return answers[0].total === undefined ? "" : count(answers[0].total);
   const filters = state.where.length ? `, ${state.where.map(toldCondition).join(", ")}` : "";
-  return `The ${count(answers[0].hits.length)} nearest to ${state.q && !picture ? `“${state.q}”` : "it"}, best first${filters}`;
+  return `The ${count(answers[0].hits.length)} nearest to ${phrase(state)}, best first${filters}`;
 }
 
 function beside(hit, places, side) {
@@ -166,34 +179,14 @@ function kindly(answers) {
   return answers.filter((answer) => answer.fits === false || answer.message).map((answer) => {
     const name = answers.length > 1 ? `${answer.index}: ` : "";
     if (answer.fits !== false) return notice(`${name}Take this with a grain of salt`, [answer.message]);
-    const tips = [node("a", { href: "/", onclick: (event) => { event.preventDefault(); again({ q: "", like: "", where: [] }); } }, "See all of the library")];
+    const tips = [node("a", { href: "/", onclick: (event) => { event.preventDefault(); go({ ...NOTHING, where: [] }, { anew: true }); } }, "See all of the library")];
     if (state.where.length) tips.unshift(node("a", { href: written({ ...state, where: [] }), onclick: (event) => { event.preventDefault(); go({ where: [] }); } }, "Without the filters"));
     if (answer.hits.length && !answer.anyway) {
       tips.unshift(node("button", { type: "button", onclick: () => { answer.anyway = true; drawAnswers(answers); } }, "Show what is nearest all the same"));
     }
     const below = answer.anyway ? "What is nearest all the same stands below." : "Other words, or fewer, may find something.";
-    return notice(`${name}Nothing here fits${state.q && !picture ? ` “${state.q}”` : ""}`, [answer.message, below], { more: [node("p", { class: "tries" }, ...tips)] });
+    return notice(`${name}Nothing here fits${plain(state) ? ` “${state.q}”` : ""}`, [answer.message, below], { more: [node("p", { class: "tries" }, ...tips)] });
   });
-}
-
-function again(changes) {
-  picture = null;
-  go(changes, { anew: true });
-}
-
-function drawAsked() {
-  const place = by("asked");
-  place.hidden = !(picture || state.like);
-  place.replaceChildren();
-  if (place.hidden) return;
-  const image = node("img", { alt: picture ? "The picture that you asked with" : "The item that you asked with" });
-  if (picture) {
-    image.src = URL.createObjectURL(picture);
-    image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
-  } else if (state.likeside !== "texts") show(image, state.like, 320, home());
-  const words = picture ? "Asked with your picture. It is not kept, so this view cannot be shared." : `Asked with ${state.like}.`;
-  place.append(...(state.likeside === "texts" && !picture ? [] : [image]), node("p", {}, words),
-    node("button", { type: "button", onclick: () => again({ like: "", likeside: "" }) }, "Remove"));
 }
 
 // ---- detail, selection, judgements ----
@@ -257,21 +250,20 @@ function ownPicture(file) {
     by("notice").replaceChildren(notice("That is no picture", ["Drop, paste or choose a JPEG, PNG, WebP, GIF, BMP or TIFF."], { wrong: true }));
     return;
   }
-  picture = file;
-  top_ = FIRST;
-  const before = written(state);
-  state = { ...state, q: "", like: "", likeside: "", item: "", side: "" };
-  if (written(state) !== before) history.pushState({}, "", written(state));
-  render();
+  pictures.push(file);
+  // Words that stand in the box go with it, asked for already or not.
+  go({ picture: file, q: by("q").value.trim(), like: "", likeside: "", item: "", side: "" });
 }
 
 function listen() {
-  by("search").addEventListener("submit", (event) => { event.preventDefault(); again({ q: by("q").value.trim(), like: "", likeside: "" }); });
-  by("home").addEventListener("click", (event) => { event.preventDefault(); again({ q: "", like: "", likeside: "", item: "", where: [] }); by("q").focus(); });
+  by("search").addEventListener("submit", (event) => { event.preventDefault(); go({ q: by("q").value.trim() }, { anew: true }); });
+  by("home").addEventListener("click", (event) => { event.preventDefault(); go({ ...NOTHING, item: "", where: [] }, { anew: true }); by("q").focus(); });
+  by("words").addEventListener("input", () => toldWeight(by("asked"), state));
+  by("words").addEventListener("change", () => go({ words: Number(by("words").value) }, { replace: true }));
   by("pick").addEventListener("click", () => by("file").click());
   by("file").addEventListener("change", () => { ownPicture(by("file").files[0]); by("file").value = ""; });
   for (const one of document.querySelectorAll("input[name=for]")) one.addEventListener("change", () => go({ target: one.value, where: [] }));
-  by("library").addEventListener("change", () => go({ index: by("library").value, where: [] }));
+  by("library").addEventListener("change", () => go({ index: by("library").value, where: [], like: "", likeside: "", unlike: [] }));
   by("compare").addEventListener("change", () => go({ compare: by("compare").value }));
   by("filter").addEventListener("click", () => openFilters(by("filters").hidden));
   by("more").addEventListener("click", () => { top_ = Math.min(MOST, top_ + FIRST); results(); });
@@ -293,7 +285,12 @@ function listen() {
     const wanted = read(new URL(link.href).search);
     go({ item: wanted.item, side: wanted.side });
   });
-  window.addEventListener("popstate", () => { picture = null; state = read(); top_ = FIRST; render(); });
+  window.addEventListener("popstate", (event) => {
+    const picture = event.state?.visit === visit ? pictures[event.state.picture] : null;
+    state = { ...read(), picture: picture || null };
+    top_ = FIRST;
+    render();
+  });
   document.addEventListener("paste", (event) => {
     const file = [...(event.clipboardData?.files || [])][0];
     if (file) { event.preventDefault(); ownPicture(file); }

@@ -2,6 +2,7 @@
 
 import { show } from "./net.js";
 
+const FULL = 4;  // Deviations that fill the meter.
 const ICONS = {
   select: "m5 12.500 4.500 4.500L19 7.500",
   up: "M7 11v9H4v-9zM7 11l4.500-8c1.700 0 2.500 1 2.200 2.600L13 9h5.200a2 2 0 0 1 2 2.400l-1.200 7a2 2 0 0 1-2 1.600H7",
@@ -31,12 +32,15 @@ export function icon(name) {
   return svg;
 }
 
-export function score(value, probability) {
+// A probability where there is one; else a cosine, or, of several things together, deviations above the mean item.
+export function score(value, probability, unit = "cosine") {
   if (value === null || value === undefined) return node("span", { class: "score" });
   const inner = node("i");
-  inner.style.width = `${Math.round(100 * Math.min(1, Math.max(0, probability ?? value)))}%`;
-  const words = probability === null || probability === undefined ? value.toFixed(3) : `${Math.round(100 * probability)} %`;
-  const what = probability === null || probability === undefined ? "cosine" : "probability";
+  const likely = probability !== null && probability !== undefined;
+  const far = unit === "deviations";
+  inner.style.width = `${Math.round(100 * Math.min(1, Math.max(0, likely ? probability : far ? value / FULL : value)))}%`;
+  const words = likely ? `${Math.round(100 * probability)} %` : value.toFixed(far ? 2 : 3);
+  const what = likely ? "probability" : far ? "deviations above the mean" : "cosine";
   return node("span", { class: "score", title: `${what} ${words}` }, node("span", { class: "hidden" }, `${what} `), words,
     node("span", { class: "meter", "aria-hidden": "true" }, inner));
 }
@@ -46,7 +50,7 @@ export function caption(item) {
 }
 
 // One hit. `acts` tells what its parts do: address(item), select, vote, taken, voted.
-export function card(item, { index, target, size = 320, acts, beside = null, small = false }) {
+export function card(item, { index, target, size = 320, acts, beside = null, small = false, unit = "cosine" }) {
   const image = node("img", { alt: "", loading: "lazy", decoding: "async" });
   const mat = node("span", { class: "mat" }, item.picture ? image : node("span", { class: "none" }, "no picture"));
   if (item.picture) show(image, item.picture, size, index);
@@ -55,7 +59,7 @@ export function card(item, { index, target, size = 320, acts, beside = null, sma
   made.item = item;
   if (beside) made.append(node("p", { class: "beside" }, beside));
   if (small) return made;
-  made.append(node("div", { class: "under" }, score(item.score, item.probability), ...tools(made, item, { target, acts, index })));
+  made.append(node("div", { class: "under" }, score(item.score, item.probability, unit), ...tools(made, item, { target, acts, index })));
   mark(made, acts, target, index);
   return made;
 }

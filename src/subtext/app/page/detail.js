@@ -6,7 +6,7 @@ import { ask, show } from "./net.js";
 const NEAR = 12;
 const FAR = 200;
 
-// Draw the item into the dialog. `acts` as for cards, and like(item, side, target), move(step), close().
+// Draw the item into the dialog. `acts` as for cards, and like(item, side, target), unlike(item), asking(), move(step), close().
 export async function draw(dialog, { id, side, index, acts, signal }) {
   dialog.replaceChildren(node("p", { class: "status", role: "status" }, "…"));
   const found = await ask("/item", { id, target: side, index }, { signal });
@@ -53,6 +53,7 @@ function facts(item, texts, { side, index, acts, fit }) {
     node("div", { class: "doing" },
       node("button", { type: "button", class: "primary", onclick: () => acts.like(item, side, "images") }, "More like this"),
       node("button", { type: "button", onclick: () => acts.like(item, side, "texts") }, side === "images" ? "Texts for it" : "Texts like it"),
+      acts.asking(item) ? node("button", { type: "button", onclick: () => acts.unlike(item) }, "Unlike this") : null,
       chosen,
       node("button", { type: "button", "aria-label": "Previous hit", onclick: () => acts.move(-1) }, "←"),
       node("button", { type: "button", "aria-label": "Next hit", onclick: () => acts.move(1) }, "→")),

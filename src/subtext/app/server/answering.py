@@ -66,8 +66,11 @@ class Asked:
             return None
         if self.query is None:
             return None if self.item is None else self.item[0]
-        one = len(self.query.parts) == 1 and not self.query.like
-        return None if not one else "images" if self.query.image is not None else "texts"
+        parts = self.query.parts
+        if len(parts) > 1 or self.query.like:
+            return None
+        # Of words and a picture one alone is asked with where the other weighs nothing.
+        return "images" if parts[0][0] == "image" else "texts"
 
     @property
     def key(self) -> Hashable:
@@ -214,12 +217,12 @@ def vectors_of(engine: Engine, side: Side, name: str) -> NDArray[np.float32]:
 def _ways(engine: Engine, asked: Sequence[Asked]) -> list[tuple[list[int], _Embed]]:
     """Places of questions that are embedded together, and how: all words at once, each picture and item by itself."""
     alone = [(place, own) for place, own in enumerate(asked) if own.of is not None]
-    words = {place: own.query for place, own in alone if own.query is not None and own.query.image is None}
+    words = {place: own.query for place, own in alone if own.query is not None and own.of == "texts"}
     found: list[tuple[list[int], _Embed]] = []
     if words:
         found.append((list(words), partial(_of_words, engine, list(words.values()))))
     for place, own in alone:
-        if own.query is not None and own.query.image is not None:
+        if own.query is not None and own.of == "images":
             found.append(([place], partial(_of_picture, engine, own.query)))
         elif own.item is not None:
             found.append(([place], partial(_of_item, engine, own.item)))
@@ -265,7 +268,7 @@ def _alike(asked: Sequence[Asked], vectors: Mapping[int, NDArray[np.float32]]) -
 
 
 def _told(engine: Engine, asked: Asked, answer: Answer, state: Hashable) -> Answered:
-    text = None if asked.query is None else asked.query.text
+    text = None if asked.query is None else asked.query.words
     known = None if text is None else engine.words(text)
     own = asked.item[1] if asked.item is not None and asked.item[0] == asked.target else None
     kept = [hit for hit in answer.hits if hit.id != own][: asked.top]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 WORDS, TOP, ID, PAGE = 1000, 200, 500, 200
 """Letters of a query; hits of an answer; letters of an id; items of a page."""
@@ -61,17 +61,25 @@ class ByPicture(Asking):
 
 
 class ByWords(Asking):
-    """A search by words."""
+    """A search by words, by items of the library, or by both."""
 
-    q: Words = Field(description="Words that the picture or text should go with.")
+    q: Words | None = Field(None, description="Words that the picture or text should go with.")
+    image_weight: float = Field(0.5, ge=0, le=1, description="What the items of `like` count beside the words.")
 
     @field_validator("q")
     @classmethod
-    def not_blank(cls, text: str) -> str:
+    def not_blank(cls, text: str | None) -> str | None:
         """Words that are more than spaces."""
-        if not text.strip():
+        if text is not None and not text.strip():
             raise ValueError("words are needed; there are only spaces")
         return text
+
+    @model_validator(mode="after")
+    def something(self) -> ByWords:
+        """Something that is asked with."""
+        if self.q is None and not self.like:
+            raise ValueError("words (q) are needed, or an item to be like (like); there is neither")
+        return self
 
 
 class ByItem(Wanted):

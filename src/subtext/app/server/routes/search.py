@@ -34,9 +34,9 @@ _PICTURE = {
 
 @router.get("/search")
 def search_by_words(request: Request, served: Reading, wanted: Annotated[ByWords, Query()]) -> Answered:
-    """The pictures, or texts, that go best with words."""
+    """The pictures, or texts, that go best with words, with items of the library, or with both."""
     library = served.library(wanted.index)
-    query = Asking(wanted.q, None, wanted.like, wanted.unlike, wanted.without)
+    query = Asking(wanted.q, None, wanted.like, wanted.unlike, wanted.without, wanted.image_weight)
     note(request, {"index": library.name, "words": wanted.q})
     return _answered(request, library, wanted, query)
 
@@ -101,18 +101,19 @@ def _answered(request: Request, library: Library, wanted: ByWords | ByPicture, q
     )
     answered = library.answering.ask(asked)
     note(request, {"hits": len(answered.answer.hits)})
-    return _told(library, wanted.target, answered)
+    return _told(library, wanted.target, answered, alone=query.words_alone)
 
 
-def _told(library: Library, target: Side, answered: Given) -> Answered:
-    """The answer with what has to be said before it is believed."""
+def _told(library: Library, target: Side, answered: Given, *, alone: bool = True) -> Answered:
+    """The answer with what has to be said before it is believed; `alone`: nothing but words was asked for."""
     answer = answered.answer
     unknown = [word for word, known in answered.words or () if not known]
     fits = None if answer.fit is None else not answer.fit.nothing
     said = []
     if answered.words is not None and not any(known for _, known in answered.words):
-        fits = False
-        said.append("the model knows none of these words, so this answer means nothing")
+        fits = False if alone else fits
+        means = "so this answer means nothing" if alone else "so what they add means nothing; take them away"
+        said.append(f"the model knows none of these words, {means}")
     elif unknown:
         said.append(f"the model does not know {', '.join(unknown[:8])}; the answer rests on the other words")
     if answer.fit is not None and answer.fit.nothing:
