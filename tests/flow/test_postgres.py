@@ -25,6 +25,7 @@ from subtext.stores.postgres.address import Address
 from subtext.stores.postgres.compaction import compact
 from subtext.stores.postgres.connection import StoreGone, to_write
 from subtext.stores.postgres.database import Database, create, drop, migrate
+from subtext.stores.postgres.shelf import WHOLE
 from subtext.stores.postgres.verification import verify
 from subtext.stores.postgres.words import words
 from subtext.stores.postgres.writer import Writer
@@ -258,7 +259,7 @@ def test_a_graph_is_walked_where_a_side_is_large(walked: Database) -> None:
     with walked.reading() as view:
         shelf = view.shelves["images"]
         assert shelf.graph and shelf.loose == 0 and not view.shelves["texts"].graph
-        steps = "EXPLAIN SELECT key FROM images_vectors ORDER BY vector <#> %s LIMIT 5"
+        steps = f"EXPLAIN SELECT key FROM images_vectors WHERE key <= {shelf.linked} ORDER BY vector <#> %s LIMIT 5"
         plan = " ".join(line for (line,) in view.connection.execute(steps, (QUERIES[0, 0],)))
         assert "images_graph" in plan, plan
         exact = shelf.nearest(QUERIES, top=10, exact=True)
@@ -281,6 +282,58 @@ def test_a_filter_on_a_graph_loses_nothing(walked: Database, condition: str) -> 
     assert set(found[0].keys.tolist()) <= set(keys.tolist())
     same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, found, strict=True)]
     assert sum(same) >= (0.9 if len(keys) > 60 else 1.0) * sum(len(each.keys) for each in exact)
+
+
+def test_what_came_after_a_graph_is_compared_until_it_is_made_anew(server: Server) -> None:
+    store = made(server.address("later", options="-c enable_seqscan=off"), pictures=400, exact_up_to=60)
+    where = [parse("place in Paris, Wien")]
+
+    def agrees(numbers: list[int], loose: int) -> None:
+        with store.reading() as view:
+            shelf = view.shelves["images"]
+            keys = view.matching("images", where)
+            assert shelf.graph and (shelf.loose, shelf.count) == (loose, len(numbers))
+            for among in (None, keys):
+                exact = shelf.nearest(QUERIES, top=10, among=among, exact=True)
+                found = shelf.nearest(QUERIES, top=10, among=among)
+                same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, found, strict=True)]
+                assert sum(same) >= 36
+            later = stored.vectors(range(405, 406), 1)
+            best = view.items("images", shelf.nearest(later, top=1, among=None)[0].keys)
+        assert [item.id for item in best] == stored.plain(later, numbers, top=1)[0]
+
+    with store.writing("add") as writer:
+        assert compact(writer).made == ("images",)
+        agrees(list(range(400)), 0)
+        writer.put(stored.images(range(400, 430)))
+        agrees(list(range(430)), 60)
+        assert compact(writer).made == (), "so few are sooner compared than linked"
+        writer.put(stored.images(range(3, 5)))
+        writer.delete("images", ["p7", "p401"])
+        left = sorted({*range(430)} - {7, 401})
+        agrees(left, 62)
+        assert compact(writer).made == ("images",)
+        agrees(left, 0)
+        names = "SELECT indexname FROM pg_indexes WHERE schemaname = 'later' AND indexname LIKE '%graph%'"
+        assert writer.connection.execute(names).fetchall() == [("images_graph",)]
+    assert verify(store) == []
+    drop(store)
+
+
+def test_a_graph_of_an_earlier_subtext_has_what_comes_later(server: Server) -> None:
+    store = made(server.address("whole", options="-c enable_seqscan=off"), pictures=100, exact_up_to=60)
+    statement = "CREATE INDEX {} ON images_vectors USING hnsw (vector vector_ip_ops)"
+    with store.writing("add") as writer:
+        writer.connection.execute(statement.format("images_graph"))
+        writer.connection.execute(statement.format("images_graph_before"))
+        writer.put(stored.images(range(100, 160)))
+        assert compact(writer).made == ()
+        left = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'whole' AND indexname LIKE '%graph%'"
+        assert writer.connection.execute(left).fetchone() == (1,), "what a compaction that was cut off left is dropped"
+    with store.reading() as view:
+        assert view.shelves["images"].linked == WHOLE and view.shelves["images"].loose == 0
+    assert stored.nearest(store, QUERIES, top=1) == stored.plain(QUERIES, list(range(160)), top=1)
+    drop(store)
 
 
 def test_a_graph_goes_when_few_are_left(server: Server) -> None:

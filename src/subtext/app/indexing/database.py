@@ -21,11 +21,13 @@ def info(address: str, *, as_json: bool) -> str:
     with store.reading() as view:
         counts, done = view.counts, view.jobs()
         graphs = {side: view.shelves[side].graph for side in SIDES}
+        later = {side: view.shelves[side].loose for side in SIDES if graphs[side]}
         fields = {side: view.fields(side) for side in SIDES}
         server = store.server()
     if as_json:
         found: dict[str, Any] = json.loads(manifest.to_json())
         found |= {"index": store.path, "counts": counts, "bytes": store.bytes, "graphs": graphs, "server": server}
+        found["after_the_graph"] = later
         found |= {"fields": fields, "jobs": [asdict(job) for job in done], "advice": advice(store), **calibrated(store)}
         return json.dumps(found, indent=2, ensure_ascii=False)
     lines: list[list[Cell]] = [
@@ -33,7 +35,11 @@ def info(address: str, *, as_json: bool) -> str:
         ["texts", f"{counts['texts']:,}"],
         ["vectors", shape(manifest)],
         ["size", size(store.bytes)],
-        ["graphs", " and ".join(f"of {side}" for side in SIDES if graphs[side]) or "none: every vector is compared"],
+        [
+            "graphs",
+            " and ".join(f"of {side}, {later[side]:,} vectors after it" for side in later)
+            or "none: every vector is compared",
+        ],
         *origin(manifest, fields),
         *pairs_of(calibrated(store)),
         ["changes", f"{manifest.generation:,}"],

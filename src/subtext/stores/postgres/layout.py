@@ -59,6 +59,11 @@ def graph_name(side: Side) -> str:
     return f"{side}_graph"
 
 
+def former_name(side: Side) -> str:
+    """Name of a graph in whose place another one stands, until it is dropped."""
+    return f"{side}_graph_before"
+
+
 def make(connection: Connection, width: int, *, upto: int = LAYOUT) -> None:
     """Make the tables of an index for vectors of a width, inside a transaction.
 

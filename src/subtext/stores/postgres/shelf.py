@@ -3,10 +3,15 @@
 Up to a number of items (`Manifest.exact_up_to`), and for filters that leave no more than that, all vectors are
 compared. Beyond it pgvector's HNSW graph is walked, with a filter for as long as it takes to find enough (iterative
 scan). Either way the best rows come here, where scores are summed again in float64: they are those of a folder.
+
+A graph has the rows up to some key, and is not changed by what comes later: to link one in (its walk, and the choice of
+neighbours anew for each of its own) costs the server eight times what it costs when a graph is made. Later rows are all
+compared, until `compaction` makes the graph anew.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +30,15 @@ LOOKED_AT = 200
 """Rows that a walk of the graph keeps in view (hnsw.ef_search): more find more, and take longer."""
 MOST = 1000
 """As many as pgvector allows."""
+WHOLE = 2**63 - 1
+"""The last key of a graph that has all rows and takes in what comes, as an earlier Subtext made it."""
 FURTHER = 100_000
 """Rows that a walk with a filter looks at, at most, before all that fulfil it are compared."""
 
 # A sum is no longer what the graph is ordered by: PostgreSQL then compares every row.
 _EXACT = sql.SQL("(vector <#> %s) + 0.0")
 _WALK = sql.SQL("vector <#> %s")
-_AMONG = sql.SQL("WHERE key = ANY(%s::bigint[])")
+_AMONG = sql.SQL("key = ANY(%s::bigint[])")
 _SETTINGS = (
     "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', 'relaxed_order', true), "
     "set_config('hnsw.max_scan_tuples', %s, true)"
@@ -61,16 +68,28 @@ class Shelf:
         return self.count * self.views
 
     @property
+    def linked(self) -> int | None:
+        """The last key that the graph has; None where there is no graph to walk."""
+        if "linked" not in self.kept:
+            self.kept["linked"] = linked_up_to(self.connection, self.side)
+        found: int | None = self.kept["linked"]
+        return found
+
+    @property
     def graph(self) -> bool:
         """Whether there is a graph to walk."""
-        if "graph" not in self.kept:
-            self.kept["graph"] = has_graph(self.connection, self.side)
-        return bool(self.kept["graph"])
+        return self.linked is not None
 
     @property
     def loose(self) -> int:
-        """Vectors that every search compares."""
-        return 0 if self.graph else self.rows
+        """Vectors that every search compares: those that came after the graph."""
+        if self.linked is None:
+            return self.rows
+        if "loose" not in self.kept:
+            statement = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(VECTORS[self.side], _after(self.linked))
+            row = self.connection.execute(statement).fetchone()
+            self.kept["loose"] = 0 if row is None else int(row[0])
+        return int(self.kept["loose"])
 
     def nearest(
         self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
@@ -95,7 +114,7 @@ class Shelf:
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be there."""
         wanted, place = np.unique(keys, return_inverse=True)
-        statement = sql.SQL("SELECT vector FROM {} {} ORDER BY key, view").format(VECTORS[self.side], _AMONG)
+        statement = sql.SQL("SELECT vector FROM {} WHERE {} ORDER BY key, view").format(VECTORS[self.side], _AMONG)
         rows = self.connection.execute(statement, (_array(wanted),), binary=True).fetchall()
         if len(rows) != len(wanted) * self.views:
             raise IndexError_(
@@ -133,28 +152,46 @@ class Shelf:
         if walked:
             seen = str(min(MOST, max(LOOKED_AT, wanted)))
             self.connection.execute(_SETTINGS, (seen, str(FURTHER)))
-        statement = sql.SQL("SELECT key, vector FROM {} {} ORDER BY {} LIMIT %s").format(
-            VECTORS[self.side], sql.SQL("") if listed is None else _AMONG, _WALK if walked else _EXACT
-        )
-        chosen = [] if listed is None else [listed]
         rows: list[tuple[int, Any]] = []
-        for view in query:
-            rows += self.connection.execute(statement, (*chosen, view, wanted), binary=True).fetchall()
+        for way, part in self._ways(walked):
+            where = [*([] if listed is None else [_AMONG]), *([] if part is None else [part])]
+            statement = sql.SQL("SELECT key, vector FROM {} {} ORDER BY {} LIMIT %s").format(
+                VECTORS[self.side], sql.SQL("WHERE ") + sql.SQL(" AND ").join(where) if where else sql.SQL(""), way
+            )
+            for view in query:
+                chosen = [] if listed is None else [listed]
+                rows += self.connection.execute(statement, (*chosen, view, wanted), binary=True).fetchall()
         if not rows:
             return Found(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
         keys = np.array([key for key, _ in rows], dtype=np.int64)
         return Found(*settle(query, _stacked([vector for _, vector in rows], self.width), keys, top))
 
+    def _ways(self, walked: bool) -> list[tuple[sql.SQL, sql.Composed | None]]:
+        """How rows are put in order, and which of them; None for all."""
+        if not walked or self.linked is None:
+            return [(_EXACT, None)]
+        # The graph is of use where the rows asked for are plainly among its own.
+        own = sql.SQL("key <= {}").format(sql.Literal(self.linked))
+        return [(_WALK, own), *([(_EXACT, _after(self.linked))] if self.loose else [])]
 
-def has_graph(connection: Connection, side: Side) -> bool:
-    """Whether a side has a graph that can be walked."""
+
+def linked_up_to(connection: Connection, side: Side) -> int | None:
+    """The last key that the graph of a side has; None where there is no graph that can be walked."""
     statement = (
-        "SELECT i.indisvalid FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid "
-        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-        "WHERE n.nspname = current_schema() AND c.relname = %s"
+        "SELECT pg_catalog.pg_get_expr(i.indpred, i.indrelid) FROM pg_catalog.pg_index i "
+        "JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = current_schema() AND c.relname = %s AND i.indisvalid"
     )
     row = connection.execute(statement, (graph_name(side),)).fetchone()
-    return row is not None and bool(row[0])
+    if row is None:
+        return None
+    last = re.search(r"\d+", row[0] or "")
+    return WHOLE if last is None else int(last[0])
+
+
+def _after(linked: int) -> sql.Composed:
+    """The rows that came after the graph."""
+    return sql.SQL("key > {}").format(sql.Literal(linked))
 
 
 def numbers(listed: str | None) -> NDArray[np.int64]:

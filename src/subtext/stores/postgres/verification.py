@@ -12,7 +12,7 @@ from subtext.errors import IndexError_, counted
 from subtext.stores.item import SIDES, Side, item_digest
 from subtext.stores.postgres import rows
 from subtext.stores.postgres.database import Database
-from subtext.stores.postgres.layout import VECTORS, graph_name
+from subtext.stores.postgres.layout import VECTORS, former_name, graph_name
 from subtext.stores.postgres.view import View
 from subtext.stores.postgres.words import as_vector, words
 from subtext.stores.verification import Problem, some
@@ -135,7 +135,7 @@ def _graphs(view: View) -> Iterator[Problem]:
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() "
         "AND NOT i.indisvalid"
     )
-    graphs = {graph_name(side) for side in SIDES}
+    graphs = {named(side) for side in SIDES for named in (graph_name, former_name)}
     for (name,) in view.connection.execute(statement):
         advice = "compact the index" if name in graphs else "REINDEX it"
         yield Problem(name, f"is not whole, as its making was cut off; {advice}")
