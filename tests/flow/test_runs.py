@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 from runs.common import HEAD, NAMES, line, selection, subtext
+from subtext.data.readers import read_pairs
 from subtext.recipes.catalogue import hosts, methods, plan_options
 
 RUNS = Path(__file__).resolve().parents[2] / "runs"
@@ -83,6 +85,53 @@ def test_every_row_of_regions_names_recipes_and_options_that_exist(monkeypatch: 
             elif flag.startswith("--"):
                 option = own[flag.removeprefix("--").removeprefix("no-").replace("-", "_")]
                 assert option.type is bool or option.read(value) is not None, name
+
+
+@pytest.fixture
+def curated(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(RUNS))
+    return importlib.import_module("curated")
+
+
+def test_an_archive_is_loosened_wholly_and_within_its_splits(curated: ModuleType, tmp_path: Path) -> None:
+    words = ["red", "blue", "green", "black", "dog", "cat", "bird", "car", "tree", "house", "boat", "horse"]
+    rows = [
+        {
+            "image": f"{n}.jpg",
+            "captions": [f"{words[n % 12]} {words[n % 11]} {n}", f"{words[n % 7]} by {words[n % 5]}{n}"],
+        }
+        for n in range(150)
+    ]
+    for n, row in enumerate(rows):
+        row["split"] = "val" if n % 3 == 0 else "train"
+    file = tmp_path / "captions.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    pairs = read_pairs(file, need_pictures=False).pairs
+    planted = curated.loosened(pairs, {"neighbour": 0.2, "mismatch": 0.1}, ("train", "val"))
+    for split, count in (("train", 200), ("val", 100)):
+        own = pairs.texts.splits == split
+        kinds = planted.kinds[own].tolist()
+        assert (kinds.count("neighbour"), kinds.count("mismatch")) == (count // 5, count // 10)
+        assert (pairs.texts.splits[planted.came_from[own]] == split).all()
+    again = curated.loosened(pairs, {"neighbour": 0.2, "mismatch": 0.1}, ("train", "val"))
+    assert (again.came_from == planted.came_from).all()
+    assert curated.loosened(pairs, {}, ("train",)).pairs is pairs
+
+
+def test_kinds_of_an_archive_are_told_beside_the_true_ones(
+    curated: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = np.array(["", "mismatch", "", "neighbour"])
+    links = np.stack([np.arange(4), np.array([0, 1, 2, 3])], axis=1)
+    columns = {"mismatched": [0.1, 0.9, 0.2, 0.3], "loose": [0.1, 0.1, 0.2, 0.6]}
+    kind = ["literal", "mismatched", "literal", "mismatched"]
+    found = SimpleNamespace(shares={"loose": 0.3, "mismatched": 0.2})
+    monkeypatch.setattr(curated, "kinds_of_pairs", lambda *_, graph: ({**columns, "kind": kind}, found))
+    told = curated.figures(SimpleNamespace(links=links), truth, None, None, None)
+    assert set(told) == set(curated.FIGURES)
+    assert told["auc mismatched"] == told["auc loose"] == 1.0 and told["right"] == 0.5
+    clean = curated.figures(SimpleNamespace(links=links), np.full(4, ""), None, None, None)
+    assert not {"auc loose", "auc mismatched", "right"} & set(clean) and clean["share loose"] == 0.3
 
 
 def test_a_command_that_fails_ends_the_script(tmp_path: Path) -> None:
