@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from subtext.index import lists
-from subtext.index.rows import best_rows, scores_of_rows, settle
+from subtext.index.rows import best_rows, scores_of_all, scores_of_rows, settle
 
 
 def unit(count: int, width: int = 16, *, seed: int = 0) -> np.ndarray:
@@ -14,7 +14,7 @@ def unit(count: int, width: int = 16, *, seed: int = 0) -> np.ndarray:
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("queries", [1, 3, 40])
+@pytest.mark.parametrize("queries", [1, 3, 40, 300])
 @pytest.mark.parametrize("dead", [False, True])
 def test_best_rows_are_those_of_a_sort(queries: int, dead: bool) -> None:
     vectors, asked = unit(203), unit(queries, seed=1)
@@ -37,6 +37,15 @@ def test_chosen_rows_are_multiplied() -> None:
     rows = np.array([49, 3, 3, 0])
     np.testing.assert_allclose(scores_of_rows(query, vectors, rows), vectors[rows] @ query, atol=1e-6)
     assert scores_of_rows(query, vectors, rows[:0]).shape == (0,)
+    np.testing.assert_allclose(scores_of_all(query, vectors), vectors @ query, atol=1e-6)
+    assert scores_of_all(query, vectors[:0]).shape == (0,)
+
+
+def test_the_likeliest_lists_are_those_of_a_sort() -> None:
+    centroids, query = unit(64), unit(1, seed=1)[0]
+    order = np.argsort(-(centroids.astype(np.float64) @ query.astype(np.float64)))
+    for probes in (1, 5, 63, 64):
+        assert lists.likeliest(query, centroids, probes).tolist() == sorted(order[:probes].tolist())
 
 
 def test_an_item_is_settled_once_by_its_best_row() -> None:

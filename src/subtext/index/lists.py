@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.index.rows import best_rows, scores_of_rows
+from subtext.index.rows import best_rows, scores_of_all, scores_of_rows
 from subtext.ops import draw
 
 ROUNDS = 8
@@ -67,7 +67,8 @@ def assign(vectors: Float[np.ndarray, "r d"], centroids: Float[np.ndarray, "c d"
 
 def likeliest(query: Float[np.ndarray, "d"], centroids: Float[np.ndarray, "c d"], probes: int) -> Int[np.ndarray, "p"]:
     """The `probes` lists whose centroids are nearest, in ascending order, as they lie on the disk."""
-    return np.sort(best_rows(query[None], centroids, probes)[0])
+    scores = scores_of_all(query, centroids)
+    return np.sort(np.argpartition(scores, len(scores) - probes)[len(scores) - probes :])
 
 
 def rows_in(lists: Int[np.ndarray, "p"], offsets: Int[np.ndarray, "c1"]) -> Int[np.ndarray, "n"]:
