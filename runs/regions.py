@@ -16,9 +16,11 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from common import HEAD, line, measured, selection, subtext
+from common import HEAD, NAMES, line, measured, selection, subtext
 
 HELD_OUT = 500
 WORDS = "--text gru --min-count 2 --word-width 200"
@@ -50,6 +52,25 @@ ROWS = {
     "sgr + daa": f"sgraf {COMMON} --reasoning sgr --nodes 64 --with daa",
     "pcme + daa": f"pcme {COMMON} --with daa",
 }
+MEANS = {"sgraf": ("saf", "sgr"), "sgraf + daa": ("saf + daa", "sgr + daa")}
+"""Rows that join the runs of two others; these are trained first where they are not there."""
+
+
+def joined(run: Path, members: Sequence[Path]) -> dict[str, Any]:
+    """The figures of several runs as one on val, and what they and its evaluation took together."""
+    found = run.with_name(f"{run.name}.json")
+    if not found.is_file():
+        if not (run / "run.json").is_file():
+            subtext(["ensemble", *map(str, members), "--out", str(run)])
+        scored = run.with_name(f"{run.name}-val.json")
+        cost = subtext(["evaluate", str(run), "--split", "val", "--json", str(scored)])
+        figures = json.loads(scored.read_text(encoding="utf-8"))
+        parts = [json.loads(member.with_name(f"{member.name}.json").read_text(encoding="utf-8")) for member in members]
+        took = {name: value + sum(part[name] for part in parts) for name, value in vars(cost).items()}
+        took["peak_mb"] = max(cost.peak_mb, *(part["peak_mb"] for part in parts))
+        kept = {key: figures[key] for key in (*NAMES, "rsum", "intervals", "chance") if key in figures}
+        found.write_text(json.dumps({**kept, **took}, indent=2) + "\n", encoding="utf-8")
+    return dict(json.loads(found.read_text(encoding="utf-8")))
 
 
 def shape(name: str, run: Path) -> list[str]:
@@ -70,7 +91,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--grid", type=Path, required=True)
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW", help=str([*ROWS]))
+    every = [*ROWS, *MEANS]
+    parser.add_argument("--rows", nargs="+", choices=every, default=every, metavar="ROW", help=str(every))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--first", type=int, default=1200, help="pictures that are learnt from, five pairs each")
     parser.add_argument("--epochs", type=int, default=10)
@@ -82,17 +104,25 @@ def main() -> None:
     data = selection(folder / "captions.jsonl", asked.out / "captions.jsonl", held_out=HELD_OUT, first=asked.first)
     sources = ["--data", str(data), "--images", str(folder / "images"), "--features", str(asked.grid)]
     sources += ["--val-split", "select", "--epochs", str(asked.epochs), "--step-epochs", str(max(1, asked.epochs // 2))]
+
+    def place(name: str, seed: int) -> Path:
+        return asked.out / f"{''.join(letter if letter.isalnum() else '-' for letter in name)}-{seed}"
+
+    def trained(name: str, seed: int) -> dict[str, Any]:
+        return measured(place(name, seed), [*ROWS[name].split(), *sources, "--seed", str(seed)], split="val")
+
     rows = []
     for name in asked.rows:
-        label = "".join(letter if letter.isalnum() else "-" for letter in name)
-        results = [
-            measured(asked.out / f"{label}-{seed}", [*ROWS[name].split(), *sources, "--seed", str(seed)], split="val")
-            for seed in asked.seeds
-        ]
+        results = []
+        for seed in asked.seeds:
+            for member in MEANS.get(name, ()):
+                trained(member, seed)
+            members = [place(member, seed) for member in MEANS.get(name, ())]
+            results.append(joined(place(name, seed), members) if members else trained(name, seed))
         rows.append(line(name, results))
         print("\n".join(["\nval\n", HEAD, *rows]), flush=True)
         if name.startswith("ascl"):
-            print("\n".join(shape(name, asked.out / f"{label}-{asked.seeds[0]}")), flush=True)
+            print("\n".join(shape(name, place(name, asked.seeds[0]))), flush=True)
 
 
 if __name__ == "__main__":

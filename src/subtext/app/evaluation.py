@@ -26,6 +26,7 @@ from subtext.evaluate.space import with_space
 from subtext.evaluate.two_stage import evaluate_two_stage
 from subtext.model import Model
 from subtext.neighbours.graph import Graph
+from subtext.recipes.ensembled import HOST as ENSEMBLE
 from subtext.search import model_fingerprint
 
 _QUIET = ("mrr", "tie_share", "nan_scores")
@@ -247,6 +248,8 @@ def _role(opened: Opened, given: Sources) -> tuple[str, str]:
 def _guided(record: Record) -> str:
     """What the validation split decided in a training; empty when it was only looked at."""
     if record.plan.get("select") != "last":
+        if record.host == ENSEMBLE:
+            return "selected the epochs of its members"
         return f"selected the epoch, {record.best_epoch} of {record.epochs}"
     stops = bool(record.plan.get("patience")) or record.plan.get("schedule") == "plateau"
     return "decided how long the run learnt, and how fast" if stops else ""

@@ -36,6 +36,7 @@ class Supply:
     assets   folder of a saved run with "image" and "text" inside (vocabulary, tokeniser, backbone configuration); None
              for a new run
     seed     what the initial weights of a new run are drawn from
+    member   of a saved ensemble: which member's assets, a folder inside that of each modality; empty for a run's own
     """
 
     image_features: FeatureShape | None = None
@@ -43,6 +44,7 @@ class Supply:
     texts: tuple[str, ...] = ()
     assets: Path | None = None
     seed: int = 0
+    member: str = ""
 
     def asset(self, modality: str) -> Path | None:
         """The saved folder of one modality, None for a new run.
@@ -51,7 +53,7 @@ class Supply:
         """
         if self.assets is None:
             return None
-        folder = self.assets / modality
+        folder = self.assets / modality / self.member
         if not folder.is_dir():
             raise RequirementError(f"the recipe needs the {modality} assets of the run; {folder} is not there")
         return folder

@@ -160,6 +160,7 @@ class Row:
     printed   the paper's numbers, column by column; None for a cell that is empty there
     baseline  key of the row that it is tested against; empty for none
     figure    what its cells hold, where that is not the columns' own figure
+    mean_of   keys of the rows whose models are joined, seed by seed, to one that scores by their mean; empty for none
     """
 
     key: str
@@ -168,6 +169,12 @@ class Row:
     printed: tuple[float | None, ...]
     baseline: str = ""
     figure: str = ""
+    mean_of: tuple[str, ...] = ()
+
+    @property
+    def trained(self) -> bool:
+        """Whether it can be run here: it is trained, or made of rows that are."""
+        return self.system is not None or bool(self.mean_of)
 
 
 @dataclass(frozen=True)
@@ -196,6 +203,10 @@ class Published:
                     f"a row needs a key of its own, {len(self.columns)} printed numbers and a baseline among the rows; "
                     f"'{row.key}' has {len(row.printed)} numbers and the baseline '{row.baseline}'"
                 )
+            if not set(row.mean_of) <= {each.key for each in self.rows if each.system is not None}:
+                raise RecipeError(
+                    f"a mean needs rows that are trained; '{row.key}' is that of {', '.join(row.mean_of)}"
+                )
 
     @property
     def data(self) -> tuple[str, ...]:
@@ -205,6 +216,10 @@ class Published:
     def figure(self, row: Row, column: Column) -> str:
         """What a cell holds."""
         return row.figure or column.figure
+
+    def members(self, row: Row) -> tuple[Row, ...]:
+        """The rows whose models a row joins; the row itself where it joins none."""
+        return tuple(each for each in self.rows if each.key in row.mean_of) or (row,)
 
     def chosen(self, keys: Sequence[str]) -> tuple[Row, ...]:
         """The rows of these keys, in the table's order; all for none.

@@ -76,9 +76,12 @@ def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
 
 def _rebuilt(folder: Path, record: Record, supply: Supply) -> Model:
     """The recipe called again, as it was for training; its weights are still to be filled in."""
+    from subtext.recipes import ensembled
     from subtext.recipes.build import build
 
     try:
+        if record.host == ensembled.HOST:
+            return ensembled.rebuilt(record, supply)
         return build(record.host, record.arguments, methods=record.methods, plan=record.plan, supply=supply).model
     except (RecipeError, RequirementError, DataError) as error:
         raise CheckpointError(

@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "The whole way on real pictures that come as Python packages, in minutes.",
     "data": "Look at a data set before training: what is in it and what is wrong with it.",
     "train": "Train a model on pairs of pictures and texts.",
+    "ensemble": "Join runs to one whose scores are the mean of theirs.",
     "evaluate": "Measure how well a run, or a pretrained model, finds partners.",
     "compare": "Say whether one run, or one method in several seeds, is better than another.",
     "audit": "Check an evaluation for leaks, and for scores that depend on more than their pair.",

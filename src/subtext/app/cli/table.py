@@ -43,7 +43,7 @@ def listing() -> str:
     for name, table in tables().items():
         data = ", ".join(f"{key} ({DATA_SETS[key].name}, {DATA_SETS[key].c}-way)" for key in table.data)
         lines += [f"{name}  {table.paper}: {table.title}", f"  data: {data}"]
-        lines.append(f"  rows: {', '.join(row.key for row in table.rows if row.system)}")
+        lines.append(f"  rows: {', '.join(row.key for row in table.rows if row.trained)}")
     return "\n".join(lines)
 
 

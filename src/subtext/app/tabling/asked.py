@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,8 @@ class Asked:
     def __post_init__(self) -> None:
         if not 1 <= self.trials <= len(FACTORS):
             raise RecipeError(f"--trials needs 1 to {len(FACTORS)}; it got {self.trials}")
-        known = {option.name for row in self.rows if row.system for option in _options(row.system.host)}
+        rows = [each for row in self.rows for each in self.table.members(row)]
+        known = {option.name for row in rows if row.system for option in _options(row.system.host)}
         for name in self.changes:
             if name not in known:
                 raise RecipeError(unknown("option of these rows", name, dict.fromkeys(sorted(known))))
@@ -99,6 +100,8 @@ class Asked:
 
     def missing(self, row: Row, data: str) -> str:
         """Why a row cannot be run on a data set, as in "COCO, the method hal"; empty when it can."""
+        if row.mean_of:
+            return next(filter(None, (self.missing(member, data) for member in self.table.members(row))), "")
         if row.system is None:
             return ""
         needs = [] if data in self.data else [self.data_set(data).name]
@@ -121,6 +124,17 @@ class Training:
     seed: int
     factor: float
     job: Job
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What is scored of a row for a seed: one training, or several whose models are joined.
+
+    folder  the one training's, or one that is named after all of them; its files stand beside it
+    """
+
+    trainings: tuple[Training, ...]
     folder: Path
 
     def measured(self, measure: str, split: str) -> Path:
@@ -238,6 +252,21 @@ def _digest(told: object) -> str:
 def trials_of(asked: Asked, row: Row, data: str) -> list[Training]:
     """The trainings among which a row's learning rate is chosen, all with the first seed."""
     return [training(asked, row, data, seed=0, factor=factor) for factor in FACTORS[: asked.trials]]
+
+
+def scored_of(asked: Asked, row: Row, members: Sequence[Sequence[Training]]) -> list[Scored]:
+    """What is scored of a row, a seed each.
+
+    members  the trainings of the rows that it joins, or its own alone, a seed each
+    """
+    if not row.mean_of:
+        return [Scored((training,), training.folder) for training in members[0]]
+    found = []
+    for parts in zip(*members, strict=True):
+        told = [str(part.folder.relative_to(asked.out)) for part in parts]
+        place = asked.out / "runs" / parts[0].data / f"{row.key}-{_digest(told)}" / f"seed{parts[0].seed}"
+        found.append(Scored(parts, place))
+    return found
 
 
 def seeds_of(first: Training, asked: Asked) -> list[Training]:

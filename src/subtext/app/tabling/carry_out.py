@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from subtext.app.opened import choose_device
 from subtext.app.progress import say, training_meter
-from subtext.app.tabling.asked import Asked, Training, graphs_of, seeds_of, trials_of
+from subtext.app.tabling.asked import Asked, Scored, Training, graphs_of, scored_of, seeds_of, trials_of
 from subtext.app.tabling.material import Loaded, load, require_graph
 from subtext.app.tabling.measures import Measured, measure
 from subtext.app.training import prepare, record_of
 from subtext.checkpoint import Record, load_record, write_text
 from subtext.data.atomic import write_file
+from subtext.ensemble import ensemble
 from subtext.errors import DataError, RecipeError, RequirementError, SubtextError, TrainingError, counted
 from subtext.recipes.published import Row
 from subtext.training.fit import fit
@@ -98,7 +99,11 @@ def run_row(bench: Bench, row: Row, wanted: list[str], number: str) -> Found:
     if (found := there(asked, row, bench.key, wanted)) is not None:
         return found
     try:
-        runs = seeds_of(_best(bench, trials_of(asked, row, bench.key), number), asked)
+        members = [
+            seeds_of(_best(bench, trials_of(asked, member, bench.key), number), asked)
+            for member in asked.table.members(row)
+        ]
+        runs = scored_of(asked, row, members)
         for run in runs:
             _measure(bench, run, wanted, number)
     except MENDABLE as problem:
@@ -108,18 +113,21 @@ def run_row(bench: Bench, row: Row, wanted: list[str], number: str) -> Found:
 
 def there(asked: Asked, row: Row, data: str, wanted: list[str]) -> Found | None:
     """What a row gave before; None unless every trial and every seed of it is there and measured."""
-    trials = trials_of(asked, row, data)
-    if any(status(run) != "finished" for run in trials):
-        return None
-    runs = seeds_of(_chosen(trials, [load_record(run.folder) for run in trials]), asked)
+    members = []
+    for member in asked.table.members(row):
+        trials = trials_of(asked, member, data)
+        if any(status(run) != "finished" for run in trials):
+            return None
+        members.append(seeds_of(_chosen(trials, [load_record(run.folder) for run in trials]), asked))
+    runs = scored_of(asked, row, members)
     if not all(_npz(run.measured(name, asked.split)).is_file() for run in runs for name in wanted):
         return None
     return gathered(runs, wanted, asked.split)
 
 
-def gathered(runs: list[Training], wanted: list[str], split: str) -> Found:
+def gathered(runs: list[Scored], wanted: list[str], split: str) -> Found:
     """What was measured of trainings that are all there."""
-    found = Found(trained=runs)
+    found = Found(trained=[training for run in runs for training in run.trainings])
     for name in wanted:
         places = [run.measured(name, split) for run in runs]
         told = [_read(place) for place in places]
@@ -161,27 +169,31 @@ def _chosen(trials: list[Training], records: list[Record]) -> Training:
     return trials[sums.index(max(sums))]
 
 
-def _measure(bench: Bench, run: Training, wanted: list[str], number: str) -> None:
+def _measure(bench: Bench, run: Scored, wanted: list[str], number: str) -> None:
     missing = [name for name in wanted if not _npz(run.measured(name, bench.asked.split)).is_file()]
     if not missing:
         return
-    fitted = bench.fitted(run, number=number)
+    fitted = [bench.fitted(training, number=number) for training in run.trainings]
+    model = fitted[0].model if len(fitted) == 1 else ensemble([each.model for each in fitted])
     for name in missing:
-        found = measure(name, fitted.model, bench.key, bench.asked, bench.loaded)
-        _keep(run.measured(name, bench.asked.split), found, fitted.record, bench.loaded)
+        found = measure(name, model, bench.key, bench.asked, bench.loaded)
+        _keep(run.measured(name, bench.asked.split), found, [each.record for each in fitted], bench.loaded)
 
 
-def _keep(place: Path, found: Measured, record: Record, loaded: Loaded) -> None:
-    """Write figures, then values a query: where the second is, both are whole."""
+def _keep(place: Path, found: Measured, records: list[Record], loaded: Loaded) -> None:
+    """Write figures, then values a query: where the second is, both are whole.
+
+    records  of the trainings that were scored together
+    """
     about: dict[str, Any] = {
         "figures": dict(found.figures),
         "data": found.data,
         "sizes": loaded.counts(),
-        "trained_on": record.data.fingerprint,
-        "epochs": record.epochs,
-        "best_epoch": record.best_epoch,
-        "seconds": record.seconds,
-        "version": record.version,
+        "trained_on": records[0].data.fingerprint,
+        "epochs": max(record.epochs for record in records),
+        "best_epoch": records[0].best_epoch if len(records) == 1 else None,
+        "seconds": sum(record.seconds for record in records),
+        "version": records[0].version,
     }
     write_text(place.with_name(f"{place.name}.json"), json.dumps(about, indent=2) + "\n")
     arrays: dict[str, NDArray[Any]] = {f"query/{name}": values for name, values in found.queries.items()}

@@ -59,17 +59,19 @@ def plan(asked: Asked) -> str:
     keys = list(dict.fromkeys([*asked.table.data, *asked.data]))
     for row in asked.rows:
         for data in keys:
-            if row.system is None:
+            if not row.trained:
                 continue
-            missing, count = asked.missing(row, data), asked.trials + asked.seeds - 1
+            # What a row joins is counted with its own row, where that is chosen too.
+            parts = [each for each in asked.table.members(row) if each is row or each not in asked.rows]
+            missing, count = asked.missing(row, data), len(parts) * (asked.trials + asked.seeds - 1)
             if missing:
                 rows.append([row.key, asked.data_set(data).name, 0, f"not run: needs {missing}"])
                 continue
             if there(asked, row, data, _wanted(asked, row, data)) is not None:
                 rows.append([row.key, asked.data_set(data).name, count, "all there"])
                 continue
-            first = trials_of(asked, row, data)
-            states = [status(run) for run in [*first, *seeds_of(first[0], asked)[1:]]]
+            first = [trials_of(asked, each, data) for each in parts]
+            states = [status(run) for runs in first for run in [*runs, *seeds_of(runs[0], asked)[1:]]]
             open_ = sum(state != "finished" for state in states)
             left += open_
             begun = states.count("begun")
@@ -92,7 +94,7 @@ def _there(asked: Asked) -> dict[tuple[str, str], Found]:
 
 def _wanted(asked: Asked, row: Row, data: str) -> list[str]:
     """The measurements that a row needs on a data set."""
-    if row.system is None:
+    if not row.trained:
         return []
     return list(dict.fromkeys(measure_of(asked, row, column) for column in asked.columns if column.data == data))
 

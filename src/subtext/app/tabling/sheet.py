@@ -49,7 +49,7 @@ def _cell(asked: Asked, row: Row, column: Column, results: Results) -> Cell:
     paper = row.printed[own.index(column)] if column in own else None
     if not column.data:
         return Cell(paper=paper)
-    if row.system is None:
+    if not row.trained:
         return Cell(paper=paper, missing="taken as printed" if column in own else "")
     if needs := asked.missing(row, column.data):
         return Cell(paper=paper, missing=f"not run: needs {needs}")
@@ -82,7 +82,7 @@ def _averaged(asked: Asked, row: Row, line: Line) -> Line:
     lacking = sum(not cell.ours for cell in parts)
     cells = list(line.cells)
     for place, column in enumerate(asked.columns):
-        if column.data or row.system is None:
+        if column.data or not row.trained:
             continue
         if lacking:
             cells[place] = replace(cells[place], missing=f"not run: needs {lacking} more of {len(parts)} columns")

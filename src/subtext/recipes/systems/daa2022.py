@@ -68,6 +68,8 @@ _ROWS: dict[str, tuple[str, System | None, str]] = {
     "sgraf_daa": ("SGRAF+DAA", None, "sgraf"),
 }
 """Key of a row -> its name, what is trained for it, and the row that it is tested against."""
+_MEANS = {"sgraf": ("saf", "sgr"), "sgraf_daa": ("saf_daa", "sgr_daa")}
+"""Key of a row -> rows whose models it joins."""
 
 
 def rows(printed: Mapping[str, tuple[float | None, ...]]) -> tuple[Row, ...]:
@@ -75,7 +77,7 @@ def rows(printed: Mapping[str, tuple[float | None, ...]]) -> tuple[Row, ...]:
     found = []
     for key, numbers in printed.items():
         name, system, baseline = _ROWS[key]
-        found.append(Row(key, name, system, numbers, baseline=baseline))
+        found.append(Row(key, name, system, numbers, baseline=baseline, mean_of=_MEANS.get(key, ())))
     return tuple(found)
 
 
@@ -88,4 +90,4 @@ NOTES = (
     "PMRP needs the labels of the test pictures (a column 'labels'), and figures (1K) a test set of some thousands.",
     "Rows without DAA that the paper took from others were trained in their own ways; here all rows share one plan.",
 )
-MEAN_OF_TWO = "SGRAF is the mean of the scores of two models, SAF and SGR, trained apart: its rows are as printed."
+MEAN_OF_TWO = "SGRAF is the mean of the scores of two models, SAF and SGR, trained apart, seed by seed."
