@@ -1,0 +1,147 @@
+"""One audit over every model that scores pairs: what a score depends on, to the bit where `scoring` makes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from subtext import scoring
+from subtext.core import DIRECTIONS, Direction, Embeddings
+from subtext.data.features import FeatureFile, FeatureInput
+from subtext.data.inputs import Draw
+from subtext.data.pairs import Items, Pairs
+from subtext.data.supply import FeatureShape, Supply
+from subtext.ensemble import ensemble
+from subtext.evaluate import Protocol, embed_pairs, evaluate_embeddings
+from subtext.evaluate.audit_sample import Sample
+from subtext.evaluate.audit_scores import CHECKS, Stability, stability
+from subtext.evaluate.audit_truth import caption_places, finite, shuffled_truth, ties
+from subtext.model import Model
+from subtext.recipes.build import build
+from subtext.training.reading import Reader
+
+WIDTH, PICTURES, EACH = 10, 67, 2
+"""More pictures than a tile has, so that a second one is padded."""
+WORDS = ["red", "blue", "green", "black", "dog", "cat", "bird", "car", "tree", "house", "boat", "horse"]
+SMALL: dict[str, object] = {"width": 16, "word_width": 8}
+HOSTS: dict[str, tuple[str, dict[str, object]]] = {
+    "scan, words ask, lse": ("scan", {"attending": "text_to_image", "pooling": "lse"}),
+    "scan, words ask, mean": ("scan", {"attending": "text_to_image", "pooling": "mean"}),
+    "scan, regions ask, lse": ("scan", {"attending": "image_to_text", "pooling": "lse"}),
+    "scan, regions ask, mean": ("scan", {"attending": "image_to_text", "pooling": "mean"}),
+    "saf": ("sgraf", {"reasoning": "saf", "nodes": 8}),
+    "sgr": ("sgraf", {"reasoning": "sgr", "nodes": 8}),
+    "chan": ("chan", {}),
+    "chan, mean": ("chan", {"pooling": "mean"}),
+    "imram": ("imram", {}),
+    "imram, words ask": ("imram", {"asking": "text"}),
+    "imram, regions ask": ("imram", {"asking": "image"}),
+    "ascl": ("ascl", {"heads": 2}),
+    "ascl, no attention": ("ascl", {"attention": False}),
+    "ascl, mean fusion": ("ascl", {"heads": 2, "fusion": "mean"}),
+    "ascl, no fusion, shared": ("ascl", {"heads": 2, "fusion": "none", "directions": "shared"}),
+    "pcme": ("pcme", {"draws": 2}),
+    "pcme_plus": ("pcme_plus", {}),
+    "pcme_plus, wasserstein": ("pcme_plus", {"distance": "wasserstein"}),
+}
+ENSEMBLE = "sgraf"
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Pairs:
+    """Texts of two to eight words; what they name is in the regions, weakly."""
+    rng = np.random.default_rng(1)
+    names = [f"p{place:03d}" for place in range(PICTURES)]
+    groups = np.arange(PICTURES, dtype=np.int64)
+    texts = [" ".join(rng.choice(WORDS, size=rng.integers(2, 9))) for _ in range(EACH * PICTURES)]
+    owners = np.repeat(groups, EACH)
+    return Pairs(
+        images=Items(names, [None] * PICTURES, groups, np.array(["test"] * PICTURES)),
+        texts=Items([f"t{row}" for row in range(len(texts))], texts, owners, np.array(["test"] * len(texts))),
+        links=np.stack([owners, np.arange(len(texts), dtype=np.int64)], axis=1),
+        root=Path(),
+    )
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> FeatureFile:
+    """Pictures of two to five regions, padded with zeros."""
+    rng = np.random.default_rng(2)
+    grid = rng.normal(size=(PICTURES, 5, WIDTH)).astype(np.float32)
+    for place in range(PICTURES):
+        grid[place, 2 + place % 4 :] = 0
+    file = tmp_path_factory.mktemp("features") / "regions.npz"
+    names = np.array([f"p{place:03d}" for place in range(PICTURES)])
+    np.savez(file, names=names, grid=grid, pooled=grid.mean(axis=1))
+    return FeatureFile.open(file)
+
+
+def built(name: str, pairs: Pairs, features: FeatureFile) -> Model:
+    """A model of random weights whose norms have seen one batch, in eval mode."""
+    if name == ENSEMBLE:
+        return ensemble([built(part, pairs, features) for part in ("saf", "sgr")])
+    host, options = HOSTS[name]
+    shape = FeatureShape(pooled=WIDTH, grid=WIDTH)
+    model = build(
+        host, {**SMALL, **options}, supply=Supply(image_features=shape, texts=tuple(map(str, pairs.texts.values)))
+    ).model
+    reads = model.image.reads
+    assert isinstance(reads, FeatureInput)
+    model.image.reads = reads.with_file(features)
+    with torch.no_grad():
+        batch = Reader(model, pairs, Draw(0, 0))(pairs.links[:16])
+        model.similarity(*model.train()(batch.images, batch.texts))
+    return model.eval()
+
+
+@pytest.fixture(scope="module", params=[*HOSTS, ENSEMBLE])
+def model(request: pytest.FixtureRequest, pairs: Pairs, features: FeatureFile) -> Model:
+    return built(request.param, pairs, features)
+
+
+@pytest.fixture(scope="module")
+def items(model: Model, pairs: Pairs) -> tuple[Embeddings, Embeddings]:
+    return embed_pairs(model, pairs, workers=0)
+
+
+def joined(similarity: nn.Module, images: Embeddings, texts: Embeddings, way: Direction, block_bytes: int) -> Tensor:
+    both = (images, texts) if way == "image_to_text" else (texts, images)
+    whole = torch.cat([scores for _, _, scores in scoring.blocks(similarity, *both, way, block_bytes, exact=True)])
+    return whole if way == "image_to_text" else whole.T
+
+
+def test_a_score_is_its_pairs_own_to_the_bit(model: Model, items: tuple[Embeddings, Embeddings]) -> None:
+    images, texts = items
+    similarity = model.similarity
+    wanted = scoring.matrix(similarity, images, texts, exact=True)
+    assert wanted.isfinite().all() and wanted.std() > 0
+    for way in DIRECTIONS:
+        for block_bytes in (1, 2**22):
+            assert torch.equal(joined(similarity, images, texts, way, block_bytes), wanted)
+    rows, columns = torch.randperm(len(images)), torch.randperm(len(texts))
+    assert torch.equal(scoring.matrix(similarity, images[rows], texts[columns], exact=True), wanted[rows][:, columns])
+    assert torch.equal(scoring.matrix(similarity, images[9:10], texts[40:41], exact=True), wanted[9:10, 40:41])
+    half = scoring.matrix(similarity, images[::2], texts[1::3], exact=True)
+    assert torch.equal(half, wanted[::2, 1::3])
+    # Rows, by which partners could be told, are hidden.
+    blank = [replace(each, ids=torch.zeros_like(each.ids)) for each in items]
+    assert torch.equal(scoring.matrix(similarity, *blank, exact=True), wanted)
+
+
+def test_it_passes_the_audit(model: Model, pairs: Pairs, items: tuple[Embeddings, Embeddings]) -> None:
+    base = Stability.of(Sample.drawn(model, pairs, pictures=24, seed=0, batch_size=16))
+    found = {check.name: check for check in [*stability(base), shuffled_truth(base)]}
+    assert set(found) == {*CHECKS, "truth"}
+    assert {name: check.outcome for name, check in found.items()} == dict.fromkeys(found, "pass"), [
+        check.found for check in found.values() if check.outcome != "pass"
+    ]
+    result = evaluate_embeddings(model.similarity, *items, pairs, protocol=Protocol(c_way=(), bootstrap=0))
+    scores = scoring.matrix(model.similarity, *items)
+    told: list[Any] = [caption_places(result, pairs), ties(result), finite(result, *items, scores)]
+    assert [check.outcome for check in told] == ["pass"] * 3, [check.found for check in told]
