@@ -27,8 +27,8 @@ ROWS, COLUMNS = 1024, 4096
 """A block of scores: 16 MB, which a processor's last cache holds."""
 SMALL = 4096
 """Rows up to which lists are sorted whole: that is done before a kernel would be compiled."""
-SAMPLE = 2048
-"""Rows that are compared first, to guess below which score nothing has to be kept."""
+SAMPLE = 256
+"""Rows of the first band: what they score tells below which score the next need not look."""
 
 
 @dataclass(frozen=True)
@@ -133,20 +133,24 @@ def _sweep(
 ) -> None:
     """Take every product of a row that may be a neighbour with itself and those behind it, once."""
     total, threads = len(lists.limits), torch.get_num_threads()
-    memory = torch.empty(max(ROWS, SAMPLE) * COLUMNS)
-    first = min(SAMPLE, chosen)
-    guess = _guess(first, chosen, count)
-    lists.state[KEPT, first:] = guess
-    starts = [0, *range(first, chosen, ROWS), chosen]
-    for top, bottom in pairwise(starts):
+    memory = torch.empty(ROWS * COLUMNS)
+    for top, bottom in pairwise(_bands(chosen)):
+        # What a row has seen after this tells how few of its best can matter: those of the band see all of this block.
+        lists.state[KEPT, bottom:] = _guess(bottom, chosen, count)
         for left, right in _cuts(top, bottom, chosen, total):
+            lists.state[KEPT, top:bottom] = _guess(min(right, chosen), chosen, count)
             block = memory[: (bottom - top) * (right - left)].view(bottom - top, right - left)
             torch.mm(sides[0][top:bottom], sides[1][left:right].T, out=block)
             sift(pool, threads, block.numpy(), lists, (top, left), Takers(rows=left < chosen, columns=left != top))
-        lists.state[KEPT] = count
         if progress is not None:
             done = bottom / max(chosen, 1)
             progress(int(total * done * (2 - done)))
+
+
+def _bands(chosen: int) -> list[int]:
+    """Where bands of rows begin, and the end: each as high as all before it, until they are ROWS high."""
+    starts = [0, *(SAMPLE * 2**step for step in range(16) if SAMPLE * 2**step < min(ROWS, chosen))]
+    return [*starts, *range(ROWS, chosen, ROWS), chosen]
 
 
 def _cuts(top: int, bottom: int, chosen: int, total: int) -> Iterator[tuple[int, int]]:
@@ -160,7 +164,8 @@ def _guess(seen: int, chosen: int, count: int) -> int:
     """How many of the best among the first `seen` candidates to keep; their worst is then below the true limit.
 
     Of the `count` nearest about m = count * seen / chosen are among a random sample. More than m + 5 sqrt(m) + 2 are
-    there once in a hundred thousand rows or less, and then the row is asked again.
+    there once in a hundred thousand rows or less. A list then ends shorter than `count`, and its row is asked again:
+    a wrong guess costs time, and no neighbour.
     """
     expected = count * seen / max(chosen, 1)
     return min(count, int(expected + 5 * expected**0.5 + 2))

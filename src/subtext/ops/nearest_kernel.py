@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LOW = 0x7FFFFFFF
-"""A key's lower half: this less the row, so that among equal scores the first row has the largest key."""
+"""A key's lower half: this less the row, so that among equal scores the first row has the largest key. Its upper half
+is the score's bits; those of a negative score with all but their sign turned over, so that they order as numbers do."""
 NO_BAR = np.iinfo(np.int64).min
 """The bar of a list from which nothing was dropped for being too small."""
 
@@ -94,30 +95,6 @@ def _cut(keys: Any, length: int, count: int) -> None:
 
 
 @no_type_check
-def _offer(cut: Any, keys: Any, state: Any, limit_bits: Any, groups: Any, row: int, candidate: int, bits: int) -> None:
-    """Let a candidate whose score has these bits into the row's list, if it may be there and is good enough."""
-    ordered = np.int64(bits) if bits >= 0 else np.int64(bits ^ _LOW)
-    key = (ordered << 32) | (_LOW - state[NAME, candidate])
-    if key <= state[BAR, row]:
-        return
-    for group in range(groups.shape[0]):
-        if groups[group, row] == groups[group, candidate]:
-            return
-    place = state[FILLED, row]
-    keys[row, place] = key
-    place += 1
-    kept = state[KEPT, row]
-    if place >= kept + max(16, kept // 2):
-        cut(keys[row], place, kept)
-        place = kept
-        worst = keys[row, kept - 1]
-        state[BAR, row] = worst
-        high = worst >> 32
-        limit_bits[row] = high if high >= 0 else high ^ _LOW
-    state[FILLED, row] = place
-
-
-@no_type_check
 def _seek(eights: Any, start: int) -> int:
     """The first place from `start` on that is not nought; the length when all are."""
     for place in range(start, eights.shape[0]):
@@ -134,22 +111,24 @@ def _mark(line: Any, limit: float, edge: Any, marks: Any) -> None:
 
 
 @no_type_check
-def _sift(mark: Any, seek: Any, offer: Any, cut: Any, block: Any, lists: Any, place: tuple[int, ...]) -> None:
+def _sift(mark: Any, seek: Any, cut: Any, block: Any, lists: Any, place: tuple[int, ...]) -> None:
     """Offer the scores of a part of a block to its rows, and to its columns.
 
     block   scores (R C); the same numbers as int32; limits (C) of the columns, infinite where they take nothing
     place   the row and the column where the block begins; the part's first and last row and column; whether rows take
+
+    One function, because a call that hands over eight arrays costs more than an offer: half of the whole time.
     """
     scores, bits, edges = block
     keys, state, limits, limit_bits, groups = lists
+    filled, bar, name, keep = state[FILLED], state[BAR], state[NAME], state[KEPT]
     first_row, first_column, top, bottom, left, right, rows_take = place
     # One byte a score, read eight at a time: nearly all of them are nought.
     marks = np.zeros((right - left + 7) // 8 * 8, dtype=np.uint8)
     eights = marks.view(np.uint64)
     edge = edges[left:right]
     for i in range(top, bottom):
-        row = first_row + i
-        limit = limits[row] if rows_take else np.float32(np.inf)
+        limit = limits[first_row + i] if rows_take else np.float32(np.inf)
         line = scores[i, left:right]
         mark(line, limit, edge, marks)
         eight = seek(eights, 0)
@@ -157,11 +136,32 @@ def _sift(mark: Any, seek: Any, offer: Any, cut: Any, block: Any, lists: Any, pl
             for j in range(8 * eight, 8 * eight + 8):
                 if marks[j] == 0:
                     continue
-                column = first_column + left + j
-                if line[j] >= limit:
-                    offer(cut, keys, state, limit_bits, groups, row, column, bits[i, left + j])
-                if line[j] >= edge[j]:
-                    offer(cut, keys, state, limit_bits, groups, column, row, bits[i, left + j])
+                score = np.int64(bits[i, left + j])
+                high = score if score >= 0 else score ^ _LOW
+                for side in range(2):
+                    if line[j] < (edge[j] if side else limit):
+                        continue
+                    row, candidate = first_row + i, first_column + left + j
+                    if side:
+                        row, candidate = candidate, row
+                    key = (high << 32) | (_LOW - name[candidate])
+                    if key <= bar[row]:
+                        continue
+                    stranger = True
+                    for group in range(groups.shape[0]):
+                        stranger = stranger and groups[group, row] != groups[group, candidate]
+                    if not stranger:
+                        continue
+                    length, kept = filled[row], keep[row]
+                    keys[row, length] = key
+                    length += 1
+                    if length >= kept + max(16, kept // 2):
+                        cut(keys[row], length, kept)
+                        length = kept
+                        bar[row] = keys[row, kept - 1]
+                        worst = bar[row] >> 32
+                        limit_bits[row] = worst if worst >= 0 else worst ^ _LOW
+                    filled[row] = length
             eight = seek(eights, eight + 1)
 
 
@@ -188,8 +188,8 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
     import numba
 
     jit = numba.njit(nogil=True)
-    mark, seek, offer, cut, sift, finish = (jit(each) for each in (_mark, _seek, _offer, _cut, _sift, _finish))
-    return functools.partial(sift, mark, seek, offer, cut), functools.partial(finish, cut)
+    mark, seek, cut, sift, finish = (jit(each) for each in (_mark, _seek, _cut, _sift, _finish))
+    return functools.partial(sift, mark, seek, cut), functools.partial(finish, cut)
 
 
 def sift(
