@@ -96,12 +96,18 @@ def test_enough_lists_are_looked_at() -> None:
     rows, asked = np.ascontiguousarray(vectors[order]), clustered(60, seed=4)
     probes, recalls = lists.probes_needed([asked, rows[:40]], rows, centroids, offsets)
     assert 1 < probes < 64 and min(recalls) >= lists.RECALL
-    by_hand = []
-    for query in asked:
-        wanted = np.argsort(-(rows @ query), kind="stable")[:10]
-        looked = set(lists.rows_in(lists.likeliest(query, centroids, probes), offsets).tolist())
-        by_hand.append(np.mean([row in looked for row in wanted]))
-    assert recalls[0] == pytest.approx(np.mean(by_hand))
+
+    def by_hand(queries: np.ndarray, probes: int, *, own: int = 0) -> float:
+        found = []
+        for query in queries:
+            wanted = np.argsort(-(rows @ query), kind="stable")[own : own + 10]
+            looked = set(lists.rows_in(lists.likeliest(query, centroids, probes), offsets).tolist())
+            found.append(np.mean([row in looked for row in wanted]))
+        return float(np.mean(found))
+
+    assert recalls == pytest.approx([by_hand(asked, probes), by_hand(rows[:40], probes, own=1)])
+    fewer = probes - max(1, probes // 16)
+    assert min(by_hand(asked, fewer), by_hand(rows[:40], fewer, own=1)) < lists.RECALL, "hardly fewer are too few"
 
 
 def test_lists_that_do_not_help_are_all_looked_at() -> None:

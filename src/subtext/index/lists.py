@@ -90,7 +90,7 @@ def probes_needed(
     centroids: Float[np.ndarray, "c d"],
     offsets: Int[np.ndarray, "c1"],
 ) -> tuple[int, list[float]]:
-    """The smallest number of lists (1, 2, 4, ...) that finds `RECALL` of the ten nearest rows, for each set of queries.
+    """How many lists find `RECALL` of the ten nearest rows, for each set of queries; at most one in 16 too many.
 
     queries  sets of (Q D), each to be answered that well: pictures and texts lie apart, and ask differently
 
@@ -98,17 +98,22 @@ def probes_needed(
     Cost time Q R D for the exact answers.
     """
     wanted = [best_rows(asked, vectors, DEPTH + 1) for asked in queries]
-    probes = 1
-    while True:
-        recalls = [
+
+    def recalls(probes: int) -> list[float]:
+        return [
             float(
                 np.mean([_recall(q, rows, vectors, (centroids, offsets), probes) for q, rows in zip(a, w, strict=True)])
             )
             for a, w in zip(queries, wanted, strict=True)
         ]
-        if min(recalls, default=1.0) >= RECALL or probes >= len(centroids):
-            return probes, recalls
-        probes = min(2 * probes, len(centroids))
+
+    few, enough = 0, 1
+    while enough < len(centroids) and min(recalls(enough), default=1.0) < RECALL:
+        few, enough = enough, min(2 * enough, len(centroids))
+    while enough - few > max(1, enough // 16):
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if min(recalls(middle), default=1.0) >= RECALL else (middle, enough)
+    return enough, recalls(enough)
 
 
 def _recall(
