@@ -6,7 +6,7 @@ turn of both, one query at a time. The folder compares every row; PostgreSQL wal
 where it is told to (exact) or where a filter leaves few.
 
 Beside it: seconds and bytes an item, recall@10 of the walk against the folder's exact answer, filters that 5 % and 50 %
-of the items pass, and adding 1,000 items.
+of the items pass, adding 1,000 items, and a walk with these beside the graph.
 """
 
 from __future__ import annotations
@@ -111,6 +111,8 @@ def measured(place: Path, count: int, queries: int) -> tuple[dict[str, Any], dic
             truth = [asked(folder, query, list(where)) for query in asks]
             facts[f"{name}_recall"] = recall([asked(database, q, list(where), exact=exact) for q in asks], truth)
         facts["add_1000_seconds"] = {name: adding(store, drawn, count) for name, store in stores.items()}
+        later = in_turn(asks, {"walk": lambda query: asked(database, query, [])})
+        facts["milliseconds"]["walk_and_1000_beside"] = milliseconds(later["walk"])
         timings["walk"].peak_mb = peak_megabytes(lambda: asked(database, asks[0], []))
         timings["folder"].peak_mb = peak_megabytes(lambda: asked(folder, asks[0], []))
         database.close()
