@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,8 +15,10 @@ from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Batch, Draw, Input, Tensors
 from subtext.errors import RequirementError
+from subtext.heads.distanced import Distanced
 from subtext.heads.gaussian import Gaussian
 from subtext.ops import draw as draws
+from subtext.similarity.closed_form_distance import ClosedFormDistance
 from subtext.similarity.cosine import Cosine
 
 
@@ -55,6 +57,17 @@ class Branch(nn.Module):
             return self
         return Branch(self.reads, self.encoder, self.head.by_mean()).train(self.training)
 
+    def uncertainty(self, items: Embeddings) -> Tensor | None:
+        """(N) how uncertain items of this branch are, as `Embeddings.uncertainty`; None where it does not say."""
+        if isinstance(self.head, Distanced):
+            return torch.from_numpy(self.head.uncertainty(items.vectors.numpy()))
+        return items.uncertainty
+
+    def distanced(self, side: Literal["image", "text"], kind: Literal["sampled", "wasserstein"]) -> Branch:
+        """The same weights with vectors whose products are expected distances; see `heads.distanced`."""
+        head = Distanced(self.by_mean().head, side=side, kind=kind)
+        return Branch(self.reads, self.encoder, head).train(self.training)
+
 
 class Model(nn.Module):
     """Pictures and texts to one space, and how they are compared there.
@@ -78,10 +91,31 @@ class Model(nn.Module):
         return bool(self.similarity.indexable)
 
     def indexed(self, purpose: str) -> Model:
-        """What can be found by nearest vectors: this model, or a probabilistic one with items' means for vectors.
+        """What can be found by nearest vectors: this model, or a probabilistic one by vectors of its own, same weights.
 
-        Both have the same weights; the second compares by cosine, as published models do where speed matters.
-        Raises RequirementError as `require_indexable` does.
+        Where distances have a closed form (PCME++) vectors have two more numbers, and scores are this model's own
+        (`heads.distanced`). Where items are drawn (PCME) no vectors give its scores: there it is `by_mean`.
+        Raises RequirementError as `require_indexable` does, and where scores rise with the distance.
+        """
+        similarity = self.similarity
+        if not isinstance(similarity, ClosedFormDistance):
+            return self.by_mean(purpose)
+        scale, shift = similarity.scale.item(), similarity.shift.item()
+        if scale <= 0:
+            raise RequirementError(
+                f"{purpose} needs a model whose score falls as distances grow; it learnt a scale of {scale:.3g}; train "
+                "it further, or again"
+            )
+        # shift - scale * d, with d = 2 - 2 * product
+        cosine = Cosine(scale=2 * scale, shift=shift - 2 * scale)
+        image, text = self.image.distanced("image", similarity.kind), self.text.distanced("text", similarity.kind)
+        return Model(image, text, cosine).train(self.training)
+
+    def by_mean(self, purpose: str) -> Model:
+        """The model itself, or of a probabilistic one items' means for vectors and their cosine for a score.
+
+        For what compares items of one kind, or needs their vectors as they are. Raises RequirementError as
+        `require_indexable` does.
         """
         gaussian = all(isinstance(branch.head, Gaussian) for branch in (self.image, self.text))
         if self.indexable or not gaussian:

@@ -32,7 +32,7 @@ def embed(work: Work, out: Path) -> str:
     when the file cannot be written, before the work begins.
     """
     require_file(out)
-    opened = open_work(work).indexed("embed")
+    opened = open_work(work).by_mean("embed")
     pairs = opened.pairs
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
         images, texts = embed_pairs(

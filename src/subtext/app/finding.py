@@ -41,7 +41,7 @@ def found(work: Work, labels: Path, *, graph: Path | None, in_json: bool, sample
     Raises DataError when the labels are those of other data, RequirementError when the run has no vectors.
     """
     known = read_labels(labels)
-    opened = open_work(replace(work, split="all")).indexed("find loose pairs")
+    opened = open_work(replace(work, split="all")).by_mean("find loose pairs")
     known.require(opened.pairs)
     pairs = opened.pairs.split(work.split or "train")
     kinds = known.of(pairs)[pairs.links[:, 1]]

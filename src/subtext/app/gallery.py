@@ -88,7 +88,7 @@ def _opened(asked: Asked) -> tuple[list[Side], Pairs, str]:
     known: list[tuple[Pairs, str]] = []
     names = _names(asked.first, asked.second)
     for name, work in zip(names, asked.works, strict=True):
-        opened = open_work(work).indexed("a gallery")
+        opened = open_work(work).by_mean("a gallery")
         assert opened.record is not None
         items = len(opened.pairs.images) + len(opened.pairs.texts)
         with meter(f"embedding, {name}", items, quiet=work.quiet) as told:

@@ -32,6 +32,10 @@ class Opened:
         """The same with a model whose vectors decide; see `Model.indexed`."""
         return replace(self, model=self.model.indexed(purpose))
 
+    def by_mean(self, purpose: str) -> Opened:
+        """The same with a model whose vectors are means; see `Model.by_mean`."""
+        return replace(self, model=self.model.by_mean(purpose))
+
 
 def open_work(work: Work) -> Opened:
     """Open the run, or the pretrained model, and read the split.

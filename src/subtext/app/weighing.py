@@ -53,7 +53,7 @@ def report(work: Work, asked: Asked, shown: Shown, *, in_json: bool = False) -> 
     for file in (shown.plot, shown.page):
         if file is not None:
             require_file(file)
-    opened = open_work(work).indexed("weights report")
+    opened = open_work(work).by_mean("weights report")
     pairs = opened.pairs
     memory = NeighbourScores(asked.graph, neighbours=asked.neighbours, views=asked.views).open(
         pairs, device=torch.device("cpu")

@@ -89,8 +89,11 @@ class Embeddings:
 
     @property
     def uncertainty(self) -> Tensor | None:
-        """(N) the geometric mean of an item's standard deviations, above 0; None where the head gives none."""
-        return None if self.log_std is None else self.log_std.mean(dim=(1, 2)).exp()
+        """(N) the root mean square of an item's standard deviations, above 0; None where the head gives none.
+
+        D times its square is what the item adds to a squared distance on average.
+        """
+        return None if self.log_std is None else (2 * self.log_std).exp().mean(dim=(1, 2)).sqrt()
 
     def __getitem__(self, rows: slice | Tensor) -> Embeddings:
         """The chosen items, every field cut alike."""

@@ -37,7 +37,7 @@ class MtebEncoder:
     """
 
     def __init__(self, model: Model, *, name: str = "subtext/model") -> None:
-        model = model.indexed("MTEB")
+        model = model.by_mean("MTEB")
         if name.count("/") != 1:
             raise RequirementError(f"MTEB needs a name as 'organisation/model'; it got '{name}'; put a / in it")
         self.model = model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError
+from subtext.heads.distanced import Distanced
 from subtext.model import Model
 from subtext.search.answering import Together, ordered, reasons
 from subtext.search.background import NEAR, Background
@@ -49,6 +51,8 @@ class Engine:
         self.folder = folder
         self.model = model
         self.reader = Reader(model, Path(folder.manifest.root))
+        heads = {"images": model.image.head, "texts": model.text.head}
+        self._distanced = {side: head for side, head in heads.items() if isinstance(head, Distanced)}
         self._kept = Kept(folder)
 
     @staticmethod
@@ -110,6 +114,8 @@ class Engine:
         with self.folder.reading() as view:
             known, shelf = self._kept.at(view), view.shelves[side]
             parts = self._parts(view, query)
+            plain = [self._by_mean(part) for part in parts]
+            parts = [own if own.of == side else part for own, part in zip(plain, parts, strict=True)]
             together = Together(parts, known.background(side) if len(parts) > 1 else _NOTHING)
             among = view.matching(side, where) if where else None
             depth = top if order.plain else max(top, order.depth)
@@ -127,7 +133,7 @@ class Engine:
             found = Found(found.keys[:top], found.scores[:top])
             count = len(found.keys)
             found = _likely(found, judgement, min_probability)
-            told = reasons(view, side, found.keys, parts) if why else [[] for _ in found.keys]
+            told = reasons(view, side, found.keys, plain) if why else [[] for _ in found.keys]
             hits = self._hits(view, side, found, judgement, told)
             stale = known.stale if judgement is not None else None
         return Answer(
@@ -158,6 +164,8 @@ class Engine:
             raise RequirementError(
                 f"a search needs vectors of (queries, views, {self.folder.manifest.width}); it got {vectors.shape}"
             )
+        if side == asked and asked in self._distanced:
+            vectors = self._distanced[asked].means_alone(vectors)
         with self.folder.reading() as view:
             known = self._kept.at(view)
             among = view.matching(side, where) if where else None
@@ -222,13 +230,23 @@ class Engine:
     def _hits(
         self, view: StoreView, side: Side, found: Found, judgement: Judgement | None, why: Sequence[list[Reason]]
     ) -> list[Hit]:
-        likely = [None] * len(found.keys) if judgement is None else judgement.of(found.scores).tolist()
-        each = zip(view.items(side, found.keys), found.scores.tolist(), likely, why, strict=True)
+        none = [None] * len(found.keys)
+        likely = none if judgement is None else judgement.of(found.scores).tolist()
+        head = self._distanced.get(side)
+        spread = none if head is None else head.uncertainty(view.shelves[side].vectors_of(found.keys)).tolist()
+        each = zip(view.items(side, found.keys), found.scores.tolist(), likely, why, spread, strict=True)
         return [self._hit(item, *rest) for item, *rest in each]
 
-    def _hit(self, item: Item, score: float, probability: float | None, why: list[Reason]) -> Hit:
+    def _hit(
+        self, item: Item, score: float, probability: float | None, why: list[Reason], uncertainty: float | None
+    ) -> Hit:
         path = None if item.path is None else str(Path(self.folder.manifest.root) / item.path)
-        return Hit(item.id, score, path, item.captions, item.metadata, probability, why)
+        return Hit(item.id, score, path, item.captions, item.metadata, probability, why, uncertainty)
+
+    def _by_mean(self, part: Part) -> Part:
+        """What asks for items of its own kind: of a distribution, its mean."""
+        head = self._distanced.get(part.of)
+        return part if head is None else replace(part, vectors=head.means_alone(part.vectors[None])[0])
 
 
 _NOTHING = Background(np.zeros(0, dtype=np.int64), np.zeros((0, 1, 0), dtype=np.float32), 0)

@@ -33,6 +33,8 @@ class Hit:
     metadata  "split", and the further columns of the data set; of a text also "images", the ids of its pictures
     probability  of being a true match; None where the index is not calibrated for what was asked
     why       reasons, where they were asked for, the strongest first
+    uncertainty  root mean square of its standard deviations, where the model compares distributions (`pcme_plus`):
+              its score is then the cosine of means, less half of both sums of variances; else None
     """
 
     id: str
@@ -42,10 +44,12 @@ class Hit:
     metadata: dict[str, Any] = field(default_factory=dict)
     probability: float | None = None
     why: list[Reason] = field(default_factory=list)
+    uncertainty: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+        """As plain data, without an uncertainty that there is not."""
+        told = asdict(self)
+        return told if self.uncertainty is not None else {name: told[name] for name in told if name != "uncertainty"}
 
 
 @dataclass(frozen=True)

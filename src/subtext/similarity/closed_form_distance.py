@@ -57,7 +57,7 @@ class ClosedFormDistance(nn.Module):
         start = torch.tensor([scale, shift])
         if not bool(start.isfinite().all()):
             raise RequirementError(f"ClosedFormDistance needs a finite scale and shift; it got {scale} and {shift}")
-        self.kind = kind
+        self.kind: Literal["sampled", "wasserstein"] = kind
         self.scale = nn.Parameter(start[0].clone(), requires_grad=learnable)
         self.shift = nn.Parameter(start[1].clone(), requires_grad=learnable)
 

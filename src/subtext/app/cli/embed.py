@@ -35,7 +35,7 @@ embed = Command(
 
     npz, not compressed: image_ids, image_vectors, image_groups and the same for text; vectors are (N, D) float32, or
     (N, K, D) for a model of K views. Parquet: one row an item, with modality, id, group and vector. Of a probabilistic
-    model vectors are means, and each item's uncertainty, the geometric mean of its deviations, stands beside them
+    model vectors are means, and each item's uncertainty, the root mean square of its deviations, stands beside them
     (image_uncertainty, text_uncertainty; a column uncertainty).""",
     examples=[
         "subtext embed runs/first --out vectors.npz",

@@ -55,7 +55,7 @@ def export(run_folder: Path, out: Path, *, quiet: bool = False) -> str:
     _require_packages()
     require_free(out)
     run = open_run(run_folder)
-    run = replace(run, model=run.model.indexed("an ONNX export"))
+    run = replace(run, model=run.model.by_mean("an ONNX export"))
     samples = gather(run)
     differences: dict[str, float] = {}
 

@@ -17,6 +17,7 @@ from subtext.data.arrays import open_npz
 from subtext.data.pairs import Pairs
 from subtext.data.readers import read_pairs
 from subtext.errors import DataError, IndexError_, RequirementError, counted
+from subtext.similarity.closed_form_distance import ClosedFormDistance
 from subtext.stores.change import Change
 from subtext.stores.item import SIDES, Entry, Side
 from subtext.stores.manifest import Manifest
@@ -163,8 +164,13 @@ def _manifest(found: Imported, run: Path | None, pairs: Pairs | None, file: Path
     from subtext.search.making import new_manifest
 
     opened = open_run(run)
+    if isinstance(opened.model.similarity, ClosedFormDistance):
+        raise RequirementError(
+            "an import needs the vectors that the run's own index holds, with the variances in them; `subtext embed` "
+            "writes means beside uncertainties; build the index from the run (subtext index build)"
+        )
     return new_manifest(
-        opened.model,
+        opened.model.indexed("an index"),
         views=views,
         width=width,
         root=Path() if pairs is None else pairs.root,
