@@ -19,7 +19,9 @@ from command import call
 
 from subtext.app.cli import main
 from subtext.core import DIRECTIONS
+from subtext.data.readers import read_pairs
 from subtext.errors import RecipeError, TrainingError
+from subtext.evaluate import embed_pairs
 from subtext.heads.gaussian import Gaussian
 from subtext.heads.spread import Spread
 from subtext.losses.soft_contrastive import SoftContrastive
@@ -121,6 +123,41 @@ def test_it_embeds_with_uncertainty_and_fills_an_index(
     assert len(hits) == 3 and -1.001 <= hits[0].score <= 1.001
     answer = call("search", tmp_path / "index", "a dog and a cat")
     assert hits[0].id in answer.stdout
+
+
+@pytest.mark.parametrize("host", ["pcme", "pcme_plus"])
+def test_its_space_is_that_of_means(host: str, runs: dict[str, Path], made: Path) -> None:
+    words = [*given(made), "--split", "val", "--space", "--bootstrap", "0", "-q"]
+    answer = call("evaluate", runs[host], *words)
+    assert "alignment" in answer.stdout and "image/uncertainty" in answer.stdout
+    told = json.loads(call("evaluate", runs[host], *words, "--json", "-").stdout)
+    pairs = read_pairs(made / "pairs.jsonl", need_pictures=False).pairs.split("val")
+    model = open_run(runs[host]).model
+    images, texts = embed_pairs(model.by_mean("a test"), pairs, workers=0)
+    apart = (images.vectors[pairs.links[:, 0], 0] - texts.vectors[pairs.links[:, 1], 0]).norm(dim=1)
+    assert told["alignment"] == pytest.approx(apart.mean().item(), abs=1e-5)
+    assert images.uncertainty is not None
+    assert told["image/uncertainty"] == pytest.approx(images.uncertainty.mean().item(), rel=1e-4)
+    assert told["text/uncertainty"] > 0 and told["text/uncertainty_deviation"] > 0
+
+
+@pytest.mark.parametrize("host", ["pcme", "pcme_plus"])
+def test_its_pairs_are_curated_and_scored(host: str, runs: dict[str, Path], made: Path, tmp_path: Path) -> None:
+    call("curate", *given(made)[1:], "--run", runs[host], "--out", tmp_path / "curated", "-q")
+    rows = pq.read_table(tmp_path / "curated" / "pairs.parquet").to_pylist()
+    assert len(rows) == 120 and all(row["picture_uncertainty"] > 0 and -1 <= row["cosine"] <= 1.001 for row in rows)
+    scored = json.loads(
+        call("score", made / "pairs.jsonl", "--features", made / "regions.npz", "--run", runs[host], "--json").stdout
+    )["pairs"]
+    first = scored[0]
+    assert first["text_uncertainty"] == pytest.approx(
+        next(row["text_uncertainty"] for row in rows if row["text"] == first["text"]), rel=1e-3
+    )
+    call("index", "build", tmp_path / "index", "--run", runs[host], *given(made), "--split", "all", "-q")
+    hits = open_engine(tmp_path / "index").search(first["caption"], top=60)
+    own = next(hit for hit in hits if hit.id == first["picture"])
+    assert first["similarity"] == pytest.approx(own.score, abs=1e-5)
+    assert (own.uncertainty is not None) == (host == "pcme_plus")
 
 
 @pytest.mark.slow

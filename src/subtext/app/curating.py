@@ -65,6 +65,7 @@ class Curation:
 def curate(work: Work, asked: Curation) -> str:
     """Look at every pair, write what was found, and say it in words.
 
+    Of a probabilistic model items are compared by their means, and each one's uncertainty stands beside its pairs.
     Raises what opening and reading raise, RequirementError for a model that only scores pairs, OutputError where the
     folder holds something.
     """
@@ -75,7 +76,7 @@ def curate(work: Work, asked: Curation) -> str:
     if known is not None:
         known.require(opened.pairs)
         opened = replace(opened, pairs=opened.pairs.split(work.split or "all"))
-    opened.model.require_indexable("curate")
+    opened = opened.by_mean("curate")
     judged = _judged(opened, work, asked)
     why = left_out(judged, asked.drop, least=asked.least)
     kept = np.array([link for link, reasons in enumerate(why) if not reasons], dtype=np.int64)

@@ -17,7 +17,7 @@ from subtext.app.progress import meter
 from subtext.app.table import Cell, table
 from subtext.app.two_stage import Rerank, stage_of, told
 from subtext.checkpoint import Record
-from subtext.core import DIRECTIONS
+from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.lengths import too_long
 from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, Result, embed_pairs, evaluate_embeddings
@@ -31,7 +31,10 @@ from subtext.search import model_fingerprint
 
 _QUIET = ("mrr", "tie_share", "nan_scores")
 """Figures for the JSON, and none for a terminal."""
-_ALONE = ("human/", "alignment", "text/alignment", "image/uniformity", "text/uniformity")
+_ALONE = (
+    "human/", "alignment", "text/alignment", "image/uniformity", "text/uniformity", "image/uncertainty",
+    "text/uncertainty",
+)  # fmt: skip
 """Figures of the whole that have no direction."""
 
 
@@ -87,14 +90,23 @@ def _of_model(work: Work, protocol: Mapping[str, Any], semantic: Graph | None, w
         items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
         result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=asked, further=further)
     if wanted.space:
-        if items[0].parts is None or items[1].parts is None:
-            opened.model.require_indexable("measure the space of")
-        result = with_space(result, *items, pairs)
+        result = with_space(result, *_placed(opened, items, work), pairs)
     if semantic is not None:
         result = with_preservation(result, opened.model.similarity, items, pairs, semantic, protocol=asked)
     role, warning = _role(opened, work.sources)
     about = {**_subject(opened, work), "split": opened.split, "split_role": role}
     return replace(result, about=about, notes=(*([warning] if warning else []), *result.notes))
+
+
+def _placed(opened: Opened, items: tuple[Embeddings, Embeddings], work: Work) -> tuple[Embeddings, Embeddings]:
+    """The items as they lie in the joint space: a probabilistic model's by their means, others' as they are."""
+    if items[0].parts is not None and items[1].parts is not None:
+        return items
+    means = opened.by_mean("measure the space of").model
+    if means is opened.model:
+        return items
+    with meter("embedding means", len(items[0]) + len(items[1]), quiet=work.quiet) as told:
+        return embed_pairs(means, opened.pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
 
 
 def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rerank) -> Result:

@@ -33,8 +33,7 @@ def score(work: Work, *, index: Path | str | None, graph: Path | None, out: Path
     """
     if out is not None:
         require_file(out)
-    opened = open_work(work)
-    opened.model.require_indexable("score pairs")
+    opened = open_work(work).indexed("score pairs")
     calibration = None if index is None else _calibration(index, opened)
     rows = scored(opened, work, calibration=calibration, graph=graph)
     note = _note(len(rows), calibration)
@@ -54,9 +53,10 @@ def score(work: Work, *, index: Path | str | None, graph: Path | None, out: Path
 def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph: Path | None) -> list[dict[str, Any]]:
     """A row a pair: names, words, similarity, probability, looseness; None for what cannot be said.
 
-    similarity   cosine of the views that fit best
+    similarity   cosine of the views that fit best; what an index of the model gives (`Model.indexed`)
     probability  that the pair is right, where as many pairs are right as are put together by chance
     looseness    1 - P(literal), and the kind, by how the pair lies among the others
+    picture_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them
     """
     pairs = opened.pairs
     images, texts = embedded(opened, work)
@@ -64,9 +64,11 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
     near = graph_of(pairs, graph, quiet=work.quiet) if many else None
     columns, _ = kinds_of_pairs(pairs, images, texts, graph=near)
     likely = None if calibration is None else calibration.curve
+    spread = opened.model.image.uncertainty(images), opened.model.text.uncertainty(texts)
     rows = []
     for place, (image, text) in enumerate(pairs.links.tolist()):
         cosine, literal = columns["cosine"][place], columns["literal"][place]
+        sides = ("picture", image, spread[0]), ("text", text, spread[1])
         words = pairs.texts.values[text]
         path = pairs.images.values[image]
         rows.append(
@@ -79,6 +81,7 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
                 "probability": None if likely is None else _at(likely, cosine),
                 "looseness": None if literal is None else 1 - literal,
                 "kind": columns["kind"][place],
+                **{f"{name}_uncertainty": float(own[row]) for name, row, own in sides if own is not None},
             }
         )
     return rows

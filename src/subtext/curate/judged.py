@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from subtext.core import Embeddings
@@ -84,6 +85,7 @@ def judge(
         "language": _languages(pairs, words),
         **scores,
         **({} if near is None else _near_columns(near)),
+        **_uncertain_columns(pairs, images, texts),
         "picture_copies": looked.copies[rows].tolist(),
         "text_copies": copies[words].tolist(),
         "copy": (later(pairs.images, looked.copies)[rows] & later(pairs.texts, copies)[words]).tolist(),
@@ -170,6 +172,15 @@ def _near_columns(near: Surroundings) -> dict[str, list[Any]]:
         found[f"diversity_{modality}"] = _known(near.diversity[modality])
         found[f"discrepancy_{modality}"] = _known(near.discrepancy[modality])
     return {**found, "agreement": _known(near.agreement)}
+
+
+def _uncertain_columns(pairs: Pairs, images: Embeddings, texts: Embeddings) -> dict[str, list[Any]]:
+    """How uncertain the model is of each pair's picture and text; nothing where items are no distributions."""
+    found = {}
+    for place, (name, items) in enumerate((("picture", images), ("text", texts))):
+        if (own := items.uncertainty) is not None:
+            found[f"{name}_uncertainty"] = own[torch.from_numpy(pairs.links[:, place])].tolist()
+    return found
 
 
 def _known(values: NDArray[np.float64]) -> list[float | None]:

@@ -23,6 +23,8 @@ def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Pai
     text/alignment      of two texts of one picture, each with the next
     image/uniformity, text/uniformity   mean distance of different pictures, and of texts of different groups; with
                         _variance and _potential (log mean exp(-2 d^2))
+    image/uncertainty, text/uncertainty  of distributions: the mean over items of `Embeddings.uncertainty`, with
+                        _deviation
 
     Distances are Euclidean, of unit vectors; of an item with several views the mean of its views counts, and of one
     that is compared by its parts the mean of its regions or words: its pair has no say in that.
@@ -40,6 +42,10 @@ def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Pai
         spread = uniformity(vectors, _tensor(groups))
         found[f"{side}/uniformity"] = spread["mean"]
         found |= {f"{side}/uniformity_{name}": spread[name] for name in ("variance", "potential")}
+    for side, items in (("image", images), ("text", texts)):
+        if (own := items.uncertainty) is not None:
+            found |= {f"{side}/uncertainty": float(own.mean())}
+            found |= {f"{side}/uncertainty_deviation": float(own.std(correction=0))}
     known = {name: value for name, value in found.items() if not np.isnan(value)}
     return replace(result, figures=result.figures | known)
 
