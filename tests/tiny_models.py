@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -15,11 +16,20 @@ from transformers import (
     BertModel,
     CLIPConfig,
     CLIPModel,
+    DetrConfig,
+    DetrForObjectDetection,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
+    ResNetConfig,
+    RTDetrConfig,
+    RTDetrForObjectDetection,
+    RTDetrResNetConfig,
     SiglipConfig,
     SiglipModel,
     ViTConfig,
     ViTModel,
+    YolosConfig,
+    YolosForObjectDetection,
 )
 
 WORDS = tuple(
@@ -70,6 +80,39 @@ def siglip(folder: Path) -> Path:
     model.save_pretrained(folder)
     _numbers(folder)
     return folder
+
+
+def detectors(folder: Path) -> dict[str, Path]:
+    """Object detectors of seven queries, 16 wide: DETR, YOLOS and RT-DETR, without timm; each in a folder."""
+    torch.manual_seed(5)
+    plain: dict[str, Any] = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
+    heads = {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
+    sizes = {"d_model": 16, "num_queries": 7, "num_labels": 5, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, **heads}
+    small = {"embedding_size": 8, "layer_type": "basic"}
+    one = ResNetConfig(**small, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"])
+    stages = {"hidden_sizes": [8, 16, 16, 16], "depths": [1] * 4, "out_features": ["stage2", "stage3", "stage4"]}
+    three = RTDetrResNetConfig(**small, **stages)
+    widths = {name: [16] * 3 for name in ("encoder_in_channels", "decoder_in_channels")}
+    told = {**sizes, **widths, "encoder_hidden_dim": 16, "num_denoising": 0, "decoder_n_points": 2}
+    made: dict[str, PreTrainedModel] = {
+        "detr": DetrForObjectDetection(
+            DetrConfig(**plain, **sizes, backbone_config=one, encoder_layers=1, decoder_layers=1)
+        ),
+        "yolos": YolosForObjectDetection(
+            YolosConfig(**{**_VISION, "image_size": [32, 32]}, num_detection_tokens=7, num_labels=5)
+        ),
+        "rt_detr": RTDetrForObjectDetection(
+            RTDetrConfig(**plain, **told, backbone_config=three, decoder_layers=1, anchor_image_size=None)
+        ),
+    }
+    for name, model in made.items():
+        with torch.no_grad():
+            for parameter in model.parameters():
+                # As they start, all boxes lie in the middle.
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        model.save_pretrained(folder / name)
+        _numbers(folder / name)
+    return {name: folder / name for name in made}
 
 
 def _tokeniser(folder: Path) -> int:

@@ -445,7 +445,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ],
     *[
         ("vse_infinity", name, value, {"image": "tiny"}, "")
-        for name, value in (("region_drop", 0.1), ("append_pooled", False))
+        for name, value in (("region_drop", 0.1), ("append_pooled", False), ("detected", 9), ("least_sure", 0.5))
     ],
     *[
         ("vse", name, value, {"text": text}, "pooled")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
@@ -21,6 +21,7 @@ def open_body(
     image_size: int | None = None,
     assets: Path | None = None,
     option: str = "name",
+    task: Any = AutoModel,
 ) -> PreTrainedModel:
     """A model of `transformers`.
 
@@ -29,21 +30,22 @@ def open_body(
     image_size  side in pixels of a randomly initialised vision transformer; its configuration's own when None
     assets      folder of a saved run: the configuration in it is all that is read, for the run's tensors follow
     option      what the name was given as, for messages
+    task        which of the library's auto classes makes it
 
     Raises RequirementError when the weights or the configuration cannot be had.
     """
     if assets is not None:
-        return AutoModel.from_config(_config(str(assets), option))
+        return task.from_config(_config(str(assets), option))
     known = KNOWN.get(name)
     if not has_weights(name, weights):
         config = _config(name, option) if known is None else AutoConfig.for_model(known.family, **known.settings)
         if image_size is not None and isinstance(getattr(config, "image_size", None), int):
             config.image_size = image_size
-        return AutoModel.from_config(config)
+        return task.from_config(config)
     # Safetensors alone: a pickle could run code of whoever wrote it.
     return opened(
         name,
-        lambda source, local: AutoModel.from_pretrained(source, use_safetensors=True, local_files_only=local),
+        lambda source, local: task.from_pretrained(source, use_safetensors=True, local_files_only=local),
         files=["config.json", "model.safetensors"],
         option=option,
     )

@@ -14,6 +14,7 @@ _FEATURES = When("image", ("features",))
 _REGIONS = When("image", ("regions",), needs="image=features of regions, and a host that reads them")
 _BOTH = When("image", ("regions beside a vector",), needs="image=features of regions and of whole pictures")
 _PIXELS = When("image", ("pixels",), needs="image=tiny or a backbone")
+_DETECTOR = When("image", ("detector",), needs="image=detector:NAME")
 _BACKBONE = When("text", ("backbone",), needs="text=NAME of a backbone")
 _VOCABULARY = When("text", ("gru", "bag"))
 _GRU = When("text", ("gru",))
@@ -24,12 +25,16 @@ _TOKENS = When("text", ("gru", "bag", "backbone"), needs="text=gru, bag or a bac
 class Pictures:
     """What reads the pictures of a host."""
 
-    image: Annotated[str, "auto (features, else tiny), features, tiny, a backbone's name or folder, timm:NAME"] = "auto"
+    image: Annotated[
+        str, "auto (features, else tiny), features, tiny, a backbone's name or folder, timm:NAME, detector:NAME"
+    ] = "auto"
     weights: Annotated[Literal["pretrained", "random"], "backbone: what it starts from", _PIXELS] = "pretrained"
     feature_scaling: Annotated[
         Literal["none", "unit", "standard"], "as they are, of unit length, or standardised", _FEATURES
     ] = "none"
     feature_dropout: Annotated[float, "share of their numbers zeroed while training", Span(0, 1), _FEATURES] = 0.0
+    detected: Annotated[int, "detector: the surest so many boxes are a picture's regions", Span(1), _DETECTOR] = 36
+    least_sure: Annotated[float, "detector: boxes less probable are hidden", Span(0, 1), _DETECTOR] = 0.0
 
 
 @dataclass(frozen=True)

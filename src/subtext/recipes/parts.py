@@ -62,6 +62,8 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regi
         return Side(reads, encoder, several=reads.grid is not None)
     if kind.startswith("timm:"):
         return _timm(kind.removeprefix("timm:"), pictures, pixels, saved)
+    if kind.startswith("detector:"):
+        return _detector(kind.removeprefix("detector:"), pictures, pixels, saved)
     from subtext.encoders.vision import Vision
 
     if saved is not None:
@@ -215,6 +217,21 @@ def _timm(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> 
     fetch = pretrained and saved is None
     encoder = TimmVision.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
     return Side(pixel_input(pixels, encoder.numbers) if saved is None else PixelInput.load(saved), encoder)
+
+
+def _detector(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> Side:
+    from subtext.data.images import PixelInput
+    from subtext.encoders.detector import Detector
+    from subtext.encoders.preprocessor import picture_numbers
+
+    if saved is None:
+        # Boxes are told in shares of the whole picture: nothing of it is cut off.
+        numbers = replace(picture_numbers(name, option="image"), resize="squash", crop_share=1.0)
+    reads = pixel_input(pixels, numbers) if saved is None else PixelInput.load(saved)
+    detector = Detector.open(
+        name, weights=pictures.weights, assets=saved, regions=pictures.detected, least=pictures.least_sure
+    )
+    return Side(reads, detector)
 
 
 def _language(kind: str, words: Words, saved: Path | None, dropout: float) -> Side:

@@ -31,7 +31,7 @@ def asked(values: Mapping[str, object], supply: Supply) -> dict[str, tuple[str, 
     elif image == "features" or (image == "auto" and supply.image_features is not None):
         facts["image"] = _features(supply.image_features)
     else:
-        facts["image"] = (image, "pixels")
+        facts["image"] = (image, "pixels", *(("detector",) if image.startswith("detector:") else ()))
     if text == "features" or (text == "auto" and supply.text_features is not None):
         facts["text"] = ("features", *_BUILT)
     elif text in ("", "auto"):
