@@ -6,6 +6,7 @@ import json
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import made_data
 import numpy as np
@@ -65,9 +66,28 @@ def test_a_sweep_is_a_table(made: Path) -> None:
     assert "note: the re-ranking run: split val selected the epoch" in screen
 
 
+def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sweep.svg"
+    words = ["--rerank", made / "dear", "--candidates", "2,6", "--plot", file]
+    sweep = measured(made / "fast", *words)["two_stage"]["sweep"]
+    root = ElementTree.parse(file).getroot()
+    found = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"pictures ask for texts", "texts ask for pictures", "R@1", "R@10", "R@1 of every pair"} <= set(found)
+    lines = [element.get("points").split() for element in root.iter("{http://www.w3.org/2000/svg}polyline")]
+    # Two panels of three recalls over both numbers and every pair, and of the line that they come to.
+    assert [len(line) for line in lines] == [3, 3, 3, 2] * 2
+    # The first point stands at the least cost, and the second where its share of pairs is on a scale of powers.
+    across = [float(point.split(",")[0]) for point in lines[0]]
+    shares = [row["share_of_pairs"]["image_to_text"] for row in sweep] + [1.0]
+    steps = np.diff(np.log10(shares)) / np.log10(shares[-1] / shares[0])
+    assert np.diff(across) / (across[-1] - across[0]) == pytest.approx(steps, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--plot", "sweep.svg"], "--plot belongs to --rerank RUN"),
+        (["--rerank", "{dear}", "--plot", "sweep.svg"], "--plot draws a sweep: give several --candidates"),
         (["--candidates", "5"], "--candidates belongs to --rerank RUN"),
         (["--rerank", "{dear}", "--space"], "neither with another program's output nor with --graph and --space"),
         (["--rerank", "{dear}", "--candidates", "0"], "whole numbers of 1 or more"),

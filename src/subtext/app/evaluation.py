@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from subtext.app.output import require_file
 from subtext.app.outside import Files, judge, read_split
 from subtext.app.progress import meter
 from subtext.app.table import Cell, table
-from subtext.app.two_stage import Rerank, stage_of, told
-from subtext.checkpoint import Record
+from subtext.app.two_stage import Rerank, drawing, stage_of, told
+from subtext.checkpoint import Record, write_text
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.lengths import too_long
 from subtext.errors import RequirementError, counted
@@ -62,11 +62,14 @@ def evaluate(
     """
     wanted = wanted or Wanted()
     wanted.check()
-    places = [path for path in (json_out, per_query) if path is not None]
+    plot = None if rerank is None else rerank.plot
+    places = [path for path in (json_out, per_query, plot) if path is not None]
     for path in places:
         require_file(path)
     if len({path.resolve() for path in places}) < len(places):
-        raise RequirementError(f"figures and values a query need a file each; both are to go to {json_out}")
+        raise RequirementError(
+            f"figures, values a query and a drawing need a file each; two are to go to {_twice(places)}; name another"
+        )
     semantic = None if graph is None else Graph.load(graph.expanduser())
     if rerank is not None:
         result = _of_two(work, protocol, wanted, rerank)
@@ -78,7 +81,15 @@ def evaluate(
         result.save(json_out)
     if per_query is not None:
         result.save_queries(per_query)
+    if plot is not None:
+        write_text(plot, drawing(result))
     return result
+
+
+def _twice(places: Sequence[Path]) -> Path:
+    """The first path that stands there for a second time."""
+    found = [path.resolve() for path in places]
+    return next(path for place, path in enumerate(found) if path in found[:place])
 
 
 def _of_model(work: Work, protocol: Mapping[str, Any], semantic: Graph | None, wanted: Wanted) -> Result:

@@ -25,11 +25,13 @@ class Rerank:
 
     run         of the model that orders the candidates      candidates  how many a query; several make a sweep
     features    file of picture features that it reads; None for the one that it remembers
+    plot        file for a drawing of the sweep; None for none
     """
 
     run: Path
     candidates: tuple[int, ...] = (100,)
     features: Path | None = None
+    plot: Path | None = None
 
     @staticmethod
     def from_options(values: Mapping[str, Any]) -> Rerank | None:
@@ -37,7 +39,8 @@ class Rerank:
         if values["rerank"] is None:
             return None
         counts = values["candidates"]
-        return Rerank(values["rerank"], counts if isinstance(counts, tuple) else (counts,), values["rerank_features"])
+        counts = counts if isinstance(counts, tuple) else (counts,)
+        return Rerank(values["rerank"], counts, values["rerank_features"], values.get("plot"))
 
     def open(self, device: str) -> Run:
         """Its run. Raises what opening it raises."""
@@ -80,6 +83,30 @@ def told(result: Result) -> list[str]:
     enough = found["enough"]
     verdict = "no number here is enough" if enough is None else f"{enough} candidates are enough"
     return [table(head, [*rows, whole]), f"{verdict}: at most 0.2 points of R@1 lost in each direction"]
+
+
+def drawing(result: Result) -> str:
+    """The sweep as an SVG document: recall of each direction over what the second model is asked about.
+
+    Lines end where every pair is scored; a grey one says what R@1 is there.
+    """
+    from subtext.report.curves import Chart, Curve, curves
+
+    found = result.about["two_stage"]
+    charts = []
+    for way, asking in (("image_to_text", "pictures ask for texts"), ("text_to_image", "texts ask for pictures")):
+        lines = []
+        costs = [100 * row["share_of_pairs"][way] for row in found["sweep"]]
+        for k in result.protocol["recall"]:
+            name, every = f"{way}/recall@{k}", found["exhaustive"][f"{way}/recall@{k}"]
+            points = [(cost, row[name]) for cost, row in zip(costs, found["sweep"], strict=True)]
+            # A list that holds every candidate is the end of the line already.
+            more = [] if points[-1][0] >= 100 else [(100.0, every)]
+            lines.append(Curve(f"R@{k}", [*points, *more]))
+        best = found["exhaustive"][f"{way}/recall@1"]
+        lines.append(Curve("R@1 of every pair", [(costs[0], best), (100.0, best)], quiet=True))
+        charts.append(Chart(asking, "pairs that the second model scores, %", "recall, %", lines, logs_across=True))
+    return curves(charts)
 
 
 def reorder(

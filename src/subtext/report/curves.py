@@ -36,6 +36,7 @@ class Chart:
 
     title   above it      across, up  what its axes are
     logs    whether the upright axis counts in powers of ten; what is not above 0 is left out then
+    logs_across  the same of the other axis
     """
 
     title: str
@@ -43,6 +44,7 @@ class Chart:
     up: str
     curves: Sequence[Curve]
     logs: bool = False
+    logs_across: bool = False
 
 
 def curves(charts: Sequence[Chart]) -> str:
@@ -75,7 +77,14 @@ def _step(low: float, high: float) -> float:
 
 def _panel(chart: Chart, left: int) -> list[str]:
     bottom = _TOP + _HEIGHT
-    drawn = [[(x, y) for x, y in curve.points if _shown(y, chart.logs)] for curve in chart.curves]
+    drawn = [
+        [
+            (_height(x, chart.logs_across), y)
+            for x, y in curve.points
+            if _shown(x, chart.logs_across) and _shown(y, chart.logs)
+        ]
+        for curve in chart.curves
+    ]
     parts = [f'<text x="{left}" y="18" font-size="14" font-weight="600">{escape(chart.title)}</text>']
     parts.append(f'<text x="{left}" y="{_TOP - 10}" fill="{SOFT}">{escape(chart.up)}</text>')
     middle = left + _PANEL / 2
@@ -111,9 +120,9 @@ def _drawn(
         parts.append(f'<line x1="{left}" x2="{left + _PANEL}" y1="{up(tick)}" y2="{up(tick)}" stroke="{LINE}"/>')
         parts.append(f'<text x="{left - 6}" y="{up(tick) + 4}" text-anchor="end" fill="{SOFT}">{label}</text>')
     parts.append(f'<line x1="{left}" x2="{left + _PANEL}" y1="{bottom}" y2="{bottom}" stroke="{SOFT}"/>')
-    for tick in ticks(least, most):
-        x = across(tick)
-        parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle" fill="{SOFT}">{_number(tick)}</text>')
+    for tick in _powers(least, most) if chart.logs_across else ticks(least, most):
+        x, label = across(tick), _number(10.0**tick if chart.logs_across else tick)
+        parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle" fill="{SOFT}">{label}</text>')
     loud, quiet = 0, 0
     for place, (curve, line) in enumerate(zip(chart.curves, drawn, strict=True)):
         colour, dash = (SOFT, _QUIET[quiet % 2]) if curve.quiet else (_COLOURS[loud % len(_COLOURS)], _dash(loud))
@@ -127,6 +136,14 @@ def _drawn(
         parts.append(f'<line x1="{left}" x2="{left + 28}" y1="{y - 4}" y2="{y - 4}" {stroke}/>')
         parts.append(f'<text x="{left + 36}" y="{y}">{escape(curve.name)}</text>')
     return parts
+
+
+def _powers(low: float, high: float) -> list[float]:
+    """Logarithms of 1, 2 and 5 times powers of ten between two ends that are logarithms."""
+    found = [
+        power + math.log10(factor) for power in range(math.floor(low), math.ceil(high) + 1) for factor in (1, 2, 5)
+    ]
+    return [tick for tick in found if low - 1e-9 <= tick <= high + 1e-9]
 
 
 def _shown(y: float, logs: bool) -> bool:

@@ -47,9 +47,11 @@ def _require_stages(ctx: click.Context) -> None:
     """Raise click.UsageError for what does not go with a second stage, or needs one."""
     values = ctx.params
     if values["rerank"] is None:
-        for name in ("candidates", "rerank_features"):
+        for name in ("candidates", "rerank_features", "plot"):
             if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
                 raise click.UsageError(f"--{name.replace('_', '-')} belongs to --rerank RUN; give that, or none", ctx)
+    elif values["plot"] is not None and len(values["candidates"]) < 2:
+        raise click.UsageError("--plot draws a sweep: give several --candidates, as in 10,20,50,100", ctx)
     elif (values["run"] or values["model"]) is None or values["graph"] is not None or values["space"]:
         raise click.UsageError(
             "--rerank re-orders what a model finds; it goes neither with another program's output nor with --graph "
@@ -104,6 +106,7 @@ evaluate = Command(
             click.Option(
                 ["--rerank-features"], type=PATH, metavar="FILE", help="Features it reads, if not those it remembers."
             ),
+            click.Option(["--plot"], type=PATH, metavar="FILE", help="Draw the sweep: recall over cost, as SVG."),
         ],
         "Data": [
             *data_options(),
@@ -205,7 +208,7 @@ evaluate = Command(
         "subtext evaluate runs/first --split val --json figures.json",
         "subtext evaluate runs/first --data other.jsonl --split all",
         "subtext evaluate --model openai/clip-vit-base-patch32 --data captions.jsonl --split test",
-        "subtext evaluate runs/fast --rerank runs/dear --candidates 10,20,50,100,200",
+        "subtext evaluate runs/fast --rerank runs/dear --candidates 10,20,50,100,200 --plot sweep.svg",
         "subtext evaluate --scores mine.npz --data captions.jsonl --split test --relevance tfidf1",
     ],
     usage="RUN | --model NAME_OR_PATH | --scores FILE [OPTIONS]",
