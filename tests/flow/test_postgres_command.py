@@ -170,13 +170,46 @@ def test_vectors_that_were_made_before_are_imported(server: Server, runs: Path, 
 def test_what_a_database_does_by_itself_is_said(place: tuple[str, Path], runs: Path, tmp_path: Path) -> None:
     assert "pg_dump --format=custom" in call("index", "backup", place[0], tmp_path / "copy", code=1).stderr
     assert "pg_restore" in call("index", "restore", runs / "index", place[0], code=1).stderr
-    assert "build a second index" in call("index", "move", place[0], "--run", runs / "other", code=1).stderr
     assert "layout 2 already" in call("index", "migrate", place[0]).stdout
     assert "nothing was changed" in call("index", "migrate", runs / "index").stdout
     told = call("index", "info", place[0].replace("library", "nowhere"), code=1).stderr
     assert "needs to be an index that `subtext index build` made" in told and database.PASSWORD not in told
 
 
-def test_a_command_that_takes_folders_alone_repeats_no_password() -> None:
-    answer = call("serve", "postgresql://me:s3cret@nowhere/archive?index=library", code=2)
-    assert "s3cret" not in answer.output and "takes an index that is a folder" in answer.output
+def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], runs: Path) -> None:
+    address = place[0]
+    call("index", "delete", address, "red")
+    before = open_engine(address)
+    told = call("index", "move", address, "--run", runs / "other", "-q").stdout
+    assert "11 pictures and 22 texts now have vectors of" in told and "s3cret" not in told
+    assert before.folder.moved
+    with pytest.raises(IndexError_, match="was made anew by another model meanwhile; open it again"):
+        before.search("a pink square")
+    after, wanted = open_engine(address), {hit.id for hit in open_engine(runs / "index").search("a square", top=50)}
+    assert after.folder.manifest.run == str((runs / "other").resolve()) and not after.folder.moved
+    assert {hit.id for hit in after.search("a square", top=50)} == wanted - {"red"}
+    assert verify(Database(address)) == []
+    assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
+    again = call("index", "move", address, "--run", runs / "other", "-q", code=1).stderr
+    assert "has the vectors of this model already" in again and "s3cret" not in again
+
+
+def test_a_move_goes_on_and_is_not_made_over_what_others_did(
+    place: tuple[str, Path], runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, plain = place[0], growing.embed_items
+    embedded: list[str] = []
+
+    def noted(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
+        embedded.extend(items.ids)  # type: ignore[attr-defined]
+        if len(embedded) == 36:
+            call("index", "delete", address, "blue")
+        return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(growing, "embed_items", noted)
+    words = ["move", address, "--run", runs / "other", "-q"]
+    assert "was changed while it was moved; give the move again" in call("index", *words, code=1).stderr
+    assert len(embedded) == 36 and open_engine(address).search("a pink square")
+    assert "11 pictures and 22 texts now have vectors" in call("index", *words).stdout
+    assert len(embedded) == 36, "what was embedded stays"
+    assert "blue" not in ids(address) and verify(Database(address)) == []

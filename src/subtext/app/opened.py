@@ -37,8 +37,10 @@ class Opened:
         return replace(self, model=self.model.by_mean(purpose))
 
 
-def open_work(work: Work) -> Opened:
+def open_work(work: Work, *, decoded: bool = True) -> Opened:
     """Open the run, or the pretrained model, and read the split.
+
+    decoded  see `read`
 
     Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
     """
@@ -55,7 +57,7 @@ def open_work(work: Work) -> Opened:
             work.run, features=work.sources.features, text_features=work.sources.text_features, device=device
         )
         model, record, sources = run.model, run.record, work.sources.over(remembered(run.record.data))
-    reading = read(sources, quiet=work.quiet)
+    reading = read(sources, quiet=work.quiet, decoded=decoded)
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
         from subtext.opening import attach
 
@@ -88,23 +90,26 @@ def pretrained(name: str, device: str) -> Model:
     return build("clip", {"model": name}, supply=Supply()).model.to(device).eval()
 
 
-def read(sources: Sources, *, quiet: bool = False) -> Reading:
+def read(sources: Sources, *, quiet: bool = False, decoded: bool = True) -> Reading:
     """The pairs; problems that do not forbid their use are told on standard error.
 
-    Pictures that are to be read are all decoded once, so that a bad one shows here and not in the middle of an epoch.
+    decoded  decodes all pictures that are to be read once, so that a bad one shows here and not in the middle of an
+             epoch. Without it they are decoded only where bad ones are to be skipped
+
     Raises DataError when they cannot be used, and RequirementError when no data set is named.
     """
     from subtext.data.readers import read_pairs, told
 
     if sources.data is None:
         raise RequirementError("this needs a data set; the run remembers none; say where it is (--data DATA)")
-    with picture_meter(quiet=quiet or sources.features is not None) as heard:
+    verify = sources.features is None and (decoded or sources.bad == "skip")
+    with picture_meter(quiet=quiet or not verify) as heard:
         reading = read_pairs(
             sources.data.expanduser(),
             images=sources.images,
             seed=sources.split_seed or 0,
             bad=sources.bad or "refuse",
-            verify=sources.features is None,
+            verify=verify,
             need_pictures=sources.features is None,
             progress=heard,
         )

@@ -10,7 +10,7 @@ from subtext.errors import RequirementError
 
 
 def serve_indexes(
-    indexes: Sequence[Path],
+    indexes: Sequence[Path | str],
     options: Mapping[str, Any],
     *,
     body: int,
@@ -34,7 +34,7 @@ def serve_indexes(
     from subtext.app.server.settings import Limits, Settings
 
     log = options["log"]
-    folders = tuple(str(index.expanduser().resolve()) for index in indexes)
+    named = tuple(index if isinstance(index, str) else str(index.expanduser().resolve()) for index in indexes)
     limits = Limits(body=body, pixels=pixels, rate=rate)
-    settings = Settings(folders, limits=limits, **{**options, "log": "" if log == "none" else log})
+    settings = Settings(named, limits=limits, **{**options, "log": "" if log == "none" else log})
     serve(settings, quiet=quiet)

@@ -95,6 +95,11 @@ class Folder:
         """Whether another store has taken the place of this one since it was opened: open the index again."""
         return read_manifest(self.path).store != self.manifest.store
 
+    def gone(self) -> list[str]:
+        """Trace names of what was deleted and has not come again: what others keep of it has to go as well."""
+        with self.reading() as view:
+            return [bytes(own).hex() for (own,) in view.connection.execute("SELECT hash FROM forgotten").fetchall()]
+
     @contextmanager
     def reading(self) -> Iterator[View]:
         """The index at one moment: inside the block nothing changes, whatever is written meanwhile."""
@@ -220,7 +225,18 @@ def beside(folder: Folder, manifest: Manifest) -> Folder:
 
 
 def swap(folder: Folder, new: Folder) -> Folder:
-    """Put the store that was built beside in use; the old one stays until the index is compacted."""
+    """Put the store that was built beside in use; the old one stays until the index is compacted.
+
+    What was deleted is remembered there, too: data that still has it does not bring it back.
+    """
+    with folder.reading() as view:
+        gone = view.connection.execute("SELECT hash FROM forgotten").fetchall()
+    connection = tables.to_write(new.tables)
+    try:
+        with tables.transaction(connection, new.tables, write=True):
+            connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", gone)
+    finally:
+        connection.close()
     write_manifest(folder.path / MANIFEST, new.manifest)
     new.manifest_file.unlink()
     return Folder(folder.path)

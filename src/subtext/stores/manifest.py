@@ -17,6 +17,8 @@ FORMAT = 2
 """Raised when an older Subtext could no longer read what a newer one writes."""
 
 MANIFEST = "manifest.json"
+SHARDS = "shards.json"
+"""Names the shards of an index that consists of several folders; see `shards`."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,11 @@ def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
     Raises IndexError_ when there is none.
     """
     file = path / name
+    if not file.is_file() and (path / SHARDS).is_file():
+        raise IndexError_(
+            f"{path} is an index in shards, and this takes one folder; give it one of its shards "
+            f"({path / 'shards' / '0000'}, ...), or build the index again"
+        )
     if not file.is_file():
         what = "is not there" if not path.exists() else f"has no {name}"
         raise IndexError_(f"{path} needs to be a folder that `subtext index build` wrote; it {what}")

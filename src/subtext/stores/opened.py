@@ -1,7 +1,8 @@
 """An index by its name: a folder's path, or the address of one in PostgreSQL.
 
-`library` is a folder; `postgresql://user@host/database?index=library` an index in a database. What PostgreSQL needs
-(the extra "postgres") is imported only when such an address is opened.
+`library` is a folder, or a folder of shards; `postgresql://user@host/database?index=library` an index in a database.
+What PostgreSQL needs (the extra "postgres") is imported only when such an address is opened, and what shards need (the
+extra "ray") when they are searched.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import shutil
 from pathlib import Path
 from types import ModuleType
 
-from subtext.errors import RequirementError
+from subtext.errors import IndexError_, RequirementError
+from subtext.stores import folder
 from subtext.stores.compaction import compact
 from subtext.stores.folder import Folder, create, require_new
 from subtext.stores.item import SIDES
 from subtext.stores.manifest import MANIFEST, Manifest
+from subtext.stores.shards.manifest import is_sharded
+from subtext.stores.shards.store import Sharded, unchangeable
 from subtext.stores.store import Store, StoreWriter
 from subtext.stores.writer import Writer
 
@@ -33,6 +37,14 @@ def is_address(index: Path | str) -> bool:
     return isinstance(index, str) and index.startswith(SCHEMES)
 
 
+def name_of(index: Path | str) -> str:
+    """What an index is called: the name of its folder, or of the schema in its database; nothing secret is in it."""
+    if is_address(index):
+        database()
+        return str(importlib.import_module("subtext.stores.postgres.address").Address.parse(index).name)
+    return Path(index).expanduser().resolve().name
+
+
 def open_store(index: Path | str) -> Store:
     """The index of that name.
 
@@ -42,7 +54,21 @@ def open_store(index: Path | str) -> Store:
     if is_address(index):
         opened: Store = database().Database(str(index))
         return opened
-    return Folder(Path(index).expanduser())
+    place = Path(index).expanduser()
+    if is_sharded(place):
+        shards: Store = Sharded(place)
+        return shards
+    return Folder(place)
+
+
+def open_to_change(index: Path | str) -> Store:
+    """The index of that name, for a command that changes it.
+
+    Raises what `open_store` raises, and RequirementError for one in shards, which are changed one by one.
+    """
+    if not is_address(index) and is_sharded(Path(index).expanduser()):
+        raise RequirementError(unchangeable(Path(index)))
+    return open_store(index)
 
 
 def create_store(index: Path | str, manifest: Manifest) -> Store:
@@ -73,6 +99,38 @@ def remove_store(store: Store) -> None:
         shutil.rmtree(store.path, ignore_errors=True)
     else:
         database().drop(store)
+
+
+def beside(store: Store, manifest: Manifest) -> Store:
+    """An index for the vectors of another model beside one that goes on serving; see `folder.beside`."""
+    if isinstance(store, Folder):
+        return folder.beside(store, manifest)
+    made: Store = _moving().beside(store, manifest)
+    return made
+
+
+def swap(store: Store, new: Store, *, generation: int) -> Store:
+    """Put the index that was made beside another one in its place.
+
+    generation  that the other one had when the move began
+
+    Raises IndexError_ when it was changed since.
+    """
+    if isinstance(store, Folder):
+        assert isinstance(new, Folder)
+        with store.writing("move") as writer:
+            if writer.manifest.generation != generation:
+                raise IndexError_(
+                    f"{store.path} was changed while it was moved; give the move again: it embeds what is new, and "
+                    "nothing else"
+                )
+            return folder.swap(store, new)
+    done: Store = _moving().swap(store, new, generation=generation)
+    return done
+
+
+def _moving() -> ModuleType:
+    return importlib.import_module("subtext.stores.postgres.moving")
 
 
 def make_lists(writer: StoreWriter) -> None:

@@ -15,6 +15,8 @@ from subtext.stores.segment import Segment
 
 MARGIN = 16
 """Rows beyond those asked for that are compared again in float64, so that near-equal scores are told apart there."""
+SOME = "index: some items"
+"""The purpose that keys are drawn for."""
 
 
 @dataclass(frozen=True)
@@ -201,5 +203,5 @@ def some_of(keys: NDArray[np.int64], count: int, *, seed: int) -> NDArray[np.int
     """At most `count` of ascending keys, ascending; which ones hangs on the keys and the seed alone."""
     if len(keys) <= count:
         return keys
-    order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: some items")[:, 0]
+    order = draw.uniform(keys, seed=seed, epoch=0, purpose=SOME)[:, 0]
     return np.sort(keys[np.argpartition(order, count)[:count]])

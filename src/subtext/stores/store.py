@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Those of typing, before Python 3.12, read the value of each property to see whether it is there: they would ask a
+# database, or start a cluster, whenever a test checks a type.
+from typing_extensions import Protocol, runtime_checkable
 
 from subtext.stores.calibration import Calibration
 from subtext.stores.change import Change
@@ -22,6 +26,7 @@ from subtext.stores.journal import Job
 from subtext.stores.manifest import Manifest
 from subtext.stores.rows import Known
 from subtext.stores.shelf import Found
+from subtext.stores.values import Values
 
 
 @runtime_checkable
@@ -105,6 +110,15 @@ class StoreView(Protocol):
     def fields(self, side: Side) -> list[str]:
         """Names of the metadata that can be filtered by."""
 
+    def values(self, side: Side, name: str, *, most: int, choice: int) -> Values:
+        """What a field holds: the `most` commonest values where no more than `choice` are different."""
+
+    def page(self, side: Side, *, offset: int, top: int) -> list[int]:
+        """`top` keys of a side, after so many, in the order in which the items came in."""
+
+    def content(self, side: Side, key: int) -> bytes:
+        """The digest of what was embedded of an item. Raises KeyError where there is no such key."""
+
     def jobs(self) -> list[Job]:
         """The journal, the first job first."""
 
@@ -181,6 +195,13 @@ class Store(Protocol):
 
     def keep_calibration(self, calibration: Calibration, plot: str) -> str:
         """Keep a calibration and its plot, an SVG document; says where the plot is."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether an index of another model has taken the place of this one since it was opened: open it again."""
+
+    def gone(self) -> list[str]:
+        """Trace names of what was deleted and has not come again: what others keep of it has to go as well."""
 
     def close(self) -> None:
         """Let go of this thread's connection."""

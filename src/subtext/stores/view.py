@@ -14,6 +14,7 @@ from subtext.stores.condition import ID, TEXT, Condition, require_fields
 from subtext.stores.item import DATE, SIDES, Item, Side
 from subtext.stores.journal import Job, jobs
 from subtext.stores.shelf import Shelf
+from subtext.stores.values import Value, Values
 
 AT_ONCE = 500
 """Items that one statement names."""
@@ -44,6 +45,10 @@ class View:
         """
         if {condition.field for condition in where} - {TEXT, ID}:
             require_fields(side, where, self.fields(side))
+        return self.fulfilling(side, where)
+
+    def fulfilling(self, side: Side, where: Sequence[Condition]) -> NDArray[np.int64]:
+        """The same, where a field that no item has is one that none fulfils anything by."""
         number = SIDES.index(side)
         parts = [condition.keys(number) for condition in where] or [("SELECT key FROM items WHERE side = ?", [number])]
         sql = " INTERSECT ".join(f"SELECT * FROM ({one})" for one, _ in parts) if len(parts) > 1 else parts[0][0]
@@ -112,6 +117,32 @@ class View:
         found = self.connection.execute(sql, {"s": SIDES.index(side)})
         return [name for (name,) in found if not name.endswith(DATE)]
 
+    def values(self, side: Side, name: str, *, most: int, choice: int) -> Values:
+        """What a field holds: the `most` commonest values where no more than `choice` are different."""
+        own = (SIDES.index(side), name)
+        texts, numbers, different = self.connection.execute(_KINDS, own).fetchone()
+        rows = self.connection.execute(_COMMON, (*own, most)).fetchall() if different <= choice else []
+        ends = self.connection.execute(_ENDS, own).fetchone() if numbers else None
+        low, high = self.connection.execute(_ENDS, (own[0], name + DATE)).fetchone()
+        return Values(bool(texts), bool(numbers), different, tuple(rows), ends, None if low is None else (low, high))
+
+    def counted(self, side: Side, name: str) -> dict[Value, int]:
+        """All values of a field, and how many items have each."""
+        return dict(self.connection.execute(_COMMON, (SIDES.index(side), name, -1)).fetchall())
+
+    def page(self, side: Side, *, offset: int, top: int) -> list[int]:
+        """`top` keys of a side, after so many, in the order in which the items came in."""
+        sql = "SELECT key FROM items WHERE side = ? ORDER BY key LIMIT ? OFFSET ?"
+        return [int(key) for (key,) in self.connection.execute(sql, (SIDES.index(side), top, offset))]
+
+    def content(self, side: Side, key: int) -> bytes:
+        """The digest of what was embedded of an item. Raises KeyError where there is no such key."""
+        sql = "SELECT content FROM items WHERE side = ? AND key = ?"
+        found = self.connection.execute(sql, (SIDES.index(side), key)).fetchone()
+        if found is None:
+            raise KeyError(key)
+        return bytes(found[0])
+
     def jobs(self) -> list[Job]:
         """The journal, the first job first."""
         return jobs(self.connection)
@@ -124,6 +155,16 @@ _LINKED = (
     "WHERE i.key IN ({}) AND t.text IS NOT NULL ORDER BY i.key, t.key",
     "SELECT t.key, i.id FROM items t CROSS JOIN links l ON l.text = t.id "
     "CROSS JOIN items i ON i.side = 0 AND i.id = l.image WHERE t.key IN ({}) ORDER BY t.key, i.key",
+)
+
+_KINDS = (
+    "SELECT coalesce(sum(typeof(value) = 'text'), 0), coalesce(sum(typeof(value) != 'text'), 0), "
+    "count(DISTINCT value) FROM facets WHERE side = ? AND name = ?"
+)
+_ENDS = "SELECT min(value), max(value) FROM facets WHERE side = ? AND name = ? AND typeof(value) != 'text'"
+_COMMON = (
+    "SELECT value, count(*) FROM facets WHERE side = ? AND name = ? GROUP BY value "
+    "ORDER BY count(*) DESC, value LIMIT ?"
 )
 
 

@@ -80,23 +80,13 @@ def cuts(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, .
 
 
 class Index(click.ParamType):  # type: ignore[type-arg]  # Generic in new clicks alone.
-    """An index by its name: a folder's path, or the address of one in a database, which stays as it was typed.
-
-    folder  only a folder will do: an address is refused, and not repeated, as a password may be in it
-    """
+    """An index by its name: a folder's path, or the address of one in a database, which stays as it was typed."""
 
     name = "index"
 
-    def __init__(self, *, folder: bool = False) -> None:
-        self.folder = folder
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
         """A path, or an address."""
-        if "://" not in str(value):
-            return Path(value)
-        if self.folder:
-            self.fail("this command takes an index that is a folder; it got the address of another", param, ctx)
-        return str(value)
+        return str(value) if "://" in str(value) else Path(value)
 
 
 def index_argument() -> click.Argument:

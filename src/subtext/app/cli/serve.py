@@ -15,6 +15,7 @@ DEFAULT_BODY, DEFAULT_PIXELS, DEFAULT_RATE = 20, 50, 20.0
 def _act(ctx: click.Context) -> None:
     values = ctx.params
     token, read_token = _token(ctx, "token_file"), _token(ctx, "read_token_file")
+    _require_used(ctx)
     from subtext.app.opened import choose_device
     from subtext.app.serving import serve_indexes
 
@@ -24,6 +25,7 @@ def _act(ctx: click.Context) -> None:
             **{name: values[name] for name in ("host", "port", "workers", "log", "log_private", "behind_proxy")},
             "device": choose_device(values["device"]),
             "names": values["names"],
+            "keep": "" if values["keep"] is None else str(values["keep"].expanduser().resolve()),
             "pictures": tuple(str(folder.expanduser().resolve()) for folder in values["pictures"]),
             "token": token,
             "read_token": read_token,
@@ -35,6 +37,19 @@ def _act(ctx: click.Context) -> None:
         rate=values["rate"],
         quiet=values["quiet"],
     )
+
+
+def _require_used(ctx: click.Context) -> None:
+    """Raise UsageError for an option that the indexes have no use for."""
+    values = ctx.params
+    folders = [
+        isinstance(index, Path) and not (index.expanduser() / "shards.json").is_file() for index in values["indexes"]
+    ]
+    if values["keep"] is not None and all(folders):
+        raise click.UsageError("--keep is for an index that is no folder; a folder keeps these things itself", ctx)
+    given = ctx.get_parameter_source("log") is not click.core.ParameterSource.DEFAULT
+    if given and values["log"] == "index" and values["keep"] is None and not folders[0]:
+        raise click.UsageError("--log index needs a folder: an INDEX that is one, or --keep DIR; or take --log -", ctx)
 
 
 def _token(ctx: click.Context, name: str) -> str:
@@ -74,7 +89,7 @@ serve = Command(
     _act,
     {
         "Indexes": [
-            click.Argument(["indexes"], type=Index(folder=True), nargs=-1, required=True),
+            click.Argument(["indexes"], type=Index(), nargs=-1, required=True),
             click.Option(["--run"], type=PATH, metavar="RUN", help="Where the first index's run is now."),
             click.Option(["--features"], type=PATH, metavar="FILE", help="Picture features of the first index."),
             click.Option(
@@ -83,6 +98,12 @@ serve = Command(
                 multiple=True,
                 metavar="DIR",
                 help="A folder beside the data set's whose pictures may be shown; repeatable.",
+            ),
+            click.Option(
+                ["--keep"],
+                type=PATH,
+                metavar="DIR",
+                help="Of an INDEX in a database: where small pictures, the log and added pictures are kept.",
             ),
             device_option(),
         ],
@@ -116,7 +137,7 @@ serve = Command(
                 type=click.Choice(["index", "-", "none"]),
                 default="index",
                 show_default=True,
-                help="In the first INDEX, for 30 days; - for standard output.",
+                help="In the first INDEX (of a database in --keep, else -), for 30 days; - for standard output.",
             ),
             click.Option(["--log-private"], is_flag=True, help="Log words that were asked for, and addresses, too."),
             quiet_option(),
@@ -127,6 +148,10 @@ serve = Command(
     It listens to this machine alone unless --host says otherwise, serves no file but small copies of the collection's
     pictures, and changes nothing without a token. /openapi.json describes the addresses; docs/serving.md how to run it
     for others. Several indexes can be compared side by side.""",
-    examples=["subtext serve library", "subtext serve library other --port 9000 --token-file token"],
+    examples=[
+        "subtext serve library",
+        "subtext serve library other --port 9000 --token-file token",
+        "subtext serve 'postgresql://editor@db/archive?index=library' --keep kept --token-file token",
+    ],
     usage="INDEX... [OPTIONS]",
 )

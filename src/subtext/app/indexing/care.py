@@ -15,7 +15,7 @@ from subtext.stores.copying import backup as copied
 from subtext.stores.copying import restore as restored
 from subtext.stores.folder import PENDING, Folder, stores_left
 from subtext.stores.item import Side
-from subtext.stores.opened import is_address, open_store
+from subtext.stores.opened import is_address, open_to_change
 
 
 def delete(
@@ -31,7 +31,7 @@ def delete(
 
     Raises RequirementError where nothing is named, and for an id that is not there: then nothing is deleted.
     """
-    folder = open_store(index)
+    folder = open_to_change(index)
     named = [*ids, *(_lines(listed) if listed is not None else [])]
     if not named and not where:
         raise RequirementError("a deletion needs ids, a file of them (--from), or a condition (--where); it got none")

@@ -21,24 +21,28 @@ from subtext.evaluate.embedding import embed_items
 from subtext.model import Branch
 from subtext.search.growing import Growing, Grown, grow, prune
 from subtext.search.making import new_manifest
-from subtext.stores.folder import Folder, beside, swap
+from subtext.stores.folder import Folder
 from subtext.stores.item import SIDES, Side
 from subtext.stores.journal import Job
 from subtext.stores.manifest import Manifest
 from subtext.stores.opened import (
+    beside,
     create_store,
     exists,
     is_address,
     make_lists,
     open_store,
+    open_to_change,
     remove_store,
     require_free,
+    swap,
 )
+from subtext.stores.shards.manifest import is_sharded
 from subtext.stores.store import Store, StoreWriter
 
 
 @dataclass(frozen=True)
-class _Read:
+class Read:
     """A source that was opened: the model and the pairs, and the source as the journal names it."""
 
     opened: Opened
@@ -55,9 +59,9 @@ def build(work: Work, out: Path | str) -> str:
     known = begun(out)
     if known is None:
         require_free(out)
-    read = _read(work)
+    read = read_work(work)
     if known is None:
-        folder = create_store(out, _manifest(work, read))
+        folder = create_store(out, manifest_of(work, read))
     else:
         folder = known
         if [job.source for job in _unfinished(folder)] != [read.source]:
@@ -87,7 +91,7 @@ def add(work: Work, index: Path | str, *, again: bool = False) -> str:
     Without a data set an add or a build that was cut off goes on. Raises what opening and reading raise, IndexError_
     when another model made the index or somebody else writes to it, RequirementError where there is nothing to add.
     """
-    folder = open_store(index)
+    folder = open_to_change(index)
     verb, sources, split = "add", work.sources, work.split
     if sources.data is None:
         open_jobs = [job for job in _unfinished(folder) if job.source is not None and job.verb in ("build", "add")]
@@ -96,7 +100,7 @@ def add(work: Work, index: Path | str, *, again: bool = False) -> str:
         verb, sources, split = open_jobs[-1].verb, *_of_source(open_jobs[-1].source)
     work = replace(work, run=_run(work, folder.manifest), sources=sources, split=split)
     with folder.writing("add") as writer:
-        grown = _grown(writer, _read(work), work, Growing(verb=verb, again=again))
+        grown = _grown(writer, read_work(work), work, Growing(verb=verb, again=again))
     return "\n".join([f"{folder.path}: {told(grown)}", *advice(folder)])
 
 
@@ -107,7 +111,7 @@ def update(work: Work, index: Path | str, *, keep_missing: bool = False) -> str:
 
     Raises as `add`; RequirementError for an index that was made of no data set.
     """
-    folder = open_store(index)
+    folder = open_to_change(index)
     sources = _sources(folder)
     if not sources:
         raise RequirementError(f"{folder.path} was made of no data set that could be read again; use add or delete")
@@ -117,7 +121,7 @@ def update(work: Work, index: Path | str, *, keep_missing: bool = False) -> str:
         for source in sources:
             own, split = _of_source(source)
             step = replace(work, run=_run(work, folder.manifest), sources=work.sources.over(own), split=split)
-            read = _read(step)
+            read = read_work(step)
             keep["images"] |= set(read.opened.pairs.images.ids)
             keep["texts"] |= set(read.opened.pairs.texts.ids)
             total += _grown(writer, read, step, Growing(verb="update", exact=len(sources) == 1))
@@ -134,40 +138,44 @@ def move(work: Work, index: Path | str, *, leave_out: bool = False) -> str:
     One that was cut off goes on. Raises as `add`; RequirementError where items cannot be found in the sources.
     """
     assert work.run is not None
-    if is_address(index):
+    if not is_address(index) and is_sharded(Path(index)):
         raise RequirementError(
-            "a move builds another store inside a folder; in PostgreSQL build a second index in the same database by "
-            "the new run (another index=NAME), and remove the first when nobody asks it any more"
+            f"a move embeds one folder again, and {index} is an index in shards; build another one by the new run "
+            "(subtext index build --ray ... --shards ...), and search that when it is whole"
         )
-    folder = Folder(Path(index))
-    with folder.reading() as view:
-        own_ids = [dict(view.connection.execute("SELECT id, key FROM items WHERE side = ?", (n,))) for n in (0, 1)]
-    only: dict[Side, set[str]] = {side: set(found) for side, found in zip(SIDES, own_ids, strict=True)}
-    new: Folder | None = None
-    for source in _sources(folder):
+    store = open_to_change(index)
+    with store.writing("move") as writer:
+        only: dict[Side, set[str]] = {side: set(writer.ids(side)) for side in SIDES}
+        generation = writer.manifest.generation
+    new: Store | None = None
+    for source in _sources(store):
         own, split = _of_source(source)
         step = replace(work, sources=work.sources.over(replace(own, features=None, text_features=None)), split=split)
-        read = _read(step)
+        read = read_work(step)
         if new is None:
-            made = replace(_manifest(step, read), root=folder.manifest.root, exact_up_to=folder.manifest.exact_up_to)
-            if made.fingerprint == folder.manifest.fingerprint:
-                raise RequirementError(f"{index} has the vectors of this model already; nothing has to be moved")
-            new = beside(folder, made)
+            made = replace(manifest_of(step, read), root=store.manifest.root, exact_up_to=store.manifest.exact_up_to)
+            if made.fingerprint == store.manifest.fingerprint:
+                raise RequirementError(f"{store.path} has the vectors of this model already; nothing has to be moved")
+            new = beside(store, made)
         with new.writing("move") as writer:
             _grown(writer, read, step, Growing(verb="add", only=only))
+    if new is not None:
+        with new.writing("move") as writer:
+            prune(writer, only)  # What was deleted since a move began that was cut off.
     missing = sum(map(len, only.values())) - (0 if new is None else sum(new.counts.values()))
     if new is None or (missing and not leave_out):
         raise RequirementError(
-            f"a move embeds again what the index was made of; {counted(missing, 'item')} of {index} can be found in no "
-            "data set that it remembers; add them again from one, or leave them behind (--leave-out)"
+            f"a move embeds again what the index was made of; {counted(missing, 'item')} of {store.path} can be found "
+            "in no data set that it remembers; add them again from one, or leave them behind (--leave-out)"
         )
     with new.writing("move") as writer:
         make_lists(writer)
-    counts = swap(folder, new).counts
-    return (
-        f"{index}: {counted(counts['images'], 'picture')} and {counted(counts['texts'], 'text')} now have vectors of "
-        f"{work.run}; servers go on with the old ones until they are opened again; `subtext index compact` removes them"
-    )
+    counts = swap(store, new, generation=generation).counts
+    after = "those who have it open are told to open it again"
+    if isinstance(store, Folder):
+        after = "servers go on with the old ones until they are opened again; `subtext index compact` removes them"
+    items = f"{counted(counts['images'], 'picture')} and {counted(counts['texts'], 'text')}"
+    return f"{store.path}: {items} now have vectors of {work.run}; {after}"
 
 
 def told(grown: Grown) -> str:
@@ -179,15 +187,21 @@ def told(grown: Grown) -> str:
     return ", ".join([*parts, *([left] if grown.left_out else [])])
 
 
-def _read(work: Work) -> _Read:
-    opened = open_work(work).indexed("an index")
+def read_work(work: Work, *, decoded: bool = True) -> Read:
+    """The model and the data that an index is to be made of.
+
+    decoded  looks at every picture first; else one that cannot be decoded shows when it is embedded
+
+    Raises what opening and reading raise, and RequirementError for a model that only scores pairs.
+    """
+    opened = open_work(work, decoded=decoded).indexed("an index")
     assert opened.record is not None
     sources = work.sources.over(remembered(opened.record.data))
     sources = replace(sources, features=_file(opened.model.image), text_features=_file(opened.model.text))
-    return _Read(opened, {**sources.to_json(), "split": work.split})
+    return Read(opened, {**sources.to_json(), "split": work.split})
 
 
-def _manifest(work: Work, read: _Read) -> Manifest:
+def manifest_of(work: Work, read: Read) -> Manifest:
     """The manifest of a new index; one item of each side is embedded to know the shape of its vectors."""
     model, pairs = read.opened.model, read.opened.pairs
     assert work.run is not None and read.opened.record is not None
@@ -205,7 +219,7 @@ def _manifest(work: Work, read: _Read) -> Manifest:
     )
 
 
-def _grown(writer: StoreWriter, read: _Read, work: Work, how: Growing) -> Grown:
+def _grown(writer: StoreWriter, read: Read, work: Work, how: Growing) -> Grown:
     pairs = read.opened.pairs
     how = replace(how, source=read.source, batch_size=work.batch_size, workers=work.workers)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as heard:

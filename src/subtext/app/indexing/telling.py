@@ -18,6 +18,7 @@ from subtext.stores.item import SIDES, Side
 from subtext.stores.journal import Job
 from subtext.stores.manifest import Manifest
 from subtext.stores.opened import is_address
+from subtext.stores.shards.manifest import is_sharded
 from subtext.stores.store import Store, changed_since
 from subtext.stores.verification import verify as problems_of
 
@@ -37,6 +38,10 @@ def info(index: Path | str, *, as_json: bool) -> str:
         from subtext.app.indexing.database import info as told
 
         return told(str(index), as_json=as_json)
+    if is_sharded(Path(index)):
+        from subtext.app.indexing.sharded import info as told_of_shards
+
+        return told_of_shards(Path(index), as_json=as_json)
     folder = Folder(Path(index))
     manifest = folder.manifest
     with folder.reading() as view:
@@ -79,6 +84,10 @@ def verify(index: Path | str, *, as_json: bool) -> tuple[str, bool]:
         from subtext.app.indexing.database import problems
 
         found, place = problems(str(index))
+    elif is_sharded(Path(index)):
+        from subtext.app.indexing.sharded import problems as problems_of_shards
+
+        found, place = problems_of_shards(Path(index)), str(index)
     else:
         found, place = problems_of(Path(index)), str(index)
     if as_json:

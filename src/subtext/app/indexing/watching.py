@@ -10,7 +10,7 @@ from subtext.app.indexing.growth import update
 from subtext.app.job import Work
 from subtext.app.progress import say
 from subtext.errors import DataError, counted
-from subtext.stores.opened import open_store
+from subtext.stores.opened import open_to_change
 
 
 def watch(
@@ -51,7 +51,7 @@ def watched(index: Path | str) -> list[Path]:
 
     Raises RequirementError through `update` where there is none; SubtextError when the index cannot be read.
     """
-    folder = open_store(index)
+    folder = open_to_change(index)
     found: list[Path] = []
     with folder.reading() as view:
         for job in view.jobs():

@@ -1,4 +1,7 @@
-"""Items that clients hand in: kept in INDEX/added as a data set of its own, so that `update` and `move` find them."""
+"""Items that clients hand in: kept in INDEX/added as a data set of its own, so that `update` and `move` find them.
+
+Of an index that is no folder they are kept in `added` inside the folder that the server was given (--keep).
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from subtext.app.job import Sources
-from subtext.app.server.folder import folder_of
+from subtext.app.server.folder import place_of
 from subtext.app.server.refusals import Refusal
 from subtext.data.atomic import write_file
 from subtext.data.features import FeatureInput
@@ -22,9 +25,10 @@ from subtext.errors import RequirementError
 from subtext.search import Engine
 from subtext.search.growing import Growing, Grown, grow
 from subtext.stores.folder import Folder
-from subtext.stores.lock import WriterBusy
+from subtext.stores.lock import WriterBusy, writer_lock
+from subtext.stores.shards.store import Sharded
+from subtext.stores.store import Store, StoreWriter
 from subtext.stores.traces import ADDED, ROWS, trace_name
-from subtext.stores.writer import Writer
 
 SPLIT = "added"
 TAKEN = ("id", "image", "file_name", "captions", "caption", "text", "text_id", "text_ids", "split", "group", "images")
@@ -56,18 +60,23 @@ class Incoming:
         return {**own, "split": SPLIT, **self.metadata}
 
 
-def add(engine: Engine, items: Sequence[Incoming]) -> Grown:
+def add(engine: Engine, items: Sequence[Incoming], *, keep: Path | None = None) -> Grown:
     """Put items in: on the disk and searchable when this returns.
 
+    keep  the folder that their pictures are kept in, of an index that is no folder
+
     Raises Refusal: 409 for an id that is there already, 422 for a model that reads no pictures, 503 while another
-    process writes; DataError for what cannot be read. Then nothing is added.
+    process writes, 403 where there is no folder for pictures; DataError for what cannot be read. Then nothing is added.
     """
-    folder = folder_of(engine)
+    store, kept = engine.folder, place_of(engine.folder, keep)
+    if kept is None:
+        sentence = "this server has no folder for pictures that are handed in; start it with --keep to allow that"
+        raise Refusal(HTTPStatus.FORBIDDEN, sentence)
     if isinstance(engine.model.image.reads, FeatureInput):
         raise RequirementError("this library's model reads precomputed features; pictures are added to its data set")
-    place = folder.path / ADDED
-    with changing(folder, "add") as writer:
-        _require_new(folder, items)
+    place = kept / ADDED
+    with changing(store, "add", kept) as writer:
+        _require_new(store, items)
         new = place / f".new-{os.getpid()}.jsonl"
         try:
             for item in items:
@@ -79,17 +88,25 @@ def add(engine: Engine, items: Sequence[Incoming]) -> Grown:
             return grow(writer, engine.model, pairs, how=Growing(source=source, again=True, batch_size=16, workers=0))
         finally:
             new.unlink(missing_ok=True)
-            tidy(folder)
+            tidy(store, kept)
 
 
 @contextmanager
-def changing(folder: Folder, verb: str) -> Iterator[Writer]:
-    """The writer, after a short wait for another one. Raises Refusal when that takes longer."""
+def changing(store: Store, verb: str, place: Path | None) -> Iterator[StoreWriter]:
+    """The writer, after a short wait for another one. Raises Refusal when that takes longer.
+
+    place  the folder of an index that is none itself: only one at a time changes what is kept there
+    """
+    if isinstance(store, Sharded):
+        raise Refusal(HTTPStatus.FORBIDDEN, "this library lies in shards; nothing can be changed in it here")
     until = time.monotonic() + PATIENCE
     while True:
         try:
-            with folder.writing(verb) as writer:
-                yield writer
+            with ExitStack() as stack:
+                if place is not None and not isinstance(store, Folder):
+                    place.mkdir(parents=True, exist_ok=True)
+                    stack.enter_context(writer_lock(place, verb))
+                yield stack.enter_context(store.writing(verb))
             return
         except WriterBusy as problem:
             if time.monotonic() > until:
@@ -106,11 +123,11 @@ def rows(place: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def tidy(folder: Folder) -> None:
+def tidy(store: Store, index: Path) -> None:
     """Remove what was handed in and never came into the index: an addition failed, or was cut off. Needs the writer."""
-    place = folder.path / ADDED
+    place = index / ADDED
     own = rows(place)
-    with folder.reading() as view:
+    with store.reading() as view:
         known = set(view.keys_of("images", [row["id"] for row in own]))
     kept = [row for row in own if row["id"] in known]
     if len(kept) < len(own):
@@ -121,10 +138,10 @@ def tidy(folder: Folder) -> None:
             file.unlink(missing_ok=True)
 
 
-def _require_new(folder: Folder, items: Sequence[Incoming]) -> None:
+def _require_new(store: Store, items: Sequence[Incoming]) -> None:
     names = [item.id for item in items]
     texts = [name for item in items for name in item.row["text_ids"]]
-    with folder.reading() as view:
+    with store.reading() as view:
         there = [*view.keys_of("images", names), *view.keys_of("texts", texts)]
     if there or len(set(names)) < len(names):
         which = f"'{there[0]}' is there already" if there else "one is named twice"

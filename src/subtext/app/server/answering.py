@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.app.server.folder import folder_of, state_of
+from subtext.app.server.folder import state_of
 from subtext.app.server.kept import Kept
 from subtext.app.server.metrics import Metrics
 from subtext.app.server.refusals import AGAIN, Refusal
@@ -207,7 +207,7 @@ def require_readable(engine: Engine, query: Query) -> None:
 
 def vectors_of(engine: Engine, side: Side, name: str) -> NDArray[np.float32]:
     """(K D) of an item. Raises Refusal where it is not there."""
-    with folder_of(engine).reading() as view:
+    with engine.folder.reading() as view:
         key = view.keys_of(side, [name]).get(name)
         if key is None:
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {side} of this library")

@@ -1,32 +1,26 @@
-"""The folder of an index that is served: what is shown, added and deleted here lies beside it."""
+"""The index that is served, and the folder in which a server keeps what it makes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from pathlib import Path
 
-from subtext.errors import RequirementError
 from subtext.search import Engine
-from subtext.stores.calibration import CALIBRATION
 from subtext.stores.folder import Folder
+from subtext.stores.store import Store
 
 
-def folder_of(engine: Engine) -> Folder:
-    """The index as a folder. Raises RequirementError for one that lives elsewhere."""
-    found: object = engine.folder
-    if not isinstance(found, Folder):
-        raise RequirementError(
-            f"a server needs an index that is a folder; this one is a {type(found).__name__}; search it by "
-            "`subtext search`, or from Python"
-        )
-    return found
+def place_of(store: Store, keep: Path | None) -> Path | None:
+    """Where small copies of an index's pictures, its log and the pictures that are handed in are kept.
+
+    keep  the folder that was named for an index which is none itself; None for none
+    """
+    return store.path if isinstance(store, Folder) else keep
 
 
 def state_of(engine: Engine) -> Hashable:
-    """Differs whenever answers may: the store, which a move replaces, its changes, and its calibration."""
-    folder = folder_of(engine)
-    try:
-        calibrated = (folder.store / CALIBRATION).stat().st_mtime_ns
-    except FileNotFoundError:
-        calibrated = 0
-    with folder.reading() as view:
-        return folder.store.name, view.generation, calibrated
+    """Differs whenever answers may: the model, the store that a move replaces, its changes, and its calibration."""
+    store = engine.folder
+    with store.reading() as view:
+        manifest = store.manifest
+        return manifest.fingerprint, manifest.store, view.generation, store.calibration_mark()

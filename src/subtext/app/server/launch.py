@@ -6,7 +6,6 @@ import os
 import socket
 import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import uvicorn
 
@@ -15,6 +14,7 @@ from subtext.app.server.application import SETTINGS, build
 from subtext.app.server.served import Served
 from subtext.app.server.settings import Settings
 from subtext.errors import RequirementError
+from subtext.stores.opened import name_of
 
 ENDING = 20
 """Seconds that requests have to end in when the server is asked to."""
@@ -29,7 +29,7 @@ def serve(settings: Settings, *, quiet: bool = False) -> None:
     """
     _require_free(settings)
     shown = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
-    names = ", ".join(Path(index).name for index in settings.indexes)
+    names = ", ".join(map(name_of, settings.indexes))
     if settings.workers == 1:
         app = build(settings)
         served: Served = app.state.served

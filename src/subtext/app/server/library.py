@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from subtext.app.server.added import changing, tidy
 from subtext.app.server.answering import Answering
-from subtext.app.server.folder import folder_of
+from subtext.app.server.folder import place_of
 from subtext.app.server.kept import Kept
 from subtext.app.server.metrics import Metrics
 from subtext.app.server.refusals import Refusal
 from subtext.app.server.settings import Limits
 from subtext.app.server.thumbnails import Thumbnails
-from subtext.errors import OutputError
+from subtext.errors import IndexError_, OutputError
 from subtext.search import Engine
 from subtext.stores.folder import Folder
-from subtext.stores.traces import ADDED
+from subtext.stores.store import Store
+from subtext.stores.traces import ADDED, remove_traces
 
 LOOK = 5.0
-"""Seconds between two looks whether an index has been moved to another model."""
+"""Seconds between two looks whether an index has been moved to another model, or items of it were deleted elsewhere."""
 
 
 class Library:
@@ -32,6 +33,7 @@ class Library:
     name      by which requests name it
     opened    opens its engine; again when the index was moved to another model
     pictures  further folders whose pictures may be shown
+    keep      where small copies and added pictures of an index are kept that is no folder; None for nowhere
     """
 
     def __init__(
@@ -42,40 +44,68 @@ class Library:
         limits: Limits,
         metrics: Metrics,
         pictures: Sequence[Path] = (),
+        keep: Path | None = None,
     ) -> None:
         self.name = name
         self._open = opened
         self._engine = opened()
         self._looked = time.monotonic()
+        self._swept = -1
         self._reopening = threading.Lock()
-        folder = folder_of(self._engine)
-        self.thumbnails = Thumbnails([Path(folder.manifest.root), folder.path / ADDED, *pictures])
+        store = self._engine.folder
+        self.place = place_of(store, keep)
+        added = [] if self.place is None else [self.place / ADDED]
+        self.thumbnails = Thumbnails([Path(store.manifest.root), *added, *pictures], self.place)
         self.answering = Answering(
             lambda: self.engine, kept=limits.kept, seconds=limits.answer_seconds, metrics=metrics
         )
         self.told: Kept[Any] = Kept(1000)
-        if (folder.path / ADDED).is_dir():
+        if self.place is not None and (self.place / ADDED).is_dir():
             # Somebody else may be writing, or the folder may be closed: then the next addition does it.
-            with suppress(Refusal, OutputError), changing(folder, "serve"):
-                tidy(folder)
+            with suppress(Refusal, OutputError), changing(store, "serve", self.place):
+                tidy(store, self.place)
 
     @property
     def engine(self) -> Engine:
-        """The engine: a new one soon after the index was moved to another model."""
+        """The engine: a new one soon after the index was moved to another model.
+
+        Raises StoreGone while the server of a database is away.
+        """
         now = time.monotonic()
         if now - self._looked > LOOK and self._reopening.acquire(blocking=False):
             try:
                 self._looked = now
-                if folder_of(self._engine).moved:
+                if self._engine.folder.moved:
                     self._engine = self._open()
+                self._sweep_what_went_elsewhere()
             finally:
                 self._reopening.release()
         return self._engine
 
     @property
-    def folder(self) -> Folder:
+    def store(self) -> Store:
         """The index."""
-        return folder_of(self.engine)
+        return self.engine.folder
+
+    def sweep(self, gone: Mapping[str, Sequence[str]]) -> None:
+        """Remove what is kept of deleted items beside a database; a folder does that by itself.
+
+        gone  see `remove_traces`; their texts, and whatever else was deleted, are asked of the index
+        """
+        store = self._engine.folder
+        if self.place is not None and not isinstance(store, Folder):
+            remove_traces(self.place, {**dict.fromkeys(store.gone(), ()), **gone})
+
+    def _sweep_what_went_elsewhere(self) -> None:
+        """The same after others have changed the index: their deletions reach this server's copies here."""
+        if self.place is None or isinstance(self._engine.folder, Folder):
+            return
+        with self._engine.folder.reading() as view:
+            generation = view.generation
+        if generation != self._swept:
+            with suppress(OutputError, IndexError_):
+                self.sweep({})
+                self._swept = generation
 
     def close(self) -> None:
         """Finish what waits."""

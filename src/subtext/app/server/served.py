@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from subtext.app.server.log import Log
 from subtext.app.server.metrics import Metrics, resident_bytes
 from subtext.app.server.refusals import Refusal
 from subtext.app.server.settings import LOOPBACK, Settings
-from subtext.errors import RequirementError
+from subtext.errors import IndexError_, RequirementError
 from subtext.opening import open_engine
 from subtext.search import Engine
+from subtext.stores.opened import name_of
 
 
 class Served:
@@ -28,18 +30,19 @@ class Served:
         self.libraries: dict[str, Library] = {}
         further = [Path(folder) for folder in settings.pictures]
         for place, index in enumerate(settings.indexes):
-            name = Path(index).resolve().name
+            name = name_of(index)
             if name in self.libraries:
-                raise RequirementError(f"indexes are named by their folders; two are called '{name}'; rename one")
+                raise RequirementError(f"indexes are told apart by their names; two are called '{name}'; rename one")
             self.libraries[name] = Library(
                 name,
                 lambda index=index, first=place == 0: _opened(settings, index, first=first),  # type: ignore[misc]
                 limits=settings.limits,
                 metrics=self.metrics,
                 pictures=further,
+                keep=Path(settings.keep) / name if settings.keep else None,
             )
         first = next(iter(self.libraries.values()))
-        self.log = Log(first.folder.path if settings.log == "index" else settings.log)
+        self.log = Log((first.place or "-") if settings.log == "index" else settings.log)
 
     @property
     def names(self) -> frozenset[str]:
@@ -75,8 +78,10 @@ class Served:
         found: dict[str, float] = {"subtext_resident_bytes": float(resident_bytes())}
         for name, library in self.libraries.items():
             quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            for side, count in library.folder.counts.items():
-                found[f'subtext_items{{library="{quoted}",side="{side}"}}'] = float(count)
+            # The server of a database may be away: all the rest is told meanwhile.
+            with suppress(IndexError_):
+                for side, count in library.store.counts.items():
+                    found[f'subtext_items{{library="{quoted}",side="{side}"}}'] = float(count)
         return found
 
     def close(self) -> None:

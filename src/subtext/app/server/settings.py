@@ -36,14 +36,15 @@ class Limits:
 class Settings:
     """A server.
 
-    indexes     folders, the first of which answers where none is named
+    indexes     folders and addresses of databases, the first of which answers where none is named
     run, features, device   of the first index, as for `subtext search`
     host, port  where it listens; port 0 for any free one
     names       host names that it answers to; empty for any where it listens to other machines
     token       that a request for a change has to bring; "" refuses all changes
     read_token  that every request has to bring; "" for none
     pictures    folders beside the indexes' own whose pictures may be shown
-    log         "index" keeps a log in each index, "-" writes to standard output, "" keeps none
+    keep        a folder in which indexes that are no folders have one each, by their names; "" for none
+    log         "index" keeps a log in the first index, "-" writes to standard output, "" keeps none
     log_private keeps words that were asked for, and addresses of clients, in the log as well
     shared      folder in which the processes of one server count together
     """
@@ -59,6 +60,7 @@ class Settings:
     token: str = ""
     read_token: str = ""
     pictures: tuple[str, ...] = ()
+    keep: str = ""
     log: str = "index"
     log_private: bool = False
     behind_proxy: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +13,8 @@ from subtext.app.server.forms import Facet, Found, Shown, Text, Why
 from subtext.app.server.library import Library
 from subtext.search import Hit
 from subtext.stores.condition import Condition
-from subtext.stores.folder import Folder
-from subtext.stores.item import DATE, SIDES, Item, Side
-from subtext.stores.view import View
+from subtext.stores.item import Item, Side
+from subtext.stores.store import Store, StoreView
 
 COMMON, SHOWN = 40, 200
 """Values of a field that are listed; different values beyond which a field of texts is no list to choose from."""
@@ -24,7 +22,7 @@ COMMON, SHOWN = 40, 200
 
 def found(library: Library, hit: Hit, side: Side) -> Found:
     """A hit as it is told: where its file lies on this machine is not."""
-    root = library.folder.manifest.root
+    root = library.store.manifest.root
     path = None if hit.path is None else _inside(root, hit.path)
     return Found(
         id=hit.id,
@@ -38,9 +36,9 @@ def found(library: Library, hit: Hit, side: Side) -> Found:
     )
 
 
-def told(folder: Folder, item: Item, side: Side) -> Found:
-    """An item as it is told."""
-    path = None if item.path is None else _inside(folder.manifest.root, str(Path(folder.manifest.root) / item.path))
+def told(root: str, item: Item, side: Side) -> Found:
+    """An item as it is told; `root` is the folder that its path starts from."""
+    path = None if item.path is None else _inside(root, str(Path(root) / item.path))
     return Found(
         id=item.id,
         captions=item.captions,
@@ -50,25 +48,25 @@ def told(folder: Folder, item: Item, side: Side) -> Found:
     )
 
 
-def page(folder: Folder, side: Side, where: Sequence[Condition], *, offset: int, top: int) -> tuple[int, list[Found]]:
+def page(store: Store, side: Side, where: Sequence[Condition], *, offset: int, top: int) -> tuple[int, list[Found]]:
     """How many items fulfil the conditions, and some of them, in the order in which they came in.
 
     Raises RequirementError for a field that none has.
     """
-    with folder.reading() as view:
+    root = store.manifest.root
+    with store.reading() as view:
         if where:
             keys = view.matching(side, where)
             total, chosen = len(keys), keys[offset : offset + top].tolist()
         else:
-            total = view.counts[side]
-            rows = view.connection.execute(_PAGE, (SIDES.index(side), top, offset))
-            chosen = [key for (key,) in rows]
-        return total, [told(folder, item, side) for item in view.items(side, chosen)]
+            total, chosen = view.counts[side], view.page(side, offset=offset, top=top)
+        return total, [told(root, item, side) for item in view.items(side, chosen)]
 
 
-def shown(folder: Folder, side: Side, name: str) -> Shown | None:
+def shown(store: Store, side: Side, name: str) -> Shown | None:
     """One item with its partners and the score of each; None where it is not there."""
-    with folder.reading() as view:
+    root = store.manifest.root
+    with store.reading() as view:
         key = view.keys_of(side, [name]).get(name)
         if key is None:
             return None
@@ -76,38 +74,38 @@ def shown(folder: Folder, side: Side, name: str) -> Shown | None:
         if side == "texts":
             pictures = view.items("images", list(view.keys_of("images", item.metadata["images"]).values()))
             scores = _scores(view, "texts", key, [each.key for each in pictures])
-            partners = [told(folder, each, "images") for each in pictures]
+            partners = [told(root, each, "images") for each in pictures]
             for partner, score in zip(partners, scores, strict=True):
                 partner.score = score
-            return Shown(item=told(folder, item, side), texts=[], pictures=partners)
-        linked = view.connection.execute(_TEXTS, (name,)).fetchall()
-        scores = _scores(view, "images", key, [row[0] for row in linked])
-        texts = [Text(id=i, text=text, score=score) for (_, i, text), score in zip(linked, scores, strict=True)]
-        return Shown(item=told(folder, item, side), texts=texts, pictures=[])
+            return Shown(item=told(root, item, side), texts=[], pictures=partners)
+        linked = view.items("texts", view.partners("images", [key]).get(key, []))
+        scores = _scores(view, "images", key, [each.key for each in linked])
+        texts = [
+            Text(id=each.id, text=each.captions[0] if each.captions else None, score=score)
+            for each, score in zip(linked, scores, strict=True)
+        ]
+        return Shown(item=told(root, item, side), texts=texts, pictures=[])
 
 
-def fields(folder: Folder, side: Side) -> list[Facet]:
+def fields(store: Store, side: Side) -> list[Facet]:
     """What the items of a side can be filtered by, in the order of the names."""
-    with folder.reading() as view:
-        dated = {str(name) for (name,) in view.connection.execute(_DATED, (SIDES.index(side), f"%{DATE}"))}
-        return [_facet(view.connection, side, name, dated=name + DATE in dated) for name in view.fields(side)]
+    with store.reading() as view:
+        return [_facet(view, side, name) for name in view.fields(side)]
 
 
-def _facet(connection: sqlite3.Connection, side: Side, name: str, *, dated: bool) -> Facet:
-    number = SIDES.index(side)
-    texts, numbers, different = connection.execute(_KINDS, (number, name)).fetchone()
-    if dated and not numbers:
-        low, high = connection.execute(_ENDS, (number, name + DATE)).fetchone()
-        return Facet(name=name, kind="date", count=different, values=[], low=_day(low), high=_day(high))
-    if texts:
-        rows = connection.execute(_COMMON, (number, name, COMMON)).fetchall() if different <= SHOWN else []
-        return Facet(name=name, kind="text", count=different, values=[(value, many) for value, many in rows])
-    low, high = connection.execute(_ENDS, (number, name)).fetchone()
-    rows = connection.execute(_COMMON, (number, name, COMMON)).fetchall() if different <= COMMON else []
-    return Facet(name=name, kind="number", count=different, values=[tuple(row) for row in rows], low=low, high=high)
+def _facet(view: StoreView, side: Side, name: str) -> Facet:
+    own = view.values(side, name, most=COMMON, choice=SHOWN)
+    if own.dates is not None and not own.numbers:
+        first, last = map(_day, own.dates)
+        return Facet(name=name, kind="date", count=own.different, values=[], low=first, high=last)
+    if own.texts:
+        return Facet(name=name, kind="text", count=own.different, values=list(own.common))
+    low, high = own.ends if own.ends is not None else (None, None)
+    values = list(own.common) if own.different <= COMMON else []
+    return Facet(name=name, kind="number", count=own.different, values=values, low=low, high=high)
 
 
-def _scores(view: View, side: Side, key: int, partners: Sequence[int]) -> list[float]:
+def _scores(view: StoreView, side: Side, key: int, partners: Sequence[int]) -> list[float]:
     """The cosine of an item with each of its partners, of the views that fit best."""
     if not partners:
         return []
@@ -132,20 +130,3 @@ def _inside(root: str, path: str) -> str | None:
 
 def _day(when: float) -> str:
     return datetime.fromtimestamp(when, UTC).date().isoformat()
-
-
-_PAGE = "SELECT key FROM items WHERE side = ? ORDER BY key LIMIT ? OFFSET ?"
-_TEXTS = (
-    "SELECT t.key, t.id, t.text FROM links l CROSS JOIN items t ON t.side = 1 AND t.id = l.text "
-    "WHERE l.image = ? ORDER BY t.key"
-)
-_DATED = "SELECT DISTINCT name FROM facets WHERE side = ? AND name LIKE ?"
-_KINDS = (
-    "SELECT coalesce(sum(typeof(value) = 'text'), 0), coalesce(sum(typeof(value) != 'text'), 0), "
-    "count(DISTINCT value) FROM facets WHERE side = ? AND name = ?"
-)
-_ENDS = "SELECT min(value), max(value) FROM facets WHERE side = ? AND name = ?"
-_COMMON = (
-    "SELECT value, count(*) FROM facets WHERE side = ? AND name = ? GROUP BY value "
-    "ORDER BY count(*) DESC, value LIMIT ?"
-)

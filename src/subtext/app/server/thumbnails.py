@@ -14,7 +14,7 @@ from PIL import Image
 from subtext.app.server.refusals import Refusal
 from subtext.data.pictures import open_picture
 from subtext.errors import DataError
-from subtext.stores.folder import Folder
+from subtext.stores.store import Store
 from subtext.stores.traces import CACHE, trace_name
 
 SIZES = (96, 320, 1280)
@@ -28,30 +28,33 @@ class Thumbnails:
     """Small pictures of the items of an index, kept in INDEX/cache/thumbnails under names that go with the item.
 
     roots  folders whose pictures may be shown; a file that lies elsewhere, or a link that leads there, is not
+    place  the index, or what stands for its folder; None to keep nothing
     """
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    def __init__(self, roots: Sequence[Path], place: Path | None) -> None:
         self.roots = [root.resolve() for root in roots]
+        self.place = place
         self._turn = threading.Semaphore(AT_ONCE)
 
-    def of(self, folder: Folder, name: str, size: int) -> tuple[bytes, bool]:
+    def of(self, store: Store, name: str, size: int) -> tuple[bytes, bool]:
         """The picture of an item as WebP of at most `size` pixels a side, and whether it was made just now.
 
         Raises Refusal where there is no such item, it has no picture that may be shown, or it cannot be decoded.
         """
-        with folder.reading() as view:
+        with store.reading() as view:
             key = view.keys_of("images", [name]).get(name)
-            row = None if key is None else view.connection.execute(_ROW, (key,)).fetchone()
-        if row is None:
-            raise Refusal(HTTPStatus.NOT_FOUND, "there is no such picture in this library")
-        path, content = row
-        file = folder.path / CACHE / "thumbnails" / f"{trace_name('images', name)}-{content.hex()[:16]}-{size}{ENDING}"
+            if key is None:
+                raise Refusal(HTTPStatus.NOT_FOUND, "there is no such picture in this library")
+            path, content = view.items("images", [key])[0].path, view.content("images", key)
+        if self.place is None:
+            return self._made(Path(store.manifest.root), path, size), True
+        file = self.place / CACHE / "thumbnails" / f"{trace_name('images', name)}-{content.hex()[:16]}-{size}{ENDING}"
         try:
             return file.read_bytes(), False
         except FileNotFoundError:
             pass
-        data = self._made(Path(folder.manifest.root), path, size)
-        self._keep(folder, name, file, data)
+        data = self._made(Path(store.manifest.root), path, size)
+        self._keep(store, name, file, data)
         return data, True
 
     def _made(self, root: Path, path: str | None, size: int) -> bytes:
@@ -72,7 +75,7 @@ class Thumbnails:
         file = (root / path.partition("?offset=")[0]).resolve()
         return any(file.is_relative_to(own) for own in self.roots)
 
-    def _keep(self, folder: Folder, name: str, file: Path, data: bytes) -> None:
+    def _keep(self, store: Store, name: str, file: Path, data: bytes) -> None:
         """Keep a small picture, unless its item was deleted while it was made. A full disk only means no cache."""
         # Not flushed: what a crash leaves half is not there under its name, and is made again.
         place = file.with_name(f"{file.name}.{os.getpid()}-{threading.get_ident()}")
@@ -83,9 +86,6 @@ class Thumbnails:
         except OSError:
             place.unlink(missing_ok=True)
             return
-        with folder.reading() as view:
+        with store.reading() as view:
             if not view.keys_of("images", [name]):
                 file.unlink(missing_ok=True)
-
-
-_ROW = "SELECT path, content FROM items WHERE key = ?"

@@ -10,14 +10,11 @@ A reader sees one moment (a transaction of REPEATABLE READ), however much is cha
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import psycopg
 from psycopg import sql
 
 from subtext.errors import IndexError_
@@ -26,14 +23,18 @@ from subtext.stores.item import SIDES, Side
 from subtext.stores.manifest import Manifest
 from subtext.stores.postgres import layout
 from subtext.stores.postgres.address import Address
-from subtext.stores.postgres.connection import Connection, closed_on_failure, connect, ready, to_read, to_write, told
+from subtext.stores.postgres.connection import Connection, connect, ready, to_write, told
+from subtext.stores.postgres.pool import Pool
 from subtext.stores.postgres.view import View
 from subtext.stores.postgres.writer import Writer, shelf_of
 
 EXACT_UP_TO = 20_000
 """Vectors of a side that are all compared by default: beyond them a walk of the graph is sooner done."""
 
-_STATE = "SELECT name, value FROM state WHERE name IN ('generation', 'images', 'texts')"
+_STATE = (
+    "SELECT name, value::text FROM state WHERE name IN ('generation', 'images', 'texts') "
+    "UNION ALL SELECT 'manifest', json FROM manifest"
+)
 _SIZE = (
     "SELECT coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0) FROM pg_catalog.pg_class c "
     "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() AND c.relkind = 'r'"
@@ -46,13 +47,13 @@ class Database:
     Raises IndexError_ when there is none, or it has another layout; StoreGone without a server.
     """
 
-    def __init__(self, address: str) -> None:
-        self.address = Address.parse(address)
-        self._open: dict[threading.Thread, Connection] = {}
-        self._opening = threading.Lock()
-        weakref.finalize(self, _let_go, self._open)
+    def __init__(self, address: str | Address) -> None:
+        self.address = Address.parse(address) if isinstance(address, str) else address
+        self._pool = Pool(self.address)
         self._kept: tuple[int, dict[Side, dict[str, Any]]] = (-1, {})
-        self.manifest = self._manifest(self._connection())
+        self._written = ""
+        with self._pool.connected() as connection:
+            self.manifest = self._manifest(connection)
 
     @property
     def path(self) -> str:
@@ -62,17 +63,16 @@ class Database:
     @property
     def bytes(self) -> int:
         """Its size on the server's disk."""
-        with told(self.address):
-            row = self._connection().execute(_SIZE).fetchone()
+        with self._pool.connected() as connection, told(self.address):
+            row = connection.execute(_SIZE).fetchone()
         return 0 if row is None else int(row[0])
 
     def server(self) -> dict[str, str]:
         """Versions of what it lies in."""
         statement = "SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'vector'"
-        connection = self._connection()
-        with told(self.address):
+        with self._pool.connected() as connection, told(self.address):
             row = connection.execute(statement).fetchone()
-        number = connection.info.server_version
+            number = connection.info.server_version
         found = "-" if row is None else str(row[0])
         return {"PostgreSQL": f"{number // 10_000}.{number % 10_000}", "pgvector": found, "layout": str(layout.LAYOUT)}
 
@@ -87,10 +87,12 @@ class Database:
         """The index at one moment: inside the block nothing changes, whatever is written meanwhile.
 
         Raises StoreGone when the server goes away in the midst of it; one that was restarted before is found again.
+        Raises IndexError_ when the index has gone to another model since it was opened.
         """
-        connection = self._connection()
-        with told(self.address), connection.transaction():
-            found = {str(name): int(value) for name, value in connection.execute(_STATE)}
+        with self._pool.connected() as connection, told(self.address), connection.transaction():
+            rows = dict(connection.execute(_STATE).fetchall())
+            self._require_same(rows.pop("manifest", None))
+            found = {str(name): int(value) for name, value in rows.items()}
             generation, kept = found["generation"], self._at(found["generation"])
             yield View(
                 connection,
@@ -110,7 +112,7 @@ class Database:
                 connection.execute("SELECT set_config('application_name', %s, false)", (f"subtext index {verb}",))
             writer = Writer(connection, self.address, self._manifest(connection))
             if writer.manifest.fingerprint != self.manifest.fingerprint:
-                raise IndexError_(f"{self.address} was made anew by another model meanwhile; open it again")
+                raise IndexError_(_other(self.address))
             try:
                 yield writer
             finally:
@@ -120,15 +122,15 @@ class Database:
 
     def calibration(self) -> Calibration | None:
         """What its scores are worth; None where that was not measured."""
-        with told(self.address):
-            row = self._connection().execute("SELECT value FROM kept WHERE name = 'calibration'").fetchone()
+        with self._pool.connected() as connection, told(self.address):
+            row = connection.execute("SELECT value FROM kept WHERE name = 'calibration'").fetchone()
         return None if row is None else Calibration.from_json(row[0], where=str(self.address))
 
     def calibration_mark(self) -> float:
         """When the calibration was written, in seconds; 0 where there is none."""
         statement = "SELECT extract(epoch FROM written) FROM kept WHERE name = 'calibration'"
-        with told(self.address):
-            row = self._connection().execute(statement).fetchone()
+        with self._pool.connected() as connection, told(self.address):
+            row = connection.execute(statement).fetchone()
         return 0.0 if row is None else float(row[0])
 
     def keep_calibration(self, calibration: Calibration, plot: str) -> str:
@@ -142,26 +144,29 @@ class Database:
                 )
         return f"{self.address}, table kept, name plot"
 
-    def close(self) -> None:
-        """Let go of this thread's connection."""
-        connection = self._open.pop(threading.current_thread(), None)
-        if connection is not None:
-            connection.close()
+    @property
+    def moved(self) -> bool:
+        """Whether an index of another model has taken the place of this one since it was opened: open it again."""
+        with self._pool.connected() as connection:
+            return self._manifest(connection).fingerprint != self.manifest.fingerprint
 
-    def _connection(self) -> Connection:
-        """The connection of this thread, which answers: that a server was restarted is noticed before it is asked."""
-        found = self._open.get(threading.current_thread())
-        if found is not None and _answers(found):
-            return found
-        self.close()
-        found = to_read(self.address)
-        with closed_on_failure(found):
-            layout.require_layout(found, self.address)
-        with self._opening:
-            for thread in [thread for thread in self._open if not thread.is_alive()]:
-                self._open.pop(thread).close()
-            self._open[threading.current_thread()] = found
-        return found
+    def gone(self) -> list[str]:
+        """Trace names of what was deleted and has not come again: what others keep of it has to go as well."""
+        with self._pool.connected() as connection, told(self.address):
+            return [bytes(own).hex() for (own,) in connection.execute("SELECT hash FROM forgotten").fetchall()]
+
+    def close(self) -> None:
+        """Let go of the connections that nobody uses at this moment."""
+        self._pool.close()
+
+    def _require_same(self, written: str | None) -> None:
+        """Raise IndexError_ unless the index is still of the model that it was opened with."""
+        if written is None:
+            raise IndexError_(f"{self.address} needs its manifest, and has none; restore a backup")
+        if written != self._written:
+            if Manifest.from_json(written, where=str(self.address)).fingerprint != self.manifest.fingerprint:
+                raise IndexError_(_other(self.address))
+            self._written = written
 
     def _at(self, generation: int) -> dict[Side, dict[str, Any]]:
         """What was read of a generation: that of the last search where nothing has changed."""
@@ -181,7 +186,7 @@ class Database:
         return replace(Manifest.from_json(row[0], where=str(self.address)), generation=int(row[1]))
 
 
-def create(text: str, manifest: Manifest, *, upto: int = layout.LAYOUT) -> Database:
+def create(text: str | Address, manifest: Manifest, *, upto: int = layout.LAYOUT) -> Database:
     """An empty index, made whole or not at all; beyond `EXACT_UP_TO` vectors, or fewer if the manifest says so, graphs.
 
     upto  the layout that is made; see `layout.make`
@@ -189,7 +194,7 @@ def create(text: str, manifest: Manifest, *, upto: int = layout.LAYOUT) -> Datab
     Raises IndexError_ when the name is taken, or vectors are wider than pgvector's graphs take; OutputError where this
     user may not make it.
     """
-    address = Address.parse(text)
+    address = Address.parse(text) if isinstance(text, str) else text
     if manifest.width > layout.WIDEST:
         raise IndexError_(
             f"an index in PostgreSQL needs vectors of at most {layout.WIDEST:,} numbers; these have "
@@ -207,12 +212,12 @@ def create(text: str, manifest: Manifest, *, upto: int = layout.LAYOUT) -> Datab
             connection.execute("INSERT INTO manifest (json) VALUES (%s)", (manifest.to_json(),))
     finally:
         connection.close()
-    return Database(text)
+    return Database(address)
 
 
-def exists(text: str) -> bool:
+def exists(text: str | Address) -> bool:
     """Whether there is an index of that name. Raises StoreGone without a server."""
-    address = Address.parse(text)
+    address = Address.parse(text) if isinstance(text, str) else text
     statement = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'layout'"
     connection = connect(address)
     try:
@@ -262,15 +267,5 @@ def _require_free(connection: Connection, address: Address) -> None:
         )
 
 
-def _answers(connection: Connection) -> bool:
-    try:
-        connection.execute("SELECT 1")
-    except psycopg.OperationalError:
-        return False
-    return True
-
-
-def _let_go(connections: dict[threading.Thread, Connection]) -> None:
-    """Close what is left when nobody uses the index any more."""
-    while connections:
-        connections.popitem()[1].close()
+def _other(address: Address) -> str:
+    return f"{address} was made anew by another model meanwhile; open it again"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, LiteralString
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from subtext.stores.postgres.journal import jobs
 from subtext.stores.postgres.rows import holdable, state
 from subtext.stores.postgres.shelf import Shelf, numbers
 from subtext.stores.postgres.words import by_words
+from subtext.stores.values import Values
 
 _ITEMS = "SELECT key, id, path, text, metadata FROM items WHERE side = %s AND key = ANY(%s::bigint[])"
 _LINKED = (
@@ -106,9 +109,57 @@ class View:
         found = self.connection.execute(_FIELDS, {"side": SIDES.index(side)})
         return sorted(name for (name,) in found if not name.endswith(DATE))
 
+    def values(self, side: Side, name: str, *, most: int, choice: int) -> Values:
+        """What a field holds: the `most` commonest values where no more than `choice` are different."""
+        own = (SIDES.index(side), name)
+        words, numbers, different, low, high = self._one(_KINDS, own)
+        rows = self.connection.execute(_COMMON, (*own, most)).fetchall() if different <= choice else []
+        first, last = self._one(_KINDS, (own[0], name + DATE))[3:]
+        return Values(
+            bool(words),
+            bool(numbers),
+            int(different),
+            tuple((_plain(number) if word is None else word, int(count)) for word, number, count in rows),
+            None if low is None else (_plain(low), _plain(high)),
+            None if first is None else (float(first), float(last)),
+        )
+
+    def page(self, side: Side, *, offset: int, top: int) -> list[int]:
+        """`top` keys of a side, after so many, in the order in which the items came in."""
+        statement = "SELECT key FROM items WHERE side = %s ORDER BY key LIMIT %s OFFSET %s"
+        return [int(key) for (key,) in self.connection.execute(statement, (SIDES.index(side), top, offset))]
+
+    def content(self, side: Side, key: int) -> bytes:
+        """The digest of what was embedded of an item. Raises KeyError where there is no such key."""
+        statement = "SELECT content FROM items WHERE side = %s AND key = %s"
+        found = self.connection.execute(statement, (SIDES.index(side), key)).fetchone()
+        if found is None:
+            raise KeyError(key)
+        return bytes(found[0])
+
+    def _one(self, statement: LiteralString, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The one row that a statement gives."""
+        found = self.connection.execute(statement, values).fetchone()
+        assert found is not None
+        return found
+
     def jobs(self) -> list[Job]:
         """The journal, the first job first."""
         return jobs(self.connection)
+
+
+_KINDS: LiteralString = (
+    "SELECT count(word), count(number), count(DISTINCT word) + count(DISTINCT number), min(number), max(number) "
+    "FROM facets WHERE side = %s AND name = %s"
+)
+_COMMON: LiteralString = (
+    "SELECT word, number, count(*) AS many FROM facets WHERE side = %s AND name = %s GROUP BY word, number "
+    'ORDER BY many DESC, number, word COLLATE "C" LIMIT %s'
+)
+
+
+def _plain(number: Decimal) -> int | float:
+    return int(number) if number == number.to_integral_value() else float(number)
 
 
 def _item(side: Side, key: int, row: Sequence[str | None], linked: list[str]) -> Item:

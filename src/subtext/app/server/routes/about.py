@@ -19,7 +19,7 @@ def healthz(served: Open) -> Health:
     """Whether the server answers: each library is looked into for it. Whoever has no token hears no more than that."""
     found = {}
     for name, library in served.libraries.items():
-        with library.folder.reading() as view:
+        with library.store.reading() as view:
             found[name] = view.generation
     return Health(status="ok", version=__version__, libraries={} if served.settings.read_token else found)
 
@@ -42,13 +42,13 @@ def libraries(served: Reading) -> Libraries:
 
 def _about(library: Library) -> About:
     engine = library.engine
-    with library.folder.reading() as view:
+    with library.store.reading() as view:
         counts, generation = view.counts, view.generation
     return About(
         name=library.name,
         pictures=counts["images"],
         texts=counts["texts"],
-        host=library.folder.manifest.host,
+        host=library.store.manifest.host,
         changed=generation,
         asks_pictures=not isinstance(engine.model.image.reads, FeatureInput),
         asks_words=not isinstance(engine.model.text.reads, FeatureInput),

@@ -13,6 +13,7 @@ from subtext.app.server.forms import Addition, Changed, Deletion, NewItem
 from subtext.app.server.pictures import require_picture
 from subtext.app.server.refusals import Refusal, note
 from subtext.app.server.routes.open import REFUSALS, Writing
+from subtext.stores.traces import trace_name
 
 router = APIRouter(responses=REFUSALS, tags=["changes"])
 
@@ -22,7 +23,7 @@ def add_items(request: Request, served: Writing, addition: Addition) -> Changed:
     """Put pictures with their texts in, all or none: searchable, and on the disk, when this answers."""
     library = served.library(addition.index)
     items = [_incoming(item, served.settings.limits.pixels) for item in addition.items]
-    grown = library.answering.do(lambda engine: add(engine, items))
+    grown = library.answering.do(lambda engine: add(engine, items, keep=library.place))
     texts = sum(len(item.captions) for item in items)
     served.metrics.event("items_added", grown.embedded)
     note(request, {"index": library.name, "added": [item.id for item in items]})
@@ -33,13 +34,16 @@ def add_items(request: Request, served: Writing, addition: Addition) -> Changed:
 def delete_items(request: Request, served: Writing, deletion: Deletion) -> Changed:
     """Take items out, all or none: they, their small pictures and their lines in the log are gone when this answers."""
     library = served.library(deletion.index)
-    with changing(library.folder, "delete") as writer:
-        with library.folder.reading() as view:
-            missing = set(deletion.ids) - set(view.keys_of(deletion.target, deletion.ids))
+    with changing(library.store, "delete", library.place) as writer:
+        with library.store.reading() as view:
+            keys = view.keys_of(deletion.target, deletion.ids)
+            paths = {item.id: item.path for item in view.items(deletion.target, list(keys.values()))}
+        missing = set(deletion.ids) - set(keys)
         if missing:
             sentence = f"{len(missing)} of these {deletion.target} are not there; nothing was deleted"
             raise Refusal(HTTPStatus.NOT_FOUND, sentence)
         counts = writer.delete(deletion.target, deletion.ids, keep_texts=deletion.keep_texts)
+        library.sweep({trace_name(deletion.target, name): [name, path or name] for name, path in paths.items()})
     served.metrics.event("items_deleted", sum(counts.values()))
     note(request, {"index": library.name, "deleted": sum(counts.values())})
     return Changed(

@@ -25,7 +25,7 @@ def items(request: Request, served: Reading, wanted: Annotated[Listed, Query()])
     """Items that fulfil the conditions, in the order in which they came in."""
     library = served.library(wanted.index)
     total, chosen = telling.page(
-        library.folder, wanted.target, conditions(wanted.where), offset=wanted.offset, top=wanted.top
+        library.store, wanted.target, conditions(wanted.where), offset=wanted.offset, top=wanted.top
     )
     note(request, {"index": library.name, "hits": len(chosen)})
     return Page(index=library.name, total=total, items=chosen)
@@ -41,7 +41,7 @@ def item(
 ) -> Shown:
     """All that is known of one item, and how well its own texts (or pictures) go with it."""
     library = served.library(index)
-    shown = telling.shown(library.folder, target, id)
+    shown = telling.shown(library.store, target, id)
     if shown is None:
         raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {target} of this library")
     note(request, {"index": library.name, "item": id})
@@ -64,7 +64,7 @@ def thumbnail(
     if size not in SIZES:
         raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"size is one of {', '.join(map(str, SIZES))}; it got {size}")
     library = served.library(index)
-    data, fresh = library.thumbnails.of(library.folder, id, size)
+    data, fresh = library.thumbnails.of(library.store, id, size)
     if fresh:
         served.metrics.event("thumbnails_made")
     tag = f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
@@ -84,6 +84,6 @@ def fields(
     state = state_of(library.engine)
     known = library.told.get(state, target)
     if known is None:
-        known = telling.fields(library.folder, target)
+        known = telling.fields(library.store, target)
         library.told.put(state, target, known, weight=1)
     return Fields(index=library.name, fields=known)

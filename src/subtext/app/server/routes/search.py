@@ -69,7 +69,7 @@ def similar(request: Request, served: Reading, wanted: Annotated[ByItem, Query()
 def score(request: Request, served: Reading, asked: Scored) -> Pairs:
     """How well words go with each of some pictures of the library: does this picture support this text?"""
     library = served.library(asked.index)
-    manifest = library.folder.manifest
+    manifest = library.store.manifest
     note(request, {"index": library.name, "words": asked.q})
     scores = library.answering.do(lambda engine: _scores(engine, asked.q, asked.ids))
     pairs = [

@@ -1,0 +1,236 @@
+"""An index in PostgreSQL over HTTP: what a folder's server answers, and what is done while the database is away."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import database
+import drawn
+import in_shards
+import pytest
+import served
+from command import call
+from database import Server, started
+from fastapi.testclient import TestClient
+
+from subtext.app.server import library as library_module
+from subtext.app.server import served as served_module
+from subtext.app.server.application import build
+from subtext.app.server.settings import Settings
+from subtext.opening import load
+from subtext.search import Engine
+from subtext.stores.postgres import pool
+from subtext.stores.postgres.database import Database, drop
+from subtext.stores.postgres.verification import verify
+from subtext.stores.shards.store import Sharded
+from subtext.stores.traces import trace_name
+
+ASKED = [
+    "/search?q=a+blue+square&top=5&where=place+<+8",
+    "/search?q=a+pink+square&target=texts&top=30&why=true",
+    "/search?q=a+green+square&hubs=csls&diversity=0.3",
+    "/similar?id=cyan&side=images&top=4",
+    "/items?top=5&offset=3",
+    "/items?where=place+>+8&target=texts",
+    "/item?id=cyan",
+    "/item?id=cyan/0&target=texts",
+    "/fields",
+    "/fields?target=texts",
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with started() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    drawn.write(folder / "data")
+    drawn.run(folder / "data", folder / "run")
+    drawn.run(folder / "data", folder / "other", seed=1)
+    call("index", "build", folder / "library", *words(folder))
+    return folder
+
+
+def words(folder: Path) -> list[object]:
+    return ["--run", folder / "run", "--data", folder / "data", "--quiet", "--batch-size", in_shards.BATCH]
+
+
+@pytest.fixture
+def address(server: Server, runs: Path) -> Iterator[str]:
+    call("index", "build", server.address("library"), *words(runs))
+    yield server.address("library")
+    drop(Database(server.address("library")))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def asking(address: str, **changes: object) -> TestClient:
+    values = {**vars(served.settings(**changes)), "indexes": (address,)}
+    return TestClient(build(Settings(**values)), base_url="http://localhost")
+
+
+def test_it_answers_as_the_server_of_a_folder(address: str, runs: Path) -> None:
+    with asking(address, log="") as mine, served.client(runs / "library", log="") as theirs:
+        name = theirs.get("/items?top=1&target=texts").json()["items"][0]["id"]
+        for asked in [*ASKED, f"/item?target=texts&id={name}"]:
+            got, wanted = mine.get(asked), theirs.get(asked)
+            assert (got.status_code, got.json()) == (wanted.status_code, wanted.json()), asked
+        picture = {"content": served.picture(), "headers": {"content-type": "image/png"}}
+        for asked in ("/search?target=images&top=4", "/search?q=red&top=4"):
+            assert mine.post(asked, **picture).json() == theirs.post(asked, **picture).json()
+        score = {"q": "a red square", "ids": ["red", "cyan"]}
+        assert mine.post("/score", json=score).json() == theirs.post("/score", json=score).json()
+        assert mine.get("/thumbnail?id=red&size=96").content == theirs.get("/thumbnail?id=red&size=96").content
+        assert mine.get("/thumbnail?id=nobody").status_code == 404
+        about = mine.get("/libraries").json()["libraries"][0]
+        assert (about["name"], about["pictures"], about["texts"]) == ("library", 12, 24)
+        assert 'subtext_items{library="library",side="images"} 12' in mine.get("/metrics").text
+        assert mine.get("/healthz").json()["status"] == "ok"
+        every = "".join(mine.get(asked).text for asked in (*ASKED, "/libraries", "/metrics", "/openapi.json"))
+        assert "s3cret" not in every and "postgresql:" not in every and str(runs) not in every
+        answer = mine.post("/add", json={"items": [served.item("teal")]}, headers=served.WRITES)
+        assert answer.status_code == 403 and "--keep" in answer.json()["error"]
+
+
+def test_what_is_added_and_deleted_is_kept_and_goes(address: str, runs: Path, tmp_path: Path) -> None:
+    keep = tmp_path / "keep"
+    place = keep / "library"
+    with asking(address, keep=str(keep)) as found:
+        item = served.item("teal", None, "a teal square", "Quadrat", place=77)
+        added = found.post("/add", json={"items": [item]}, headers=served.WRITES)
+        assert added.status_code == 201 and added.json()["pictures"] == 1
+        assert found.post("/add", json={"items": [item]}, headers=served.WRITES).status_code == 409
+        assert found.post("/add", json={"items": [item]}).status_code == 401
+        (hit,) = found.get("/search?q=a+teal+square&where=place+=+77").json()["hits"]
+        assert hit["id"] == "teal" and len(list((place / "added").glob("*.png"))) == 1
+        assert found.get("/thumbnail?id=teal&size=96").status_code == 200
+        assert found.get("/item?id=teal").status_code == 200 and found.get("/item?id=red").status_code == 200
+        assert "s3cret" not in "".join(file.read_text() for file in (place / "logs").glob("*"))
+        assert "0 items embedded" in call("index", "update", address, "--keep-missing", "-q").stdout
+        assert found.get("/thumbnail?id=teal&size=96").status_code == 200
+        gone = found.post("/delete", json={"ids": ["teal"]}, headers=served.WRITES)
+        assert gone.status_code == 200 and (gone.json()["pictures"], gone.json()["texts"]) == (1, 2)
+        assert found.get("/item?id=teal").status_code == 404 and found.get("/thumbnail?id=teal").status_code == 404
+        left = [file.name for file in place.rglob("*") if file.name.startswith(trace_name("images", "teal"))]
+        assert left == [] and not (place / "added" / "metadata.jsonl").read_text()
+        lines = "".join(file.read_text() for file in (place / "logs").glob("*"))
+        assert '"red"' in lines and '"item": "teal"' not in lines
+        assert found.post("/delete", json={"ids": ["nobody"]}, headers=served.WRITES).status_code == 404
+        assert found.post("/delete", json={"ids": ["red"]}).status_code == 401
+    assert verify(Database(address)) == []
+
+
+def test_what_is_deleted_elsewhere_goes_here_too(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_module, "LOOK", 0.0)
+    with asking(address, keep=str(tmp_path)) as found:
+        assert found.get("/thumbnail?id=pink&size=96").status_code == 200
+        files = list((tmp_path / "library" / "cache").rglob("*.webp"))
+        assert len(files) == 1
+        call("index", "delete", address, "pink")
+        assert found.get("/item?id=pink").status_code == 404 and not files[0].exists()
+
+
+def test_an_outage_is_a_503_and_it_comes_back_by_itself(address: str, server: Server, runs: Path) -> None:
+    with asking(address, log="") as found:
+        wanted = found.get(ASKED[0]).json()
+        server.server.stop()
+        for asked in (*ASKED, "/healthz", "/libraries", "/thumbnail?id=red"):
+            answer = found.get(asked)
+            assert answer.status_code == 503 and int(answer.headers["retry-after"]) > 0, asked
+            assert "s3cret" not in answer.text and server.socket not in answer.text
+        changes = [("/add", {"items": [served.item("teal")]}), ("/delete", {"ids": ["red"]})]
+        assert [found.post(at, json=what, headers=served.WRITES).status_code for at, what in changes] == [403, 503]
+        assert "subtext_requests_total" in found.get("/metrics").text, "what it counts does not hang on the database"
+        server.server.ensure_postgres_running()
+        assert found.get("/healthz").status_code == 200 and found.get(ASKED[0]).json() == wanted
+        server.restart()
+        assert found.get(ASKED[0]).json() == wanted, "between two questions nobody notices"
+
+
+def test_many_clients_share_few_connections(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "MOST", 3)
+    with asking(f"{address}&application_name=many", log="") as found:
+        wanted = {asked: found.get(asked).json() for asked in ASKED}
+        most = [0]
+        asking_on = threading.Event()
+
+        def counted() -> None:
+            watching = Database(address)
+            while not asking_on.is_set():
+                with watching.reading() as view:
+                    statement = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'many'"
+                    most[0] = max(most[0], view.connection.execute(statement).fetchone()[0])  # type: ignore[index]
+            watching.close()
+
+        watcher = threading.Thread(target=counted)
+        watcher.start()
+        with ThreadPoolExecutor(12) as threads:
+            answers = list(threads.map(lambda asked: (asked, found.get(asked).json()), ASKED * 4))
+        asking_on.set()
+        watcher.join()
+    assert all(answer == wanted[asked] for asked, answer in answers)
+    assert 1 <= most[0] <= 3
+
+
+def test_an_index_that_is_moved_is_opened_again(address: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with asking(address, log="") as found:
+        before = found.get(ASKED[0]).json()
+        call("index", "move", address, "--run", runs / "other", "-q")
+        first = found.get(ASKED[0])
+        assert first.status_code == 503 and int(first.headers["retry-after"]) > 0
+        monkeypatch.setattr(library_module, "LOOK", 0.0)
+        until = time.monotonic() + 20
+        while found.get(ASKED[0]).status_code != 200:
+            assert time.monotonic() < until
+        after = found.get(ASKED[0]).json()
+        assert [hit["score"] for hit in after["hits"]] != [hit["score"] for hit in before["hits"]]
+
+
+def test_the_command_takes_an_address_and_tells_no_password(address: str, runs: Path, tmp_path: Path) -> None:
+    answer = call("serve", address, "--log", "index", code=2)
+    assert "--log index needs a folder" in answer.output and "s3cret" not in answer.output
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        answer = call("serve", address, "--keep", tmp_path, "--port", taken.getsockname()[1], code=1)
+        assert "needs an address of its own" in answer.stderr and "s3cret" not in answer.output + answer.stderr
+    answer = call("serve", runs / "library", "--keep", tmp_path, code=2)
+    assert "--keep is for an index that is no folder" in answer.output
+    for other in (address.replace("index=library", "index=none"), address.replace("postgres:", "nobody:")):
+        told = call("serve", other, "--port", free_port(), code=1)
+        assert database.PASSWORD not in told.output + told.stderr and "error" in told.stderr
+
+
+def test_shards_are_served_and_not_changed(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By this process in place of a cluster."""
+    in_shards.built(runs, tmp_path / "shards")
+    monkeypatch.setattr(
+        served_module,
+        "_opened",
+        lambda *words, **more: Engine(Sharded(tmp_path / "shards", here=True), load(runs / "run")),
+    )
+    with asking(str(tmp_path / "shards"), log="", keep=str(tmp_path / "keep")) as mine:
+        monkeypatch.undo()
+        with served.client(runs / "library", log="") as theirs:
+            for asked in (*ASKED[:1], *ASKED[3:]):
+                got, wanted = mine.get(asked).json(), theirs.get(asked).json()
+                assert {**got, "index": None} == {**wanted, "index": None} or "search" in asked or "similar" in asked
+                key = "hits" if "hits" in got else "items" if "items" in got else None
+                assert key is None or [own["id"] for own in got[key]] == [own["id"] for own in wanted[key]]
+        assert mine.get("/thumbnail?id=red&size=96").status_code == 200
+        for at, what in (("/add", {"items": [served.item("teal")]}), ("/delete", {"ids": ["red"]})):
+            answer = mine.post(at, json=what, headers=served.WRITES)
+            assert answer.status_code == 403 and "lies in shards" in answer.json()["error"]
+            assert str(tmp_path) not in answer.text
