@@ -12,6 +12,7 @@ import pytest
 from command import call
 from PIL import Image
 
+from subtext.app.indexing import growth
 from subtext.app.indexing.growth import update
 from subtext.app.indexing.watching import watch
 from subtext.app.job import Sources, Work
@@ -207,11 +208,37 @@ def test_an_index_moves_to_another_model(place: Path, runs: Path) -> None:
         in call("index", "move", place / "index", "--run", runs / "views", code=1).stderr
     )
     assert "removed store-1, of an earlier model" in call("index", "compact", place / "index").stdout
+    told = call("index", "update", place / "index", "-q").stdout
+    assert "3 left out, as they were deleted before" in told, "the new store knows what was deleted from the old one"
     assert verify(place / "index") == []
     assert (
         "another"
         in call("index", "add", place / "index", "--data", place / "data", "--run", runs / "run", code=1).stderr
     )
+
+
+def test_a_move_is_not_made_over_what_others_did(place: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedded: list[str] = []
+    plain = growing.embed_items
+
+    def noted(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
+        embedded.extend(items.ids)  # type: ignore[attr-defined]
+        return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(growing, "embed_items", noted)
+    swapped = growth.swap
+
+    def late(*words: object, **more: object) -> object:
+        monkeypatch.setattr(growth, "swap", swapped)
+        call("index", "delete", place / "index", "blue")
+        return swapped(*words, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(growth, "swap", late)
+    words = ["move", place / "index", "--run", runs / "other", "-q"]
+    assert "was changed while it was moved; give the move again" in call("index", *words, code=1).stderr
+    assert len(embedded) == 36 and len(ids(place)) == 11
+    assert "11 pictures and 22 texts now have vectors" in call("index", *words).stdout
+    assert len(embedded) == 36 and "blue" not in ids(place) and verify(place / "index") == []
 
 
 def test_a_move_leaves_nothing_behind_unasked(place: Path, runs: Path) -> None:
