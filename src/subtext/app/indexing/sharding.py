@@ -23,7 +23,7 @@ from subtext.errors import IndexError_, RequirementError, counted
 from subtext.stores.folder import require_new
 from subtext.stores.lock import writer_lock
 from subtext.stores.opened import is_address
-from subtext.stores.shards.cluster import AGAIN, Cluster, got, processors, ray
+from subtext.stores.shards.cluster import AGAIN, Cluster, got, processors, require_ray
 from subtext.stores.shards.cut import Share, cut
 from subtext.stores.shards.manifest import FOLDER, Shard, Shards, is_sharded, read_record, read_shards, write_shards
 
@@ -55,7 +55,7 @@ def build(work: Work, out: Path | str, *, address: str, shards: int) -> str:
             "shards are folders, and this index lies in PostgreSQL; leave --ray out, or name a folder; to embed for a "
             "database on many machines, give each its share of the data (subtext embed, subtext index import)"
         )
-    ray()
+    require_ray()
     place = Path(out).expanduser().resolve()
     if not is_sharded(place):
         require_new(place)

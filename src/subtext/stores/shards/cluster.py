@@ -13,8 +13,11 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
+import time
 import zlib
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,22 +32,25 @@ MEMORY = 256 * 2**20
 """Bytes that a Ray which is started here keeps of what is on its way between processes; more goes to the disk."""
 PATIENCE = 10
 """Seconds that are waited for a cluster to answer."""
+RESTART = 120
+"""Seconds that the successor of a worker that has died may take to answer."""
 AGAIN = 3
 """How often a question is put again to the successor of a worker that has died."""
 OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 """What a Ray that is started here is told: to report to nobody, and to answer nobody without the token."""
 
 
-def ray() -> Any:
-    """The package. Raises RequirementError without the extra."""
+def require_ray() -> None:
+    """Raise RequirementError without the extra. Nothing is imported."""
     if importlib.util.find_spec("ray") is None:
         raise RequirementError(
             "an index in shards is built and searched by Ray, which is not installed; install the extra: "
             "pip install 'subtext[ray]'"
         )
-    # It reads this once, when it is imported; a cluster that others have started has its own.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    return importlib.import_module("ray")
+
+
+class WorkerAway(IndexError_):
+    """A worker of a cluster died, and its successor does not answer yet: it can be asked again."""
 
 
 class Cluster:
@@ -58,10 +64,14 @@ class Cluster:
     """
 
     def __init__(self, index: Path, address: str) -> None:
-        self.ray = ray()
+        require_ray()
         self.place: Path | None = None
         self._before: dict[str, str | None] = {}
         self._descriptor = -1
+        if address == LOCAL and "ray" not in sys.modules:
+            # Ray reads these when it is imported.
+            self._tell({**OURS, "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+        self.ray = importlib.import_module("ray")
         self._mine = not self.ray.is_initialized()
         if not self._mine:
             return
@@ -96,6 +106,11 @@ class Cluster:
             else:
                 os.environ[name] = value
 
+    def _tell(self, told: Mapping[str, str]) -> None:
+        """Set variables until this is closed."""
+        self._before = {name: os.environ.get(name) for name in told}
+        os.environ.update(told)
+
     def _start(self, index: Path) -> None:
         """Start a Ray on this machine, all of whose files lie in the index."""
         _tidy(index)
@@ -106,9 +121,12 @@ class Cluster:
         # index lies at so short a path. As long as this process holds the folder open it has a short name for all
         # processes of this user, and that is as long as this Ray lasts.
         short = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        told = {**OURS, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        self._before = {name: os.environ.get(name) for name in told}
-        os.environ.update(told)
+        if not self._before:
+            # Somebody has imported Ray: it has to be told to read them again.
+            self._tell({**OURS, "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+            inside = importlib.import_module("ray._raylet")
+            inside.AuthenticationTokenLoader.instance().reset_cache()
+            inside.Config.initialize("")
         self.ray.init(
             address=LOCAL,
             include_dashboard=False,
@@ -143,8 +161,16 @@ class Workers:
         Raises what the question raises, and IndexError_ when a worker has died too often.
         """
         large = [self.ray.put(word) if getattr(word, "nbytes", 0) > 2**20 else word for word in words]
-        answers = [worker.ask.remote(seen, what, *large) for worker in self.workers]
-        return list(got(self.ray, answers, self.index))
+        until = time.monotonic() + RESTART
+        while True:
+            answers = [worker.ask.remote(seen, what, *large) for worker in self.workers]
+            try:
+                return list(got(self.ray, answers, self.index))
+            except WorkerAway:
+                # Ray's own tries are over before a worker is up again. A question changes nothing: it is put again.
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.5)
 
     def close(self) -> None:
         """End the workers, and the cluster where it was started for them."""
@@ -166,8 +192,9 @@ def got(ray: Any, answers: Any, index: Path) -> Any:
             raise problem.cause from None
         raise
     except ray.exceptions.RayError as problem:
-        raise IndexError_(
-            f"{index} needs the workers of its Ray cluster, one of which died {AGAIN + 1} times, or went away with the "
+        kind = WorkerAway if isinstance(problem, ray.exceptions.ActorUnavailableError) else IndexError_
+        raise kind(
+            f"{index} needs the workers of its Ray cluster, one of which died, again and again, or went away with the "
             f"cluster: {str(problem).strip().splitlines()[0]}; look to their memory and to the folder, which all "
             "machines have to see, and do it again"
         ) from problem
