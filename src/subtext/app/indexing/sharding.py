@@ -83,7 +83,8 @@ def planned(work: Work, place: Path, shards: int) -> Plan:
     Pictures are not decoded here, unless bad ones are to be skipped: each worker does that for its own. Raises what
     opening and reading raise, and RequirementError where the data cannot be cut into so many.
     """
-    read = read_work(work, decoded=False)
+    # The machine that begins a build embeds one item, and needs no GPU for it.
+    read = read_work(replace(work, device="cpu"), decoded=False)
     pairs = read.opened.pairs
     shares = cut(pairs.links, images=len(pairs.images), texts=len(pairs.texts), count=shards)
     digest = hashlib.blake2b(digest_size=16)
