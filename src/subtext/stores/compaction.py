@@ -68,7 +68,7 @@ def compact(writer: Writer, *, seed: int = 0) -> Compacted:
         writer.connection.execute("INSERT INTO words (words) VALUES ('optimize')")
     with tables.told(writer.tables):
         writer.connection.execute("VACUUM")
-        writer.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        tables.empty_log(writer.connection)
     old = [segment.folder for side in sides for segment in shelves[side].segments]
     writer.remove([*old, *(writer.store / name for side in sides for name in shelves[side].centroids)])
     return Compacted(

@@ -133,7 +133,7 @@ class Folder:
             finally:
                 self.manifest = writer.manifest
                 with tables.told(self.tables):
-                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                    tables.empty_log(connection)
                 connection.close()
 
     def close(self) -> None:

@@ -48,6 +48,8 @@ CREATE TABLE jobs (
 INSERT INTO state VALUES ('generation', 0), ('images', 0), ('texts', 0), ('facets', 0), ('links', 0), ('segment', 0);
 """
 
+PATIENCE, SHORT = 30, 1
+"""Seconds to wait for another's turn; and for readers to end, where a later change can do as well what they hold up."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
@@ -58,9 +60,18 @@ def create(file: Path) -> None:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(_SCHEMA)
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            empty_log(connection)
         finally:
             connection.close()
+
+
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Bring what SQLite's log holds into the tables, and cut it to nothing; not while a reader still needs it."""
+    connection.execute(f"PRAGMA busy_timeout = {1000 * SHORT}")
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {1000 * PATIENCE}")
 
 
 def to_read(file: Path) -> sqlite3.Connection:
@@ -134,7 +145,7 @@ def _connect(file: Path, mode: str) -> sqlite3.Connection:
         uri=True,
         isolation_level=None,
         check_same_thread=False,
-        timeout=30,
+        timeout=PATIENCE,
     )
     connection.create_function("fold", 1, _fold, deterministic=True)
     return connection

@@ -257,7 +257,7 @@ class Writer:
             with tables.transaction(self.connection, self.tables, write=True):
                 self.connection.execute("DELETE FROM traces")
             with tables.told(self.tables):
-                self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                tables.empty_log(self.connection)
 
     def _all(self, sql: str) -> list[Any]:
         with tables.told(self.tables):
