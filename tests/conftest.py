@@ -26,12 +26,23 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def seeds() -> Iterator[None]:
-    """The same numbers in every test, alone or among others, and no default left changed behind it."""
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """The same numbers for what a module draws while it is imported: torch's own seed is another in every process."""
+    if isinstance(collector, pytest.Module):
+        seed()
+
+
+def seed() -> None:
+    """Start every generator that somebody may draw from without a seed of their own."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002  (third-party code may still draw from it)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def seeds() -> Iterator[None]:
+    """The same numbers in every test, alone or among others, and no default left changed behind it."""
+    seed()
     dtype = torch.get_default_dtype()
     yield
     torch.set_default_dtype(dtype)
