@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from subtext.data.atomic import write_file, write_folder
+from subtext.data.atomic import write_file, write_folder, write_text
 from subtext.errors import CheckpointError
 
 RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "tables"
@@ -215,18 +215,6 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
         if value.numel():
             digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all.
-
-    Raises OutputError when it cannot be written; what stood there before stays.
-    """
-
-    def fill(place: Path) -> None:
-        place.write_text(text, encoding="utf-8")
-
-    write_file(path, fill)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

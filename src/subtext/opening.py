@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from subtext.checkpoint import Record, save_run, write_text
+from subtext.checkpoint import Record, save_run
+from subtext.data.atomic import write_text
 from subtext.data.features import FeatureFile
 from subtext.data.supply import Supply
 from subtext.errors import CheckpointError, IndexError_

@@ -11,8 +11,8 @@ from typing import Any
 
 from subtext.app.output import require_file
 from subtext.app.table import Cell, table
-from subtext.checkpoint import write_text
 from subtext.core import DIRECTIONS
+from subtext.data.atomic import write_text
 from subtext.errors import counted
 from subtext.evaluate.compare import Contrast, Difference, compare
 from subtext.evaluate.compare_files import Measured, read_measured

@@ -20,7 +20,7 @@ from subtext.curate.judged import REASONS, Judged, Reason, judge, left_out
 from subtext.curate.kinds import KINDS
 from subtext.curate.page import Head, page
 from subtext.curate.surroundings import NEAR
-from subtext.data.atomic import write_file
+from subtext.data.atomic import write_text
 from subtext.data.pairs import Pairs
 from subtext.data.planted import Labels, read_labels
 from subtext.errors import DataError, OutputError, counted
@@ -87,9 +87,11 @@ def curate(work: Work, asked: Curation) -> str:
         export(judged, kept, file)
     write_rows(judged, why, np.arange(len(judged), dtype=np.int64), asked.out / "pairs.parquet")
     write_rows(judged, why, gone, asked.out / "left_out.jsonl")
-    _write(asked.out / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    write_text(asked.out / "report.json", text, errors="surrogateescape")
     head = Head(f"Pairs of {Path(report['data']).name}", _lead(judged, asked.shown), lines)
-    _write(asked.out / "index.html", page(judged, why, _first(judged, why, asked.shown), head))
+    shown = page(judged, why, _first(judged, why, asked.shown), head)
+    write_text(asked.out / "index.html", shown, errors="surrogateescape")
     files = ["index.html (a page)", "pairs.parquet (every pair)", "left_out.jsonl (with reasons)", "report.json"]
     told = [f"{file}: {counted(len(kept), 'pair')}" for file in asked.export]
     return "\n".join([*lines, f"{asked.out}: {', '.join(files)}", *told])
@@ -224,10 +226,3 @@ def _first(judged: Judged, why: Sequence[Sequence[str]], shown: int) -> list[int
     also = [link for link in order if why[link] and link not in set(half)][: shown - len(half)]
     rest = [link for link in order if link not in {*half, *also}]
     return [*half, *also, *rest][:shown]
-
-
-def _write(path: Path, text: str) -> None:
-    def fill(place: Path) -> None:
-        place.write_text(text, encoding="utf-8", errors="surrogateescape")
-
-    write_file(path, fill)

@@ -16,8 +16,9 @@ from subtext.app.outside import Files, judge, read_split
 from subtext.app.progress import meter
 from subtext.app.table import Cell, table
 from subtext.app.two_stage import Rerank, drawing, stage_of, told
-from subtext.checkpoint import Record, write_text
+from subtext.checkpoint import Record
 from subtext.core import DIRECTIONS, Embeddings
+from subtext.data.atomic import write_text
 from subtext.data.lengths import too_long
 from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, Result, embed_pairs, evaluate_embeddings

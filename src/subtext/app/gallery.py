@@ -16,8 +16,9 @@ from subtext.app.opened import open_work
 from subtext.app.output import require_file
 from subtext.app.progress import meter
 from subtext.app.pulled import Pulled, pulled_pairs
-from subtext.checkpoint import Record, write_text
+from subtext.checkpoint import Record
 from subtext.core import Embeddings
+from subtext.data.atomic import write_text
 from subtext.data.features import FeatureInput
 from subtext.data.fingerprint import fingerprint
 from subtext.data.pairs import Pairs

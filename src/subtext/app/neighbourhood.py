@@ -11,7 +11,7 @@ from subtext.app.judging import CiderD
 from subtext.app.neighbouring import read_texts, told_in_words
 from subtext.app.progress import say
 from subtext.app.table import Cell, table
-from subtext.checkpoint import write_text
+from subtext.data.atomic import write_text
 from subtext.data.pairs import Pairs
 from subtext.errors import DataError
 from subtext.neighbours.graph import Graph, pictures_of_texts

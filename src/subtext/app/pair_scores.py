@@ -12,7 +12,7 @@ from subtext.app.opened import Opened, open_work
 from subtext.app.output import require_file
 from subtext.app.table import Cell, table
 from subtext.curate.judged import FEWEST, kinds_of_pairs
-from subtext.data.atomic import write_file
+from subtext.data.atomic import write_text
 from subtext.errors import RequirementError, counted
 from subtext.search.growing import require_model
 from subtext.stores.calibration import Calibration
@@ -39,11 +39,7 @@ def score(work: Work, *, index: Path | str | None, graph: Path | None, out: Path
     note = _note(len(rows), calibration)
     if out is not None:
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-        def fill(place: Path) -> None:
-            place.write_text(text, encoding="utf-8", errors="surrogateescape")
-
-        write_file(out, fill)
+        write_text(out, text, errors="surrogateescape")
         return f"{out}: {counted(len(rows), 'pair')}; {note}"
     if as_json:
         return json.dumps({"run": str(work.run), "note": note, "pairs": rows}, indent=2, ensure_ascii=False)

@@ -15,7 +15,7 @@ from subtext.app.output import require_file
 from subtext.app.progress import meter
 from subtext.app.table import Cell, table
 from subtext.app.weight_gallery import weight_gallery
-from subtext.checkpoint import write_text
+from subtext.data.atomic import write_text
 from subtext.epoch_tables import NeighbourScores
 from subtext.evaluate import embed_pairs
 from subtext.evaluate.weights import Weights, explain

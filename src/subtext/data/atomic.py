@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from safetensors import SafetensorError
 
@@ -54,6 +55,20 @@ def write_file(path: Path, fill: Callable[[Path], None]) -> None:
             _flush(path.parent)
         finally:
             place.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, errors: Literal["strict", "surrogateescape"] = "strict") -> None:
+    """Write a file of UTF-8, whole or not at all.
+
+    errors  "surrogateescape" gives back the bytes of names that were no UTF-8, as they were
+
+    Raises OutputError as `write_file` does.
+    """
+
+    def fill(place: Path) -> None:
+        place.write_text(text, encoding="utf-8", errors=errors)
+
+    write_file(path, fill)
 
 
 def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = True) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from subtext.data.atomic import write_file
+from subtext.data.atomic import write_text
 from subtext.errors import CheckpointError
 
 
@@ -17,12 +17,7 @@ def write_settings(path: Path, values: object) -> None:
 
     Raises OutputError when there is no room, or no right to write.
     """
-    text = json.dumps(values, ensure_ascii=False, indent=1) + "\n"
-
-    def fill(place: Path) -> None:
-        place.write_text(text, encoding="utf-8")
-
-    write_file(path, fill)
+    write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_settings(path: Path, names: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.atomic import write_file
+from subtext.data.atomic import write_file, write_text
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,7 @@ class Result:
 
         Raises OutputError when it cannot be written.
         """
-        text = self.text() + "\n"
-
-        def fill(place: Path) -> None:
-            place.write_text(text, encoding="utf-8")
-
-        write_file(path, fill)
+        write_text(path, self.text() + "\n")
 
     def save_queries(self, path: Path) -> None:
         """Write the per-query values as npz, by the names that they have here; whole or not at all.

@@ -6,7 +6,6 @@ INDEX/store-1/calibration.svg    its reliability plot, for people
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from subtext.data.atomic import write_file
+from subtext.data.atomic import write_text
 from subtext.errors import IndexError_
 from subtext.ops.isotonic import Rising
+from subtext.stores.checksum import checksum
 from subtext.stores.item import Side
 
 CALIBRATION, PLOT = "calibration.json", "calibration.svg"
@@ -81,7 +81,7 @@ class Calibration:
     def to_json(self) -> str:
         """As indented JSON, with a checksum of all the rest."""
         found = {"kind": "subtext calibration", **asdict(self)}
-        return json.dumps({**found, "checksum": _checksum(found)}, indent=1, ensure_ascii=False) + "\n"
+        return json.dumps({**found, "checksum": checksum(found)}, indent=1, ensure_ascii=False) + "\n"
 
     @staticmethod
     def from_json(text: str, *, where: str) -> Calibration:
@@ -92,7 +92,7 @@ class Calibration:
             written = found.pop("checksum", None)
             if found.get("format") != FORMAT:
                 raise IndexError_(f"{where} needs format {FORMAT}; it has {found.get('format')}; {advice}")
-            if found.pop("kind", None) != "subtext calibration" or written != _checksum(
+            if found.pop("kind", None) != "subtext calibration" or written != checksum(
                 {"kind": "subtext calibration", **found}
             ):
                 raise IndexError_(f"{where} needs its own checksum; it was changed or damaged; {advice}")
@@ -120,14 +120,5 @@ def read_calibration(store: Path) -> Calibration | None:
 
 def write_calibration(store: Path, calibration: Calibration, plot: str) -> None:
     """Keep a calibration and its plot, an SVG document. Raises OutputError where they cannot be written."""
-    write_file(store / PLOT, lambda place: _write(place, plot))
-    write_file(store / CALIBRATION, lambda place: _write(place, calibration.to_json()))
-
-
-def _write(place: Path, text: str) -> None:
-    place.write_text(text, encoding="utf-8")
-
-
-def _checksum(found: Mapping[str, Any]) -> str:
-    text = json.dumps(found, sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    write_text(store / PLOT, plot)
+    write_text(store / CALIBRATION, calibration.to_json())

@@ -98,7 +98,7 @@ class Folder:
     def gone(self) -> list[str]:
         """Trace names of what was deleted and has not come again: what others keep of it has to go as well."""
         with self.reading() as view:
-            return [bytes(own).hex() for (own,) in view.connection.execute("SELECT hash FROM forgotten").fetchall()]
+            return [own.hex() for own in view.forgotten()]
 
     @contextmanager
     def reading(self) -> Iterator[View]:
@@ -230,11 +230,11 @@ def swap(folder: Folder, new: Folder) -> Folder:
     What was deleted is remembered there, too: data that still has it does not bring it back.
     """
     with folder.reading() as view:
-        gone = view.connection.execute("SELECT hash FROM forgotten").fetchall()
+        gone = view.forgotten()
     connection = tables.to_write(new.tables)
     try:
         with tables.transaction(connection, new.tables, write=True):
-            connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", gone)
+            connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", [(own,) for own in gone])
     finally:
         connection.close()
     write_manifest(folder.path / MANIFEST, new.manifest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Mapping
@@ -10,8 +9,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from subtext.data.atomic import write_file
+from subtext.data.atomic import write_text
 from subtext.errors import IndexError_
+from subtext.stores.checksum import checksum
 
 FORMAT = 2
 """Raised when an older Subtext could no longer read what a newer one writes."""
@@ -58,7 +58,7 @@ class Manifest:
     def to_json(self) -> str:
         """The manifest as indented JSON, with a checksum of all the rest."""
         found = {"kind": "subtext index", **asdict(self)}
-        return json.dumps({**found, "checksum": _checksum(found)}, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps({**found, "checksum": checksum(found)}, indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
     def from_json(text: str, *, where: str) -> Manifest:
@@ -80,7 +80,7 @@ class Manifest:
         lack = _wrong(kept)
         if lack:
             raise IndexError_(f"{where} {lack}; restore a backup, or build again")
-        if found.pop("checksum", None) != _checksum(found):
+        if found.pop("checksum", None) != checksum(found):
             raise IndexError_(f"{where} needs its own checksum; it was changed or damaged; restore a backup")
         return Manifest(**kept)
 
@@ -107,11 +107,7 @@ def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Replace the manifest in that file, whole or not at all. Raises OutputError when it cannot be written."""
-    write_file(path, lambda place: _write_text(place, manifest.to_json()))
-
-
-def _write_text(place: Path, text: str) -> None:
-    place.write_text(text, encoding="utf-8")
+    write_text(path, manifest.to_json())
 
 
 def _require_format(found: Mapping[str, Any], where: str) -> None:
@@ -129,11 +125,6 @@ def _require_format(found: Mapping[str, Any], where: str) -> None:
             f"{where} has format {written}; this version of Subtext reads format {FORMAT}; use a newer Subtext, or "
             "build the index again"
         )
-
-
-def _checksum(found: Mapping[str, Any]) -> str:
-    text = json.dumps(found, sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _wrong(found: Mapping[str, Any]) -> str:

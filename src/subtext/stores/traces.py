@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from subtext.data.atomic import write_file
+from subtext.data.atomic import write_text
 from subtext.stores.item import Side
 
 CACHE, LOGS, ADDED = "cache", "logs", "added"
@@ -49,7 +49,7 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
         kept = [line for line in lines if not any(name in line for name in written)]
         if len(kept) < len(lines):
             removed += len(lines) - len(kept)
-            write_file(log, lambda place, kept=kept: _write(place, kept))  # type: ignore[misc]
+            write_text(log, "".join(kept), errors="surrogateescape")
     return removed + _remove_rows(index / ADDED / ROWS, gone)
 
 
@@ -61,7 +61,7 @@ def _remove_rows(file: Path, gone: Mapping[str, Sequence[str]]) -> int:
     kept = [line for line in (_without(line, gone) for line in lines) if line]
     if kept == lines:
         return 0
-    write_file(file, lambda place: _write(place, kept))
+    write_text(file, "".join(kept), errors="surrogateescape")
     return len(lines) - len(kept)
 
 
@@ -76,7 +76,3 @@ def _without(line: str, gone: Mapping[str, Sequence[str]]) -> str:
         return line
     row |= {"text_ids": [name for name, _ in kept], "captions": [text for _, text in kept]}
     return json.dumps(row, ensure_ascii=False) + "\n" if kept else ""
-
-
-def _write(place: Path, lines: Sequence[str]) -> None:
-    place.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")

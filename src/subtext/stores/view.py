@@ -135,6 +135,10 @@ class View:
         sql = "SELECT key FROM items WHERE side = ? ORDER BY key LIMIT ? OFFSET ?"
         return [int(key) for (key,) in self.connection.execute(sql, (SIDES.index(side), top, offset))]
 
+    def forgotten(self) -> list[bytes]:
+        """Hashes of what was deleted and has not come again."""
+        return [bytes(own) for (own,) in self.connection.execute("SELECT hash FROM forgotten").fetchall()]
+
     def content(self, side: Side, key: int) -> bytes:
         """The digest of what was embedded of an item. Raises KeyError where there is no such key."""
         sql = "SELECT content FROM items WHERE side = ? AND key = ?"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.checkpoint import write_text
+from subtext.data.atomic import write_text
 from subtext.data.pairs import Pairs
 from subtext.errors import OutputError, TrainingError
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from subtext.checkpoint import ASSETS, RECORD, Record, load_record, save_assets, save_record, save_run, write_text
-from subtext.data.atomic import written_to
+from subtext.checkpoint import ASSETS, RECORD, Record, load_record, save_assets, save_record, save_run
+from subtext.data.atomic import write_text, written_to
 from subtext.errors import CheckpointError
 from subtext.model import Model
 from subtext.report.model_card import model_card

@@ -9,8 +9,8 @@ from subtext.app.auditing.checks import checks
 from subtext.app.auditing.page import page
 from subtext.app.auditing.subject import Asked, Subject, subject_of
 from subtext.app.output import require_file
-from subtext.checkpoint import write_text
 from subtext.core import DIRECTIONS
+from subtext.data.atomic import write_text
 from subtext.data.fingerprint import fingerprint
 from subtext.errors import RequirementError
 from subtext.evaluate.audit import Audit, Check

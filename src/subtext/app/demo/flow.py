@@ -17,7 +17,8 @@ from subtext.app.demo.prepare import prepare
 from subtext.app.job import Job, Sources, Work
 from subtext.app.progress import meter, say
 from subtext.app.table import duration
-from subtext.checkpoint import load_record, write_text
+from subtext.checkpoint import load_record
+from subtext.data.atomic import write_text
 from subtext.errors import CheckpointError, RequirementError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from subtext import __version__
 from subtext.app.demo.findings import Answer, Findings
 from subtext.app.demo.prepare import CREDIT
 from subtext.app.table import duration
-from subtext.checkpoint import Record, load_record, write_text
+from subtext.checkpoint import Record, load_record
+from subtext.data.atomic import write_text
 from subtext.opening import open_engine
 from subtext.report.page import Figure, Found, Page, Search, Section, render
 from subtext.report.thumbnail import thumbnail

@@ -9,7 +9,7 @@ from pathlib import Path
 from subtext.app.figuring import of_data, of_epochs, of_systems
 from subtext.app.figuring.asked import Asked, Drawn
 from subtext.app.output import require_file
-from subtext.checkpoint import write_text
+from subtext.data.atomic import write_text
 from subtext.errors import RequirementError
 from subtext.report.page import Page, Section, render
 

@@ -18,8 +18,8 @@ from subtext.app.tabling.asked import Asked, Scored, Training, graphs_of, scored
 from subtext.app.tabling.material import Loaded, load, require_graph
 from subtext.app.tabling.measures import Measured, measure
 from subtext.app.training import prepare, record_of
-from subtext.checkpoint import Record, load_record, write_text
-from subtext.data.atomic import write_file
+from subtext.checkpoint import Record, load_record
+from subtext.data.atomic import write_file, write_text
 from subtext.ensemble import ensemble
 from subtext.errors import DataError, RecipeError, RequirementError, SubtextError, TrainingError, counted
 from subtext.recipes.published import Row

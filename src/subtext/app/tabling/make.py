@@ -9,7 +9,7 @@ from subtext.app.table import Cell, table
 from subtext.app.tabling.asked import Asked, measure_of, seeds_of, trials_of
 from subtext.app.tabling.carry_out import Bench, Found, Stopped, run_row, status, there
 from subtext.app.tabling.sheet import sheet
-from subtext.checkpoint import write_text
+from subtext.data.atomic import write_text
 from subtext.errors import counted
 from subtext.recipes.published import Row
 from subtext.report.plot import plot

@@ -7,15 +7,14 @@ INDEX/shards/0000.json   while the index is built: that this shard is done, and 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from subtext.data.atomic import write_file
+from subtext.data.atomic import write_text
 from subtext.errors import IndexError_
+from subtext.stores.checksum import checksum
 from subtext.stores.manifest import SHARDS, Manifest
 from subtext.stores.shards.numbering import Numbering, numberings
 
@@ -64,7 +63,7 @@ class Shards:
         """As indented JSON, with a checksum of all the rest."""
         own = {"cut": self.cut, "whole": self.whole, "shards": [asdict(shard) for shard in self.shards]}
         found = {"kind": KIND, "format": FORMAT, **own, "manifest": json.loads(self.manifest.to_json())}
-        return json.dumps({**found, "checksum": _checksum(found)}, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps({**found, "checksum": checksum(found)}, indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
     def from_json(text: str, *, where: str) -> Shards:
@@ -76,7 +75,7 @@ class Shards:
                     f"{where} needs to be of '{KIND}', format {FORMAT}; it has {found['kind']!r}, {found['format']!r}; "
                     "use a newer Subtext, or build again"
                 )
-            if found.pop("checksum", None) != _checksum(found):
+            if found.pop("checksum", None) != checksum(found):
                 raise IndexError_(f"{where} needs its own checksum; it was changed or damaged; build again")
             manifest = Manifest.from_json(json.dumps(found["manifest"]), where=where)
             return Shards(manifest, tuple(Shard(**own) for own in found["shards"]), found["cut"], found["whole"])
@@ -111,7 +110,7 @@ def read_shards(path: Path, *, whole: bool = True) -> Shards:
 
 def write_shards(path: Path, shards: Shards) -> None:
     """Replace shards.json, whole or not at all. Raises OutputError when it cannot be written."""
-    write_file(path / SHARDS, lambda place: _write(place, shards.to_json()))
+    write_text(path / SHARDS, shards.to_json())
 
 
 def read_record(path: Path, shard: Shard) -> tuple[int, int] | None:
@@ -125,13 +124,4 @@ def read_record(path: Path, shard: Shard) -> tuple[int, int] | None:
 
 def write_record(path: Path, shard: Shard, counts: Mapping[str, int]) -> None:
     """Say that a shard is done. Raises OutputError when that cannot be written."""
-    write_file(path / shard.record, lambda place: _write(place, json.dumps(dict(counts))))
-
-
-def _write(place: Path, text: str) -> None:
-    place.write_text(text, encoding="utf-8")
-
-
-def _checksum(found: Mapping[str, Any]) -> str:
-    text = json.dumps(found, sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    write_text(path / shard.record, json.dumps(dict(counts)))

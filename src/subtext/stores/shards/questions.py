@@ -189,8 +189,7 @@ def contents(shards: Open, side: Side, key: int) -> list[bytes]:
 
 def gone(shards: Open) -> list[str]:
     """Trace names of what was deleted."""
-    sql = "SELECT hash FROM forgotten"
-    return [bytes(own).hex() for _, _, view in shards for (own,) in view.connection.execute(sql).fetchall()]
+    return [own.hex() for _, _, view in shards for own in view.forgotten()]
 
 
 def jobs(shards: Open) -> dict[int, list[Job]]:
