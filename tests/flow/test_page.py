@@ -193,6 +193,34 @@ def test_an_item_beside_words_and_one_to_be_unlike_can_be_shared(page) -> None:
     assert page.url.endswith("/") and page.is_hidden("#asked"), "to be unlike something is no question by itself"
 
 
+def test_words_with_a_minus_are_what_it_should_not_go_with(page) -> None:
+    page.goto("/?q=a+green+square")
+    cards(page)
+
+    def told(words: str) -> list[str]:
+        until(page, f"document.querySelector('#status').textContent.includes({words!r})")
+        return cards(page)
+
+    page.fill("#q", "a green square -red -\"a blue square\"")
+    page.keyboard.press("Enter")
+    without = told("nearest to “a green square”, unlike “red”, “a blue square”, best")
+    assert page.input_value("#q") == "a green square" and "without=red&without=a+blue+square" in page.url
+    asked = page.evaluate("fetch('/search?top=40&q=a+green+square&without=red%2C+a+blue+square').then(one => one.json())")
+    assert [hit["id"] for hit in asked["hits"]] == without and asked["unit"] == "deviations"
+    accessible(page)
+    page.reload()
+    assert told("unlike “red”, “a blue square”") == without
+    page.click("#pieces button[aria-label='Take away: Not “red”']")
+    told("nearest to “a green square”, unlike “a blue square”, best")
+    page.goto("/?q=red")
+    cards(page)
+    for plain in ("-red", "blue-green square", "a square -5", "a - b"):
+        page.fill("#q", plain)
+        page.keyboard.press("Enter")
+        told(f"nearest to “{plain}”, best")
+        assert page.is_hidden("#asked")
+
+
 def test_filters_and_nothing_that_fulfils_them(page) -> None:
     page.goto("/")
     cards(page)
@@ -283,6 +311,20 @@ def test_two_libraries_side_by_side(page) -> None:
     page.wait_for_selector(".columns[data-sides='2'] .column:nth-child(2) .card .beside")
     assert page.inner_text(".column:nth-child(2) h2") == "other" and "compare=other" in page.url
     accessible(page)
+
+
+def test_beside_a_library_that_lacks_the_item_the_other_answers(page) -> None:
+    for more in ("", "&q=a+green+square"):
+        page.goto(f"/?like=evil&compare=other{more}")
+        page.wait_for_selector(".columns[data-sides='2'] .column:nth-child(1) .card .beside")
+        assert page.locator(".column:nth-child(2) .card").count() == 0
+        assert "other: That did not work" in page.inner_text("#notice") and "evil" not in cards(page)
+        assert page.inner_text("#status").startswith("The 12 pictures nearest to")
+        page.select_option("#compare", "")
+        page.wait_for_selector("#notice:empty", state="attached")
+    page.goto("/?like=nobody&compare=other")
+    page.wait_for_selector("[role=alert]")
+    assert page.locator("#notice .notice").count() == 1 and page.locator(".card[data-id]").count() == 0
 
 
 def test_errors_are_told_and_can_be_tried_again(page) -> None:

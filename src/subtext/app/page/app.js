@@ -1,6 +1,6 @@
 // The page: the address says what is shown, every change goes through it, and the server is asked for the rest.
 
-import { draw as drawAsked, further, name, NOTHING, phrase, plain, question, told as toldWeight, wanted } from "./asked.js";
+import { draw as drawAsked, further, name, NOTHING, phrase, plain, question, split, told as toldWeight, wanted } from "./asked.js";
 import { card, mark, node, notice } from "./card.js";
 import { draw as drawDetail } from "./detail.js";
 import { draw as drawFilters, told as toldCondition } from "./filters.js";
@@ -52,7 +52,7 @@ function go(changes, { replace = false, anew = false } = {}) {
   const before = state;
   state = { ...state, ...changes };
   // To be unlike something is only a part of a question.
-  if (!searching()) state.unlike = [];
+  if (!searching()) Object.assign(state, { unlike: [], without: [] });
   history[replace ? "replaceState" : "pushState"](place(), "", written(state));
   const same = before.picture === state.picture && written({ ...before, item: "", side: "" }) === written({ ...state, item: "", side: "" });
   const alike = same && !anew;
@@ -94,6 +94,15 @@ async function found(index, signal) {
   return { index, hits: page.items, total: page.total, fits: page.total ? null : false, message: page.total ? null : "Nothing in this library fulfils these conditions.", unknown_words: [] };
 }
 
+// The answer of each library. Where one of two refuses, an item that it does not have, say, the other still answers.
+async function each(names, signal) {
+  const told = await Promise.allSettled(names.map((index) => found(index, signal)));
+  const problems = told.map((one) => one.reason);
+  const worst = problems.find((one) => one?.name === "AbortError") || (problems.every(Boolean) && problems[0]);
+  if (worst) throw worst;
+  return told.map((one, side) => one.value || { index: names[side], hits: [], fits: false, refused: sentence(one.reason.message) });
+}
+
 async function results() {
   stop.abort();
   stop = new AbortController();
@@ -104,8 +113,7 @@ async function results() {
   if (top_ === FIRST) waiting();
   by("status").textContent = searching() ? "Searching …" : "";
   try {
-    const answers = await Promise.all(sides().map((index) => found(index, signal)));
-    drawAnswers(answers);
+    drawAnswers(await each(sides(), signal));
   } catch (error) {
     if (error.name === "AbortError") return;
     by("columns").replaceChildren();
@@ -153,7 +161,8 @@ function summary(answers) {
   const count = (number) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
   if (!searching()) return answers[0].total === undefined ? "" : count(answers[0].total);
   const filters = state.where.length ? `, ${state.where.map(toldCondition).join(", ")}` : "";
-  return `The ${count(answers[0].hits.length)} nearest to ${phrase(state)}, best first${filters}`;
+  const answer = answers.find((one) => !one.refused);
+  return `The ${count(answer.hits.length)} nearest to ${phrase(state)}, best first${filters}`;
 }
 
 function beside(hit, places, side) {
@@ -178,6 +187,7 @@ function welcome(answer) {
 function kindly(answers) {
   return answers.filter((answer) => answer.fits === false || answer.message).map((answer) => {
     const name = answers.length > 1 ? `${answer.index}: ` : "";
+    if (answer.refused) return notice(`${name}That did not work`, [answer.refused], { wrong: true });
     if (answer.fits !== false) return notice(`${name}Take this with a grain of salt`, [answer.message]);
     const tips = [node("a", { href: "/", onclick: (event) => { event.preventDefault(); go({ ...NOTHING, where: [] }, { anew: true }); } }, "See all of the library")];
     if (state.where.length) tips.unshift(node("a", { href: written({ ...state, where: [] }), onclick: (event) => { event.preventDefault(); go({ where: [] }); } }, "Without the filters"));
@@ -252,11 +262,17 @@ function ownPicture(file) {
   }
   pictures.push(file);
   // Words that stand in the box go with it, asked for already or not.
-  go({ picture: file, q: by("q").value.trim(), like: "", likeside: "", item: "", side: "" });
+  go({ picture: file, ...typed({ alone: false }), like: "", likeside: "", item: "", side: "" });
+}
+
+// What stands in the box, and what was taken out of it before.
+function typed({ alone = !state.picture && !state.like } = {}) {
+  const { q, without } = split(by("q").value, { alone });
+  return { q, without: [...new Set([...state.without, ...without])] };
 }
 
 function listen() {
-  by("search").addEventListener("submit", (event) => { event.preventDefault(); go({ q: by("q").value.trim() }, { anew: true }); });
+  by("search").addEventListener("submit", (event) => { event.preventDefault(); go(typed(), { anew: true }); });
   by("home").addEventListener("click", (event) => { event.preventDefault(); go({ ...NOTHING, item: "", where: [] }, { anew: true }); by("q").focus(); });
   by("words").addEventListener("input", () => toldWeight(by("asked"), state));
   by("words").addEventListener("change", () => go({ words: Number(by("words").value) }, { replace: true }));

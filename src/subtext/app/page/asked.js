@@ -1,5 +1,5 @@
-// What is asked with beside words, as pieces in the search box: a picture of one's own, an item to be like, items to be
-// unlike; and how much the words count beside the picture.
+// What is asked with beside words, as pieces in the search box: a picture of one's own, an item to be like, items and words
+// to be unlike; and how much the words count beside the picture.
 
 import { node } from "./card.js";
 import { show } from "./net.js";
@@ -7,21 +7,33 @@ import { show } from "./net.js";
 const MOST = 20;
 
 // Nothing asked for at all.
-export const NOTHING = { q: "", like: "", likeside: "", unlike: [], picture: null };
+export const NOTHING = { q: "", like: "", likeside: "", unlike: [], without: [], picture: null };
 
 export const wanted = (state) => Boolean(state.picture || state.like || state.q);
 
 // Whether words are asked for, and nothing else: what can be judged as an answer to them.
-export const plain = (state) => Boolean(state.q && !state.picture && !state.like && !state.unlike.length);
+export const plain = (state) => Boolean(state.q && !state.picture && !state.like && !away(state).length);
 
 export const weighed = (state) => Boolean(state.q && (state.picture || state.like));
+
+// What the answer should be far from, as it is told.
+const away = (state) => [...state.unlike, ...state.without.map((words) => `“${words}”`)];
+
+// What stands in the box: words with a minus before them, or several in quotes, are what it should not go with. They are no
+// question by themselves: `alone` tells that there is nothing else, and they are words like others.
+export function split(text, { alone }) {
+  const without = [];
+  const rest = text.replace(/(^|\s)-(?:"([^"]+)"|(\p{L}\S*))(?=\s|$)/gu, (_, space, several, one) => { without.push(several || one); return space; });
+  const q = rest.replace(/\s+/g, " ").trim();
+  return without.length && (q || !alone) ? { q, without } : { q: text.trim(), without: [] };
+}
 
 export const further = (state, id) => [...new Set([...state.unlike, id])].slice(-MOST);
 
 // In a few words, for titles and tables.
 export function name(state) {
   const parts = [state.q, state.picture && `picture: ${state.picture.name || "pasted"}`, state.like && `like: ${state.like}`];
-  if (wanted(state)) parts.push(state.unlike.length && `unlike: ${state.unlike.join(", ")}`);
+  if (wanted(state)) parts.push(away(state).length && `unlike: ${away(state).join(", ")}`);
   return parts.filter(Boolean).join("; ");
 }
 
@@ -30,25 +42,25 @@ export function phrase(state) {
   const share = (percent) => (weighed(state) ? ` (${percent} %)` : "");
   const parts = [state.q && `“${state.q}”${share(state.words)}`, state.picture && `your picture${share(100 - state.words)}`,
     state.like && `${state.like}${share(100 - state.words)}`];
-  const far = state.unlike.length ? `, unlike ${state.unlike.join(", ")}` : "";
+  const far = away(state).length ? `, unlike ${away(state).join(", ")}` : "";
   return parts.filter(Boolean).join(" and ") + far;
 }
 
 // What the server is asked for; null where it is an item alone, which has an address of its own.
 export function question(state) {
-  if (state.like && !state.q && !state.unlike.length && !state.picture) return null;
+  if (state.like && !state.q && !away(state).length && !state.picture) return null;
   const share = weighed(state) ? { image_weight: (100 - state.words) / 100 } : {};
-  return { q: state.q, like: state.like, unlike: state.unlike, ...share };
+  return { q: state.q, like: state.like, unlike: state.unlike, without: state.without.join(", "), ...share };
 }
 
 // Draw the pieces where they have changed, so that what has the focus keeps it. `change` takes what becomes of the state.
 export function draw(place, state, index, change) {
   const [pieces, weigh, slider] = ["#pieces", "#weigh", "#words"].map((one) => place.querySelector(one));
-  place.hidden = !wanted(state) || (!state.picture && !state.like && !state.unlike.length);
+  place.hidden = !wanted(state) || (!state.picture && !state.like && !away(state).length);
   weigh.hidden = !weighed(state);
   slider.value = state.words;
   told(place, state);
-  const shown = JSON.stringify([state.like, state.likeside, state.unlike, index]);
+  const shown = JSON.stringify([state.like, state.likeside, state.unlike, state.without, index]);
   if (pieces.shown === shown && pieces.picture === state.picture) return;
   Object.assign(pieces, { shown, picture: state.picture });
   const found = [];
@@ -56,6 +68,9 @@ export function draw(place, state, index, change) {
   if (state.like) found.push(piece(`Like ${state.like}`, state.likeside === "texts" ? null : item(state.like, index), () => change({ like: "", likeside: "" })));
   for (const id of state.unlike) {
     found.push(piece(`Unlike ${id}`, item(id, index), () => change({ unlike: state.unlike.filter((one) => one !== id) }), "far"));
+  }
+  for (const words of state.without) {
+    found.push(piece(`Not “${words}”`, null, () => change({ without: state.without.filter((one) => one !== words) }), "far"));
   }
   pieces.replaceChildren(...found);
 }

@@ -32,16 +32,19 @@ export function icon(name) {
   return svg;
 }
 
-// A probability where there is one; else a cosine, or, of several things together, deviations above the mean item.
-export function score(value, probability, unit = "cosine") {
+// A probability where there is one; else a cosine, or, of several things together, deviations above the mean item. Of a
+// model that compares distributions the item's uncertainty as well, and a closeness in the place of the cosine.
+export function score(value, probability, { unit = "cosine", uncertainty = null } = {}) {
   if (value === null || value === undefined) return node("span", { class: "score" });
   const inner = node("i");
   const likely = probability !== null && probability !== undefined;
   const far = unit === "deviations";
   inner.style.width = `${Math.round(100 * Math.min(1, Math.max(0, likely ? probability : far ? value / FULL : value)))}%`;
   const words = likely ? `${Math.round(100 * probability)} %` : value.toFixed(far ? 2 : 3);
-  const what = likely ? "probability" : far ? "deviations above the mean" : "cosine";
-  return node("span", { class: "score", title: `${what} ${words}` }, node("span", { class: "hidden" }, `${what} `), words,
+  const spread = uncertainty !== null && uncertainty !== undefined;
+  const what = likely ? "probability" : far ? "deviations above the mean" : spread ? "closeness" : "cosine";
+  const more = spread ? `, uncertainty ${uncertainty.toFixed(3)}` : "";
+  return node("span", { class: "score", title: `${what} ${words}${more}` }, node("span", { class: "hidden" }, `${what} `), words,
     node("span", { class: "meter", "aria-hidden": "true" }, inner));
 }
 
@@ -59,7 +62,7 @@ export function card(item, { index, target, size = 320, acts, beside = null, sma
   made.item = item;
   if (beside) made.append(node("p", { class: "beside" }, beside));
   if (small) return made;
-  made.append(node("div", { class: "under" }, score(item.score, item.probability, unit), ...tools(made, item, { target, acts, index })));
+  made.append(node("div", { class: "under" }, score(item.score, item.probability, { unit, uncertainty: item.uncertainty }), ...tools(made, item, { target, acts, index })));
   mark(made, acts, target, index);
   return made;
 }

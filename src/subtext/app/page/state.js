@@ -1,7 +1,7 @@
 // What is shown, as the address says it: any view of the page can be sent to somebody else, but for a picture of one's own.
 
 const ONE = ["q", "index", "compare", "item", "side", "like", "likeside"];
-const MANY = ["where", "unlike"];
+const MANY = ["where", "unlike", "without"];
 const HALF = 50;
 
 export function read(address = location.search) {

@@ -151,6 +151,8 @@ class Found(BaseModel):
     score     cosine of the vectors that fit best; where several things were asked for together, deviations above
               the mean item
     probability  of being a true match; None where the library is not calibrated for what was asked
+    uncertainty  root mean square of the item's deviations, where the model compares distributions: the score is then
+              one less half the expected squared distance; else None
     captions  of a picture; of a text, the text itself
     metadata  as the data set has it                   picture   the id by which /thumbnail shows one; None for none
     file      its path inside the collection
@@ -159,6 +161,7 @@ class Found(BaseModel):
     id: str
     score: float | None = None
     probability: float | None = None
+    uncertainty: float | None = None
     why: list[Why] = []
     captions: list[str]
     metadata: dict[str, Any]

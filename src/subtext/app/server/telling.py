@@ -28,6 +28,7 @@ def found(library: Library, hit: Hit, side: Side) -> Found:
         id=hit.id,
         score=hit.score,
         probability=hit.probability,
+        uncertainty=hit.uncertainty,
         why=[Why(id=one.id, text=one.text, score=one.score, of=one.of) for one in hit.why],
         captions=hit.captions,
         metadata=hit.metadata,
