@@ -45,3 +45,15 @@ def run(data: Path, out: Path, *, seed: int = 0, host: str = "dual", **options: 
     record = Record(host=host, arguments=arguments, seed=seed, status="finished", data=DataSource(data=str(data)))
     save_run(out, setup.model.eval(), record)
     return out
+
+
+RUNS: dict[str, dict[str, object]] = {"run": {}, "other": {"seed": 1}, "views": {"host": "pvse", "views": 3}}
+"""Runs by what they are for: the one that a test is about, one of other weights, and one of several vectors an item."""
+
+
+def runs(folder: Path, *names: str) -> Path:
+    """Write the data and those of RUNS over it; gives the folder."""
+    write(folder / "data")
+    for name in names:
+        run(folder / "data", folder / name, **RUNS[name])  # type: ignore[arg-type]
+    return folder

@@ -8,6 +8,8 @@ from pathlib import Path
 from subtext.app.indexing import sharding
 from subtext.app.indexing.embedder import Embedder
 from subtext.app.job import Sources, Work
+from subtext.search import Engine, Order, Query
+from subtext.stores.condition import parse
 from subtext.stores.shards.manifest import write_shards
 
 BATCH = 3
@@ -17,6 +19,11 @@ BATCH = 3
 def work(runs: Path, name: str = "run", **sources: object) -> Work:
     own = Sources(**{"data": runs / "data", **sources})  # type: ignore[arg-type]
     return Work(run=runs / name, model=None, sources=own, split="all", batch_size=BATCH, workers=0, quiet=True)
+
+
+def given(runs: Path, name: str = "run") -> list[object]:
+    """What `subtext index build` is told for an index in one folder that is the same to the last bit."""
+    return ["--run", runs / name, "--data", runs / "data", "--quiet", "--batch-size", BATCH]
 
 
 def built(
@@ -34,3 +41,20 @@ def built(
     if only is None:
         sharding.finish(out, plan.listed)
     return plan
+
+
+def compared(mine: Engine, theirs: Engine, data: Path) -> None:
+    """Assert that every kind of question has the same answer from both, to the last bit."""
+    picture = data / "blue.png"
+    asked: list[tuple[Query, dict[str, object]]] = [
+        (Query("a pink square"), {}),
+        (Query("a pink square"), {"target": "texts", "top": 30}),
+        (Query(image=picture), {"why": True}),
+        (Query("red", image=picture, like=["cyan"], unlike=["pink"], without="black"), {}),
+        (Query("a green square"), {"where": [parse("split = train"), parse("place < 5")]}),
+        (Query("a green square"), {"order": Order(hubs="csls", diversity=0.3)}),
+    ]
+    for query, more in asked:
+        got, wanted = (engine.answer(query, **more) for engine in (mine, theirs))  # type: ignore[arg-type]
+        assert got.hits == wanted.hits and got.hits, (query, got.hits, wanted.hits)
+        assert got.unit == wanted.unit, (query, got.unit, wanted.unit)

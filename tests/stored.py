@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from subtext.stores.change import Change
-from subtext.stores.condition import Condition
+from subtext.stores.condition import Condition, parse
 from subtext.stores.folder import Folder, create
 from subtext.stores.item import Entry
 from subtext.stores.manifest import Manifest
+from subtext.stores.store import Store
 
 WIDTH, VIEWS = 8, 2
 PLACES = ("Paris", "Wien", "Łódź")
@@ -141,3 +142,19 @@ CASES: list[tuple[str | Condition, Callable[[int], bool]]] = [
     ("place > 3", lambda n: False),
 ]
 """Conditions, and which pictures fulfil them."""
+
+
+def as_a_loop_says(
+    store: Store, condition: str | Condition, wanted: Callable[[int], bool], queries: np.ndarray
+) -> None:
+    """Assert that a condition gives those of 40 pictures that a loop gives, and that a search among them does too."""
+    where = [parse(condition) if isinstance(condition, str) else condition]
+    numbers = [number for number in range(40) if wanted(number)]
+    with store.reading() as view:
+        keys = view.matching("images", where)
+        held = [item.id for item in view.items("images", keys)]
+        found = view.shelves["images"].nearest(queries, top=6, among=keys)
+        got = [[item.id for item in view.items("images", each.keys)] for each in found]
+    assert held == [f"p{number}" for number in numbers], (held, numbers)
+    looped = plain(queries, numbers, top=6)
+    assert got == looped, (got, looped)

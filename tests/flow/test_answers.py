@@ -19,10 +19,7 @@ from subtext.search import Engine, Order, Query
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("answers")
-    drawn.write(folder / "data")
-    drawn.run(folder / "data", folder / "run")
-    drawn.run(folder / "data", folder / "views", host="pvse", views=3)
+    folder = drawn.runs(tmp_path_factory.mktemp("answers"), "run", "views")
     for name in ("run", "views"):
         call("index", "build", folder / f"index-{name}", "--run", folder / name, "--quiet")
     return folder

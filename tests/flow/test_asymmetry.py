@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import made_data
-import numpy as np
 import pytest
 import small
 import torch
@@ -37,17 +36,12 @@ SMALL = ["--width", "16", "--word-width", "12", "--batch-size", "16", "--lr", "5
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
-    rng = np.random.default_rng(3)
-    shown = made_data.write_shown(folder, rng)
-    grid = 0.3 * rng.normal(size=(len(shown.names), 3, made_data.WIDTH)).astype(np.float32)
-    for place, things in enumerate(shown.things):
-        grid[place, :2] += shown.topics[things]
-    np.savez(folder / "both.npz", names=shown.names, grid=grid, pooled=grid.mean(axis=1))
+    made_data.write_regions(folder)
     return folder
 
 
 def given(made: Path) -> list[object]:
-    return ["--data", made / "pairs.jsonl", "--features", made / "both.npz"]
+    return ["--data", made / "pairs.jsonl", "--features", made / "regions.npz"]
 
 
 def parts(run: Path) -> list[dict[str, float]]:

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import made_data
-import numpy as np
 import pytest
 import torch
 from command import call
@@ -33,12 +32,7 @@ def given(made: Path) -> list[object]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SAF, SGR and two dual encoders, with the ensembles of either two."""
     folder = tmp_path_factory.mktemp("made")
-    rng = np.random.default_rng(3)
-    shown = made_data.write_shown(folder, rng)
-    grid = 0.3 * rng.normal(size=(len(shown.names), 3, made_data.WIDTH)).astype(np.float32)
-    for place, things in enumerate(shown.things):
-        grid[place, :2] += shown.topics[things]
-    np.savez(folder / "regions.npz", names=shown.names, grid=grid, pooled=grid.mean(axis=1))
+    made_data.write_regions(folder)
     for reasoning in ("saf", "sgr"):
         call("train", "sgraf", *given(folder), "--out", folder / reasoning, "--reasoning", reasoning, *SGRAF)
     for seed in ("0", "1"):

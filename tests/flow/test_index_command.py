@@ -25,12 +25,7 @@ from subtext.stores.verification import verify
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    drawn.write(folder / "data")
-    drawn.run(folder / "data", folder / "run")
-    drawn.run(folder / "data", folder / "other", seed=1)
-    drawn.run(folder / "data", folder / "views", host="pvse", views=3)
-    return folder
+    return drawn.runs(tmp_path_factory.mktemp("runs"), "run", "other", "views")
 
 
 @pytest.fixture

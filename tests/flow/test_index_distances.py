@@ -22,12 +22,7 @@ SMALL = ["--width", "12", "--word-width", "8", "--batch-size", "16", "--lr", "5e
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose variances are large enough to change the order, and its index."""
     folder = tmp_path_factory.mktemp("made")
-    rng = np.random.default_rng(3)
-    shown = made_data.write_shown(folder, rng)
-    grid = rng.normal(size=(len(shown.names), 3, made_data.WIDTH)).astype(np.float32)
-    for place, things in enumerate(shown.things):
-        grid[place, :2] += shown.topics[things]
-    np.savez(folder / "regions.npz", names=shown.names, grid=grid, pooled=grid.mean(axis=1))
+    made_data.write_regions(folder, noise=1.0)
     given = ["--data", folder / "pairs.jsonl", "--features", folder / "regions.npz"]
     told = ["--log-variance", "-3", "--average", "none", "-q"]
     call("train", "pcme_plus", *given, "--out", folder / "run", *SMALL, *told)

@@ -102,14 +102,7 @@ def test_it_is_a_store_as_a_folder_is(shared: Database, folder: Folder) -> None:
 def test_a_condition_means_what_a_loop_says(
     shared: Database, condition: str | Condition, wanted: Callable[[int], bool]
 ) -> None:
-    where = [parse(condition) if isinstance(condition, str) else condition]
-    numbers = [number for number in range(40) if wanted(number)]
-    with shared.reading() as view:
-        keys = view.matching("images", where)
-        assert [item.id for item in view.items("images", keys)] == [f"p{number}" for number in numbers]
-        found = view.shelves["images"].nearest(QUERIES, top=6, among=keys)
-        got = [[item.id for item in view.items("images", each.keys)] for each in found]
-    assert got == stored.plain(QUERIES, numbers, top=6)
+    stored.as_a_loop_says(shared, condition, wanted, QUERIES)
 
 
 def test_all_conditions_have_to_hold_and_fields_have_to_be_there(shared: Database) -> None:

@@ -29,10 +29,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    drawn.write(folder / "data")
-    drawn.run(folder / "data", folder / "run")
-    drawn.run(folder / "data", folder / "other", seed=1)
+    folder = drawn.runs(tmp_path_factory.mktemp("runs"), "run", "other")
     call("index", "build", folder / "index", "--run", folder / "run", "--data", folder / "data", "--quiet")
     return folder
 

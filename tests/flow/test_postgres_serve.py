@@ -17,6 +17,7 @@ import served
 from command import call
 from database import Server, started
 from fastapi.testclient import TestClient
+from gloo import free_port
 
 from subtext.app.server import library as library_module
 from subtext.app.server import served as served_module
@@ -52,29 +53,16 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    drawn.write(folder / "data")
-    drawn.run(folder / "data", folder / "run")
-    drawn.run(folder / "data", folder / "other", seed=1)
-    call("index", "build", folder / "library", *words(folder))
+    folder = drawn.runs(tmp_path_factory.mktemp("runs"), "run", "other")
+    call("index", "build", folder / "library", *in_shards.given(folder))
     return folder
-
-
-def words(folder: Path) -> list[object]:
-    return ["--run", folder / "run", "--data", folder / "data", "--quiet", "--batch-size", in_shards.BATCH]
 
 
 @pytest.fixture
 def address(server: Server, runs: Path) -> Iterator[str]:
-    call("index", "build", server.address("library"), *words(runs))
+    call("index", "build", server.address("library"), *in_shards.given(runs))
     yield server.address("library")
     drop(Database(server.address("library")))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def asking(address: str, **changes: object) -> TestClient:
@@ -168,8 +156,9 @@ def test_many_clients_share_few_connections(address: str, monkeypatch: pytest.Mo
         asking_on = threading.Event()
 
         def counted() -> None:
-            watching = Database(address)
-            while not asking_on.is_set():
+            watching, done = Database(address), False
+            while not done:
+                done = asking_on.is_set()  # Once more afterwards, so that it counts however soon they are answered.
                 with watching.reading() as view:
                     statement = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'many'"
                     most[0] = max(most[0], view.connection.execute(statement).fetchone()[0])  # type: ignore[index]

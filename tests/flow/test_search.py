@@ -24,11 +24,7 @@ from subtext.search import Engine, build_index, model_fingerprint
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("search")
-    drawn.write(folder / "data")
-    drawn.run(folder / "data", folder / "run")
-    drawn.run(folder / "data", folder / "other", seed=1)
-    drawn.run(folder / "data", folder / "views", host="pvse", views=3)
+    folder = drawn.runs(tmp_path_factory.mktemp("search"), "run", "other", "views")
     call("index", "build", folder / "index", "--run", folder / "run", "--quiet")
     return folder
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import stored
 from command import call
-from in_shards import BATCH, built, work
+from in_shards import BATCH, built, compared, given, work
 
 from subtext.app.indexing import sharding
 from subtext.app.indexing.embedder import Embedder
 from subtext.errors import DataError, IndexError_, RequirementError
 from subtext.opening import load, open_engine
-from subtext.search import Engine, Order, Query, growing
+from subtext.search import Engine, Order, growing
 from subtext.stores.change import Change
 from subtext.stores.condition import Condition, parse
 from subtext.stores.folder import Folder, create
@@ -164,14 +164,7 @@ def test_it_is_a_store_as_a_folder_is(sharded: Sharded, folder: Folder) -> None:
 def test_a_condition_means_what_a_loop_says(
     sharded: Sharded, condition: str | Condition, wanted: Callable[[int], bool]
 ) -> None:
-    where = [parse(condition) if isinstance(condition, str) else condition]
-    numbers = [number for number in range(PICTURES) if wanted(number)]
-    with sharded.reading() as view:
-        keys = view.matching("images", where)
-        assert [item.id for item in view.items("images", keys)] == [f"p{number}" for number in numbers]
-        found = view.shelves["images"].nearest(QUERIES, top=6, among=keys)
-        got = [[item.id for item in view.items("images", each.keys)] for each in found]
-    assert got == stored.plain(QUERIES, numbers, top=6)
+    stored.as_a_loop_says(sharded, condition, wanted, QUERIES)
 
 
 def test_a_field_that_one_shard_has_is_a_field(tmp_path: Path) -> None:
@@ -218,24 +211,9 @@ def test_a_shard_that_changes_in_mid_search_is_noticed(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    drawn.write(folder / "data")
-    drawn.run(folder / "data", folder / "run")
-    drawn.run(folder / "data", folder / "other", seed=1)
-    drawn.run(folder / "data", folder / "views", host="pvse", views=3)
+    folder = drawn.runs(tmp_path_factory.mktemp("runs"), "run", "other", "views")
     for name in ("run", "views"):
-        call(
-            "index",
-            "build",
-            folder / f"of-{name}",
-            "--run",
-            folder / name,
-            "--data",
-            folder / "data",
-            "--quiet",
-            "--batch-size",
-            BATCH,
-        )
+        call("index", "build", folder / f"of-{name}", *given(folder, name))
     return folder
 
 
@@ -252,18 +230,7 @@ def test_the_engine_answers_as_on_one_folder(runs: Path, index: Path, tmp_path: 
         built(runs, place, name="views")
     mine, theirs = Engine(Sharded(place, here=True), load(runs / name)), open_engine(runs / f"of-{name}")
     assert len(mine) == 12
-    asked: list[tuple[Query, dict[str, object]]] = [
-        (Query("a pink square"), {}),
-        (Query("a pink square"), {"target": "texts", "top": 30}),
-        (Query(image=runs / "data" / "blue.png"), {"why": True}),
-        (Query("red", image=runs / "data" / "blue.png", like=["cyan"], unlike=["pink"], without="black"), {}),
-        (Query("a green square"), {"where": [parse("split = train"), parse("place < 5")]}),
-        (Query("a green square"), {"order": Order(hubs="csls", diversity=0.3)}),
-    ]
-    for query, more in asked:
-        got, wanted = (engine.answer(query, **more) for engine in (mine, theirs))  # type: ignore[arg-type]
-        assert got.hits == wanted.hits, query
-        assert got.unit == wanted.unit and got.hits
+    compared(mine, theirs, runs / "data")
     assert len(mine.search("a blue square", top=20, order=Order(words=True))) == 12
     assert not list(place.glob("ray-*")) and not list((place / FOLDER).glob("*.json"))
 

@@ -15,34 +15,26 @@ from pathlib import Path
 import drawn
 import pytest
 from command import call
+from in_shards import compared, given
 
 from subtext.app.indexing import sharding
 from subtext.errors import IndexError_, RequirementError
 from subtext.opening import load, open_engine
-from subtext.search import Engine, Order, Query
-from subtext.stores.condition import parse
+from subtext.search import Engine
 from subtext.stores.shards.cluster import Cluster, Workers
 from subtext.stores.shards.manifest import FOLDER, read_shards
 from subtext.stores.shards.store import ADDRESS, Sharded
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-BATCH = 3
-"""Items embedded together: as many as make each batch the same in one folder and in four shards, to the last bit."""
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    drawn.write(folder / "data")
-    for name, more in (("run", {}), ("views", {"host": "pvse", "views": 3})):
-        drawn.run(folder / "data", folder / name, **more)
-        call("index", "build", folder / f"of-{name}", *words(folder, name))
+    folder = drawn.runs(tmp_path_factory.mktemp("runs"), "run", "views")
+    for name in ("run", "views"):
+        call("index", "build", folder / f"of-{name}", *given(folder, name))
     return folder
-
-
-def words(folder: Path, name: str = "run") -> list[object]:
-    return ["--run", folder / name, "--data", folder / "data", "--quiet", "--batch-size", BATCH]
 
 
 @pytest.fixture(scope="module")
@@ -94,19 +86,19 @@ def test_two_machines_embed_and_search_as_one(
 
     monkeypatch.setattr(sharding, "_workers", followed)
     monkeypatch.setattr(sharding, "_end", lambda ray, workers: [ray.kill(worker) for worker in real])
-    told = call("index", "build", out, *words(runs), "--ray", address, "--shards", 4).stdout
+    told = call("index", "build", out, *given(runs), "--ray", address, "--shards", 4).stdout
     assert "12 pictures and 24 texts in 4 shards" in told and killed[0] == 2 and len(killed) == 2
     assert not list(out.glob("ray-*")) and not list((out / FOLDER).glob("*.json"))
     assert [(own.images, own.texts) for own in read_shards(out).shards] == [(3, 6)] * 4
     assert ": whole" in call("index", "verify", out).stdout
     mine, theirs = open_engine(out), open_engine(runs / "of-run")
-    compared(mine, theirs, runs)
+    compared(mine, theirs, runs / "data")
     workers = mine.folder._keepers[0]  # type: ignore[attr-defined]
     assert isinstance(workers, Workers) and len(workers.workers) == 2
     workers.ray.kill(workers.workers[1], no_restart=False)
-    compared(mine, theirs, runs)
+    compared(mine, theirs, runs / "data")
     nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)  # type: ignore[attr-defined]
-    compared(mine, theirs, runs)
+    compared(mine, theirs, runs / "data")
     answer = json.loads(call("search", out, "a pink square", "--json", "--top", 3).stdout)
     assert [hit["id"] for hit in answer["hits"]] == [hit.id for hit in theirs.search("a pink square", top=3)]
     mine.folder.close()
@@ -120,25 +112,10 @@ class Given:
         self.remote = submitted
 
 
-def compared(mine: Engine, theirs: Engine, runs: Path) -> None:
-    """Every kind of question has the same answer, to the last bit."""
-    asked: list[tuple[Query, dict[str, object]]] = [
-        (Query("a pink square"), {}),
-        (Query("a pink square"), {"target": "texts", "top": 30}),
-        (Query(image=runs / "data" / "blue.png"), {"why": True}),
-        (Query("red", image=runs / "data" / "blue.png", like=["cyan"], unlike=["pink"], without="black"), {}),
-        (Query("a green square"), {"where": [parse("split = train"), parse("place < 5")]}),
-        (Query("a green square"), {"order": Order(hubs="csls", diversity=0.3)}),
-    ]
-    for query, more in asked:
-        got, wanted = (engine.answer(query, **more) for engine in (mine, theirs))  # type: ignore[arg-type]
-        assert got.hits == wanted.hits and got.hits, query
-
-
 def test_items_of_several_views_are_searched_by_several_workers(nodes: object, runs: Path, tmp_path: Path) -> None:
     out = tmp_path / "views"
-    call("index", "build", out, *words(runs, "views"), "--ray", nodes.address, "--shards", 4)  # type: ignore[attr-defined]
-    compared(Engine(Sharded(out), load(runs / "views")), open_engine(runs / "of-views"), runs)
+    call("index", "build", out, *given(runs, "views"), "--ray", nodes.address, "--shards", 4)  # type: ignore[attr-defined]
+    compared(Engine(Sharded(out), load(runs / "views")), open_engine(runs / "of-views"), runs / "data")
 
 
 def test_what_goes_wrong_is_said(nodes: object, runs: Path, tmp_path: Path) -> None:
@@ -147,11 +124,11 @@ def test_what_goes_wrong_is_said(nodes: object, runs: Path, tmp_path: Path) -> N
     (tmp_path / "bad").mkdir()
     for file in (runs / "data").iterdir():
         (tmp_path / "bad" / file.name).write_bytes(file.read_bytes() if file.stem != "cyan" else b"no picture")
-    answer = call("index", "build", out, *words(runs)[:2], "--data", tmp_path / "bad", "-q", *more, code=1).stderr
+    answer = call("index", "build", out, *given(runs)[:2], "--data", tmp_path / "bad", "-q", *more, code=1).stderr
     assert "a shard has 1 problem: picture 'cyan'" in answer and "Traceback" not in answer
-    answer = call("index", "build", tmp_path / "gpu", *words(runs), *more, "--device", "cuda", code=1).stderr
+    answer = call("index", "build", tmp_path / "gpu", *given(runs), *more, "--device", "cuda", code=1).stderr
     assert "a GPU (--device cuda), and the Ray cluster has none" in answer and not (tmp_path / "gpu").exists()
-    call("index", "build", tmp_path / "whole", *words(runs), *more)
+    call("index", "build", tmp_path / "whole", *given(runs), *more)
     store = Sharded(tmp_path / "whole")
     (tmp_path / "whole" / FOLDER / "0002").rename(tmp_path / "aside")
     with pytest.raises(
@@ -169,7 +146,7 @@ def test_one_that_is_started_here_leaves_nothing_behind(runs: Path, tmp_path: Pa
     around = {**kept, "HOME": str(empty), "TMPDIR": str(empty), "OMP_NUM_THREADS": "1"}
     before = set(Path("/tmp").iterdir())
     command = [sys.executable, "-m", "subtext.app"]
-    build = [*command, "index", "build", str(out), *map(str, words(runs)), "--ray", "local", "--shards", "4"]
+    build = [*command, "index", "build", str(out), *map(str, given(runs)), "--ray", "local", "--shards", "4"]
     first = subprocess.Popen(build, env=around)
     until = time.monotonic() + 600
     while not list((out / FOLDER).glob("*.json")):

@@ -29,12 +29,7 @@ def measured(*words: object) -> dict[str, Any]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of three regions, two of which show what the texts name; a fast run, a dear one, and an index."""
     folder = tmp_path_factory.mktemp("made")
-    rng = np.random.default_rng(3)
-    shown = made_data.write_shown(folder, rng)
-    grid = 0.3 * rng.normal(size=(len(shown.names), 3, made_data.WIDTH)).astype(np.float32)
-    for place, things in enumerate(shown.things):
-        grid[place, :2] += shown.topics[things]
-    np.savez(folder / "regions.npz", names=shown.names, grid=grid, pooled=grid.mean(axis=1))
+    made_data.write_regions(folder)
     call("train", "vse", *given(folder), "--out", folder / "fast", "--word-width", "16", *SMALL)
     call("train", "scan", *given(folder), "--out", folder / "dear", "--word-width", "16", *SMALL)
     call("index", "build", folder / "index", "--run", folder / "fast", "--split", "all", "-q")
