@@ -57,10 +57,18 @@ class Server:
         assert number is not None
         os.kill(number, signal.SIGQUIT)
         until = time.monotonic() + 30
-        while Path(f"/proc/{number}").exists() and "Z" not in Path(f"/proc/{number}/stat").read_text().split()[2]:
+        while _runs(number):
             assert time.monotonic() < until
             time.sleep(0.05)
         self.server.ensure_postgres_running()
+
+
+def _runs(number: int) -> bool:
+    """Whether a process is there that has not ended."""
+    try:
+        return "Z" not in Path(f"/proc/{number}/stat").read_text().split()[2]
+    except OSError:
+        return False  # It may go while it is asked.
 
 
 @contextmanager

@@ -53,6 +53,7 @@ def running(*indexes: Path, **changes: object) -> Iterator[int]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
+        assert thread.is_alive(), "the server does not start"
         time.sleep(0.02)
     try:
         yield server.servers[0].sockets[0].getsockname()[1]

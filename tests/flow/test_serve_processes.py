@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import pytest
 import served
 import uvicorn
 from command import call
+from gloo import free_port
 
 from subtext.app.server.application import build
 from subtext.stores.folder import Folder
@@ -32,12 +32,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("processes")
     served.made(folder, "library")
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
@@ -54,12 +48,11 @@ def answers(port: int, *, seconds: float = 60.0) -> None:
     """Wait until a server answers."""
     until = time.monotonic() + seconds
     while True:
-        try:
+        with contextlib.suppress(OSError):
             if ask(port, "GET", "/healthz")[0] == 200:
                 return
-        except OSError:
-            assert time.monotonic() < until, "the server does not answer"
-            time.sleep(0.05)
+        assert time.monotonic() < until, "the server does not answer"
+        time.sleep(0.05)
 
 
 def forked(index: Path, port: int) -> int:

@@ -51,4 +51,5 @@ def test_the_head_takes_it_where_it_pays(monkeypatch: pytest.MonkeyPatch, holes:
         (made * torch.arange(8.0)).sum().backward()
         found.append([made.detach(), *[weight.grad.clone() for weight in head.parameters()]])
     for mine, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+        # What is near zero is a difference of larger numbers, and as uncertain as they are.
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=5e-6 * float(theirs.abs().max()))
