@@ -22,7 +22,15 @@ from subtext.core import Embeddings
 from subtext.data.pairs import Pairs
 from subtext.errors import DataError, counted
 from subtext.neighbours.graph import Graph, pictures_of_texts
-from subtext.ops.neighbour_scores import AS_PRINTED, Scores, Scoring, known_neighbours, neighbour_scores, second_sums
+from subtext.ops.neighbour_scores import (
+    AS_PRINTED,
+    Scores,
+    Scoring,
+    ascending,
+    known_neighbours,
+    neighbour_scores,
+    second_sums,
+)
 from subtext.ops.pooled_scores import pooled_scores
 
 MODALITIES = ("image", "text")
@@ -78,8 +86,8 @@ class NeighbourScores:
                 f"scores of {wanted} neighbours need more than {wanted} texts; it got {len(pairs.texts):,}; ask for "
                 "fewer (neighbours=N)"
             )
-        lists = np.ascontiguousarray(near.neighbours[:, :wanted])
-        return NeighbourMemory(self, pairs, torch.from_numpy(lists).to(device), graph.fingerprint)
+        lists = torch.from_numpy(np.ascontiguousarray(near.neighbours[:, :wanted]))
+        return NeighbourMemory(self, pairs, ascending(lists).to(device), graph.fingerprint)
 
 
 class NeighbourMemory:
@@ -123,6 +131,8 @@ class NeighbourMemory:
             rows = known[modality]
             found = self._scores(self._kept[modality], near, rows.clamp_min(0), seed, epoch)
             for name, values in zip(SCORES, found, strict=True):
+                if name == "discrepancy" and self.asked.scoring.second == "none":
+                    continue
                 # One table a pair: half precision would tie pairs.
                 table[f"{name}/{modality}"] = values.float().masked_fill(rows < 0, torch.nan)
             if self.asked.current:
@@ -206,9 +216,9 @@ class NeighbourMemory:
 
 
 def moments(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """(2) mean and population standard deviation of each score: of either modality, and of both together."""
+    """(2) mean and population standard deviation of each score there: of either modality, and of both together."""
     found = {}
-    for name in SCORES:
+    for name in [each for each in SCORES if f"{each}/image" in table]:
         sides = {modality: table[f"{name}/{modality}"] for modality in MODALITIES}
         for whose, values in {**sides, "both": torch.cat(list(sides.values()))}.items():
             known = values[~values.isnan()].double()

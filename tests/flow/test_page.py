@@ -201,11 +201,13 @@ def test_words_with_a_minus_are_what_it_should_not_go_with(page) -> None:
         until(page, f"document.querySelector('#status').textContent.includes({words!r})")
         return cards(page)
 
-    page.fill("#q", "a green square -red -\"a blue square\"")
+    page.fill("#q", 'a green square -red -"a blue square"')
     page.keyboard.press("Enter")
     without = told("nearest to “a green square”, unlike “red”, “a blue square”, best")
     assert page.input_value("#q") == "a green square" and "without=red&without=a+blue+square" in page.url
-    asked = page.evaluate("fetch('/search?top=40&q=a+green+square&without=red%2C+a+blue+square').then(one => one.json())")
+    asked = page.evaluate(
+        "fetch('/search?top=40&q=a+green+square&without=red%2C+a+blue+square').then(one => one.json())"
+    )
     assert [hit["id"] for hit in asked["hits"]] == without and asked["unit"] == "deviations"
     accessible(page)
     page.reload()

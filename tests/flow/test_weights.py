@@ -63,9 +63,15 @@ def tables(run: Path) -> dict[str, dict[str, torch.Tensor]]:
     return {file.stem: read_tensors(file) for file in sorted((run / "tables").glob("*.safetensors"))}
 
 
-def test_tables_are_the_scores_of_what_the_epoch_before_saw(tmp_path: Path, graph: str) -> None:
+SCORES = {diversity: ["diversity"], discrepancy: ["diversity", "discrepancy"]}
+"""What a method leaves behind: diversity comes with discrepancy, which costs more and is made where it is read."""
+each_method = pytest.mark.parametrize("method", SCORES, ids=lambda method: method.__name__)
+
+
+@each_method
+def test_tables_are_the_scores_of_what_the_epoch_before_saw(tmp_path: Path, graph: str, method) -> None:
     """Of every caption: the bank is overwritten by the later of a picture's two, and read when the epoch ends."""
-    setup = made(diversity, Plan(epochs=2, batch_size=16), near=Neighbours(graph=graph))
+    setup = made(method, Plan(epochs=2, batch_size=16), near=Neighbours(graph=graph))
     seen: list[tuple[Embeddings, Embeddings]] = []
     memory_of = NeighbourScores.open
 
@@ -94,9 +100,11 @@ def test_tables_are_the_scores_of_what_the_epoch_before_saw(tmp_path: Path, grap
     lists = torch.from_numpy(near.graph(data).neighbours)
     pictures = torch.from_numpy(data.links[np.argsort(data.links[:, 1]), 0])
     for modality, bank in (("image", banks["image"][pictures]), ("text", banks["text"])):
-        wanted = neighbour_scores(bank, lists)
-        torch.testing.assert_close(found["epoch-0002"][f"diversity/{modality}"], wanted.diversity)
-        torch.testing.assert_close(found["epoch-0002"][f"discrepancy/{modality}"], wanted.discrepancy)
+        wanted = neighbour_scores(bank, lists)._asdict()
+        for name in SCORES[method]:
+            torch.testing.assert_close(found["epoch-0002"][f"{name}/{modality}"], wanted[name])
+    kinds = {name.removeprefix("moments/").split("/")[0] for name in found["epoch-0002"]}
+    assert kinds == set(SCORES[method])
 
 
 CASES = {
@@ -132,14 +140,17 @@ def test_stopped_and_resumed_ends_the_same(tmp_path: Path, graph: str, name: str
     assert len(one) == (3 if name == "half, encoded" else 2)
 
 
-def test_two_views_by_the_best_pair(tmp_path: Path, graph: str) -> None:
+@each_method
+def test_two_views_by_the_best_pair(tmp_path: Path, graph: str, method) -> None:
     def build(plan: Plan | None) -> Setup:
-        return diversity(two_views(small.setup(PLAN, dropout=0.0)), near=Neighbours(graph=graph, samples=9))
+        return method(two_views(small.setup(PLAN, dropout=0.0)), near=Neighbours(graph=graph, samples=9))
 
     end = small.run(tmp_path / "run", made=build)
     found = tables(tmp_path / "run")["epoch-0003"]
     assert end.record.status == "finished"
-    assert bool(found["discrepancy/text"].isfinite().all())
+    scores = {name.split("/")[0] for name in found if not name.startswith("moments/")}
+    assert scores == set(SCORES[method])
+    assert all(bool(found[f"{name}/text"].isfinite().all()) for name in scores)
 
 
 def test_weights_change_what_is_learnt(tmp_path: Path, graph: str) -> None:

@@ -20,7 +20,7 @@ FURTHER = torch.tensor([[0, 1], [0.8, -0.6], [-1, 0], [0, 1], [0.6, 0.8]], dtype
 BOTH = torch.stack([IMAGES, FURTHER], dim=1)
 ALL = [
     Scoring(second=second, diagonal=diagonal, average=average)
-    for second in ("multiset", "unique", "direct")
+    for second in ("multiset", "unique", "direct", "none")
     for diagonal in (True, False)
     for average in ("pairs", "lists")
     if average == "pairs" or second == "multiset"
@@ -45,6 +45,8 @@ def loops(score, lists: list[list[int]], scoring: Scoring) -> tuple[list[float],
         flat = [far for some in further for far in some]
         if scoring.second == "direct":
             flat = near
+        elif scoring.second == "none":
+            flat = []
         elif scoring.second == "unique":
             flat = sorted(set(flat))
         if scoring.average == "lists":
@@ -103,7 +105,9 @@ def test_sparse_products_are_the_double_loops(scoring):
             torch.testing.assert_close(mine.double(), torch.tensor(wanted).double(), atol=1e-6, rtol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("scoring", [one for one in ALL if one.second != "unique" and one.average == "pairs"], ids=str)
+@pytest.mark.parametrize(
+    "scoring", [one for one in ALL if one.second in ("multiset", "direct") and one.average == "pairs"], ids=str
+)
 def test_pooled_scores_are_the_double_loops(scoring, monkeypatch):
     bank, near, lists = made()
     gram = torch.einsum("akh,blh->abkl", bank, bank).amax(dim=(2, 3)).tolist()
@@ -237,7 +241,9 @@ def test_nobody_has_neighbours():
     [
         (lambda: Scoring(second="unique", average="lists"), "needs second=multiset; it got unique"),
         (lambda: exact_scores(BOTH, NEAR, Scoring(second="unique")), r"views=max\) needs second=multiset or direct"),
+        (lambda: exact_scores(BOTH, NEAR, Scoring(second="none")), "it got none; take pooled_scores"),
         (lambda: second_sums(IMAGES, NEAR, Scoring(second="unique")), "needs second=multiset or direct; it got unique"),
+        (lambda: second_sums(IMAGES, NEAR, Scoring(second="none")), "needs second=multiset or direct; it got none"),
     ],
 )
 def test_what_does_not_go_together_is_refused(make, message):

@@ -35,6 +35,8 @@ def exact_scores(bank: Float[Tensor, "n k h"], neighbours: Int[Tensor, "n e"], s
 
     Cost: time N^2 (K^2 H + E), memory of some rows of N. Needs second=multiset or direct, and average=pairs.
     """
+    if scoring.second == "none":
+        raise ShapeError("exact_scores needs second=multiset or direct; it got none; take pooled_scores")
     _require(scoring)
     count, views = bank.shape[:2]
     lists, place = Lists(neighbours), neighbours.long().clamp_min(0)
@@ -121,13 +123,15 @@ def pooled_scores(
     epoch: int,
 ) -> Scores:
     """Both scores in the cheapest way: discrepancy from `samples` draws (0: exact), diversity always exact."""
-    if not samples or scoring.second != "multiset":
+    if scoring.second in ("direct", "unique") or (not samples and scoring.second == "multiset"):
         return exact_scores(bank, neighbours, scoring)
     _require(scoring)
     if neighbours.shape[1] ** 2 < len(bank):
         diversity = gram_diversity(bank, neighbours, scoring)
     else:
         diversity = exact_scores(bank, neighbours, replace(scoring, second="direct")).diversity
+    if scoring.second == "none":
+        return Scores(diversity, torch.full_like(diversity, torch.nan))
     far = sampled_discrepancy(bank, neighbours, keys, samples=samples, seed=seed, epoch=epoch)
     return Scores(diversity, far)
 

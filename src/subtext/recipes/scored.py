@@ -112,7 +112,8 @@ def scored(
     memory = NeighbourScores(
         Path(near.graph),
         neighbours=near.neighbours,
-        scoring=Scoring(further.second, diagonal, further.average),
+        # What no weight reads is not looked for: the second product is half of the cost.
+        scoring=Scoring(further.second if weighting.discrepancy else "none", diagonal, further.average),
         views=near.views,
         samples=near.samples,
         bank=near.bank,
