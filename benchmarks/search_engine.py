@@ -3,9 +3,10 @@
 The engine answers from an index on disk: a snapshot is taken, vectors are compared, the metadata and texts of the ten
 best are read. FAISS compares vectors in memory and gives row numbers. Queries are asked one at a time by one thread, in
 turn, ours and FAISS's; what looks at lists apart from what compares all rows, which sweeps every cache. FAISS gets our
-centroids and looks at as many lists. Rows lie in 1,000 clusters of unequal size, and queries are drawn like rows. How much clusters
-hold together decides how many lists have to be looked at (SPREAD): with a spread of 1 and 10,000 clusters, where lists
-hardly help, 512 of 2,048 were needed at a million rows for a recall of 0.987, and a query took a third of an exact one.
+centroids and looks at as many lists. Rows lie in 1,000 clusters of unequal size, and queries are drawn like rows. How
+much clusters hold together decides how many lists have to be looked at (SPREAD): with a spread of 1 and 10,000
+clusters, where lists hardly help, 512 of 2,048 were needed at a million rows for a recall of 0.987, and a query took a
+third of an exact one.
 
 What is measured beside it: a filter that 5 % of the items pass (recall against a loop over these), adding 1,000 items,
 opening, anonymous memory after opening (mapped pages apart), and for the large index recall@10 by lists.
