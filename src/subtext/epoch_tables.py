@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +25,7 @@ from subtext.errors import DataError, counted
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.ops.neighbour_scores import (
     AS_PRINTED,
+    Lists,
     Scores,
     Scoring,
     ascending,
@@ -90,6 +92,17 @@ class NeighbourScores:
         return NeighbourMemory(self, pairs, ascending(lists).to(device), graph.fingerprint)
 
 
+@dataclass(frozen=True)
+class _Near:
+    """(T E) neighbours of every text, and the same as lists: these take as long to make as a product with them."""
+
+    neighbours: Tensor
+
+    @cached_property
+    def lists(self) -> Lists:
+        return Lists(self.neighbours)
+
+
 class NeighbourMemory:
     """The bank of a training, and the tables of the epoch under way.
 
@@ -102,7 +115,7 @@ class NeighbourMemory:
         self.fingerprint = graph
         self.table: dict[str, Tensor] | None = None
         self.bank: dict[str, Embeddings] | None = None
-        self._keys, self._neighbours = pairs.texts.keys, neighbours
+        self._keys, self._whole = pairs.texts.keys, _Near(neighbours)
         self._pictures = torch.from_numpy(pictures_of_texts(pairs)).to(neighbours.device)
         self._seen: dict[str, Tensor] = {}
         self._kept: dict[str, Tensor] = {}
@@ -112,7 +125,7 @@ class NeighbourMemory:
     @property
     def notes(self) -> Sequence[str]:
         """How many pairs will have no score of their own."""
-        alone = int((self._neighbours < 0).all(dim=1).sum())
+        alone = int((self._whole.neighbours < 0).all(dim=1).sum())
         if not alone:
             return ()
         return (f"{counted(alone, 'text')} without neighbours: such a pair counts as the mean of its batch",)
@@ -124,7 +137,8 @@ class NeighbourMemory:
         if not self._kept:
             return
         known = self._known()
-        near = known_neighbours(self._neighbours, (known["image"] >= 0) & (known["text"] >= 0))
+        there = (known["image"] >= 0) & (known["text"] >= 0)
+        near = self._whole if bool(there.all()) else _Near(known_neighbours(self._whole.neighbours, there))
         table: dict[str, Tensor] = {}
         bank: dict[str, Embeddings] = {}
         for modality in MODALITIES:
@@ -178,7 +192,7 @@ class NeighbourMemory:
                 parts[kind][rest] = value.to(self._pictures.device)
         self._kept, self._seen = parts["kept"], parts["seen"]
         self.table = parts["table"] or None
-        rows = torch.arange(len(self._neighbours), device=self._pictures.device)
+        rows = torch.arange(len(self._whole.neighbours), device=self._pictures.device)
         self.bank = {name: Embeddings(value, rows) for name, value in parts["bank"].items()} or None
         if tensors:
             self._latest = tensors["latest"].to(self._pictures.device)
@@ -193,19 +207,25 @@ class NeighbourMemory:
         return {"image": image, "text": text}
 
     def _scores(
-        self, kept: Float[Tensor, "m k h"], near: Int[Tensor, "t e"], rows: Int[Tensor, "t"], seed: int, epoch: int
+        self, kept: Float[Tensor, "m k h"], near: _Near, rows: Int[Tensor, "t"], seed: int, epoch: int
     ) -> Scores:
         scoring, views = self.asked.scoring, kept.shape[1]
         if views > 1 and self.asked.views == "max":
             return pooled_scores(
-                kept[rows].float(), near, scoring, keys=self._keys, samples=self.asked.samples, seed=seed, epoch=epoch
+                kept[rows].float(),
+                near.neighbours,
+                scoring,
+                keys=self._keys,
+                samples=self.asked.samples,
+                seed=seed,
+                epoch=epoch,
             )
-        return neighbour_scores(self._flat(kept), near, scoring, rows=rows)
+        return neighbour_scores(self._flat(kept), near.lists, scoring, rows=rows)
 
-    def _sums(self, kept: Float[Tensor, "m k h"], near: Int[Tensor, "t e"], rows: Int[Tensor, "t"]) -> Tensor:
+    def _sums(self, kept: Float[Tensor, "m k h"], near: _Near, rows: Int[Tensor, "t"]) -> Tensor:
         """(T 1 H) or (T K H) for `current`; several views need views=mean or aligned, where both are linear."""
         views = kept.shape[1] if self.asked.views == "aligned" else 1
-        sums = second_sums(self._flat(kept), near, self.asked.scoring, rows=rows) / views**0.5
+        sums = second_sums(self._flat(kept), near.lists, self.asked.scoring, rows=rows) / views**0.5
         return sums.unflatten(1, (views, kept.shape[2]))
 
     def _flat(self, kept: Float[Tensor, "m k h"]) -> Float[Tensor, "m w"]:

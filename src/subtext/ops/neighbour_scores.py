@@ -13,6 +13,7 @@ all views side by side; the best pair of views is no sum, and stands in `pooled_
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -74,9 +75,16 @@ class Lists:
 
     def __init__(self, neighbours: Int[Tensor, "n e"]) -> None:
         present = neighbours >= 0
+        self.neighbours = neighbours
         self.counts = present.sum(dim=1)
         self.rows = neighbours[present].int()
         self.starts = (self.counts.cumsum(0) - self.counts).int()
+
+    def over(self, rows: Int[Tensor, "n"]) -> Lists:
+        """The same lists, naming of each item the row of a bank that several items may share."""
+        found = copy(self)
+        found.rows = rows.int().index_select(0, self.rows)
+        return found
 
     def __len__(self) -> int:
         """N, how many items."""
@@ -90,7 +98,7 @@ class Lists:
 
 def neighbour_scores(
     bank: Float[Tensor, "m h"],
-    neighbours: Int[Tensor, "n e"],
+    neighbours: Int[Tensor, "n e"] | Lists,
     scoring: Scoring = AS_PRINTED,
     *,
     rows: Int[Tensor, "n"] | None = None,
@@ -99,7 +107,7 @@ def neighbour_scores(
     """Diversity and discrepancy of every item under the inner product, exact.
 
     bank        one vector an item
-    neighbours  items; below 0 there is none
+    neighbours  items; below 0 there is none. `Lists` of them spare making these again
     rows        of the bank for each item, where several items share one; None where item i has row i
     storage     what slabs are held in while they are gathered; None for the bank's own. Half precision is faster
                 where the processor has it, sums are float32 all the same
@@ -113,24 +121,26 @@ def neighbour_scores(
     >>> [round(value, 3) for value in found.discrepancy.tolist()]  # of the first: <E0, E0 + E2 + E1> / 3
     [0.533, 0.933, 0.5]
     """
-    lists = Lists(neighbours)
+    lists = neighbours if isinstance(neighbours, Lists) else Lists(neighbours)
+    # What few rows hold is gathered from there, where it stays in a cache, and not from a copy for every item.
+    near = lists if rows is None else lists.over(rows)
     dtype = torch.promote_types(bank.dtype, torch.float32)
     squares, products = (torch.zeros(len(lists), dtype=dtype, device=bank.device) for _ in range(2))
     alone = torch.zeros_like(squares)
-    unique = list(_once(neighbours)) if scoring.second == "unique" else []
-    for slab in _slabs(bank, rows, storage):
-        first = lists.sums(slab)
+    unique = list(_once(lists)) if scoring.second == "unique" else []
+    for slab in _slabs(bank, storage):
+        first = near.sums(slab)
         squares += first.square().sum(dim=1)
-        if not scoring.diagonal:
-            alone += slab.to(dtype).square().sum(dim=1)
-        if scoring.second == "none":
+        if scoring.diagonal and scoring.second == "none":
             continue
+        own = (slab if rows is None else slab[rows]).to(dtype)
+        if not scoring.diagonal:
+            alone += own.square().sum(dim=1)
         if scoring.second == "unique":
-            own = slab.to(dtype)
             for start, some in unique:
-                products[start : start + len(some)] += _dots(own[start : start + len(some)], some.sums(slab))
-        else:
-            products += _dots(slab.to(dtype), _further(first, lists, scoring).to(dtype))
+                products[start : start + len(some)] += _dots(own[start : start + len(some)], some.sums(own))
+        elif scoring.second != "none":
+            products += _dots(own, _further(first, lists, scoring).to(dtype))
     counts = lists.counts.to(dtype)
     if not scoring.diagonal:
         squares -= lists.sums(alone[:, None])[:, 0]
@@ -142,7 +152,7 @@ def neighbour_scores(
 
 def second_sums(
     bank: Float[Tensor, "m h"],
-    neighbours: Int[Tensor, "n e"],
+    neighbours: Int[Tensor, "n e"] | Lists,
     scoring: Scoring = AS_PRINTED,
     *,
     rows: Int[Tensor, "n"] | None = None,
@@ -153,8 +163,9 @@ def second_sums(
     """
     if scoring.second in ("unique", "none"):
         raise ShapeError(f"second_sums needs second=multiset or direct; it got {scoring.second}")
-    lists = Lists(neighbours)
-    pieces = [_further(lists.sums(slab), lists, scoring) for slab in _slabs(bank, rows, None)]
+    lists = neighbours if isinstance(neighbours, Lists) else Lists(neighbours)
+    near = lists if rows is None else lists.over(rows)
+    pieces = [_further(near.sums(slab), lists, scoring) for slab in _slabs(bank, None)]
     return _ratio(torch.cat(pieces, dim=1), _listed(lists, [], scoring)[:, None])
 
 
@@ -182,8 +193,9 @@ def _listed(lists: Lists, unique: list[tuple[int, Lists]], scoring: Scoring) -> 
     return lists.sums(each.float()[:, None])[:, 0]
 
 
-def _once(neighbours: Tensor) -> Iterator[tuple[int, Lists]]:
+def _once(lists: Lists) -> Iterator[tuple[int, Lists]]:
     """Neighbours of neighbours, each once, some items at a time: the first item, and the lists from there on."""
+    neighbours = lists.neighbours
     step = max(1, _UNIQUE // max(1, neighbours.shape[1] ** 2))
     for start in range(0, len(neighbours), step):
         near = neighbours[start : start + step].long()
@@ -194,11 +206,10 @@ def _once(neighbours: Tensor) -> Iterator[tuple[int, Lists]]:
         yield start, Lists(ordered.masked_fill(again, -1))
 
 
-def _slabs(bank: Tensor, rows: Tensor | None, storage: torch.dtype | None) -> Iterator[Tensor]:
-    """Columns of the items' vectors, `SLAB` at a time, each contiguous."""
+def _slabs(bank: Tensor, storage: torch.dtype | None) -> Iterator[Tensor]:
+    """Columns of the bank, `SLAB` at a time, each contiguous."""
     for start in range(0, bank.shape[1], SLAB):
-        slab = bank[:, start : start + SLAB].to(storage or bank.dtype)
-        yield slab.contiguous() if rows is None else slab[rows]
+        yield bank[:, start : start + SLAB].to(storage or bank.dtype).contiguous()
 
 
 def _dots(left: Tensor, right: Tensor) -> Tensor:
