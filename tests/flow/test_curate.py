@@ -289,6 +289,31 @@ def test_labels_measure_it(place: Path, tmp_path: Path):
     assert 0 <= report["planted"]["mismatched"]["auc"] <= 1
 
 
+def test_pairs_that_a_run_learnt_from_are_told_of(tmp_path: Path):
+    """It knows them by heart, the wrong ones as well."""
+    data = tmp_path / "data"
+    data.mkdir()
+    lines = []
+    for split, names in (("train", "abcdefghijkl"), ("other", "mnopqrstuvwx")):
+        for number, name in enumerate(names):
+            Image.new("RGB", (40, 40), (20 * number, 100, 200)).save(data / f"{name}.png")
+            captions = [f"{name} {n} of these" for n in range(6)]
+            lines.append({"image": f"{name}.png", "id": name, "split": split, "captions": captions})
+    (data / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = drawn.run(data / "pairs.jsonl", tmp_path / "run")
+    roles = {"train": "training", "all": "training", "other": "held out"}
+    for split, role in roles.items():
+        out = tmp_path / split
+        told = call("curate", data / "pairs.jsonl", "--run", run, "--split", split, "--out", out, "--quiet").stdout
+        report = json.loads((out / "report.json").read_text())
+        assert report["kinds"] is not None and report["split_role"] == role
+        assert ("warning: split" in told) == (role == "training")
+        assert ("what the run learnt from" in (out / "index.html").read_text()) == (role == "training")
+    (tmp_path / "copy.jsonl").write_text((data / "pairs.jsonl").read_text())
+    call("curate", tmp_path / "copy.jsonl", "--images", data, "--run", run, "--out", tmp_path / "copy", "--quiet")
+    assert json.loads((tmp_path / "copy" / "report.json").read_text())["split_role"] == "unknown"
+
+
 def test_pairs_are_scored_by_the_command(place: Path, tmp_path: Path):
     data, run = place / "data", place / "run"
     found = json.loads(call("score", data, "--run", run, "--json", "--quiet").stdout)

@@ -14,6 +14,7 @@ import numpy as np
 from subtext.app.job import Work
 from subtext.app.opened import Opened, open_work
 from subtext.app.progress import meter, say
+from subtext.app.split_role import split_role
 from subtext.core import Embeddings
 from subtext.curate.export import export, write_rows
 from subtext.curate.judged import REASONS, Judged, Reason, judge, left_out
@@ -128,12 +129,14 @@ def _report(
 ) -> dict[str, Any]:
     """What was found, as plain data."""
     columns = judged.columns
+    split = opened.split if labels is None else work.split or "all"
     kinds = Counter(kind for kind in columns["kind"] if kind is not None)
     data = work.sources.data or (opened.record.data.data if opened.record is not None else "")
     found: dict[str, Any] = {
         "data": str(data),
         "run": str(work.run),
-        "split": opened.split if labels is None else work.split or "all",
+        "split": split,
+        "split_role": split_role(replace(opened, split=split), work.sources)[0],
         "pairs": len(judged),
         "left_out": sum(map(bool, why)),
         "reasons": dict(Counter(reason.split(" (")[0] for reasons in why for reason in reasons).most_common()),
@@ -187,6 +190,11 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     lines = [f"{counted(report['pairs'], 'pair')} of split {report['split']}, {report['left_out']:,} left out"]
     if report["reasons"]:
         lines.append("left out: " + ", ".join(f"{reason} {count:,}" for reason, count in report["reasons"].items()))
+    if report["kinds"] and report["split_role"] == "training":
+        lines.append(
+            f"warning: split {report['split']} has what the run learnt from: it knows mismatched pairs by heart, and "
+            "finds hardly one; let a run judge what it has not seen (train on one half, look at the other)"
+        )
     if report["kinds"]:
         told = ", ".join(f"{kind} {count:,} ({100 * count / total:.1f} %)" for kind, count in report["kinds"].items())
         lines.append(f"likeliest kinds: {told}")

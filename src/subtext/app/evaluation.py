@@ -14,6 +14,7 @@ from subtext.app.opened import Opened, choose_device, open_work, remembered
 from subtext.app.output import require_file
 from subtext.app.outside import Files, judge, read_split
 from subtext.app.progress import meter
+from subtext.app.split_role import split_role
 from subtext.app.table import Cell, table
 from subtext.app.two_stage import Rerank, drawing, stage_of, told
 from subtext.checkpoint import Record
@@ -27,7 +28,6 @@ from subtext.evaluate.space import with_space
 from subtext.evaluate.two_stage import evaluate_two_stage
 from subtext.model import Model
 from subtext.neighbours.graph import Graph
-from subtext.recipes.ensembled import HOST as ENSEMBLE
 from subtext.search import model_fingerprint
 
 _QUIET = ("mrr", "tie_share", "nan_scores")
@@ -105,7 +105,7 @@ def _of_model(work: Work, protocol: Mapping[str, Any], semantic: Graph | None, w
         result = with_space(result, *_placed(opened, items, work), pairs)
     if semantic is not None:
         result = with_preservation(result, opened.model.similarity, items, pairs, semantic, protocol=asked)
-    role, warning = _role(opened, work.sources)
+    role, warning = split_role(opened, work.sources)
     about = {**_subject(opened, work), "split": opened.split, "split_role": role}
     return replace(result, about=about, notes=(*([warning] if warning else []), *result.notes))
 
@@ -135,7 +135,7 @@ def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rer
     subject = _subject(opened, work)
     sources = Sources.from_json(subject["data"])
     both = Opened(run.model, pairs, opened.split, run.record)
-    (role, warning), (other, more) = _role(opened, work.sources), _role(both, sources)
+    (role, warning), (other, more) = split_role(opened, work.sources), split_role(both, sources)
     plan = {"rerank": _run(run.path, run.record, run.model), "split_role": other, **result.about["two_stage"]}
     about = {**subject, "split": opened.split, "split_role": role, "two_stage": plan}
     warnings = [warning, f"the re-ranking run: {more}" if more else ""]
@@ -246,34 +246,3 @@ def _run(path: Path, record: Record, model: Model) -> dict[str, Any]:
         "training": record.status,
         "fingerprint": model_fingerprint(model),
     }
-
-
-def _role(opened: Opened, given: Sources) -> tuple[str, str]:
-    """What the split was to the run: "training", "selection", "held out" or "unknown"; and a warning where one is due.
-
-    Only the run's own file is known: of another one nobody can say whether it holds the same pictures.
-    """
-    record, split = opened.record, opened.split
-    if record is None or (given.data is not None and given.to_json()["data"] != record.data.data):
-        return "unknown", ""
-    if given.split_seed not in (None, record.data.split_seed):
-        return "unknown", (
-            f"--split-seed {given.split_seed} is not the run's, {record.data.split_seed}: where the data has no splits "
-            "of its own, this one holds pictures that the run learnt from"
-        )
-    if split in ("all", record.data.train_split):
-        holds = "holds" if split == "all" else "is"
-        return "training", f"split {split} {holds} what the run learnt from: these figures say nothing about new data"
-    if split == record.data.val_split and (guided := _guided(record)):
-        return "selection", f"split {split} {guided}: expect a little less on data that decided nothing (--split NAME)"
-    return "held out", ""
-
-
-def _guided(record: Record) -> str:
-    """What the validation split decided in a training; empty when it was only looked at."""
-    if record.plan.get("select") != "last":
-        if record.host == ENSEMBLE:
-            return "selected the epochs of its members"
-        return f"selected the epoch, {record.best_epoch} of {record.epochs}"
-    stops = bool(record.plan.get("patience")) or record.plan.get("schedule") == "plateau"
-    return "decided how long the run learnt, and how fast" if stops else ""
