@@ -1,7 +1,8 @@
 """The nearest rows of every row of a matrix, exactly: the graph of k nearest neighbours.
 
 The score of two rows is the same from both sides, so each product is taken once and offered to both: half of the work
-of asking every row of an index. What remains is the product of matrices, at the speed that the processor has.
+of asking every row of an index. What remains is the product of matrices, at the speed that the processor has: NumPy's
+(OpenBLAS) took 5 to 9 % less time here than torch's (MKL), on a processor of AMD.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
-from torch import Tensor
 
 from subtext.errors import ShapeError
 from subtext.ops import draw
@@ -29,6 +29,7 @@ SMALL = 4096
 """Rows up to which lists are sorted whole: that is done before a kernel would be compiled."""
 SAMPLE = 256
 """Rows of the first band: what they score tells below which score the next need not look."""
+_Sides: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -102,16 +103,14 @@ def nearest_rows(
     return NearestRows(rows, scores)
 
 
-def _sorted(
-    sides: tuple[Tensor, Tensor], groups: NDArray[np.int64], allowed: NDArray[np.bool_], count: int
-) -> NearestRows:
+def _sorted(sides: _Sides, groups: NDArray[np.int64], allowed: NDArray[np.bool_], count: int) -> NearestRows:
     """The same by sorting all scores of a row."""
     total = len(allowed)
     rows = np.full((total, count), -1, dtype=np.int32)
     best = np.full((total, count), -np.inf, dtype=np.float32)
     candidates = np.flatnonzero(allowed)
     for start in range(0, total, 512):
-        scores = (sides[0][start : start + 512] @ sides[1].T).numpy()[:, candidates]
+        scores = (sides[0][start : start + 512] @ sides[1].T)[:, candidates]
         own = groups[:, start : start + 512, None]
         scores[(own == groups[:, None, candidates]).any(axis=0)] = -np.inf
         order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
@@ -124,7 +123,7 @@ def _sorted(
 
 def _sweep(
     pool: ThreadPoolExecutor,
-    sides: tuple[Tensor, Tensor],
+    sides: _Sides,
     lists: Lists,
     *,
     chosen: int,
@@ -133,15 +132,15 @@ def _sweep(
 ) -> None:
     """Take every product of a row that may be a neighbour with itself and those behind it, once."""
     total, threads = len(lists.limits), torch.get_num_threads()
-    memory = torch.empty(ROWS * COLUMNS)
+    memory = np.empty(ROWS * COLUMNS, dtype=np.float32)
     for top, bottom in pairwise(_bands(chosen)):
         # What a row has seen after this tells how few of its best can matter: those of the band see all of this block.
         lists.state[KEPT, bottom:] = _guess(bottom, chosen, count)
         for left, right in _cuts(top, bottom, chosen, total):
             lists.state[KEPT, top:bottom] = _guess(min(right, chosen), chosen, count)
-            block = memory[: (bottom - top) * (right - left)].view(bottom - top, right - left)
-            torch.mm(sides[0][top:bottom], sides[1][left:right].T, out=block)
-            sift(pool, threads, block.numpy(), lists, (top, left), Takers(rows=left < chosen, columns=left != top))
+            block = memory[: (bottom - top) * (right - left)].reshape(bottom - top, right - left)
+            np.matmul(sides[0][top:bottom], sides[1][left:right].T, out=block)
+            sift(pool, threads, block, lists, (top, left), Takers(rows=left < chosen, columns=left != top))
         if progress is not None:
             done = bottom / max(chosen, 1)
             progress(int(total * done * (2 - done)))
@@ -173,14 +172,14 @@ def _guess(seen: int, chosen: int, count: int) -> int:
 
 def _ask_again(
     row: int,
-    sides: tuple[Tensor, Tensor],
+    sides: _Sides,
     lists: Lists,
     chosen: int,
     found: tuple[NDArray[np.int32], NDArray[np.float32]],
 ) -> None:
     """Fill one row's list without a guess."""
     names, count = lists.state[NAME], found[0].shape[1]
-    scores = (sides[1][:chosen] @ sides[0][row]).numpy()
+    scores = sides[1][:chosen] @ sides[0][row]
     fit = np.flatnonzero((lists.groups[:, :chosen] != lists.groups[:, row, None]).all(axis=0))
     best = fit[np.lexsort((names[fit], -scores[fit]))][:count]
     found[0][names[row], : len(best)] = names[best]
@@ -193,16 +192,16 @@ def _order(allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
     return shuffled[np.argsort(~allowed[shuffled], kind="stable")]
 
 
-def _sides(vectors: NDArray[np.float32], metric: Metric) -> tuple[Tensor, Tensor]:
+def _sides(vectors: NDArray[np.float32], metric: Metric) -> _Sides:
     """Two matrices whose products are the scores."""
     if metric == "inner":
-        same = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
+        same = np.ascontiguousarray(vectors, dtype=np.float32)
         return same, same
     # <[u, 1, -|u|^2/2], [v, -|v|^2/2, 1]> is minus half of the squared distance.
     halves = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64).astype(np.float32)[:, None]
     ones = np.ones_like(halves)
     left, right = (np.concatenate([vectors, *more], axis=1) for more in ((ones, halves), (halves, ones)))
-    return torch.from_numpy(left), torch.from_numpy(right)
+    return left, right
 
 
 def _check(vectors: NDArray[np.float32], count: int) -> None:
