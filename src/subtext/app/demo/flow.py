@@ -48,7 +48,7 @@ PLAN: dict[str, object] = {
     "epochs": 16,
     "batch_size": 768,
     "captions": "together",
-    "lr": 2e-3,
+    "lr": 4e-3,
     "weight_decay": 0.05,
     "average": "none",
 }
