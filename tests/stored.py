@@ -13,7 +13,7 @@ from subtext.stores.condition import Condition, parse
 from subtext.stores.folder import Folder, create
 from subtext.stores.item import Entry
 from subtext.stores.manifest import Manifest
-from subtext.stores.store import Store
+from subtext.stores.store import Store, StoreView
 
 WIDTH, VIEWS = 8, 2
 PLACES = ("Paris", "Wien", "Łódź")
@@ -158,3 +158,21 @@ def as_a_loop_says(
     assert held == [f"p{number}" for number in numbers], (held, numbers)
     looped = plain(queries, numbers, top=6)
     assert got == looped, (got, looped)
+
+
+def same_items(mine: StoreView, theirs: StoreView) -> None:
+    """Assert that two stores have the same items and vectors, whatever they are kept in."""
+    for side in ("images", "texts"):
+        keys = mine.matching(side, [])
+        np.testing.assert_array_equal(keys, theirs.matching(side, []))
+        for what in ("items", "partners"):
+            got, wanted = (getattr(view, what)(side, keys[::-1]) for view in (mine, theirs))
+            assert got == wanted, (side, what)
+        assert mine.fields(side) == theirs.fields(side), side
+        own, other = mine.shelves[side], theirs.shelves[side]
+        for some in ([3, 1, 3], [3, 1, 33]):
+            np.testing.assert_array_equal(own.vectors_of(keys[some]), other.vectors_of(keys[some]))
+        np.testing.assert_array_equal(own.drawn(5), other.drawn(5))
+        assert (own.count, own.rows, own.views) == (other.count, other.rows, other.views), side
+        for place in (4, 24):
+            assert own.up_to(int(keys[place])) == other.up_to(int(keys[place])) == place + 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import made_data
 import numpy as np
 import pytest
+import served
 import torch
 from command import call
 
@@ -55,6 +56,17 @@ def test_it_ranks_as_the_evaluation(made: Path) -> None:
         assert (own[:-1] - own[1:] > -2e-5).all()
         assert items[1].uncertainty is not None
         assert [hit.uncertainty for hit in found] == pytest.approx(items[1].uncertainty[columns].tolist(), rel=1e-3)
+
+
+def test_the_server_tells_how_uncertain_hits_are(made: Path) -> None:
+    engine = open_engine(made / "index")
+    asked = str(read_pairs(made / "pairs.jsonl", need_pictures=False).pairs.texts.values[0])
+    with served.client(made / "index") as client:
+        told = client.get("/search", params={"q": asked, "top": 5}).json()["hits"]
+        listed = client.get("/items", params={"top": 1}).json()["items"]
+    wanted = engine.search(asked, top=5)
+    assert [(hit["id"], hit["uncertainty"]) for hit in told] == [(hit.id, hit.uncertainty) for hit in wanted]
+    assert len({hit["uncertainty"] for hit in told}) > 1 and listed[0]["uncertainty"] is None
 
 
 def test_items_of_one_kind_are_compared_by_their_means(made: Path) -> None:

@@ -81,17 +81,7 @@ def test_it_is_a_store_as_a_folder_is(shared: Database, folder: Folder) -> None:
     assert isinstance(shared, Store) and isinstance(folder, Store)
     assert shared.counts == folder.counts == {"images": 40, "texts": 60} and shared.bytes > 0
     with shared.reading() as mine, folder.reading() as theirs:
-        for side in ("images", "texts"):
-            keys = mine.matching(side, [])
-            np.testing.assert_array_equal(keys, theirs.matching(side, []))
-            assert mine.items(side, keys[::-1]) == theirs.items(side, keys[::-1])
-            assert mine.partners(side, keys) == theirs.partners(side, keys)
-            assert mine.fields(side) == theirs.fields(side)
-            own, other = mine.shelves[side], theirs.shelves[side]
-            np.testing.assert_array_equal(own.vectors_of(keys[[3, 1, 3]]), other.vectors_of(keys[[3, 1, 3]]))
-            np.testing.assert_array_equal(own.drawn(5), other.drawn(5))
-            assert (own.count, own.rows, own.views) == (other.count, other.rows, other.views)
-            assert own.up_to(int(keys[4])) == other.up_to(int(keys[4])) == 5
+        stored.same_items(mine, theirs)
         assert mine.keys_of("images", ["p3", "nobody"]) == theirs.keys_of("images", ["p3", "nobody"])
         with pytest.raises(KeyError):
             mine.items("images", [10_000])
