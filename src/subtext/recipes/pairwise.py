@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from subtext.data.supply import Supply
     from subtext.heads.parts import Parts
     from subtext.model import Model
+    from subtext.objective import Term
     from subtext.recipes.options import Pictures, Pixels, Regions, Words
     from subtext.recipes.parts import Side
     from subtext.training.plan import Plan
@@ -70,21 +71,32 @@ def model_of(sides: Sides, heads: tuple[nn.Module, nn.Module], similarity: nn.Mo
     return Model(image, text, similarity)
 
 
-def ranked(model: Model, *, margin: float, plan: Plan, easy_epochs: int = 0) -> Setup:
-    """Ranked by the hardest negative of the batch in each direction, summed as published.
+def hinges(
+    margin: float, easy_epochs: int, *, reduction: Literal["mean", "sum"] = "sum", weight: float = 1.0
+) -> dict[str, Term]:
+    """A triplet loss on the hardest negative of the batch in each direction, summed as most publish it.
 
     easy_epochs  epochs over all negatives before that
     """
     from subtext.core import DIRECTIONS
     from subtext.losses.triplet import Triplet
-    from subtext.objective import Objective, Term
-    from subtext.training.setup import Setup
+    from subtext.objective import Term
 
-    parts: dict[str, Any] = {}
+    parts: dict[str, Term] = {}
     for side in DIRECTIONS:
         if easy_epochs:
             easy = Triplet(margin=margin, negatives="all")
-            parts[f"{side}, all negatives"] = Term(easy, on=side, reduction="sum", until_epoch=easy_epochs)
+            parts[f"{side}, all negatives"] = Term(
+                easy, on=side, weight=weight, reduction=reduction, until_epoch=easy_epochs
+            )
         hard = Triplet(margin=margin, negatives="hardest")
-        parts[side] = Term(hard, on=side, reduction="sum", from_epoch=easy_epochs)
-    return Setup(model=model, objective=Objective(parts), plan=plan)
+        parts[side] = Term(hard, on=side, weight=weight, reduction=reduction, from_epoch=easy_epochs)
+    return parts
+
+
+def ranked(model: Model, *, margin: float, plan: Plan, easy_epochs: int) -> Setup:
+    """A model that learns by `hinges`."""
+    from subtext.objective import Objective
+    from subtext.training.setup import Setup
+
+    return Setup(model=model, objective=Objective({**hinges(margin, easy_epochs)}), plan=plan)

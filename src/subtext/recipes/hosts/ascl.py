@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FusionOption = Literal["gated", "mean", "sum", "concat", "none"]
 LossOption = Literal["softmax", "ratio", "triplet"]
+_TRIPLET = When("loss", ("triplet",))
 _ATTENTION = When("attention", ("True",), needs="attention=True")
 PLAN = Plan(
     epochs=20,
@@ -49,7 +50,8 @@ def ascl(
     fusion: Annotated[FusionOption, "how the whole picture's feature joins its regions; none leaves it out"] = "gated",
     temperature: Annotated[float, "temperature of the scores; 0.01 on Flickr30K"] = 0.05,
     loss: Annotated[LossOption, "softmax (InfoNCE), its ratios as printed, or the hardest negative"] = "softmax",
-    margin: Annotated[float, "margin, in scores that are not divided", Span(0), When("loss", ("triplet",))] = 0.2,
+    margin: Annotated[float, "margin, in scores that are not divided", Span(0), _TRIPLET] = 0.2,
+    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0), _TRIPLET] = 0,
 ) -> Setup:
     """AsCL's similarity and a softmax over the batch (its ablation w/o P&N); `--with asymmetry` makes it AsCL.
 
@@ -73,20 +75,19 @@ def ascl(
         model = model_of(sides, parts_heads(sides, width, unit=False, pooled=reads_whole), similarity)
     else:
         model = _without_attention(sides, width, fusion=fusion, temperature=temperature)
-    return Setup(model=model, objective=_objective(loss, temperature, margin), plan=PLAN)
+    return Setup(model=model, objective=_objective(loss, temperature, margin, easy_epochs), plan=PLAN)
 
 
-def _objective(loss: LossOption, temperature: float, margin: float) -> Objective:
+def _objective(loss: LossOption, temperature: float, margin: float, easy_epochs: int) -> Objective:
     """Both directions, summed as printed. A triplet's margin and value are of scores that are not divided."""
     from subtext.core import DIRECTIONS
     from subtext.losses.infonce import InfoNCE
     from subtext.losses.ratio import Ratio
-    from subtext.losses.triplet import Triplet
     from subtext.objective import Objective, Term
+    from subtext.recipes.pairwise import hinges
 
     if loss == "triplet":
-        hardest = Triplet(margin / temperature, "hardest")
-        return Objective({side: Term(hardest, on=side, weight=temperature) for side in DIRECTIONS})
+        return Objective({**hinges(margin / temperature, easy_epochs, reduction="mean", weight=temperature)})
     value = Ratio() if loss == "ratio" else InfoNCE()
     return Objective({side: Term(value, on=side) for side in DIRECTIONS})
 

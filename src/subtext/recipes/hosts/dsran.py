@@ -30,6 +30,7 @@ def dsran(
     joint: Annotated[int, "graphs of all parts together; 2 have a gate between them", Span(1, 3)] = 2,
     dropout: Annotated[float, "dropout inside the graphs", Span(0, 1)] = 0.2,
     margin: Annotated[float, "margin, in cosine", Span(0)] = 0.2,
+    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0)] = 0,
 ) -> Setup:
     """DSRAN: regions attend to regions, cells to cells, then all to all; words attend to words; a triplet loss.
 
@@ -48,4 +49,4 @@ def dsran(
     image_head = Graph(image.encoder.parts_width, width, cells=cells, joint=joint, dropout=dropout)
     text_head = Graph(text.encoder.parts_width, width, joint=0, dropout=dropout)
     model = Model(Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), Cosine())
-    return ranked(model, margin=margin, plan=PLAN)
+    return ranked(model, margin=margin, plan=PLAN, easy_epochs=easy_epochs)

@@ -27,6 +27,7 @@ def imram(
     steps: Annotated[int, "times that each asks", Span(1)] = 3,
     attention_scale: Annotated[float, "what attention multiplies; 11 for words on COCO"] = 9.0,
     margin: Annotated[float, "margin, in scores", Span(0)] = 0.2,
+    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0)] = 0,
 ) -> Setup:
     """IMRAM: cross attention in several steps with a memory, and a triplet loss on the hardest negative."""
     from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked
@@ -34,4 +35,6 @@ def imram(
 
     sides = pair_sides(supply, (pictures, pixels, regions), words, width)
     similarity = Imram(width=width, asking=asking, steps=steps, attention_scale=attention_scale)
-    return ranked(model_of(sides, parts_heads(sides, width), similarity), margin=margin, plan=PLAN)
+    return ranked(
+        model_of(sides, parts_heads(sides, width), similarity), margin=margin, plan=PLAN, easy_epochs=easy_epochs
+    )

@@ -32,6 +32,7 @@ def scan(
     pooling_scale: Annotated[float, "what the cosines are multiplied by; 0: 6, or 20", Span(0), _LSE] = 0.0,
     bf16: Annotated[bool, "scores in bfloat16 where the machine has it; training stays in float32"] = False,
     margin: Annotated[float, "margin, in scores", Span(0)] = 0.2,
+    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0)] = 0,
 ) -> Setup:
     """SCAN: regions and words compared by cross attention, and a triplet loss on the hardest negative of the batch.
 
@@ -49,4 +50,6 @@ def scan(
         pooling_scale=pooling_scale,
         bf16=bf16,
     )
-    return ranked(model_of(sides, parts_heads(sides, width), similarity), margin=margin, plan=PLAN)
+    return ranked(
+        model_of(sides, parts_heads(sides, width), similarity), margin=margin, plan=PLAN, easy_epochs=easy_epochs
+    )

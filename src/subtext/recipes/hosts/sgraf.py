@@ -32,6 +32,7 @@ def sgraf(
     places: Annotated[int, "regions of every picture, for published weights (36); 0 for any number", Span(0)] = 0,
     bf16: Annotated[bool, "scores in bfloat16 where the machine has it; training stays in float32"] = False,
     margin: Annotated[float, "margin, in scores", Span(0)] = 0.2,
+    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0)] = 0,
 ) -> Setup:
     """SGR or SAF: similarity vectors of words and regions become one score, with a hinge on the hardest negative.
 
@@ -50,6 +51,6 @@ def sgraf(
     )
     if reasoning == "saf":
         model = model_of(sides, heads, Saf(width=width, nodes=nodes, bf16=bf16))
-        return ranked(model, margin=margin, plan=replace(PLAN, epochs=30, step_epochs=20))
+        return ranked(model, margin=margin, plan=replace(PLAN, epochs=30, step_epochs=20), easy_epochs=easy_epochs)
     model = model_of(sides, heads, Sgr(width=width, nodes=nodes, steps=steps, bf16=bf16))
-    return ranked(model, margin=margin, plan=PLAN)
+    return ranked(model, margin=margin, plan=PLAN, easy_epochs=easy_epochs)

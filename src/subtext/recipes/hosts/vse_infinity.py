@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from subtext.recipes.options import Pictures, Pixels, Ranking, Regions, Words
 from subtext.training.plan import Plan
@@ -44,12 +44,11 @@ def vse_infinity(
 
     The first epoch sums over all negatives, as published: the hardest one alone collapses a model that knows nothing.
     """
-    from subtext.core import DIRECTIONS
     from subtext.encoders.recurrent import GruShape
     from subtext.heads.gpo import Gpo
-    from subtext.losses.triplet import Triplet
     from subtext.model import Branch, Model
-    from subtext.objective import Objective, Term
+    from subtext.objective import Objective
+    from subtext.recipes.pairwise import hinges
     from subtext.recipes.parts import image_side, text_side
     from subtext.recipes.softmax import softmax
     from subtext.similarity.cosine import Cosine
@@ -59,20 +58,14 @@ def vse_infinity(
     text = text_side(supply, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
     image_head = Gpo(image.encoder.parts_width, width, perceptron=perceptron)
     text_head = Gpo(text.encoder.parts_width, width)
-    parts: dict[str, Any] = {}
-    similarity = Cosine()
     if ranking.loss == "softmax":
         parts, similarity = softmax(ranking.temperature)
-    for side in () if parts else DIRECTIONS:
-        if easy_epochs:
-            easy = Triplet(margin=margin, negatives="all")
-            parts[f"{side}, all negatives"] = Term(easy, on=side, reduction="sum", until_epoch=easy_epochs)
-        hard = Triplet(margin=margin, negatives="hardest")
-        parts[side] = Term(hard, on=side, reduction="sum", from_epoch=easy_epochs)
+    else:
+        parts, similarity = hinges(margin, easy_epochs), Cosine()
     return Setup(
         model=Model(
             Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), similarity
         ),
-        objective=Objective(parts),
+        objective=Objective({**parts}),
         plan=PLAN,
     )
