@@ -1,11 +1,11 @@
 """What weights of neighbourhoods cost of an epoch on Flickr8k: the processor's time for banks and tables, of all of it.
 
-    SUBTEXT_DATA=... python runs/weighting_cost.py --out DIR --grid FILE [--rows ...] [--epochs 4]
+    SUBTEXT_DATA=... python runs/weighting_cost.py --out DIR --grid FILE [--rows ...] [--epochs 4] [--captions all]
 
-Rows are those of `runs/nonliteral.py`, with one thread. An epoch goes from one making of the tables to the next:
-batches, the selection set that is scored after it, and what the log and the checkpoints take. The first has no tables
-and is left out, and so is the last, which nothing ends. Told are the share and the seconds: the median over epochs, and
-the range.
+Rows are those of `runs/nonliteral.py`, with one thread; an epoch draws one text of every picture, or has all of them.
+It goes from one making of the tables to the next: batches, the selection set that is scored after it, and what the log
+and the checkpoints take. The first has no tables and is left out, and so is the last, which nothing ends. Told are the
+share and the seconds: the median over epochs, and the range.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--grid", type=Path, required=True)
     parser.add_argument("--rows", nargs="+", choices=WEIGHTED, default=WEIGHTED, metavar="ROW")
     parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--captions", choices=("one", "all"), default="one")
     asked = parser.parse_args()
     if "SUBTEXT_DATA" not in os.environ:
         sys.exit("this needs the data: set SUBTEXT_DATA to the folder that holds flickr8k/")
@@ -83,9 +84,10 @@ def main() -> None:
         NeighbourMemory.begin = clock.around(begin, opens=True)  # type: ignore[method-assign]
         NeighbourMemory.look = clock.around(look, opens=False)  # type: ignore[method-assign]
         words = [*ROWS[row].format(graph=graph).split(), "--data", str(data), "--images", str(folder / "images")]
-        words += ["--features", str(features), "--epochs", str(asked.epochs), "--workers", "0", "--quiet"]
+        words += ["--features", str(features), "--epochs", str(asked.epochs), "--captions", asked.captions]
+        words += ["--workers", "0", "--quiet"]
         name = "".join(letter if letter.isalnum() else "-" for letter in row)
-        subtext(["train", *words, "--out", str(asked.out / f"{name}-cost")], standalone_mode=False)
+        subtext(["train", *words, "--out", str(asked.out / f"{name}-{asked.captions}-cost")], standalone_mode=False)
         found = clock.shares()
         parts = [100 * inside / whole for inside, whole in found]
         print(
