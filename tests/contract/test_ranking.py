@@ -6,9 +6,12 @@ import pytest
 
 from subtext.data.supply import FeatureShape, Supply
 from subtext.errors import RecipeError
+from subtext.losses.triplet import Triplet
+from subtext.objective import Term
 from subtext.recipes.build import build
 
-SUPPLY = Supply(image_features=FeatureShape(pooled=8), texts=("a red dog", "a blue cat"))
+TEXTS = ("a red dog", "a blue cat")
+SUPPLY = Supply(image_features=FeatureShape(pooled=8), texts=TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -18,12 +21,43 @@ SUPPLY = Supply(image_features=FeatureShape(pooled=8), texts=("a red dog", "a bl
         ("pvse", {"loss": "softmax", "negatives": "all"}, "negatives needs loss=triplet"),
         ("vse_infinity", {"loss": "softmax", "easy_epochs": 2}, "easy_epochs needs loss=triplet"),
         ("vse_infinity", {"temperature": 0.1}, "temperature needs loss=softmax"),
+        ("ascl", {"easy_epochs": 2}, "easy_epochs needs loss=triplet"),
         ("dual", {"pooling": "last"}, "a bag of words has no last"),
     ],
 )
 def test_an_option_of_the_other_loss_is_refused(host: str, given: dict[str, object], named: str) -> None:
     with pytest.raises(RecipeError, match=named):
         build(host, {"width": 8, **given}, supply=SUPPLY)
+
+
+@pytest.mark.parametrize(
+    ("host", "given", "margin", "reduction", "weight"),
+    [
+        ("vse_infinity", {}, 0.3, "sum", 1.0),
+        ("scan", {}, 0.3, "sum", 1.0),
+        ("sgraf", {"reasoning": "saf"}, 0.3, "sum", 1.0),
+        ("sgraf", {"reasoning": "sgr"}, 0.3, "sum", 1.0),
+        ("imram", {}, 0.3, "sum", 1.0),
+        ("dsran", {}, 0.3, "sum", 1.0),
+        ("ascl", {"loss": "triplet", "temperature": 0.1}, 3.0, "mean", 0.1),
+    ],
+)
+def test_easy_epochs_sum_over_all_negatives(
+    host: str, given: dict[str, object], margin: float, reduction: str, weight: float
+) -> None:
+    options = {"width": 8, "margin": 0.3, "easy_epochs": 2, **given}
+    parts = build(
+        host, options, supply=Supply(image_features=FeatureShape(pooled=8, grid=8), texts=TEXTS)
+    ).objective.parts
+    for side in ("image_to_text", "text_to_image"):
+        easy, hard = parts[f"{side}, all negatives"], parts[side]
+        assert isinstance(easy, Term) and isinstance(easy.loss, Triplet)
+        assert isinstance(hard, Term) and isinstance(hard.loss, Triplet)
+        assert (easy.loss.negatives, easy.from_epoch, easy.until_epoch) == ("all", 0, 2)
+        assert (hard.loss.negatives, hard.from_epoch, hard.until_epoch) == ("hardest", 2, None)
+        for term, loss in ((easy, easy.loss), (hard, hard.loss)):
+            assert loss.margin == pytest.approx(margin)
+            assert (term.on, term.reduction, term.weight) == (side, reduction, weight)
 
 
 @pytest.mark.parametrize(("texts", "wanted"), [(10, 64), (2_000, 100), (40_000, 1280)])
