@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,14 @@ def neighbours(source: Path, graph: Path, space: str, *, split: str = "train") -
     return graph
 
 
-def measured(run: Path, train: list[str], *, split: str | None, data: Path | None = None) -> dict[str, Any]:
+def measured(
+    run: Path, train: list[str], *, split: str | None, data: Path | None = None, further: Sequence[str] = ()
+) -> dict[str, Any]:
     """Train into a folder and score a split once, or read what that gave before.
 
-    split  None for the figures of the selection set that chose the epoch
-    data   whose split; None for the data that was learnt from
+    split    None for the figures of the selection set that chose the epoch
+    data     whose split; None for the data that was learnt from
+    further  what else the evaluation is told; its JSON is RUN-SPLIT.json, beside the run
     """
     found = run.with_name(f"{run.name}.json")
     if not found.is_file():
@@ -75,7 +79,7 @@ def measured(run: Path, train: list[str], *, split: str | None, data: Path | Non
         if split is not None:
             scored = run.with_name(f"{run.name}-{split}.json")
             other = [] if data is None else ["--data", str(data)]
-            subtext(["evaluate", str(run), "--split", split, "--json", str(scored), *other])
+            subtext(["evaluate", str(run), "--split", split, "--json", str(scored), *other, *further])
             figures = json.loads(scored.read_text(encoding="utf-8"))
         kept = {key: figures[key] for key in (*NAMES, "rsum", "intervals", "chance") if key in figures}
         found.write_text(json.dumps({**kept, **vars(cost)}, indent=2) + "\n", encoding="utf-8")

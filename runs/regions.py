@@ -3,7 +3,7 @@
     SUBTEXT_DATA=... python runs/regions.py --grid FILE --out DIR [--rows scan ascl ...] [--seeds 0 1 2]
 
 FILE is an .npz with `names`, `pooled` and `grid` (pictures, cells, width). All rows share a width of 256, standardised
-features, 32 pairs a step, one drawn caption of every picture an epoch, and the same epochs; the last 500 train pictures
+features, 32 pairs a step, one drawn caption of every picture an epoch, and the same epochs; the last 200 train pictures
 choose the epoch, and val is scored once a run. The rows are those of AsCL's tables and figure 3 and the papers' other
 models, each with its paper's loss; losses on the hardest negative sum over all negatives for the first three epochs,
 as some of these models learn nothing here otherwise. AsCL has 4 heads.
@@ -23,7 +23,7 @@ from typing import Any
 
 from common import HEAD, NAMES, line, measured, selection, subtext
 
-HELD_OUT = 500
+HELD_OUT = 200
 WORDS = "--text gru --min-count 2 --word-width 200"
 FEATURES = "--feature-scaling standard"
 COMMON = f"--width 256 --batch-size 32 --captions one --optimiser adam --lr 5e-4 --schedule step {FEATURES} {WORDS}"
@@ -78,11 +78,7 @@ def joined(run: Path, members: Sequence[Path]) -> dict[str, Any]:
 
 def shape(name: str, run: Path) -> list[str]:
     """What a run's space looks like on val, and its R@1 from texts by their length in words."""
-    found = run.with_name(f"{run.name}-shape.json")
-    if not found.is_file():
-        words = ["--split", "val", "--space", "--words", "--bootstrap", "0", "--json", str(found), "-q"]
-        subtext(["evaluate", str(run), *words])
-    figures = json.loads(found.read_text(encoding="utf-8"))
+    figures = json.loads(run.with_name(f"{run.name}-val.json").read_text(encoding="utf-8"))
     keys = ("alignment", "text/alignment", "image/uniformity", "text/uniformity", "text/uniformity_variance")
     lengths = {key: value for key, value in figures.items() if key.startswith("text_to_image/recall@1(words")}
     by_length = ", ".join(f"{key.partition('(')[2].rstrip(')')}: {value:.1f}" for key, value in lengths.items())
@@ -97,7 +93,7 @@ def main() -> None:
     every = [*ROWS, *MEANS]
     parser.add_argument("--rows", nargs="+", choices=every, default=every, metavar="ROW", help=str(every))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=8)
     asked = parser.parse_args()
     if "SUBTEXT_DATA" not in os.environ:
         sys.exit("this needs the data: set SUBTEXT_DATA to the folder that holds flickr8k/")
@@ -112,7 +108,9 @@ def main() -> None:
         return asked.out / f"{''.join(letter if letter.isalnum() else '-' for letter in name)}-{seed}"
 
     def trained(name: str, seed: int) -> dict[str, Any]:
-        return measured(place(name, seed), [*ROWS[name].split(), *sources, "--seed", str(seed)], split="val")
+        words = [*ROWS[name].split(), *sources, "--seed", str(seed)]
+        further = ["--space", "--words"] if name.startswith("ascl") else []
+        return measured(place(name, seed), words, split="val", further=further)
 
     rows = []
     for name in asked.rows:
