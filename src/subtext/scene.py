@@ -57,6 +57,7 @@ def compose(
     positives: Positives = "group",
     others: tuple[Embeddings, Embeddings, Tensor | Groups] | None = None,
     relevance: Relevance | None = None,
+    scores: Tensor | None = None,
 ) -> Scene:
     """The two comparisons of a batch: of pairs, where row i of images belongs with row i of texts, or of pictures
     with all their texts, where there are more texts than pictures.
@@ -66,10 +67,12 @@ def compose(
                group is ignored, which only pairs can have
     others     images, texts and groups of the same step on other processes: they widen both directions' candidates
     relevance  of the pairs of the batch, for losses that read Truth.relevance
+    scores     (I T) of images with texts, where they are known already and there are no others
     """
     own = Groups.of(groups)
     if others is None:
-        scores, truth = similarity(images, texts), _truth(own.images, own.texts, positives)
+        scores = similarity(images, texts) if scores is None else scores
+        truth = _truth(own.images, own.texts, positives)
         to_texts, to_images = _graded(truth, truth.flip(), relevance)
         return Scene(
             image_to_text=Comparison(scores, to_texts, images, texts),
@@ -124,11 +127,19 @@ def beside(
     return Comparison(scores, Truth(match, ignored & ~match), own.items, candidates, origin)
 
 
-def widened(similarity: nn.Module, whole: Comparison, wrong: Embeddings, *, outscoring: bool = False) -> Comparison:
+def widened(
+    similarity: nn.Module,
+    whole: Comparison,
+    wrong: Embeddings,
+    *,
+    outscoring: bool = False,
+    scores: Tensor | None = None,
+) -> Comparison:
     """A comparison with further candidates that are wrong for every query: generated texts.
 
     outscoring  whether one that scores above the query's own partner counts; else it is ignored (alpha of Gong et al.
                 2024, who so leave out the hardest)
+    scores      of the queries with them, where they are known already
 
     Relevance goes, and so do the candidates' embeddings: of generated texts neither is known.
     Raises RequirementError for a comparison without the embeddings of its queries.
@@ -138,7 +149,7 @@ def widened(similarity: nn.Module, whole: Comparison, wrong: Embeddings, *, outs
             "further candidates need the embeddings of the queries; this comparison has scores alone; compose it from "
             "embeddings"
         )
-    scores = similarity(whole.queries, wrong)
+    scores = similarity(whole.queries, wrong) if scores is None else scores
     truth = whole.truth
     none = torch.zeros_like(scores, dtype=torch.bool)
     above = none if outscoring else scores.detach() > masked_max(whole.scores.detach(), truth.match)[:, None]

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pairs import random_pairs
+from pairs import of_parts, random_pairs
 from scenes import cast, items, random_items
 from walk import classes
 
 from subtext.errors import RequirementError, ShapeError
+from subtext.ops.pairwise import pairwise
 from subtext.similarity.cosine import Cosine
 from subtext.similarity.cross_attention import CrossAttention
 
@@ -134,6 +135,23 @@ def test_pieces_computed_again_have_the_same_scores_and_gradients(part, monkeypa
         found.append([scores.detach(), *torch.autograd.grad(scores.square().sum(), leaves)])
     for once, again in zip(*found, strict=True):
         torch.testing.assert_close(once, again)
+
+
+def test_pieces_are_kept_while_there_is_room(monkeypatch):
+    """Three texts of 1, 3 and 2 words with two pictures: one number a word and pair is 2, 4 and 6 in turn."""
+    again = []
+    monkeypatch.setattr("subtext.ops.pairwise.KEPT_FLOATS", 6)
+    monkeypatch.setattr("subtext.ops.pairwise._twice", lambda score, *given: again.append(given[2]) or score(*given))
+    images, texts = (of_parts(torch.ones(n, 3, 2), lengths) for n, lengths in ((2, [3, 3]), (3, [1, 3, 2])))
+    scores = pairwise(
+        images,
+        texts,
+        lambda some, _, read: read.parts.sum(dim=(1, 2)).expand(len(some), -1),
+        ready=lambda _: None,
+        floats=lambda _, words: words,
+    )
+    assert scores.tolist() == [[2, 6, 4]] * 2
+    assert [each.parts.shape[1] for each in again] == [3]
 
 
 @pytest.mark.parametrize("part", PAIRWISE)

@@ -22,7 +22,7 @@ from subtext.ops.numerics import precise
 PIECE_FLOATS = 2**23
 """Numbers that a piece may take while nothing is learnt: a few texts, and not far from the processor."""
 KEPT_FLOATS = 2**27
-"""Numbers that all pieces may take while training; beyond, they are computed again in the backward pass."""
+"""Numbers that pieces may take while training; those beyond are computed again in the backward pass."""
 PICTURES = 64
 """Pictures a piece, while nothing is learnt."""
 
@@ -77,10 +77,12 @@ def _whole(
     for some in rows:
         assert some.parts is not None
         made = ready(some)
-        sizes = [(group, len(some) * floats(some.parts.shape[1], _longest(group))) for _, group in groups]
-        keep = learning and sum(each * len(group) for group, each in sizes) <= KEPT_FLOATS
+        left = KEPT_FLOATS if learning else 0
         pieces = []
-        for group, each in sizes:
+        for _, group in groups:
+            each = len(some) * floats(some.parts.shape[1], _longest(group))
+            keep = each * len(group) <= left
+            left -= each * len(group) if keep else 0
             most = len(group) if keep else _power_of_two(piece // each)
             for start in range(0, len(group), most):
                 given = some, made, group[start : start + most]
