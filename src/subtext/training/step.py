@@ -159,24 +159,24 @@ class Stepper:
         for label, others_have in theirs.items():
             wrong[label] = Embeddings.cat([wrong[label], others_have.items])
         right = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}
-        known: list[Tensor] = []
+        sets = [*right.values(), *wrong.values()]
+        scores: list[Tensor | None] = [None] * len(sets)
         if others is None:
-            # All texts in one call: words of equal number are scored at once, which takes two thirds of the time.
-            sets = [*right.values(), *wrong.values()]
-            known = list(similarity(images, Embeddings.cat(sets)).split([len(each) for each in sets], dim=1))
-        scores, of_wrong = dict(zip(right, known, strict=False)), dict(zip(wrong, known[len(right) :], strict=False))
-        bases = {TEXT: self._pairs(images, parts[TEXT], reading, others, scores.get(TEXT))}
+            # All texts in one call: those of equally many words are scored at once, in two thirds of the time.
+            scores = [*similarity(images, Embeddings.cat(sets)).split([len(each) for each in sets], dim=1)]
+        of_right = dict(zip(right, scores[: len(right)], strict=True))
+        of_wrong = dict(zip(wrong, scores[len(right) :], strict=True))
+        bases = {TEXT: self._pairs(images, right[TEXT], reading, others, of_right[TEXT])}
         if RETOLD in right:
-            others = self._processes.others(images, right[RETOLD], reading.groups)
-            bases[RETOLD] = self._pairs(
-                images, right[RETOLD], replace(reading, relevance=None), others, scores.get(RETOLD)
-            )
+            retold, plain = right[RETOLD], replace(reading, relevance=None)
+            theirs_retold = self._processes.others(images, retold, reading.groups)
+            bases[RETOLD] = self._pairs(images, retold, plain, theirs_retold, of_right[RETOLD])
         found: dict[str, Comparison] = {}
         for label, base in bases.items():
             comparison = base.image_to_text
             if label in wrong:
                 comparison = widened(
-                    similarity, comparison, wrong[label], outscoring=asked.outscoring, scores=of_wrong.get(label)
+                    similarity, comparison, wrong[label], outscoring=asked.outscoring, scores=of_wrong[label]
                 )
             found["image_to_noised" if label == TEXT else "image_to_retold"] = comparison
         if RETOLD in bases:
