@@ -43,7 +43,7 @@ def built(
     return plan
 
 
-def compared(mine: Engine, theirs: Engine, data: Path) -> None:
+def assert_same_answers(mine: Engine, theirs: Engine, data: Path) -> None:
     """Assert that every kind of question has the same answer from both, to the last bit."""
     picture = data / "blue.png"
     asked: list[tuple[Query, dict[str, object]]] = [

@@ -144,7 +144,7 @@ CASES: list[tuple[str | Condition, Callable[[int], bool]]] = [
 """Conditions, and which pictures fulfil them."""
 
 
-def as_a_loop_says(
+def assert_as_a_loop_says(
     store: Store, condition: str | Condition, wanted: Callable[[int], bool], queries: np.ndarray
 ) -> None:
     """Assert that a condition gives those of 40 pictures that a loop gives, and that a search among them does too."""
@@ -160,7 +160,7 @@ def as_a_loop_says(
     assert got == looped, (got, looped)
 
 
-def same_items(mine: StoreView, theirs: StoreView) -> None:
+def assert_same_items(mine: StoreView, theirs: StoreView) -> None:
     """Assert that two stores have the same items and vectors, whatever they are kept in."""
     for side in ("images", "texts"):
         keys = mine.matching(side, [])

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 def test_a_condition_means_what_a_loop_says(
     folder: Folder, condition: str | Condition, wanted: Callable[[int], bool]
 ) -> None:
-    stored.as_a_loop_says(folder, condition, wanted, QUERIES)
+    stored.assert_as_a_loop_says(folder, condition, wanted, QUERIES)
 
 
 def test_all_conditions_have_to_hold(folder: Folder) -> None:

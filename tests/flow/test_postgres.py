@@ -81,7 +81,7 @@ def test_it_is_a_store_as_a_folder_is(shared: Database, folder: Folder) -> None:
     assert isinstance(shared, Store) and isinstance(folder, Store)
     assert shared.counts == folder.counts == {"images": 40, "texts": 60} and shared.bytes > 0
     with shared.reading() as mine, folder.reading() as theirs:
-        stored.same_items(mine, theirs)
+        stored.assert_same_items(mine, theirs)
         assert mine.keys_of("images", ["p3", "nobody"]) == theirs.keys_of("images", ["p3", "nobody"])
         with pytest.raises(KeyError):
             mine.items("images", [10_000])
@@ -92,7 +92,7 @@ def test_it_is_a_store_as_a_folder_is(shared: Database, folder: Folder) -> None:
 def test_a_condition_means_what_a_loop_says(
     shared: Database, condition: str | Condition, wanted: Callable[[int], bool]
 ) -> None:
-    stored.as_a_loop_says(shared, condition, wanted, QUERIES)
+    stored.assert_as_a_loop_says(shared, condition, wanted, QUERIES)
 
 
 def test_all_conditions_have_to_hold_and_fields_have_to_be_there(shared: Database) -> None:

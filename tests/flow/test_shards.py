@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import stored
 from command import call
-from in_shards import BATCH, built, compared, given, work
+from in_shards import BATCH, assert_same_answers, built, given, work
 
 from subtext.app.indexing import sharding
 from subtext.app.indexing.embedder import Embedder
@@ -138,7 +138,7 @@ def test_it_is_a_store_as_a_folder_is(sharded: Sharded, folder: Folder) -> None:
     assert sharded.counts == folder.counts == {"images": PICTURES, "texts": TEXTS} and sharded.bytes > 0
     with sharded.reading() as mine, folder.reading() as theirs:
         assert isinstance(mine, StoreView) and isinstance(mine.shelves["images"], StoreShelf)
-        stored.same_items(mine, theirs)
+        stored.assert_same_items(mine, theirs)
         for side in ("images", "texts"):
             own, other = mine.shelves[side], theirs.shelves[side]
             np.testing.assert_array_equal(own.live, other.live)
@@ -158,7 +158,7 @@ def test_it_is_a_store_as_a_folder_is(sharded: Sharded, folder: Folder) -> None:
 def test_a_condition_means_what_a_loop_says(
     sharded: Sharded, condition: str | Condition, wanted: Callable[[int], bool]
 ) -> None:
-    stored.as_a_loop_says(sharded, condition, wanted, QUERIES)
+    stored.assert_as_a_loop_says(sharded, condition, wanted, QUERIES)
 
 
 def test_a_field_that_one_shard_has_is_a_field(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_the_engine_answers_as_on_one_folder(runs: Path, index: Path, tmp_path: 
         built(runs, place, name="views")
     mine, theirs = Engine(Sharded(place, here=True), load(runs / name)), open_engine(runs / f"of-{name}")
     assert len(mine) == 12
-    compared(mine, theirs, runs / "data")
+    assert_same_answers(mine, theirs, runs / "data")
     assert len(mine.search("a blue square", top=20, order=Order(words=True))) == 12
     assert not list(place.glob("ray-*")) and not list((place / FOLDER).glob("*.json"))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import drawn
 import pytest
 from command import call
-from in_shards import compared, given
+from in_shards import assert_same_answers, given
 
 from subtext.app.indexing import sharding
 from subtext.errors import IndexError_, RequirementError
@@ -92,13 +92,13 @@ def test_two_machines_embed_and_search_as_one(
     assert [(own.images, own.texts) for own in read_shards(out).shards] == [(3, 6)] * 4
     assert ": whole" in call("index", "verify", out).stdout
     mine, theirs = open_engine(out), open_engine(runs / "of-run")
-    compared(mine, theirs, runs / "data")
+    assert_same_answers(mine, theirs, runs / "data")
     workers = mine.folder._keepers[0]  # type: ignore[attr-defined]
     assert isinstance(workers, Workers) and len(workers.workers) == 2
     workers.ray.kill(workers.workers[1], no_restart=False)
-    compared(mine, theirs, runs / "data")
+    assert_same_answers(mine, theirs, runs / "data")
     nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)  # type: ignore[attr-defined]
-    compared(mine, theirs, runs / "data")
+    assert_same_answers(mine, theirs, runs / "data")
     answer = json.loads(call("search", out, "a pink square", "--json", "--top", 3).stdout)
     assert [hit["id"] for hit in answer["hits"]] == [hit.id for hit in theirs.search("a pink square", top=3)]
     mine.folder.close()
@@ -115,7 +115,7 @@ class Given:
 def test_items_of_several_views_are_searched_by_several_workers(nodes: object, runs: Path, tmp_path: Path) -> None:
     out = tmp_path / "views"
     call("index", "build", out, *given(runs, "views"), "--ray", nodes.address, "--shards", 4)  # type: ignore[attr-defined]
-    compared(Engine(Sharded(out), load(runs / "views")), open_engine(runs / "of-views"), runs / "data")
+    assert_same_answers(Engine(Sharded(out), load(runs / "views")), open_engine(runs / "of-views"), runs / "data")
 
 
 def test_what_goes_wrong_is_said(nodes: object, runs: Path, tmp_path: Path) -> None:

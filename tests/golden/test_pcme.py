@@ -26,7 +26,7 @@ F64 = torch.float64
 FIRST = Epoch(number=0, seed=0)
 
 
-def close(found: Tensor, wanted: list[list[float]], within: float = 1e-8) -> None:
+def assert_near(found: Tensor, wanted: list[list[float]], within: float = 1e-8) -> None:
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=F64), atol=within, rtol=0)
 
 
@@ -81,7 +81,7 @@ def probability(start: float) -> MatchProbability:
 )
 def test_match_probabilities(start: float, wanted: list[list[float]]) -> None:
     # The card's table was made in single precision; the losses below hold to 1e-9.
-    close(probability(start).probability(*drawn()), wanted, 4e-8)
+    assert_near(probability(start).probability(*drawn()), wanted, 4e-8)
 
 
 def test_distances_of_draws() -> None:
@@ -91,7 +91,7 @@ def test_distances_of_draws() -> None:
         replace(each, vectors=each.vectors[0][:, None], ids=torch.arange(2), log_std=None) for each in (images, texts)
     )
     distances = 1 - probability(1.0)(one, other) / 2
-    close(distances.T, [[0.45237251, 1.30103128], [1.47586134, 0.45865418]])
+    assert_near(distances.T, [[0.45237251, 1.30103128], [1.47586134, 0.45865418]])
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_mean_of_an_item() -> None:
         [0.24494097, 0.04644713, -0.26961809, 0.14095272],
         [0.5063411, -0.11145632, -0.09837704, -0.43142366],
     ]
-    close(found.attention[..., 0], attention)
+    assert_near(found.attention[..., 0], attention)
     # The card's vectors come before their length is set to one.
-    close(found.vectors[:, 0], normalize(torch.tensor(vectors, dtype=F64), dim=1).tolist(), 2e-8)
+    assert_near(found.vectors[:, 0], normalize(torch.tensor(vectors, dtype=F64), dim=1).tolist(), 2e-8)
 
 
 def test_spread_of_a_picture() -> None:
@@ -156,7 +156,7 @@ def test_spread_of_a_picture() -> None:
         [1.16100349, -0.28220501, -0.03228103, -0.28581137],
         [-0.44773669, 0.95352342, -0.73795316, -0.19987704],
     ]
-    close(head(Encoded(PARTS, None, det((2, 5), 1.2))), wanted)
+    assert_near(head(Encoded(PARTS, None, det((2, 5), 1.2))), wanted)
 
 
 def test_daa_of_draws() -> None:
@@ -177,7 +177,7 @@ def test_closed_form_distances() -> None:
         [3.73672245, 0.63398354, 4.3912162],
         [2.16610066, 3.55535031, 1.12702032],
     ]
-    close(closed().distance(*normal()), wanted)
+    assert_near(closed().distance(*normal()), wanted)
 
 
 def plus(similarity: ClosedFormDistance, loss: SoftContrastive, vib: float = 0.0) -> float:
