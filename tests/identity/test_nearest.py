@@ -77,6 +77,28 @@ def test_sorting_is_the_loop(case, metric):
     np.testing.assert_array_equal(found.scores, scores.astype(np.float32))
 
 
+@pytest.mark.parametrize("metric", ["l2", "inner"])
+@pytest.mark.parametrize("spread", [0.0, 3.0], ids=["equal lengths", "lengths over many magnitudes"])
+def test_no_neighbour_is_lost_among_real_numbers(swept, metric, spread):
+    """Where bounds are wide for some rows and close for others; scores are those of the loop to float32's last bits."""
+    draw = np.random.default_rng(8)
+    vectors = draw.standard_normal((300, 33)) * np.exp(spread * draw.standard_normal((300, 1)))
+    vectors[::7, 3] *= 50
+    vectors = vectors.astype(np.float32)
+    found = nearest_rows(vectors, count=25, metric=metric)
+    rows, scores = by_loop(vectors, count=25, metric=metric)
+    np.testing.assert_allclose(found.scores, scores, rtol=1e-5, atol=1e-6 * np.abs(scores).min())
+    assert (found.rows == rows).mean() > 0.999
+
+
+def test_equal_rows_have_a_distance_of_nought(swept):
+    """No cancellation: L2 is summed from differences, however long the vectors are."""
+    vectors = np.random.default_rng(2).standard_normal((200, 9)).astype(np.float32) + 1000
+    vectors[150] = vectors[3]
+    found = nearest_rows(vectors, count=2)
+    assert found.rows[3, 0] == 150 and found.rows[150, 0] == 3 and found.scores[3, 0] == 0
+
+
 @pytest.mark.parametrize("count", [1, 2, 37, 299, 400])
 def test_lists_of_any_length(swept, count):
     vectors = whole_numbers(300, 4)

@@ -1,8 +1,8 @@
 """The nearest rows of every row of a matrix, exactly: the graph of k nearest neighbours.
 
-The score of two rows is the same from both sides, so each product is taken once and offered to both: half of the work
-of asking every row of an index. What remains is the product of matrices, at the speed that the processor has: NumPy's
-(OpenBLAS) took 5 to 9 % less time here than torch's (MKL), on a processor of AMD.
+The score of two rows is the same from both sides, so each pair is taken once and offered to both: half of the work of
+asking every row of an index. Nearly all pairs are told to be too far by an upper bound of their score, which costs half
+of a product in float32 (`score_bounds.py`); the others are scored as they are, so that the bound costs no neighbour.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,16 +20,29 @@ from numpy.typing import NDArray
 
 from subtext.errors import ShapeError
 from subtext.ops import draw
-from subtext.ops.nearest_kernel import BAR, FILLED, KEPT, NAME, NO_BAR, Lists, Takers, empty, finish, sift
+from subtext.ops.nearest_kernel import (
+    BAR,
+    FILLED,
+    KEPT,
+    NAME,
+    NO_BAR,
+    Lists,
+    Pairs,
+    Takers,
+    empty,
+    finish,
+    score,
+    sift,
+)
+from subtext.ops.score_bounds import rounded
 
 Metric = Literal["l2", "inner"]
-ROWS, COLUMNS = 1024, 4096
-"""A block of scores: 16 MB, which a processor's last cache holds."""
+ROWS, COLUMNS = 1024, 8192
+"""A block of pairs. Between blocks threads change sides and progress is told."""
 SMALL = 4096
 """Rows up to which lists are sorted whole: that is done before a kernel would be compiled."""
 SAMPLE = 256
 """Rows of the first band: what they score tells below which score the next need not look."""
-_Sides: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -65,12 +78,10 @@ def nearest_rows(
                 the same picture)
     progress    hears how many of the N rows are finished
 
-    Scores are those of one float32 product of matrices: rows whose distances agree to its last bits may change places,
-    and an l2 score loses |v|^2 / 2^23 to cancellation, so identical rows are told by `groups`, not by a score of 0.
+    Scores are sums in float32: rows whose scores agree to its last bits may change places.
 
-    Raises ShapeError for numbers that are not finite, a `count` below 1, or groups of another length.
-    Cost time N^2 D / 2 products and one read of N^2 / 2 scores; memory 1.5 E N keys of 8 bytes, one more copy of the
-    vectors, and 16 MB.
+    Raises ShapeError for numbers that are not finite or too large, a `count` below 1, or groups of another length.
+    Cost time N^2 D / 2 products of 16-bit integers; memory 1.5 E N keys of 8 bytes, and 1.5 copies of the vectors.
 
     >>> found = nearest_rows(np.float32([[0], [1], [3]]), count=2)
     >>> found.rows.tolist(), found.scores[0].tolist()
@@ -82,29 +93,33 @@ def nearest_rows(
     groups = own if groups is None else np.concatenate([own, groups.astype(np.int64)])
     allowed = np.ones(total, dtype=bool) if candidates is None else candidates
     if total <= SMALL:
-        found = _sorted(_sides(vectors, metric), groups, allowed, count)
+        found = _sorted(vectors, metric, groups, allowed, count)
         if progress is not None:
             progress(total)
         return found
     order = _order(allowed)
     chosen = int(allowed.sum())
-    sides = _sides(vectors[order], metric)
+    ordered = np.ascontiguousarray(vectors[order], dtype=np.float32)
+    pairs = Pairs(ordered, metric == "l2", *rounded(ordered, metric=metric))
     lists = empty(order, np.ascontiguousarray(groups[:, order]), count=count)
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
-        _sweep(pool, sides, lists, chosen=chosen, count=count, progress=progress)
+        _sweep(pool, pairs, lists, chosen=chosen, count=count, progress=progress)
         # A list that fell short of `count` after something was dropped was guessed too short.
         again = np.flatnonzero((lists.state[FILLED] < count) & (lists.state[BAR] != NO_BAR))
         rows, scores = finish(pool, threads, lists, count=count)
     for row in again:
-        _ask_again(int(row), sides, lists, chosen, (rows, scores))
+        _ask_again(int(row), pairs, lists, chosen, (rows, scores))
     if progress is not None:
         progress(total)
     return NearestRows(rows, scores)
 
 
-def _sorted(sides: _Sides, groups: NDArray[np.int64], allowed: NDArray[np.bool_], count: int) -> NearestRows:
+def _sorted(
+    vectors: NDArray[np.float32], metric: Metric, groups: NDArray[np.int64], allowed: NDArray[np.bool_], count: int
+) -> NearestRows:
     """The same by sorting all scores of a row."""
+    sides = _sides(vectors, metric)
     total = len(allowed)
     rows = np.full((total, count), -1, dtype=np.int32)
     best = np.full((total, count), -np.inf, dtype=np.float32)
@@ -123,24 +138,22 @@ def _sorted(sides: _Sides, groups: NDArray[np.int64], allowed: NDArray[np.bool_]
 
 def _sweep(
     pool: ThreadPoolExecutor,
-    sides: _Sides,
+    pairs: Pairs,
     lists: Lists,
     *,
     chosen: int,
     count: int,
     progress: Callable[[int], None] | None,
 ) -> None:
-    """Take every product of a row that may be a neighbour with itself and those behind it, once."""
-    total, threads = len(lists.limits), torch.get_num_threads()
-    memory = np.empty(ROWS * COLUMNS, dtype=np.float32)
+    """Take every pair of a row that may be a neighbour with itself and those behind it, once."""
+    total, threads = len(lists.keys), torch.get_num_threads()
     for top, bottom in pairwise(_bands(chosen)):
         # What a row has seen after this tells how few of its best can matter: those of the band see all of this block.
         lists.state[KEPT, bottom:] = _guess(bottom, chosen, count)
         for left, right in _cuts(top, bottom, chosen, total):
             lists.state[KEPT, top:bottom] = _guess(min(right, chosen), chosen, count)
-            block = memory[: (bottom - top) * (right - left)].reshape(bottom - top, right - left)
-            np.matmul(sides[0][top:bottom], sides[1][left:right].T, out=block)
-            sift(pool, threads, block, lists, (top, left), Takers(rows=left < chosen, columns=left != top))
+            takers = Takers(rows=left < chosen, columns=left != top)
+            sift(pool, threads, pairs, lists, (top, bottom, left, right), takers)
         if progress is not None:
             done = bottom / max(chosen, 1)
             progress(int(total * done * (2 - done)))
@@ -171,15 +184,11 @@ def _guess(seen: int, chosen: int, count: int) -> int:
 
 
 def _ask_again(
-    row: int,
-    sides: _Sides,
-    lists: Lists,
-    chosen: int,
-    found: tuple[NDArray[np.int32], NDArray[np.float32]],
+    row: int, pairs: Pairs, lists: Lists, chosen: int, found: tuple[NDArray[np.int32], NDArray[np.float32]]
 ) -> None:
     """Fill one row's list without a guess."""
     names, count = lists.state[NAME], found[0].shape[1]
-    scores = sides[1][:chosen] @ sides[0][row]
+    scores = score(pairs, row, chosen)
     fit = np.flatnonzero((lists.groups[:, :chosen] != lists.groups[:, row, None]).all(axis=0))
     best = fit[np.lexsort((names[fit], -scores[fit]))][:count]
     found[0][names[row], : len(best)] = names[best]
@@ -192,7 +201,7 @@ def _order(allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
     return shuffled[np.argsort(~allowed[shuffled], kind="stable")]
 
 
-def _sides(vectors: NDArray[np.float32], metric: Metric) -> _Sides:
+def _sides(vectors: NDArray[np.float32], metric: Metric) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Two matrices whose products are the scores."""
     if metric == "inner":
         same = np.ascontiguousarray(vectors, dtype=np.float32)

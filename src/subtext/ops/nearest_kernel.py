@@ -1,8 +1,9 @@
-"""The compiled part of the nearest rows: one read of a block of scores serves its rows and its columns.
+"""The compiled part of the nearest rows: each pair is looked at once, for its row and for its column.
 
 Every row keeps a list of keys. A key is a score and a row in 64 bits, so that one comparison of whole numbers orders by
 score and settles ties by row. A list that is full is cut to its best, and the worst of these becomes the limit below
-which nothing enters: nearly every score fails two comparisons, eight of them at a time, and is done.
+which nothing enters: the bound of nearly every pair stays below it (`score_bounds.py`), 64 of them at a time, and only
+the others are scored.
 
 Threads are Python threads with the interpreter's lock released, as in `rank_kernel.py`; the machine code is made when
 it is first called and is never written to disk.
@@ -19,13 +20,15 @@ from typing import Any, NamedTuple, no_type_check
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.ops.score_bounds import HIGH, WIDE, lowest, reached
+
 _LOW = 0x7FFFFFFF
 """A key's lower half: this less the row, so that among equal scores the first row has the largest key. Its upper half
 is the score's bits; those of a negative score with all but their sign turned over, so that they order as numbers do."""
 NO_BAR = np.iinfo(np.int64).min
 """The bar of a list from which nothing was dropped for being too small."""
-
-
+NEAR = 64
+"""Panels of columns that all rows of a block meet before the next: they stay in a processor's second cache."""
 FILLED, BAR, NAME, KEPT = range(4)
 """Lines of Lists.state."""
 
@@ -36,8 +39,8 @@ class Lists(NamedTuple):
     keys    (N S) int64, score and name of each candidate, in no order; S is room for them
     state   (4 N) int64: how many keys of a row count, the key that a new one has to pass, what the row is called in
             keys, and how many a full list is cut to
-    limits  (N) float32, the score of the key to pass: nothing below it is looked at; limit_bits are the same numbers
-            as int32
+    limits  (M) float32, the score of the key to pass: nothing below it is looked at; filled up with infinity to whole
+            panels; limit_bits are the same numbers as int32
     groups  (G N) int64: a candidate that shares one of them with the row is no neighbour of it
     """
 
@@ -46,6 +49,20 @@ class Lists(NamedTuple):
     limits: NDArray[np.float32]
     limit_bits: NDArray[np.int32]
     groups: NDArray[np.int64]
+
+
+class Pairs(NamedTuple):
+    """What pairs of N rows are scored by.
+
+    vectors         (N D) float32
+    squared         scores are minus half of squared distances, not inner products
+    panels, terms   the rows as `score_bounds.rounded` gives them
+    """
+
+    vectors: NDArray[np.float32]
+    squared: bool
+    panels: NDArray[np.int16]
+    terms: NDArray[np.float32]
 
 
 class Takers(NamedTuple):
@@ -58,7 +75,8 @@ class Takers(NamedTuple):
 def empty(names: NDArray[np.int64], groups: NDArray[np.int64], *, count: int) -> Lists:
     """Lists that hold nothing yet, for `count` neighbours a row."""
     rows = len(names)
-    limits = np.full(rows, -np.inf, dtype=np.float32)
+    limits = np.full(-(-rows // WIDE) * WIDE, np.inf, dtype=np.float32)
+    limits[:rows] = -np.inf
     state = np.zeros((4, rows), dtype=np.int64)
     state[BAR], state[NAME], state[KEPT] = NO_BAR, names, count
     # Half as much again as is kept: most keys enter without a cut.
@@ -95,74 +113,78 @@ def _cut(keys: Any, length: int, count: int) -> None:
 
 
 @no_type_check
-def _seek(eights: Any, start: int) -> int:
-    """The first place from `start` on that is not nought; the length when all are."""
-    for place in range(start, eights.shape[0]):
-        if eights[place] != 0:
-            return place
-    return eights.shape[0]
+def _score(vectors: Any, row: int, other: int, squared: bool) -> float:
+    """The score of two rows: the same from both sides, and in L2 nought for equal rows."""
+    total = np.float32(0)
+    if squared:
+        for place in range(vectors.shape[1]):
+            apart = vectors[row, place] - vectors[other, place]
+            total += apart * apart
+        return np.float32(-0.5) * total
+    for place in range(vectors.shape[1]):
+        total += vectors[row, place] * vectors[other, place]
+    return total
 
 
 @no_type_check
-def _mark(line: Any, limit: float, edge: Any, marks: Any) -> None:
-    """One where a score reaches the limit of its row or of its column; alone, so that it compiles to a few vectors."""
-    for j in range(edge.shape[0]):
-        marks[j] = np.uint8(line[j] >= limit) | np.uint8(line[j] >= edge[j])
+def _sift(
+    reached: Any, lowest: Any, score: Any, cut: Any, pairs: Any, limits: Any, lists: Any, place: tuple[int, ...]
+) -> None:
+    """Offer the pairs of a block to the lists of its rows and of its columns.
 
-
-@no_type_check
-def _sift(mark: Any, seek: Any, cut: Any, block: Any, lists: Any, place: tuple[int, ...]) -> None:
-    """Offer the scores of a part of a block to its rows, and to its columns.
-
-    block   scores (R C); the same numbers as int32; limits (C) of the columns, infinite where they take nothing
-    place   the row and the column where the block begins; the part's first and last row and column; whether rows take
+    pairs   (N D) vectors; whether scores are squared distances; their panels and terms as in `score_bounds`
+    limits  two lines of N limits, of rows and of columns: those of the lists, or infinite for a side that takes nothing
+    place   the first and the last row and column; whether rows and whether columns take
 
     One function, because a call that hands over eight arrays costs more than an offer: half of the whole time.
     """
-    scores, bits, edges = block
-    keys, state, limits, limit_bits, groups = lists
+    vectors, squared, panels, terms = pairs
+    keys, state, _, limit_bits, groups = lists
     filled, bar, name, keep = state[FILLED], state[BAR], state[NAME], state[KEPT]
-    first_row, first_column, top, bottom, left, right, rows_take = place
-    # One byte a score, read eight at a time: nearly all of them are nought.
-    marks = np.zeros((right - left + 7) // 8 * 8, dtype=np.uint8)
-    eights = marks.view(np.uint64)
-    edge = edges[left:right]
-    for i in range(top, bottom):
-        limit = limits[first_row + i] if rows_take else np.float32(np.inf)
-        line = scores[i, left:right]
-        mark(line, limit, edge, marks)
-        eight = seek(eights, 0)
-        while eight < eights.shape[0]:
-            for j in range(8 * eight, 8 * eight + 8):
-                if marks[j] == 0:
-                    continue
-                score = np.int64(bits[i, left + j])
-                high = score if score >= 0 else score ^ _LOW
-                for side in range(2):
-                    if line[j] < (edge[j] if side else limit):
-                        continue
-                    row, candidate = first_row + i, first_column + left + j
-                    if side:
-                        row, candidate = candidate, row
-                    key = (high << 32) | (_LOW - name[candidate])
-                    if key <= bar[row]:
+    top, bottom, left, right, rows_take, columns_take = place
+    rounded = (panels.ctypes.data, panels.shape[1], terms.ctypes.data, terms.shape[1])
+    where = (*rounded, limits[0].ctypes.data, limits[1].ctypes.data)
+    one = np.uint64(1)
+    for start in range(left // WIDE * WIDE, right, NEAR * WIDE):
+        columns = min(NEAR, (right - start + WIDE - 1) // WIDE)
+        for panel in range(top // WIDE * WIDE, bottom, WIDE):
+            # Four tiles high, then a panel of columns further.
+            for tile in range(columns * (WIDE // HIGH)):
+                row_tile, column_tile = panel + tile * HIGH % WIDE, start + tile * HIGH // WIDE * WIDE
+                hits = reached(where, row_tile, column_tile)
+                while hits != 0:
+                    bit = lowest(hits)
+                    hits &= hits - one
+                    across, down = row_tile + bit // WIDE, column_tile + bit % WIDE
+                    # Tiles reach over the edges of a block.
+                    if across < top or across >= bottom or down < left or down >= right:
                         continue
                     stranger = True
                     for group in range(groups.shape[0]):
-                        stranger = stranger and groups[group, row] != groups[group, candidate]
+                        stranger = stranger and groups[group, across] != groups[group, down]
                     if not stranger:
                         continue
-                    length, kept = filled[row], keep[row]
-                    keys[row, length] = key
-                    length += 1
-                    if length >= kept + max(16, kept // 2):
-                        cut(keys[row], length, kept)
-                        length = kept
-                        bar[row] = keys[row, kept - 1]
-                        worst = bar[row] >> 32
-                        limit_bits[row] = worst if worst >= 0 else worst ^ _LOW
-                    filled[row] = length
-            eight = seek(eights, eight + 1)
+                    # Nought has one sign: -0 would order below 0.
+                    found = np.float32(score(vectors, across, down, squared) + np.float32(0))
+                    bits = np.int64(found.view(np.int32))
+                    high = bits if bits >= 0 else bits ^ _LOW
+                    for side in range(2):
+                        row, candidate = (down, across) if side else (across, down)
+                        if not (columns_take if side else rows_take):
+                            continue
+                        key = (high << 32) | (_LOW - name[candidate])
+                        if key <= bar[row]:
+                            continue
+                        count, kept = filled[row], keep[row]
+                        keys[row, count] = key
+                        count += 1
+                        if count >= kept + max(16, kept // 2):
+                            cut(keys[row], count, kept)
+                            count = kept
+                            bar[row] = keys[row, kept - 1]
+                            worst = bar[row] >> 32
+                            limit_bits[row] = worst if worst >= 0 else worst ^ _LOW
+                        filled[row] = count
 
 
 @no_type_check
@@ -183,40 +205,51 @@ def _finish(cut: Any, lists: Any, rows: Any, bits: Any, part: tuple[int, int]) -
             bits[name, place] = high if high >= 0 else high ^ _LOW
 
 
+@no_type_check
+def _score_first(score: Any, pairs: Any, row: int, scores: Any) -> None:
+    """The scores of a row with the first rows, as many as there is room for."""
+    for other in range(len(scores)):
+        scores[other] = score(pairs[0], row, other, pairs[1]) + np.float32(0)
+
+
 @functools.cache
-def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
+def _compiled() -> dict[str, Callable[..., None]]:
     import numba
 
     jit = numba.njit(nogil=True)
-    mark, seek, cut, sift, finish = (jit(each) for each in (_mark, _seek, _cut, _sift, _finish))
-    return functools.partial(sift, mark, seek, cut), functools.partial(finish, cut)
+    score = numba.njit(nogil=True, fastmath={"contract", "reassoc"})(_score)
+    cut = jit(_cut)
+    return {
+        "sift": functools.partial(jit(_sift), reached(), lowest(), score, cut),
+        "finish": functools.partial(jit(_finish), cut),
+        "score": functools.partial(jit(_score_first), score),
+    }
+
+
+def score(pairs: Pairs, row: int, count: int) -> NDArray[np.float32]:
+    """The (count) scores of a row with the first `count` rows."""
+    scores = np.empty(count, dtype=np.float32)
+    _compiled()["score"](pairs, row, scores)
+    return scores
 
 
 def sift(
-    pool: ThreadPoolExecutor,
-    threads: int,
-    scores: NDArray[np.float32],
-    lists: Lists,
-    corner: tuple[int, int],
-    takers: Takers,
+    pool: ThreadPoolExecutor, threads: int, pairs: Pairs, lists: Lists, block: tuple[int, int, int, int], takers: Takers
 ) -> None:
-    """Offer a block of scores to the lists of its rows and of its columns.
+    """Offer the pairs of a block, with its first and last row and column, to the lists of its rows and its columns.
 
-    corner  the row and the column of the lists where the block begins
     takers  which of them take; with both, the block's rows and columns must be different ones
     """
-    kernel, _ = _compiled()
-    rows, columns = scores.shape
-    infinite = np.full(0 if takers.columns else columns, np.inf, dtype=np.float32)
-    edges = lists.limits[corner[1] : corner[1] + columns] if takers.columns else infinite
-    block = (scores, scores.view(np.int32), edges)
-    tops = np.linspace(0, rows, threads + 1).astype(np.int64).tolist()
-    lefts = np.linspace(0, columns, threads + 1).astype(np.int64).tolist()
+    kernel = _compiled()["sift"]
+    infinite = np.full(0 if takers.rows and takers.columns else len(lists.limits), np.inf, dtype=np.float32)
+    limits = tuple(lists.limits if takes else infinite for takes in takers)
+    tops = np.linspace(block[0], block[1], threads + 1).astype(np.int64).tolist()
+    lefts = np.linspace(block[2], block[3], threads + 1).astype(np.int64).tolist()
 
     def part(number: int, step: int) -> None:
         side = (number + step) % threads
-        place = (*corner, tops[number], tops[number + 1], lefts[side], lefts[side + 1], int(takers.rows))
-        kernel(block, lists, place)
+        place = (tops[number], tops[number + 1], lefts[side], lefts[side + 1], int(takers.rows), int(takers.columns))
+        kernel(pairs, limits, lists, place)
 
     for step in range(threads):
         # In one step no two threads share a row or a column, so that each list has one writer.
@@ -227,8 +260,8 @@ def finish(
     pool: ThreadPoolExecutor, threads: int, lists: Lists, *, count: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """(N E) names and scores of the best, best first, in the order of names; -1 and minus infinity behind the last."""
-    _, kernel = _compiled()
-    total = len(lists.limits)
+    kernel = _compiled()["finish"]
+    total = len(lists.keys)
     rows = np.full((total, count), -1, dtype=np.int32)
     scores = np.full((total, count), -np.inf, dtype=np.float32)
     bits = scores.view(np.int32)
