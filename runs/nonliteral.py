@@ -63,7 +63,16 @@ SWEEPS = {
     "diversity, Gamma = 1": f"{PVSE} --with diversity:{MEAN},sign=1",
     "discrepancy, sum": f"{PVSE} --with discrepancy:{MEAN},combine=sum",
     "diversity, sum": f"{PVSE} --with diversity:{MEAN},combine=sum",
+    "combined, beta 5, gamma 1": f"{PVSE} --with combined:{MEAN},beta=5,gamma=1",
+    "combined, beta 1, gamma 5": f"{PVSE} --with combined:{MEAN},beta=1,gamma=5",
 }
+VIEWS = {}
+"""Other numbers of views, K, than the two of all the other rows."""
+for views, near in ((1, NEAR), (3, MEAN)):
+    host = PVSE.replace("--views 2", f"--views {views}")
+    VIEWS[f"uniform, K = {views}"] = f"{host} --with uniform"
+    VIEWS[f"discrepancy, K = {views}"] = f"{host} --with discrepancy:{near}"
+    VIEWS[f"diversity, K = {views}"] = f"{host} --with diversity:{near}"
 STRUCTURE = {
     "angular": f"{DUAL} --with neighbourhoods:form=angular,image=0,text=0",
     "neighbourhoods": f"{DUAL} --with neighbourhoods:{SPACE},form=angular",
@@ -77,10 +86,11 @@ STRUCTURE = {
     "struc, texts": f"{DUAL} --with struc:structure=texts,{NEAR}",
     "struc, pictures": f"{DUAL} --with struc:structure=pictures,{NEAR}",
 }
-ROWS = {**WEIGHTS, **SWEEPS, **STRUCTURE}
+ROWS = {**WEIGHTS, **SWEEPS, **VIEWS, **STRUCTURE}
 CONTROLS = {
     **dict.fromkeys(WEIGHTS, ("pvse", "uniform")),
     **dict.fromkeys(SWEEPS, ("uniform",)),
+    **{row: (f"uniform, {row.partition(', ')[2]}",) for row in VIEWS},
     **dict.fromkeys(STRUCTURE, ("angular",)),
     "thomas, angular": ("pvse, angular",),
     "neighbourhoods, triplet": ("triplet",),
