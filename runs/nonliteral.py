@@ -37,6 +37,8 @@ NEAR = "graph={graph}"
 MEAN = f"{NEAR},views=mean"
 """Views compare by their mean: the best pair of views, as in the paper, takes minutes an epoch over 27,500 texts."""
 SPACE = f"{NEAR},pool=200"
+POOLS = (10, 20, 50)
+"""Other numbers of nearest texts that a neighbour is drawn from."""
 WEIGHTS = {
     "pvse": PVSE,
     "pvse, hardest negatives": PVSE.replace("negatives all", "negatives hardest"),
@@ -54,11 +56,16 @@ WEIGHTS = {
     "distance": f"{PVSE} --with distance",
     "thomas, triplet": f"{PVSE} --with neighbourhoods:{SPACE},form=triplet",
     "thomas, angular": f"{PVSE} --with neighbourhoods:{SPACE},form=angular",
+    **{
+        f"thomas, angular, N = {pool}": f"{PVSE} --with neighbourhoods:{NEAR},pool={pool},form=angular"
+        for pool in POOLS
+    },
 }
 SWEEPS = {
     **{f"discrepancy, N = {count}": f"{PVSE} --with discrepancy:{MEAN},neighbours={count}" for count in (20, 50)},
     **{f"diversity, N = {count}": f"{PVSE} --with diversity:{MEAN},neighbours={count}" for count in (20, 50)},
     **{f"discrepancy, lambda {total}": f"{PVSE} --with discrepancy:{MEAN},total={total}" for total in (32, 96)},
+    **{f"diversity, lambda {total}": f"{PVSE} --with diversity:{MEAN},total={total}" for total in (32, 96)},
     "discrepancy, Gamma = 1": f"{PVSE} --with discrepancy:{MEAN},sign=1",
     "diversity, Gamma = 1": f"{PVSE} --with diversity:{MEAN},sign=1",
     "discrepancy, sum": f"{PVSE} --with discrepancy:{MEAN},combine=sum",
@@ -92,7 +99,7 @@ CONTROLS = {
     **dict.fromkeys(SWEEPS, ("uniform",)),
     **{row: (f"uniform, {row.partition(', ')[2]}",) for row in VIEWS},
     **dict.fromkeys(STRUCTURE, ("angular",)),
-    "thomas, angular": ("pvse, angular",),
+    **{row: ("pvse, angular",) for row in WEIGHTS if row.startswith("thomas, angular")},
     "neighbourhoods, triplet": ("triplet",),
 }
 """Row -> the rows that it is held against; a control is not held against itself."""
