@@ -85,25 +85,33 @@ def test_ascl_has_the_cards_values() -> None:
     with_heads(similarity.picture, [0.5 * det((4, 4), 0.8)])
     images = Embeddings(det((1, 1, 4), 1.7), torch.arange(1), parts=det((1, 3, 4), 0.2))
     texts = of_parts(det((1, 2, 4), 0.9))
+    regions, words = det((3, 4), 0.2), det((2, 4), 0.9)
+    of_regions = [0.03878788, 0.05057884, 0.03858178, 0.00843911]
+    of_words = [-0.01692561, -0.02152185, -0.01599602, -0.00294702]
+    assert gathered(similarity, similarity.by_regions, regions, words)[0].tolist() == pytest.approx(
+        of_regions, abs=1e-8
+    )
+    assert gathered(similarity, similarity.by_words, words, regions)[0].tolist() == pytest.approx(of_words, abs=1e-8)
     for share, wanted in ((1.0, -0.132298641227), (0.0, 0.934845965480), (0.8, 0.081130280115)):
         similarity.local_share = share
         assert float(similarity(images, texts).detach()) == pytest.approx(wanted, abs=1e-11)
 
 
+def gathered(part: Ascl, direction: nn.Module, own: Tensor, others: Tensor) -> Tensor:
+    """What each of `own` gathers of the others, formed head by head."""
+    asking, keys = direction.query(own), direction.key(others)
+    each = own.shape[1] // part.heads
+    found = []
+    for h in range(part.heads):
+        cut = slice(h * each, (h + 1) * each)
+        weights = (asking[:, cut] @ keys[:, cut].T / math.sqrt(each)).softmax(dim=1)
+        found.append(weights @ keys[:, cut])
+    return direction.out(torch.cat(found, dim=1))
+
+
 def ascl_slowly(part: Ascl, regions: Tensor, words: Tensor, picture: Tensor) -> float:
     """Contexts formed head by head, and fused by the module itself."""
-
-    def gathered(direction: nn.Module, own: Tensor, others: Tensor) -> Tensor:
-        asking, keys = direction.query(own), direction.key(others)
-        each = own.shape[1] // part.heads
-        found = []
-        for h in range(part.heads):
-            cut = slice(h * each, (h + 1) * each)
-            weights = (asking[:, cut] @ keys[:, cut].T / math.sqrt(each)).softmax(dim=1)
-            found.append(weights @ keys[:, cut])
-        return direction.out(torch.cat(found, dim=1))
-
-    v, w = gathered(part.by_words, words, regions), gathered(part.by_regions, regions, words)
+    v, w = gathered(part, part.by_words, words, regions), gathered(part, part.by_regions, regions, words)
     local = sum(map(cosine, regions, w)) / len(regions) / 2 + sum(map(cosine, words, v)) / len(words) / 2
     seen, said = part.by_words.whole(v.mean(dim=0)), part.by_regions.whole(w.mean(dim=0))
     if part.fusion is not None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from subtext.core import Embeddings, Encoded
 from subtext.heads.attended import Attended
 from subtext.heads.parts import Parts
+from subtext.ops.attention import context_differences, gram, over_regions, products, unit_vectors
 from subtext.similarity.saf import Saf
 from subtext.similarity.sgr import Sgr
 
@@ -67,6 +68,35 @@ def test_one_exchange_alone() -> None:
         found = step(given, step.merged(), last=last)[0, 0]
         wanted = torch.tensor([1.18185658, 0.88812166, 1.28231766, 0], dtype=torch.float64)
         torch.testing.assert_close(found, wanted, atol=1e-8, rtol=0)
+
+
+def test_attention_alone() -> None:
+    """The card's contexts of unit length: words det((2, 3, 4), .3), regions of the same items, scale 9."""
+    words, regions = unit_vectors(det((2, 3, 4), 0.3)), unit_vectors(det((2, 5, 4), 1.3))
+    weights = over_regions(products(words, regions, half=False), None, 9.0)
+    contexts = context_differences(words, weights, regions, gram(regions)) + words
+    first = torch.tensor([0.6222743, 0.66952426, 0.40188651, -0.05476475], dtype=torch.float64)
+    last = torch.tensor([0.71931458, 0.59530239, 0.19131019, -0.30265819], dtype=torch.float64)
+    torch.testing.assert_close(contexts[0, 0, 0], first, atol=1e-8, rtol=0)
+    torch.testing.assert_close(contexts[1, 1, 2], last, atol=1e-8, rtol=0)
+
+
+def test_filtration_alone() -> None:
+    """The card's module of width 4, weights 0.3 sin, on nodes det((2, 3, 4), .3) as they are."""
+    similarity = Saf(width=4, nodes=4).double().eval()
+    assign([*similarity.attend.parameters(), *similarity.norm.parameters()], 0.3, 0.0)
+    seen: list[Tensor] = []
+    similarity.decide.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    similarity.nodes.forward = lambda images, gram, texts: det((2, 1, 3, 4), 0.3)
+    images, texts = of_parts(det((2, 2, 4), 0.1)), of_parts(det((1, 2, 4), 0.5))
+    with torch.no_grad():
+        similarity(images, texts)
+    (filtered,) = (one.reshape(2, 4) for one in seen)
+    wanted = [
+        [-0.02630917, 0.42266093, 0.67284699, 0.6065826],
+        [0.67038801, 0.28490579, -0.23457208, -0.64372703],
+    ]
+    torch.testing.assert_close(filtered, torch.tensor(wanted, dtype=torch.float64), atol=1e-8, rtol=0)
 
 
 def nodes_slowly(similarity: Saf | Sgr, regions: Tensor, words: Tensor, image: Tensor, text: Tensor) -> Tensor:

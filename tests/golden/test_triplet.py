@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pairs import det
 from scenes import S3, comparison, scene_of
 
 from subtext.core import DIRECTIONS, Comparison, Epoch, Truth
@@ -19,6 +20,18 @@ def test_three_pairs(negatives, wanted):
     assert total.item() == pytest.approx(wanted, abs=1e-12)
     if negatives == "all":
         assert [part.item() for part in parts.values()] == pytest.approx([0.75, 0.75])
+
+
+@pytest.mark.parametrize(
+    ("negatives", "margin", "wanted"),
+    [("hardest", 0.2, 5.132355404498), ("all", 0.2, 9.687443408907), ("hardest", 0.05, 3.932355404498)],
+)
+def test_the_hinge_of_sgraf_and_chan(negatives, margin, wanted):
+    """Card B3: scores 0.5 + 0.5 det((4, 4), .3), a sum over the batch."""
+    loss = Triplet(margin=margin, negatives=negatives)
+    objective = Objective({direction: Term(loss, direction, reduction="sum") for direction in DIRECTIONS})
+    total, _ = objective(scene_of((0.5 + 0.5 * det((4, 4), 0.3)).tolist()), Epoch(number=0, seed=0))
+    assert total.item() == pytest.approx(wanted, abs=1e-11)
 
 
 def test_semi_hard_by_hand():
