@@ -18,9 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from common import HEAD, line, measured, selection, subtext
+from regions import FEATURES, WORDS
 
 HELD_OUT = 500
-TEACHER = "scan --width 256 --word-width 200 --text gru --min-count 2 --batch-size 128 --lr 5e-4 --schedule cosine"
+TEACHER = (
+    f"scan --width 256 --batch-size 32 --optimiser adam --lr 5e-4 --schedule cosine --easy-epochs 3 {FEATURES} {WORDS}"
+)
+"""SCAN as it learns in `runs/regions.py`: raw features and larger batches left it near chance."""
 STUDENT = "dual"
 COUNTS = "10,20,50,100,200"
 
