@@ -91,6 +91,40 @@ def test_arrays_of_unequal_numbers_of_regions_are_read_together() -> None:
     np.testing.assert_array_equal(tensors["grid"][2, 0].numpy(), pictures()[2][0])
 
 
+def without_any(path: Path) -> dict[str, Path]:
+    """Files in which b.jpg has no regions."""
+    whole = np.ones((3, 4, 5), dtype=np.float32)
+    whole[1] = 0
+    np.savez(path / "padded.npz", names=np.array(NAMES), grid=whole)
+    np.savez(path / "counted.npz", names=np.array(NAMES), grid=np.ones((3, 5)), counts=np.array([2, 0, 1]))
+    found = {"padded": path / "padded.npz", "counted": path / "counted.npz"}
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path / "r.h5", "w") as file:
+        file["features"], file["num_boxes"], file["ids"] = np.ones((3, 4, 5)), np.array([4, 0, 1]), NAMES
+    return found | {"h5": path / "r.h5"}
+
+
+@pytest.mark.parametrize("form", ["padded", "counted", "h5"])
+def test_a_picture_without_regions_is_named_wherever_it_is_met(form: str, tmp_path: Path) -> None:
+    file = FeatureFile.open(without_any(tmp_path)[form])
+    told = r"needs one region or more.*'b\.jpg'.*leave it out, or extract it again"
+    reads, rows = FeatureInput("image", file), np.arange(2)
+    with pytest.raises(DataError, match=told):
+        reads(Batch(["a.jpg", "b.jpg"], list("xy"), rows, rows, tmp_path))
+    with pytest.raises(DataError, match=told):
+        file.require(NAMES, NAMES)
+    with pytest.raises(DataError, match=told):
+        file.shape()
+    file.require(["a.jpg", "c.jpg"], ["a.jpg", "c.jpg"])
+    assert reads(Batch(["a.jpg", "c.jpg"], list("xy"), rows, rows, tmp_path))["mask"][:, 0].all()
+
+
+def test_an_array_of_zeros_is_no_regions() -> None:
+    rows = np.arange(2)
+    with pytest.raises(DataError, match="one region or more of every item; 'y' has zeros alone"):
+        FeatureInput("image", grid=5)(Batch([np.ones((4, 5)), np.zeros((3, 5))], ["x", "y"], rows, rows, Path()))
+
+
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     an_array_each(tmp_path)
     np.save(tmp_path / "b.jpg.npy", np.zeros((0, 5), dtype=np.float32))

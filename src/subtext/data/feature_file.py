@@ -139,7 +139,10 @@ class FeatureFile:
         )
 
     def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Rows of "pooled" or "grid" as float32. Raises DataError when one of them is not finite."""
+        """Rows of "pooled" or "grid" as float32.
+
+        Raises DataError when one of them is not finite, and for a picture whose regions are all zeros: it has none.
+        """
         source = self.pooled if name == "pooled" else self.grid
         if source is None:
             raise DataError(f"{self.path} has no '{name}' features")
@@ -149,6 +152,11 @@ class FeatureFile:
             bad = rows[~np.isfinite(taken.reshape(len(rows), -1)).all(axis=1)]
             raise DataError(
                 f"{self.path} needs finite numbers; '{name}' of {self.names[int(bad[0])]!r} has NaN or infinity"
+            )
+        if name == "grid" and len(empty := without_regions(taken)):
+            raise DataError(
+                f"{self.path} needs one region or more of every item; of {self.names[int(rows[empty[0]])]!r} it has "
+                "zeros alone, which stand for none; leave it out, or extract it again"
             )
         return taken
 
@@ -207,6 +215,12 @@ class FeatureFile:
     @cached_property
     def _row_of(self) -> dict[str, int]:
         return {name: row for row, name in enumerate(self.names)}
+
+
+def without_regions(grid: NDArray[Any]) -> NDArray[np.int64]:
+    """Places of the items (N P E) all of whose regions are zeros."""
+    places = np.flatnonzero(~grid[:, 0].any(axis=1))
+    return places[~grid[places].any(axis=(1, 2))]
 
 
 def _block(source: Rows | Regions) -> int:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from subtext.data.arrays import open_npy, open_npz
-from subtext.data.feature_file import FeatureFile
+from subtext.data.feature_file import FeatureFile, without_regions
 from subtext.data.inputs import Batch, Draw, Tensors
 from subtext.data.settings import read_settings, settings_hash, write_settings
 from subtext.errors import DataError
@@ -157,6 +157,11 @@ class FeatureInput:
                 raise DataError(
                     f"{self._what} features need finite numbers; '{name}' of this batch has NaN or infinity"
                 )
+        if "grid" in arrays and len(empty := without_regions(arrays["grid"])):
+            raise DataError(
+                f"{self._what} features need one region or more of every item; {batch.ids[int(empty[0])]!r} has zeros "
+                "alone, which stand for none; leave it out"
+            )
         return arrays
 
     def _parts(self, value: Any) -> Mapping[str, NDArray[Any]]:
@@ -194,7 +199,6 @@ class FeatureInput:
             # Padding stands last: where all last regions are real there is none, and zeros before a real one are real.
             real = (grid != 0).any(axis=-1).reshape(mask.shape)
             mask = np.logical_or.accumulate(real[:, ::-1], axis=1)[:, ::-1].copy()
-            mask[:, 0] |= ~mask.any(axis=1)
         if draw is None or not self.region_drop:
             return mask
         drawn = draws.uniform(
