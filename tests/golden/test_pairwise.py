@@ -8,6 +8,7 @@ import pytest
 import torch
 from pairs import card_items, det, of_parts, random_pairs
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from subtext.core import Embeddings
 from subtext.similarity.ascl import Ascl
@@ -66,6 +67,31 @@ def test_imram_one_pair_at_a_time(asking: str) -> None:
             if asking != "text":
                 wanted += imram_slowly(similarity.memories["image"], regions, words, 3)
             assert float(scores[i, t]) == pytest.approx(wanted, abs=1e-7)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the most numbers that any tensor had that was computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, Tensor):
+            self.numbers = max(self.numbers, found.numel())
+        return found
+
+
+@pytest.mark.parametrize("asking", ["text", "image", "full"])
+def test_imram_forms_no_context(asking: str) -> None:
+    """8 x 8 pairs of 4 regions and 3 words, width 512: a context of every word would be 98,304 numbers."""
+    similarity = Imram(width=512, asking=asking, steps=1)
+    images, texts = (of_parts(det((8, parts, 512), phase).float()) for parts, phase in ((4, 0.2), (3, 0.9)))
+    images.parts.requires_grad_()
+    with Largest() as watch:
+        similarity(images, texts).sum().backward()
+    assert watch.numbers <= 8 * 4 * 512
 
 
 def with_heads(layer: nn.Linear, weights: list[Tensor]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
-from subtext.ops.attention import EPSILON, SLOPE, sigmoid, unit_vectors
+from subtext.ops.attention import EPSILON, SLOPE, gram, sigmoid, unit_vectors
 from subtext.ops.pairwise import pairwise, parts_of
 
 
@@ -26,21 +26,33 @@ class _Memory(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
+    def maps(self, others: Float[Tensor, "m q d"]) -> list[Float[Tensor, "m q d"]]:
+        """W c = W sum of a v = sum of a (W v): W v and U v of what is attended to, instead of each context's."""
+        width = others.shape[2]
+        return [nn.functional.linear(others, layer.weight[:, width:]) for layer in (self.new, self.gate)]
+
     def forward(
         self,
         asked: Float[Tensor, "#m n d"],
         weights: Float[Tensor, "m n q"],
-        others: Float[Tensor, "m q d"],
+        maps: list[Float[Tensor, "m q d"]],
     ) -> Float[Tensor, "m n d"]:
-        """The next questions. W c = W sum of a v = sum of a (W v): maps of what is attended to, not of each context."""
+        """The next questions; `maps` of what these attend to."""
         width = asked.shape[2]
-        mapped = []
-        for layer in (self.new, self.gate):
-            own = nn.functional.linear(asked, layer.weight[:, :width], layer.bias)
-            their = nn.functional.linear(others, layer.weight[:, width:])
-            mapped.append(own + torch.bmm(weights, their))
-        gate = sigmoid(mapped[1])
-        return gate * asked + (1 - gate) * torch.tanh(mapped[0])
+        new, gate = (
+            nn.functional.linear(asked, layer.weight[:, :width], layer.bias) + torch.bmm(weights, known)
+            for layer, known in zip((self.new, self.gate), maps, strict=True)
+        )
+        gate, new = sigmoid(gate), torch.tanh(new)
+        return gate * asked + (1 - gate) * new
+
+
+class _Answering(NamedTuple):
+    """What is attended to, (M Q D), products of its parts with each other, and their maps; none for a single step."""
+
+    parts: Tensor
+    gram: Tensor
+    maps: list[Tensor]
 
 
 class Imram(nn.Module):
@@ -57,8 +69,9 @@ class Imram(nn.Module):
     Takes     Embeddings with parts of width D, and their masks.
     Gives     (I T) scores in [-steps, steps], twice that for "full"; the gradient reaches every part.
     Raises    RequirementError for items without parts, fewer than one step, and a scale of 0 or less.
-    Cost      I T L (2 R D) a step and side, and 2 D D more from the second change of questions on. Memory I T L D, in
-              pieces that are computed a second time in the backward pass beyond 512 MB.
+    Cost      I T L R (D + R) a step and side: c is never formed, as in `CrossAttention`. Every step but the last has
+              2 I T L R D more, and from the second on 2 I T L D D. Memory I T L R, and I T L D from the second step on,
+              in pieces that are computed a second time in the backward pass beyond 512 MB.
 
     >>> part = Imram(width=2, steps=2, asking="text")
     >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
@@ -86,44 +99,58 @@ class Imram(nn.Module):
         self.steps = steps
         self.attention_scale = attention_scale
 
-    def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of every image with every text, larger is better."""
-        return pairwise(images, texts, self._score, ready=_nothing, floats=self._floats)
+    def forward(self, images: Embeddings, texts: Embeddings, made: _Answering | None = None) -> Float[Tensor, "i t"]:
+        """Scores of every image with every text, larger is better.
+
+        made  what `prepare` gave for these images, of which there are at most 64 then
+        """
+        ready = self.prepare if made is None else lambda _: made
+        return pairwise(images, texts, self._score, ready=ready, floats=self._floats)
+
+    def prepare(self, images: Embeddings) -> _Answering | None:
+        """What is needed of pictures alone, for scoring them with texts in several calls."""
+        return self._answering("text", images) if "text" in self.sides else None
 
     def _floats(self, regions: int, words: int) -> int:
         asking = (words if "text" in self.sides else 0) + (regions if "image" in self.sides else 0)
-        return asking * (4 * self.width + 4 * max(regions, words))
+        return asking * ((4 * self.width if self.steps > 1 else 0) + 6 * max(regions, words))
 
-    def _score(self, images: Embeddings, nothing: None, texts: Embeddings) -> Float[Tensor, "i t"]:
+    def _score(self, images: Embeddings, seen: _Answering | None, texts: Embeddings) -> Float[Tensor, "i t"]:
         found = []
-        if "text" in self.sides:
-            found.append(self._ask("text", parts_of(texts), None, parts_of(images), images.mask).T)
+        if seen is not None:
+            found.append(self._ask("text", texts, seen, images.mask).T)
         if "image" in self.sides:
-            found.append(self._ask("image", parts_of(images), images.mask, parts_of(texts), None))
+            found.append(self._ask("image", images, self._answering("image", texts), None))
         return torch.stack(found).sum(dim=0)
 
+    def _answering(self, side: str, items: Embeddings) -> _Answering:
+        """The items as those that `side` asks."""
+        parts = parts_of(items)
+        return _Answering(parts, gram(parts), self._memory(side).maps(parts) if self.steps > 1 else [])
+
+    def _memory(self, side: str) -> _Memory:
+        memory = self.memories[side]
+        assert isinstance(memory, _Memory)
+        return memory
+
     def _ask(
-        self,
-        side: str,
-        own: Float[Tensor, "n p d"],
-        own_mask: Bool[Tensor, "n p"] | None,
-        others: Float[Tensor, "m q d"],
-        other_mask: Bool[Tensor, "m q"] | None,
+        self, side: str, items: Embeddings, others: _Answering, other_mask: Bool[Tensor, "m q"] | None
     ) -> Float[Tensor, "n m"]:
-        """Scores of items that ask with items that are asked."""
+        """Scores of items that ask with items that are asked; a cosine's product comes from those of the first step."""
+        own, own_mask = parts_of(items), items.mask
         count, parts = own.shape[:2]
-        asked = first = own.flatten(0, 1)[None]
-        total = own.new_zeros(count, len(others))
+        asked = own.flatten(0, 1)[None]
+        own_lengths, total = asked.norm(dim=2), own.new_zeros(count, len(others.parts))
+        known = fits = torch.matmul(asked, others.parts.mT)
         for step in range(self.steps):
-            fits = torch.matmul(asked, others.mT).unflatten(1, (count, parts))
-            weights = self._attend(fits, own_mask, other_mask).flatten(1, 2)
-            contexts = torch.bmm(weights, others)
-            along = (first * contexts).sum(dim=2)
-            lengths = first.norm(dim=2) * (contexts * contexts).sum(dim=2).clamp_min(EPSILON**2).sqrt()
-            cosines = (along / lengths.clamp_min(EPSILON)).unflatten(1, (count, parts))
-            total = total + _mean(cosines, own_mask).T
+            weights = self._attend(fits.unflatten(1, (count, parts)), own_mask, other_mask).flatten(1, 2)
+            squares = (torch.bmm(weights, others.gram) * weights).sum(dim=2)
+            lengths = own_lengths * squares.clamp_min(EPSILON**2).sqrt()
+            cosines = (weights * known).sum(dim=2) / lengths.clamp_min(EPSILON)
+            total = total + _mean(cosines.unflatten(1, (count, parts)), own_mask).T
             if step < self.steps - 1:
-                asked = self.memories[side](asked, weights, others)
+                asked = self._memory(side)(asked, weights, others.maps)
+                fits = torch.bmm(asked, others.parts.mT)
         return total
 
     def _attend(
@@ -144,7 +171,3 @@ class Imram(nn.Module):
 
 def _mean(cosines: Float[Tensor, "m n p"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "m n"]:
     return cosines.mean(dim=2) if mask is None else (cosines * mask).sum(dim=2) / mask.sum(dim=1)
-
-
-def _nothing(images: Embeddings) -> None:
-    """What is made of pictures alone."""
