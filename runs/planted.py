@@ -26,14 +26,29 @@ from typing import Any
 import numpy as np
 from common import HEAD, line, measured, neighbours, selection, subtext
 from flickr8k import with_grid
-from nonliteral import HELD_OUT, RATES, WEIGHTS
+from nonliteral import HELD_OUT, RATES
+from nonliteral import ROWS as ALL
 from safetensors.torch import load_file
 
 from subtext.metrics.agreement import spearman
 
 EVERY = 3
-NAMES = ("pvse", "pvse, hardest negatives", "uniform", "random", "discrepancy", "diversity")
-ROWS = {name: f"{WEIGHTS[name]} --lr {RATES[0]:g} --keep-epochs {EVERY}" for name in NAMES}
+NAMES = (
+    "pvse",
+    "pvse, hardest negatives",
+    "uniform",
+    "random",
+    "discrepancy",
+    "diversity",
+    "combined, beta 1, gamma 1",
+    "combined, statistics",
+    "hal",
+    "mithun",
+    "amrani",
+    "pvse, angular",
+    "thomas, angular",
+)
+ROWS = {name: f"{ALL[name]} --lr {RATES[0]:g} --keep-epochs {EVERY}" for name in NAMES}
 
 
 def main() -> None:
@@ -51,7 +66,8 @@ def main() -> None:
     data = Path(os.environ["SUBTEXT_DATA"]) / "flickr8k"
     asked.out.mkdir(parents=True, exist_ok=True)
     captions = selection(data / "captions.jsonl", asked.out / "chosen.jsonl", held_out=HELD_OUT)
-    features = with_grid(data / "mobilenet_pooled.npz", asked.grid, asked.out)
+    pooled = data / "mobilenet_pooled.npz"
+    features = with_grid(pooled, asked.grid, asked.out)
     print(HEAD, flush=True)
     areas: list[str] = []
     gained: dict[tuple[Path, str], list[float]] = {}
@@ -61,7 +77,13 @@ def main() -> None:
         source, scored = (loosened(captions, folder, kind, share, split) for split in ("train", "val"))
         graph = neighbours(source, folder / "graph", "lsa")
         for row in asked.rows:
-            more = [*ROWS[row].format(graph=graph).split(), "--epochs", str(asked.epochs), "--data", str(source)]
+            more = [
+                *ROWS[row].format(graph=graph, features=pooled).split(),
+                "--epochs",
+                str(asked.epochs),
+                "--data",
+                str(source),
+            ]
             more += ["--images", str(data / "images"), "--features", str(features)]
             results, told = [], []
             for seed in asked.seeds:
