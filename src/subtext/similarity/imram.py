@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
-from subtext.ops.attention import EPSILON, SLOPE, gram, sigmoid, unit_vectors
+from subtext.ops.attention import EPSILON, SLOPE, gram, products, sigmoid, unit_vectors
 from subtext.ops.pairwise import pairwise, parts_of
 
 
@@ -141,7 +141,7 @@ class Imram(nn.Module):
         count, parts = own.shape[:2]
         asked = own.flatten(0, 1)[None]
         own_lengths, total = asked.norm(dim=2), own.new_zeros(count, len(others.parts))
-        known = fits = torch.matmul(asked, others.parts.mT)
+        known = fits = products(own, others.parts, half=False).flatten(0, 1).transpose(0, 1).contiguous()
         for step in range(self.steps):
             weights = self._attend(fits.unflatten(1, (count, parts)), own_mask, other_mask).flatten(1, 2)
             squares = (torch.bmm(weights, others.gram) * weights).sum(dim=2)
