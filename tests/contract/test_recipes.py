@@ -465,6 +465,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ("vse_infinity", "text_pooling", "mean", {"text": "{bert}"}, "pooled"),
     ("vse_infinity", "region_drop", 0.1, {}, "pooled"),
     ("vse_infinity", "append_pooled", False, {}, "grid"),
+    ("vse_infinity", "boxes", True, {}, "pooled"),
     ("vse_infinity", "temperature", 0.1, {}, "grid"),
     *[("vse_infinity", name, 3, {"loss": "softmax"}, "grid") for name in ("margin", "easy_epochs")],
     *[("pvse", name, value, {"loss": "softmax"}, "grid") for name, value in (("margin", 0.3), ("negatives", "all"))],

@@ -15,7 +15,7 @@ from subtext.app.opened import choose_device, read
 from subtext.app.progress import say, training_meter
 from subtext.app.table import Cell, duration, table
 from subtext.checkpoint import DataSource, Record
-from subtext.data.feature_file import FeatureFile
+from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.pairs import Items, Pairs
 from subtext.data.supply import FeatureShape, Supply
 from subtext.errors import DataError, counted
@@ -94,6 +94,8 @@ def prepare(job: Job, material: Material, *, seed: int) -> Setup:
     setup = build(job.host, job.arguments, methods=job.methods, plan=job.plan, supply=supply)
     if material.image_features is not None:
         attach(setup.model.image, material.image_features, "image")
+        for part in filter(None, (train, material.val)):
+            _require_boxes(setup.model, part.images)
     if material.text_features is not None:
         attach(setup.model.text, material.text_features, "text")
     return setup
@@ -167,6 +169,11 @@ def _validation(pairs: Pairs, name: str | None) -> Pairs | None:
 def _require_rows(file: FeatureFile | None, items: Items) -> None:
     if file is not None:
         file.require(items.ids, items.values)
+
+
+def _require_boxes(model: Model, items: Items) -> None:
+    if isinstance(model.image.reads, FeatureInput):
+        model.image.reads.require_boxes(items.ids, items.values)
 
 
 def _shape(file: FeatureFile | None, items: Items) -> FeatureShape | None:

@@ -72,8 +72,10 @@ def one_array(array: NDArray[Any]) -> Rows:
     return Rows((array,), (1,))
 
 
-def open_npz(path: Path, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
+def open_npz(path: Path, wanted: Sequence[str], *, empty: bool = False) -> dict[str, NDArray[Any]]:
     """The wanted members that are there. Stored ones are mapped, compressed ones read into memory; never unpickled.
+
+    empty  whether none of them needs to be there
 
     Raises DataError when the file is no npz, or a member holds Python objects.
     """
@@ -90,7 +92,7 @@ def open_npz(path: Path, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
                 else:
                     with archive.open(info) as member:
                         found[name] = np.lib.format.read_array(member, allow_pickle=False)
-            if not found:
+            if not found and not empty:
                 raise DataError(
                     f"{path} needs members named {', '.join(wanted)}; it holds {', '.join(members) or 'nothing'}; "
                     "save it with numpy.savez(file, names=..., pooled=...)"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.arrays import Rows, one_array, open_npy, open_npz
+from subtext.data.boxes import Boxes, open_boxes
 from subtext.data.region_files import Regions, of_counts, open_folder, open_h5
 from subtext.data.scan_files import scan_names, scan_splits
 from subtext.data.supply import FeatureShape
@@ -211,6 +212,11 @@ class FeatureFile:
                 for block in source.blocks(BLOCK_BYTES):
                     digest.update(block.data)
         return digest.hexdigest()
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """Where the regions lie in their pictures. Raises DataError when the file has no boxes."""
+        return open_boxes(self.path, self.names)
 
     @cached_property
     def _row_of(self) -> dict[str, int]:

@@ -12,15 +12,18 @@ import torch
 from numpy.typing import NDArray
 
 from subtext.data.arrays import open_npy, open_npz
+from subtext.data.boxes import BOX
 from subtext.data.feature_file import FeatureFile, without_regions
 from subtext.data.inputs import Batch, Draw, Tensors
-from subtext.data.settings import read_settings, settings_hash, write_settings
+from subtext.data.settings import read_json, read_settings, settings_hash, write_settings
 from subtext.errors import DataError
 from subtext.ops import draw as draws
 
 __all__ = ["FeatureFile", "FeatureInput"]
 
 _FILE = "features.json"
+_BLOCK = 128
+"""Items whose boxes are looked at together."""
 _AXES = {"pooled": 1, "grid": 2}
 """The axes of each part, of one item."""
 
@@ -38,6 +41,8 @@ class FeatureInput:
     region_drop  share of regions hidden while training, in [0, 1); an item always keeps one (Chen et al. 2021 drop
                  a share of the regions in the same way)
     pooled, grid  widths that the encoder reads; both taken from the file where neither is given
+    boxes        whether the last four numbers of each region are its box (left, top, right, bottom, in shares of the
+                 picture); of a file they are read beside the features, whose width is then four less than `grid`
     """
 
     modality: Literal["image", "text"]
@@ -45,6 +50,7 @@ class FeatureInput:
     region_drop: float = 0.0
     pooled: int | None = None
     grid: int | None = None
+    boxes: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.region_drop < 1:
@@ -55,13 +61,17 @@ class FeatureInput:
         for name in _AXES:
             rows, wanted = getattr(self.file, name), getattr(self, name)
             got = None if rows is None else rows.shape[-1]
+            more = BOX if self.boxes and name == "grid" else 0
             if new:
-                object.__setattr__(self, name, got)
-            elif wanted is not None and got != wanted:
+                object.__setattr__(self, name, None if got is None else got + more)
+            elif wanted is not None and got != wanted - more:
                 raise DataError(
-                    f"the {self.modality} encoder needs '{name}' features of width {wanted}; {self.file.path} has "
-                    f"{'none' if got is None else got}; give features made as those that it was trained on"
+                    f"the {self.modality} encoder needs '{name}' features of width {wanted - more}; {self.file.path} "
+                    f"has {'none' if got is None else got}; give features made as those that it was trained on"
                 )
+        if self.boxes:
+            # Here, and not when the first batch is read.
+            _ = self.file.boxes
 
     @property
     def augments(self) -> bool:
@@ -72,7 +82,10 @@ class FeatureInput:
     def fingerprint(self) -> str:
         """Changes with the widths and with the file."""
         file = "" if self.file is None else self.file.fingerprint
-        return settings_hash({"kind": "features", "pooled": self.pooled, "grid": self.grid, "file": file})
+        told = {"kind": "features", "pooled": self.pooled, "grid": self.grid, "file": file}
+        return settings_hash(
+            told if not self.boxes else {**told, "boxes": "" if self.file is None else self.file.boxes.fingerprint}
+        )
 
     def with_file(self, file: FeatureFile) -> FeatureInput:
         """The same Input reading another file.
@@ -99,6 +112,16 @@ class FeatureInput:
         for value in values:
             if not isinstance(value, str | np.ndarray | Mapping):
                 raise DataError(f"{self._needs}; it got {_told(value)}")
+
+    def require_boxes(self, ids: Sequence[str], values: Sequence[Any]) -> None:
+        """Raise DataError where the file's boxes do not fit its regions; nothing where boxes are not read.
+
+        Cost one pass over these rows.
+        """
+        if self.boxes:
+            rows = np.sort(self.rows(ids, values))
+            for start in range(0, len(rows), _BLOCK):
+                self.taken(rows[start : start + _BLOCK])
 
     def rows(self, ids: Sequence[str], values: Sequence[Any]) -> NDArray[np.int64]:
         """(N) the row of each item in the file, as `FeatureFile.rows` finds it.
@@ -129,20 +152,39 @@ class FeatureInput:
 
     def save(self, folder: Path) -> None:
         """Write widths and settings; the file itself stays where it is."""
-        write_settings(
-            folder / _FILE,
-            {"modality": self.modality, "region_drop": self.region_drop, "pooled": self.pooled, "grid": self.grid},
-        )
+        told = {"modality": self.modality, "region_drop": self.region_drop, "pooled": self.pooled, "grid": self.grid}
+        write_settings(folder / _FILE, {**told, "boxes": True} if self.boxes else told)
 
     @staticmethod
     def load(folder: Path) -> FeatureInput:
         """What `save` wrote, without a file."""
-        return FeatureInput(**read_settings(folder / _FILE, ("modality", "region_drop", "pooled", "grid")))
+        told = read_settings(folder / _FILE, ("modality", "region_drop", "pooled", "grid"))
+        # Runs of before there were boxes say nothing of them.
+        return FeatureInput(**told, boxes=bool(read_json(folder / _FILE).get("boxes", False)))
+
+    def taken(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
+        """What the encoder reads of rows of the file. Raises DataError where it cannot be used."""
+        assert self.file is not None
+        found = {name: self.file.take(name, rows) for name in self._widths}
+        if self.boxes:
+            found["grid"] = self._with_boxes(found["grid"], rows)
+        return found
+
+    def _with_boxes(self, grid: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Each region's features, and where it lies."""
+        assert self.file is not None
+        boxes = self.file.boxes.take(rows)
+        regions, places = _real(grid).sum(axis=1), _real(boxes).sum(axis=1)
+        if len(wrong := np.flatnonzero(regions != places)):
+            first = wrong[0]
+            raise DataError(
+                f"{self.file.path} needs a box for each region, and no more; {self.file.names[int(rows[first])]!r} has "
+                f"{regions[first]} regions and {places[first]} boxes; extract it again, or leave boxes out"
+            )
+        return np.concatenate([grid, _long(boxes, grid.shape[1])], axis=2)
 
     def _looked_up(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
-        rows = self.rows(batch.ids, batch.values)
-        assert self.file is not None
-        return {name: self.file.take(name, rows) for name in self._widths}
+        return self.taken(self.rows(batch.ids, batch.values))
 
     def _brought(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
         items = [self._parts(value) for value in batch.values]
@@ -191,14 +233,11 @@ class FeatureInput:
         """What an item has to be, as the beginning of a sentence."""
         arrays = {name: f"an array ({'regions, ' * (_AXES[name] - 1)}{width})" for name, width in self._widths.items()}
         one = _told(arrays) if len(arrays) > 1 else next(iter(arrays.values()), "an array")
+        one += f" whose last {BOX} numbers of a region are its box, in shares of the picture," * self.boxes
         return f"this model reads {self._what} features: it needs {one} for each item, or its name in a file of them"
 
     def _mask(self, grid: NDArray[np.float32], batch: Batch, draw: Draw | None) -> NDArray[np.bool_]:
-        mask: NDArray[np.bool_] = np.ones(grid.shape[:2], dtype=bool)
-        if not grid[:, -1].any(axis=-1).all():
-            # Padding stands last: where all last regions are real there is none, and zeros before a real one are real.
-            real = (grid != 0).any(axis=-1).reshape(mask.shape)
-            mask = np.logical_or.accumulate(real[:, ::-1], axis=1)[:, ::-1].copy()
+        mask = _real(grid)
         if draw is None or not self.region_drop:
             return mask
         drawn = draws.uniform(
@@ -208,6 +247,20 @@ class FeatureInput:
         kept = drawn >= self.region_drop
         kept[np.arange(len(kept)), drawn.argmax(axis=1)] = True
         return kept
+
+
+def _real(grid: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """(N P) the regions that are no padding."""
+    if grid[:, -1].any(axis=-1).all():
+        # Padding stands last: where all last regions are real there is none, and zeros before a real one are real.
+        return np.ones(grid.shape[:2], dtype=bool)
+    real = (grid != 0).any(axis=-1)
+    return np.logical_or.accumulate(real[:, ::-1], axis=1)[:, ::-1].copy()
+
+
+def _long(boxes: NDArray[np.float32], regions: int) -> NDArray[np.float32]:
+    """Boxes of so many regions, cut or filled up with zeros where there is padding alone."""
+    return np.pad(boxes[:, :regions], ((0, 0), (0, max(0, regions - boxes.shape[1])), (0, 0)))
 
 
 def _alone(array: NDArray[Any], axes: int) -> NDArray[Any]:

@@ -6,12 +6,12 @@
                               after the last; names in "ids", "image_ids" or "names"
     FILE.npz                  "grid" (all regions, width) with "counts" (pictures), and "names"
 
-Boxes may lie beside them; no encoder reads them yet.
+Boxes may lie beside them: `boxes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from subtext.errors import DataError
 _FEATURES = ("features", "image_features", "grid")
 _NAMES = ("ids", "image_ids", "names")
 _COUNTS = ("num_boxes", "counts")
+_SPANS = "pos_boxes"
+BESIDE = {"_boxes": "boxes", "_sizes": "sizes", "_img_sizes": "sizes"}
+"""How the names of npy files beside features end, and what they hold."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def of_counts(flat: NDArray[Any], counts: NDArray[Any], names: Sequence[str], pa
 
 def open_folder(folder: Path) -> Regions | None:
     """A file a picture, named by it; None where the folder has neither npz nor npy files."""
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".npz", ".npy"))
+    files = pictures(folder)
     if not files:
         return None
 
@@ -104,25 +107,26 @@ def open_folder(folder: Path) -> Regions | None:
     return Regions(read, [path.stem for path in files], max(len(first), 1), first.shape[1], first.dtype, folder)
 
 
+def pictures(folder: Path) -> list[Path]:
+    """The npz and npy files of a folder, but for those of boxes and sizes beside another."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".npz", ".npy"))
+    stems = {path.stem for path in files}
+    of = {f"{stem}{end}" for stem in stems for end in BESIDE}
+    return [path for path in files if path.stem not in of]
+
+
 def open_h5(path: Path, names_beside: Callable[[Path], list[str]]) -> Regions:
     """An HDF5 file. Raises DataError when it has no features, or no names in it or beside it.
 
     names_beside  reads the names from a file beside it
     """
-    try:
-        import h5py
-    except ImportError as error:
-        raise DataError(f"{path} needs h5py to be read; it is not there; pip install subtext[regions]") from error
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise DataError(f"{path} needs to be an HDF5 file; reading it failed: {error}") from error
+    file = members(path)
     features = _member(file, _FEATURES)
     if features is None or features.ndim not in (2, 3):
         raise DataError(f"{path} needs one of {', '.join(_FEATURES)}; it holds {', '.join(file) or 'nothing'}")
     stored = _member(file, _NAMES)
     names = names_beside(path) if stored is None else [_text(name) for name in stored[:]]
-    counts, spans = _member(file, _COUNTS), _member(file, ("pos_boxes",))
+    counts, spans = _member(file, _COUNTS), bounds(file, len(names))
     if features.ndim == 3:
         many = np.full(len(names), features.shape[1]) if counts is None else counts[:].reshape(-1)
         if not len(features) == len(names) == len(many):
@@ -131,11 +135,38 @@ def open_h5(path: Path, names_beside: Callable[[Path], list[str]]) -> Regions:
             lambda row: features[row, : int(many[row])], names, features.shape[1], features.shape[2],
             features.dtype, path,
         )  # fmt: skip
-    if spans is not None and len(spans) == len(names):
-        return _spans(features, spans[:, 0], spans[:, 1], names, path)
+    if spans is not None and _SPANS in file:
+        return _spans(features, *spans, names, path)
     if counts is None:
         raise DataError(f"{path} needs 'pos_boxes' or 'num_boxes', a row a name, to tell pictures' regions apart")
     return of_counts(features, counts[:].reshape(-1), names, path)
+
+
+def members(path: Path) -> Any:
+    """An HDF5 file, opened. Raises DataError when it is none, or nothing here reads it."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise DataError(f"{path} needs h5py to be read; it is not there; pip install subtext[regions]") from error
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path} needs to be an HDF5 file; reading it failed: {error}") from error
+
+
+def bounds(found: Mapping[str, Any], count: int, *, padded: bool = False) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """The first region of each of `count` pictures, and the one after its last; None where nothing tells.
+
+    padded  whether each picture has rows of its own, so that only their numbers count
+    """
+    if not padded and _SPANS in found and len(found[_SPANS]) == count:
+        spans = np.asarray(found[_SPANS][:])
+        return spans[:, 0], spans[:, 1]
+    counts = _member(found, _COUNTS)
+    if counts is None or len(counts := np.asarray(counts[:]).reshape(-1)) != count:
+        return None
+    stops = np.cumsum(counts.astype(np.int64))
+    return stops - counts, stops
 
 
 def _spans(flat: Any, starts: NDArray[Any], stops: NDArray[Any], names: Sequence[str], path: Path) -> Regions:

@@ -12,10 +12,8 @@ from transformers import AutoModelForObjectDetection, PreTrainedModel
 
 from subtext.core import Encoded
 from subtext.encoders.backbone import Weights, open_body, save_config
+from subtext.encoders.precomputed import BOX
 from subtext.errors import RequirementError
-
-BOX = 4
-"""Numbers of a box: left, top, right and bottom edge, in shares of the picture's width and height."""
 
 
 class Detector(nn.Module):

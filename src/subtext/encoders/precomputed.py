@@ -16,6 +16,9 @@ from subtext.core import Encoded
 from subtext.errors import RequirementError
 from subtext.ops.numerics import masked_mean, unit
 
+BOX = 4
+"""Numbers of a box: left, top, right and bottom edge, in shares of the picture's width and height."""
+
 Scaling = Literal["none", "unit", "standard"]
 
 
@@ -32,6 +35,9 @@ class Precomputed(nn.Module):
     mean, std       "pooled" and "grid" -> (width), over the training split; zeros and ones where they are missing
     dropout         share of the scaled features that is zeroed while training
     append_pooled   whether the pooled vector becomes one more part; needs equal widths
+    boxes           whether the last four numbers of each region are its box and no feature, as `Detector` has them:
+                    they are neither scaled nor dropped, and no part of the mean; the whole picture's box is all of it.
+                    grid_width counts them
 
     Takes  pooled (N G) and/or grid (N P E), mask (N P) bool.
     Raises RequirementError when neither is there, or when unequal widths are to be appended.
@@ -47,21 +53,24 @@ class Precomputed(nn.Module):
         std: Mapping[str, NDArray[np.float32]] | None = None,
         dropout: float = 0.0,
         append_pooled: bool = False,
+        boxes: bool = False,
     ) -> None:
         super().__init__()
-        widths = {"pooled": pooled_width, "grid": grid_width}
+        features = None if grid_width is None else grid_width - BOX * boxes
+        widths = {"pooled": pooled_width, "grid": features}
         self.given = {name: width for name, width in widths.items() if width is not None}
         if not self.given:
             raise RequirementError("precomputed features need a pooled vector, a grid, or both; the file has neither")
-        if append_pooled and len(self.given) == 2 and pooled_width != grid_width:
+        if append_pooled and len(self.given) == 2 and pooled_width != features:
             raise RequirementError(
                 f"the pooled vector can be one more part of the grid only where their widths are equal; "
-                f"they are {pooled_width} and {grid_width}; leave append_pooled off"
+                f"they are {pooled_width} and {features}; leave append_pooled off"
             )
+        self.boxes = boxes
         self.scaling = scaling
         self.append_pooled = append_pooled
         self.dropout = nn.Dropout(dropout)
-        self.parts_width = next(reversed(self.given.values()))
+        self.parts_width = next(reversed(self.given.values())) + (0 if features is None else BOX * boxes)
         self.pooled_width = next(iter(self.given.values()))
         if scaling == "standard":
             for name, width in self.given.items():
@@ -73,18 +82,21 @@ class Precomputed(nn.Module):
         missing = [name for name in self.given if name not in inputs]
         if missing:
             raise RequirementError(f"the encoder needs {', '.join(missing)} features; this batch has {sorted(inputs)}")
-        ready = {name: self.dropout(self._scaled(name, inputs[name])) for name in self.given}
+        read, boxes = self._apart(inputs)
+        ready = {name: self.dropout(self._scaled(name, read[name])) for name in self.given}
         grid, pooled = ready.get("grid"), ready.get("pooled")
         if grid is None:
             assert pooled is not None
             return Encoded(parts=pooled[:, None], pooled=pooled)
         mask: Tensor | None = inputs.get("mask")
-        if pooled is None:
-            return Encoded(parts=grid, mask=mask, pooled=masked_mean(grid, mask))
-        if self.append_pooled:
-            grid = torch.cat([grid, pooled[:, None]], dim=1)
+        whole = masked_mean(grid, mask) if pooled is None else pooled
+        if boxes is not None:
+            grid = torch.cat([grid, boxes.to(grid.dtype)], dim=2)
+        if pooled is not None and self.append_pooled:
+            more = pooled if boxes is None else torch.cat([pooled, _everything(pooled)], dim=1)
+            grid = torch.cat([grid, more[:, None]], dim=1)
             mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1), value=True)
-        return Encoded(parts=grid, mask=mask, pooled=pooled)
+        return Encoded(parts=grid, mask=mask, pooled=whole)
 
     def body_layers(self) -> list[list[nn.Parameter]]:
         """Nothing here is pretrained."""
@@ -93,6 +105,14 @@ class Precomputed(nn.Module):
     def save_assets(self, folder: Path) -> None:
         """Nothing: the input's file holds the widths, the state the scaling."""
 
+    def _apart(self, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor | None]:
+        """The features by themselves, and the regions' boxes; None where there are none."""
+        if not self.boxes or "grid" not in self.given:
+            return inputs, None
+        grid = inputs["grid"]
+        cut = grid.shape[-1] - BOX
+        return {**inputs, "grid": grid[..., :cut]}, grid[..., cut:]
+
     def _scaled(self, name: str, values: Float[Tensor, "n *p g"]) -> Float[Tensor, "n *p g"]:
         values = values.float()
         if self.scaling == "unit":
@@ -100,6 +120,11 @@ class Precomputed(nn.Module):
         if self.scaling == "standard":
             return (values - getattr(self, f"{name}_mean")) / getattr(self, f"{name}_std")
         return values
+
+
+def _everything(pooled: Float[Tensor, "n g"]) -> Float[Tensor, "n four"]:
+    """The box that is all of a picture."""
+    return pooled.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(pooled), BOX)
 
 
 def _buffer(given: Mapping[str, NDArray[np.float32]] | None, name: str, width: int, otherwise: float) -> Tensor:

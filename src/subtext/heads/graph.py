@@ -25,7 +25,8 @@ class Graph(nn.Module):
               graph of their own and the mean of it
     dropout   inside the graphs, 0.2 in the authors' code
 
-    The authors add a map of each region's box and classes to it; features come without those here.
+    The authors add a map of each region's box and classes to it; here a box can stand beside the features as four more
+    numbers of each part (`boxes` of a host), and classes do not.
 
     Takes   Encoded with parts.
     Gives   Embeddings, vectors (N 1 D).

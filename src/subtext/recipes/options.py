@@ -43,6 +43,9 @@ class Regions:
 
     region_drop: Annotated[float, "share of precomputed regions hidden while training", Span(0, 1), _REGIONS] = 0.0
     append_pooled: Annotated[bool, "the whole picture's feature as one more region", _BOTH] = False
+    boxes: Annotated[
+        bool, "where each region lies, beside its features: four shares; FILE has to have boxes", _REGIONS
+    ] = False
 
 
 @dataclass(frozen=True)

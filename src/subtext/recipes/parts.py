@@ -48,7 +48,7 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regi
     saved = supply.asset("image")
     kind = _kind(saved, pictures.image, supply.image_features, otherwise="tiny")
     if kind == "features":
-        reads = _feature_input("image", saved, supply.image_features, 0.0 if regions is None else regions.region_drop)
+        reads = _feature_input("image", saved, supply.image_features, regions)
         mean, std = _statistics(supply.image_features)
         encoder = Precomputed(
             reads.pooled,
@@ -58,6 +58,7 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regi
             std=std,
             dropout=pictures.feature_dropout,
             append_pooled=regions is not None and regions.append_pooled,
+            boxes=reads.boxes,
         )
         return Side(reads, encoder, several=reads.grid is not None)
     if kind.startswith("timm:"):
@@ -117,7 +118,7 @@ def text_side(
     saved = supply.asset("text")
     kind = _kind(saved, words.text, supply.text_features, otherwise=otherwise)
     if kind == "features":
-        reads = _feature_input("text", saved, supply.text_features, 0.0)
+        reads = _feature_input("text", saved, supply.text_features)
         mean, std = _statistics(supply.text_features)
         encoder = Precomputed(reads.pooled, reads.grid, scaling=words.text_scaling, mean=mean, std=std, dropout=dropout)
         return Side(reads, encoder, several=reads.grid is not None)
@@ -179,8 +180,12 @@ def _kind(saved: Path | None, asked: str, features: FeatureShape | None, *, othe
 
 
 def _feature_input(
-    modality: Literal["image", "text"], saved: Path | None, shape: FeatureShape | None, region_drop: float
+    modality: Literal["image", "text"],
+    saved: Path | None,
+    shape: FeatureShape | None,
+    regions: Regions | None = None,
 ) -> Any:
+    from subtext.data.boxes import BOX
     from subtext.data.features import FeatureInput
 
     if saved is not None:
@@ -188,7 +193,10 @@ def _feature_input(
     if shape is None:
         file = "features" if modality == "image" else "text_features"
         raise RequirementError(f"{modality}=features needs a feature file; none was given; give {file}=FILE")
-    return FeatureInput(modality, region_drop=region_drop, pooled=shape.pooled, grid=shape.grid)
+    if regions is None or shape.grid is None:
+        return FeatureInput(modality, pooled=shape.pooled, grid=shape.grid)
+    grid = shape.grid + (BOX if regions.boxes else 0)
+    return FeatureInput(modality, region_drop=regions.region_drop, pooled=shape.pooled, grid=grid, boxes=regions.boxes)
 
 
 def _word_input(saved: Path | None, texts: tuple[str, ...], words: Words) -> WordInput:

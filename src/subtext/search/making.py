@@ -155,11 +155,9 @@ def _digests(reads: FeatureInput, items: Items, rows: NDArray[np.int64]) -> list
     """Of each chosen item the digest of its features."""
     found = reads.rows([items.ids[row] for row in rows], [items.values[row] for row in rows])
     digests = [hashlib.blake2b(digest_size=16) for _ in rows]
-    assert reads.file is not None
-    for name in ("pooled", "grid"):
-        if getattr(reads, name) is not None:
-            for digest, row in zip(digests, reads.file.take(name, found), strict=True):
-                digest.update(np.ascontiguousarray(row).tobytes())
+    for rows_of_part in reads.taken(found).values():
+        for digest, row in zip(digests, rows_of_part, strict=True):
+            digest.update(np.ascontiguousarray(row).tobytes())
     return [digest.digest() for digest in digests]
 
 
