@@ -7,7 +7,18 @@ import pytest
 from subtext.errors import RecipeError
 from subtext.recipes import catalogue
 from subtext.recipes.catalogue import plan_options, read_options
-from subtext.recipes.published import DATA_SETS, FIGURES, ByData, Published, Row, Shared, System, both_ways, tables
+from subtext.recipes.published import (
+    DATA_SETS,
+    FIGURES,
+    RATIOS,
+    ByData,
+    Published,
+    Row,
+    Shared,
+    System,
+    both_ways,
+    tables,
+)
 from subtext.training.plan import Plan
 
 NAMES = [f"eccv2020_{each}" for each in ("flickr30k", "table1", "table2", "table3", "table4")]
@@ -117,6 +128,30 @@ def test_values_follow_the_data_set() -> None:
     system = System("pvse", {"views": ByData({"coco": 3}, 2)}, (("mithun", {"hard": ByData({}, True)}),))
     assert system.on("coco").options == {"views": 3} and system.on("mine").options == {"views": 2}
     assert system.on("coco").methods == (("mithun", {"hard": True}),)
+
+
+def test_the_text_of_the_paper_has_distance_weighted_sampling_on_goodnews() -> None:
+    assert printed("cvprw2022_table2", "distance", "goodnews") == (0.7972, 0.7964)
+    found = row("cvprw2022_table2", "distance").printed
+    assert [value for value in found if value is not None] == [0.7972, 0.7964]
+
+
+def test_a_ratio_is_swept_where_the_paper_has_none() -> None:
+    system = row("cvprw2022_table2", "combined_val").system
+    assert system is not None
+    for data, ratio in {"coco": (1, 4), "goodnews": (4, 1), "politics": (3, 1), "conccap": (3, 1)}.items():
+        there = system.on(data)
+        assert not there.swept and there.at((5, 1)) == there
+        assert (there.methods[0][1]["beta"], there.methods[0][1]["gamma"]) == ratio
+    own = system.on("mine")
+    assert own.swept and not own.at((2, 1)).swept
+    assert own.at((2, 1)).methods[0][1].items() >= {"beta": 2.0, "gamma": 1.0}.items()
+    swept = [key for name, key in ROWS if (it := row(name, key).system) is not None and it.on("mine").swept]
+    assert swept == ["combined_val"], "no other row leaves its options open"
+
+
+def test_the_grid_is_the_papers() -> None:
+    assert RATIOS == ((1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (1, 4), (4, 1), (1, 5), (5, 1))
 
 
 def test_what_is_lacking_is_named() -> None:

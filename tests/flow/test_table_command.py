@@ -148,6 +148,45 @@ def test_rows_share_their_graph_and_say_what_they_lack(made: Path, tmp_path: Pat
     assert [sizes[part]["pictures"] for part in ("train", "selection", "scored")] == [20, 4, 12]
 
 
+def test_a_ratio_that_the_paper_does_not_have_is_swept(made: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    # Three of the nine, for time.
+    few = ((1, 1), (3, 1), (1, 5))
+    for module in ("tabling.sweep", "tabling.sheet", "tuning"):
+        monkeypatch.setattr(f"subtext.app.{module}.RATIOS", few)
+    graph = ["--space", "lsa", "--neighbours", 4, "--split", "val", "--sweep", 12, "--epochs", 2]
+    mine = [*words(made, tmp_path, "combined_val"), *graph]
+    plan = call(*mine, "--plan").stdout
+    assert re.search(r"combined_val +mine +5 +5 to train", plan)
+    call(*mine)
+    found = told(tmp_path)
+    chosen = found["swept"]["combined_val/mine"]
+    assert (chosen["beta"], chosen["gamma"]) in few and found["protocol"]["sweep"] == 12
+    runs = [json.loads(path.read_text()) for path in tmp_path.glob("runs/mine/*/*/run.json")]
+    assert len(runs) == 5, "three of the sweep with seed 0, and two seeds"
+    last = next(run for run in runs if run["seed"] == 1)
+    losses = {
+        (run["methods"][0][1]["beta"], run["methods"][0][1]["gamma"]): run["best"]["loss"]
+        for run in runs
+        if run["data"]["fingerprint"] != last["data"]["fingerprint"]
+    }
+    assert set(losses) == set(few) and min(few, key=lambda ratio: losses[ratio]) == tuple(chosen.values())
+    assert (last["methods"][0][1]["beta"], last["methods"][0][1]["gamma"]) == tuple(chosen.values())
+    note = next(note for note in found["notes"] if note.startswith("OURS-COMBINED-VAL on mine: β = "))
+    assert "the best of 3 ratios by validation loss" in note and "at most 12 training pictures" in note
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/*") if path.is_file()}
+    call(*mine)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/*") if path.is_file()} == before
+    assert "to train: 0" in call(*mine, "--plan").stdout
+
+
+def test_a_ratio_that_is_not_swept_is_told(made: Path, tmp_path: Path) -> None:
+    graph = ["--space", "lsa", "--neighbours", 4, "--split", "val", "--sweep", 0, "--seeds", 1]
+    call(*words(made, tmp_path, "combined_val"), *graph)
+    found = told(tmp_path)
+    assert found["swept"] == {"combined_val/mine": {"beta": 3.0, "gamma": 1.0}}
+    assert any("β = 3, γ = 1, which was not swept" in note for note in found["notes"])
+
+
 def test_every_row_gets_as_many_trials(made: Path, tmp_path: Path) -> None:
     call(*words(made, tmp_path), "--trials", 2)
     for folder in (tmp_path / "runs" / "mine").iterdir():

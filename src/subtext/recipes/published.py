@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -21,6 +21,21 @@ class Shared(Enum):
     IMAGE_GRAPH = "a graph by the pictures' features"
     FEATURES = "the pictures' features"
     NEIGHBOURS = "how many neighbours the graphs have"
+
+
+class Swept(Enum):
+    """An option's value that is chosen on a data set by a sweep, as COMBINED-VAL chooses its ratio."""
+
+    BETA = "weight of diversity"
+    GAMMA = "weight of discrepancy"
+
+
+Ratio = tuple[float, float]
+"""beta and gamma"""
+RATIOS: tuple[Ratio, ...] = ((1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (1, 4), (4, 1), (1, 5), (5, 1))
+"""What Thomas and Kovashka (2022) chose from for every data set, on a small part of the training pairs."""
+UNSWEPT: Ratio = (3, 1)
+"""What is taken where nothing is swept: the paper's choice for two of its four data sets."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +145,20 @@ class System:
         """The same with the values that were chosen for a data set."""
         methods = tuple((name, _chosen(options, data)) for name, options in self.methods)
         return System(self.host, _chosen(self.options, data), methods)
+
+    @property
+    def swept(self) -> bool:
+        """Whether a sweep is still to choose an option; asked of a system `on` a data set."""
+        return any(isinstance(value, Swept) for _, options in self.methods for value in options.values())
+
+    def at(self, ratio: Ratio) -> System:
+        """The same with beta and gamma in the place of what a sweep is to choose."""
+        values: dict[object, object] = dict(zip(Swept, map(float, ratio), strict=True))
+        methods = tuple(
+            (name, {key: values[value] if isinstance(value, Swept) else value for key, value in options.items()})
+            for name, options in self.methods
+        )
+        return replace(self, methods=methods)
 
     def lacks(self) -> str:
         """What of it this version of Subtext does not have, as in "the method hal"; empty when all is there.

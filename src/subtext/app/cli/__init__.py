@@ -34,7 +34,7 @@ COMMANDS = {
     "gallery": "Show what two runs find for the same words and pictures, side by side.",
     "table": "Train the rows of a published table, beside the numbers that were printed.",
     "figure": "Draw a figure of a published paper from your own data, runs or scores.",
-    "weights": "Look at what sample weights are made from: scores, their spread, how uneven they are.",
+    "weights": "Look at what sample weights are made from, how uneven they are; tune the ratio of two.",
     "runs": "List what was trained: recipe, data, best figures, disk use.",
 }
 """Command name -> its line in `subtext --help`. Module `subtext.app.cli.NAME` defines the click command NAME."""

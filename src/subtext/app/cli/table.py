@@ -54,7 +54,7 @@ def _asked(ctx: click.Context, table: Published) -> Any:
     changes = _pairs(ctx, "--set", given["changes"])
     if given["epochs"] is not None:
         changes["epochs"] = str(given["epochs"])
-    same = ("seeds", "trials", "subset", "split", "val_split", "space", "neighbours", "min_count", "c", "out")
+    same = ("seeds", "trials", "subset", "sweep", "split", "val_split", "space", "neighbours", "min_count", "c", "out")
     return Asked(
         name=given["name"],
         table=table,
@@ -169,6 +169,9 @@ table = Command(
             _count("--seeds", 3, "Trainings of each row."),
             _count("--trials", 1, "Learning rates that each row may try, chosen by validation."),
             _count("--subset", None, "Training pictures, drawn once for all rows. Default: all.", 2),
+            _count(
+                "--sweep", 1000, "COMBINED-VAL on own data: pictures on which β : γ is chosen of nine; 0: 3 : 1.", 0
+            ),
             _count("--epochs", None, "Passes over the training pairs. Default: the table's."),
             _several(["--set", "changes"], "OPTION=VALUE", "Change an option of every row's host or training."),
             _count("--c", 20, "Candidates of a choice on a data set that is not the paper's.", 2),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -89,34 +91,46 @@ def host_command(recipe: Recipe) -> Command:
     return Command(
         recipe.name,
         lambda ctx: _carry_out(ctx, recipe),
-        {
-            "Data": _data_options(),
-            f"Options of {recipe.name}": [click_option(option, RECIPE) for option in recipe.options],
-            "Training": [click_option(option, PLAN) for option in plan_options(recipe.plan)],
-            "Run": _run_options(),
-        },
+        sections(recipe, run_options()),
         help=recipe.summary,
         examples=[start, f"{start} --features features.npz --epochs 10"],
         usage="--data DATA --out RUN [OPTIONS]",
     )
 
 
+def sections(recipe: Recipe, run: Sequence[click.Option]) -> Mapping[str, Sequence[click.Parameter]]:
+    """What a command that trains a host is told: data, the host's options, the plan's, and these of the run."""
+    return {
+        "Data": _data_options(),
+        f"Options of {recipe.name}": [click_option(option, RECIPE) for option in recipe.options],
+        "Training": [click_option(option, PLAN) for option in plan_options(recipe.plan)],
+        "Run": run,
+    }
+
+
 def _carry_out(ctx: click.Context, recipe: Recipe) -> None:
     # Under `accelerate launch` one process speaks for all.
     speaks = os.environ.get("RANK", "0") == "0"
-    job = _job(ctx, recipe, quiet=ctx.params["quiet"] or not speaks)
+    job = job_of(ctx, recipe, quiet=ctx.params["quiet"] or not speaks)
     from subtext.app.training import train as carry_out
 
     if ctx.meta.get("recommended") and not job.quiet:
         click.echo(f"no host named; taking the recommended one, {job.host}: {recipe.summary}", err=True)
-    try:
+    with spelt_as_typed(ctx):
         trained = carry_out(job)
-    except (RecipeError, RequirementError) as error:
-        raise type(error)(as_typed(str(error), [name.rpartition("__")[2] for name in ctx.params])) from error
     if speaks:
         click.echo(trained.text)
     if trained.stopped:
         ctx.exit(130)
+
+
+@contextmanager
+def spelt_as_typed(ctx: click.Context) -> Iterator[None]:
+    """What is refused meanwhile names options as they are typed."""
+    try:
+        yield
+    except (RecipeError, RequirementError) as error:
+        raise type(error)(as_typed(str(error), [name.rpartition("__")[2] for name in ctx.params])) from error
 
 
 def _data_options() -> list[click.Option]:
@@ -144,7 +158,8 @@ def _data_options() -> list[click.Option]:
     ]
 
 
-def _run_options() -> list[click.Option]:
+def run_options() -> list[click.Option]:
+    """How a training is carried out, and where."""
     return [
         click.Option(["--out"], type=PATH, required=True, help="Folder of the run; new, or --resume.", metavar="RUN"),
         click.Option(
@@ -164,9 +179,10 @@ def _run_options() -> list[click.Option]:
     ]
 
 
-def _job(ctx: click.Context, recipe: Recipe, *, quiet: bool) -> Job:
+def job_of(ctx: click.Context, recipe: Recipe, *, quiet: bool) -> Job:
+    """The training that a command's options ask for; of the run's options a command may have some alone."""
     values = ctx.params
-    run_names = ["seed", "device", "workers", "resume", "checkpoint_every", "keep", "keep_epochs"]
+    run_names = ("seed", "device", "workers", "resume", "checkpoint_every", "keep", "keep_epochs")
     return Job(
         host=recipe.name,
         arguments=chosen(ctx, RECIPE, given_only=False),
@@ -176,8 +192,8 @@ def _job(ctx: click.Context, recipe: Recipe, *, quiet: bool) -> Job:
         out=values["out"],
         train_split=values["train_split"],
         val_split=None if values["val_split"] == "none" else values["val_split"],
-        run={name: values[name] for name in (*run_names, "cache", "tensorboard")},
-        dry_run=values["dry_run"],
+        run={name: values[name] for name in (*run_names, "cache", "tensorboard") if name in values},
+        dry_run=values.get("dry_run", False),
         quiet=quiet,
     )
 

@@ -1,21 +1,25 @@
-"""`subtext weights report`."""
+"""`subtext weights report` and `subtext weights tune`."""
 
 from __future__ import annotations
 
 import click
 
 from subtext.app.cli.command import PATH, Command, data_options, example, run_options
+from subtext.app.cli.tuning import tune
 from subtext.app.job import Work
 
 COMBINE = ("absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean")
 
 
 @click.group(
-    epilog=example("subtext weights report runs/a --graph neighbours"),
+    epilog=example(
+        "subtext weights report runs/a --graph neighbours",
+        "subtext weights tune pvse --data pairs.jsonl --with combined:graph=neighbours --out sweep",
+    ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 def weights() -> None:
-    """Look at what sample weights are made from."""
+    """Look at what sample weights are made from, and choose the ratio of two of them."""
 
 
 def _report(ctx: click.Context) -> None:
@@ -72,3 +76,4 @@ weights.add_command(
         usage="RUN --graph GRAPH [OPTIONS]",
     )
 )
+weights.add_command(tune)

@@ -28,6 +28,7 @@ class Asked:
     name, table   of `published.tables()`            rows      those that are to be trained
     data          key -> where it is                 changes   host options and plan fields for every row, as text
     seeds         trainings of each row              trials    learning rates that each row may try, by validation
+    sweep         training pictures for a row whose ratio is to be swept on a data set; 0: the ratio is not swept
     subset        training pictures; None for all    split     which is scored      val_split  which selects the epoch
     c             of the choice on a data set that is not the papers'
     space, neighbours, min_count   of the graphs that rows share     graphs  key -> one that is there already
@@ -42,6 +43,7 @@ class Asked:
     seeds: int = 3
     trials: int = 1
     subset: int | None = None
+    sweep: int = 1000
     split: str = "test"
     val_split: str = "val"
     c: int = 20

@@ -17,6 +17,7 @@ from subtext.app.progress import say, training_meter
 from subtext.app.tabling.asked import Asked, Scored, Training, graphs_of, scored_of, seeds_of, trials_of
 from subtext.app.tabling.material import Loaded, load, require_graph
 from subtext.app.tabling.measures import Measured, measure
+from subtext.app.tabling.sweep import known, status, sweep_of
 from subtext.app.training import prepare, record_of
 from subtext.checkpoint import Record, load_record
 from subtext.data.atomic import write_file, write_text
@@ -99,10 +100,8 @@ def run_row(bench: Bench, row: Row, wanted: list[str], number: str) -> Found:
     if (found := there(asked, row, bench.key, wanted)) is not None:
         return found
     try:
-        members = [
-            seeds_of(_best(bench, trials_of(asked, member, bench.key), number), asked)
-            for member in asked.table.members(row)
-        ]
+        settled = [_settled(bench, member, number) for member in asked.table.members(row)]
+        members = [seeds_of(_best(bench, trials_of(asked, member, bench.key), number), asked) for member in settled]
         runs = scored_of(asked, row, members)
         for run in runs:
             _measure(bench, run, wanted, number)
@@ -114,7 +113,9 @@ def run_row(bench: Bench, row: Row, wanted: list[str], number: str) -> Found:
 def there(asked: Asked, row: Row, data: str, wanted: list[str]) -> Found | None:
     """What a row gave before; None unless every trial and every seed of it is there and measured."""
     members = []
-    for member in asked.table.members(row):
+    for each in asked.table.members(row):
+        if (member := known(asked, each, data)) is None:
+            return None
         trials = trials_of(asked, member, data)
         if any(status(run) != "finished" for run in trials):
             return None
@@ -145,11 +146,18 @@ def gathered(runs: list[Scored], wanted: list[str], split: str) -> Found:
     return found
 
 
-def status(run: Training) -> str:
-    """How far a training is: "finished", "begun" or "not begun"."""
-    if not (run.folder / "run.json").is_file():
-        return "not begun"
-    return "finished" if load_record(run.folder).status == "finished" else "begun"
+def _settled(bench: Bench, row: Row, number: str) -> Row:
+    """The row with its ratio, after the sweep that chooses it where that is still to be made."""
+    if (there_ := known(bench.asked, row, bench.key)) is not None:
+        return there_
+    small, runs = sweep_of(bench.asked, row, bench.key)
+    few = Bench(small, bench.key)
+    for place, run in enumerate(runs, start=1):
+        if status(run) != "finished":
+            few.fitted(run, number=f"{number}, ratio {place} of {len(runs)}")
+    settled = known(bench.asked, row, bench.key)
+    assert settled is not None
+    return settled
 
 
 def _best(bench: Bench, trials: list[Training], number: str) -> Training:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 from subtext.app.progress import say
 from subtext.app.table import Cell, table
-from subtext.app.tabling.asked import Asked, measure_of, seeds_of, trials_of
-from subtext.app.tabling.carry_out import Bench, Found, Stopped, run_row, status, there
+from subtext.app.tabling.asked import Asked, Training, measure_of, seeds_of, trials_of
+from subtext.app.tabling.carry_out import Bench, Found, Stopped, run_row, there
 from subtext.app.tabling.sheet import sheet
+from subtext.app.tabling.sweep import at, is_swept, known, status, sweep_of
 from subtext.data.atomic import write_text
 from subtext.errors import counted
-from subtext.recipes.published import Row
+from subtext.recipes.published import UNSWEPT, Row
 from subtext.report.plot import plot
 from subtext.report.table import Sheet, as_json, grid, latex, markdown
 
@@ -63,15 +64,15 @@ def plan(asked: Asked) -> str:
                 continue
             # What a row joins is counted with its own row, where that is chosen too.
             parts = [each for each in asked.table.members(row) if each is row or each not in asked.rows]
-            missing, count = asked.missing(row, data), len(parts) * (asked.trials + asked.seeds - 1)
+            runs = [] if (missing := asked.missing(row, data)) else _trainings(asked, parts, data)
+            count = len(runs)
             if missing:
-                rows.append([row.key, asked.data_set(data).name, 0, f"not run: needs {missing}"])
+                rows.append([row.key, asked.data_set(data).name, count, f"not run: needs {missing}"])
                 continue
             if there(asked, row, data, _wanted(asked, row, data)) is not None:
                 rows.append([row.key, asked.data_set(data).name, count, "all there"])
                 continue
-            first = [trials_of(asked, each, data) for each in parts]
-            states = [status(run) for runs in first for run in [*runs, *seeds_of(runs[0], asked)[1:]]]
+            states = [status(run) for run in runs]
             open_ = sum(state != "finished" for state in states)
             left += open_
             begun = states.count("begun")
@@ -79,6 +80,17 @@ def plan(asked: Asked) -> str:
             rows.append([row.key, asked.data_set(data).name, count, told + (f", {begun} begun" if begun else "")])
     head = f"{asked.name}: {counted(asked.seeds, 'seed')}, {counted(asked.trials, 'trial')} a row"
     return "\n".join([head, table(["row", "data", "trainings", "state"], rows), f"to train: {left}"])
+
+
+def _trainings(asked: Asked, parts: list[Row], data: str) -> list[Training]:
+    """All that rows need on a data set: sweeps, trials and seeds; before a choice is made, as if of the first."""
+    found: list[Training] = []
+    for row in parts:
+        if is_swept(row, data) and asked.sweep:
+            found += sweep_of(asked, row, data)[1]
+        trials = trials_of(asked, known(asked, row, data) or at(row, data, UNSWEPT), data)
+        found += [*trials, *seeds_of(trials[0], asked)[1:]]
+    return found
 
 
 def _there(asked: Asked) -> dict[tuple[str, str], Found]:

@@ -27,6 +27,8 @@ from subtext.recipes.published import Shared
 
 SELECTING = 0.1
 """Share of the training pictures that select the epoch where the validation split is what is scored."""
+SUBSET = "pictures of a subset"
+"""What the pictures of a subset are drawn for."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,11 @@ def load(asked: Asked, key: str) -> Loaded:
     train, scored = reading.pairs.split("train"), reading.pairs.split(asked.split)
     if asked.selects is None:
         count = max(1, round(SELECTING * len(train.images)))
-        selecting, train = _drawn(train, count, "pictures that select")
+        selecting, train = drawn(train, count, "pictures that select")
     else:
         selecting = reading.pairs.split(asked.selects)
     if asked.subset is not None:
-        train = _drawn(train, asked.subset, "pictures of a subset")[0]
+        train = drawn(train, asked.subset, SUBSET)[0]
     for part in (train, selecting, scored):
         for file, items in ((images, part.images), (texts, part.texts)):
             if file is not None:
@@ -100,10 +102,13 @@ def one_text_each(pairs: Pairs) -> Pairs:
     return pairs.subset(images, pairs.links[order[first], 1])
 
 
-def _drawn(pairs: Pairs, count: int, purpose: str) -> tuple[Pairs, Pairs]:
-    """Pairs of about `count` drawn pictures, whole groups of them, and the others; the same for every row and seed."""
+def drawn(pairs: Pairs, count: int, purpose: str, *, seed: int = 0) -> tuple[Pairs, Pairs]:
+    """Pairs of about `count` drawn pictures, whole groups of them, and the others; all where there are no more.
+
+    Of one purpose and seed a smaller draw is part of a larger one.
+    """
     groups, first = np.unique(pairs.images.groups, return_index=True)
-    order = draw.uniform(pairs.images.keys[first], seed=0, epoch=0, purpose=purpose)[:, 0].argsort(kind="stable")
+    order = draw.uniform(pairs.images.keys[first], seed=seed, epoch=0, purpose=purpose)[:, 0].argsort(kind="stable")
     sizes = np.bincount(np.searchsorted(groups, pairs.images.groups), minlength=len(groups))[order]
     chosen = groups[order[: int(np.searchsorted(sizes.cumsum(), count) + 1)]]
     return _of_groups(pairs, chosen, inside=True), _of_groups(pairs, chosen, inside=False)

@@ -11,9 +11,10 @@ import numpy as np
 import subtext
 from subtext.app.tabling.asked import FACTORS, Asked, measure_of
 from subtext.app.tabling.carry_out import Found
+from subtext.app.tabling.sweep import is_swept, sweep_of
 from subtext.errors import counted
 from subtext.evaluate.paired import holm, paired
-from subtext.recipes.published import FIGURES, Column, Row
+from subtext.recipes.published import FIGURES, RATIOS, Column, Row
 from subtext.report.table import Against, Cell, Line, Sheet
 
 Results = Mapping[tuple[str, str], Found]
@@ -33,7 +34,12 @@ def sheet(asked: Asked, results: Results) -> Sheet:
         title=f"{asked.table.paper}: {asked.table.title}",
         columns=tuple(_head(asked, column) for column in columns),
         lines=tuple(_corrected(lines)),
-        notes=(*_protocol(asked, sizes), *asked.table.notes, *(f"Not run: {reason}" for reason in failed)),
+        notes=(
+            *_protocol(asked, sizes),
+            *_swept(asked, results),
+            *asked.table.notes,
+            *(f"Not run: {reason}" for reason in failed),
+        ),
         about=_about(asked, results, sizes),
     )
 
@@ -138,6 +144,36 @@ def _protocol(asked: Asked, sizes: Sizes) -> list[str]:
     return notes
 
 
+def _swept(asked: Asked, results: Results) -> list[str]:
+    """Where a row's ratio on the user's own data is from."""
+    notes = []
+    for (key, data), (beta, gamma) in _ratios(asked, results).items():
+        row = next(row for row in asked.table.rows if row.key == key)
+        told = f"{row.name} on {asked.data_set(data).name}: β = {beta:g}, γ = {gamma:g}"
+        if not asked.sweep:
+            notes.append(f"{told}, which was not swept (--sweep 0); the paper has none for this data set.")
+            continue
+        small, runs = sweep_of(asked, row, data)
+        value = "loss" if runs[0].job.plan.get("select") == "loss" else "recall"
+        notes.append(
+            f"{told}, the best of {len(RATIOS)} ratios by validation {value} after learning from at most "
+            f"{small.subset:,} training pictures, with seed 0; other rows have no such sweep."
+        )
+    return notes
+
+
+def _ratios(asked: Asked, results: Results) -> dict[tuple[str, str], tuple[object, object]]:
+    """(row, data set) -> beta and gamma, where the paper has none for it."""
+    found = {}
+    for row in asked.rows:
+        for data in asked.data:
+            known = results.get((row.key, data))
+            if known and known.trained and is_swept(row, data):
+                methods = dict(known.trained[0].job.methods)
+                found[row.key, data] = (methods["combined"]["beta"], methods["combined"]["gamma"])
+    return found
+
+
 def _size(asked: Asked, key: str, sizes: Sizes) -> str:
     data = asked.data_set(key)
     parts = sizes.get(key)
@@ -158,11 +194,16 @@ def _about(asked: Asked, results: Results, sizes: Sizes) -> dict[str, Any]:
         "version": subtext.__version__,
         "protocol": {
             "seeds": asked.seeds, "trials": asked.trials, "factors": list(FACTORS[: asked.trials]),
-            "subset": asked.subset, "split": asked.split, "val_split": asked.val_split, "changes": dict(asked.changes),
+            "subset": asked.subset, "sweep": asked.sweep, "split": asked.split, "val_split": asked.val_split,
+            "changes": dict(asked.changes),
             "space": asked.space, "neighbours": asked.neighbours, "plan": dict(asked.table.plan),
         },
         "data": {
             key: {**asked.sources(key), "c": asked.data_set(key).c, "sizes": sizes.get(key)} for key in asked.data
+        },
+        "swept": {
+            f"{row}/{data}": {"beta": beta, "gamma": gamma}
+            for (row, data), (beta, gamma) in _ratios(asked, results).items()
         },
         "runs": {
             f"{row}/{data}": [str(run.folder.relative_to(asked.out)) for run in found.trained]

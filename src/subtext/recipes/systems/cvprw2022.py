@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from subtext.recipes.published import ByData, Shared, System
+from subtext.recipes.published import ByData, Shared, Swept, System
 
 PAPER = "Thomas and Kovashka, CVPR workshops 2022"
 
@@ -29,8 +29,8 @@ PIXELS: dict[str, object] = {"image": "resnet-50", "image_size": 224, "resize": 
 
 VIEWS = ByData({"coco": 3, "goodnews": 5, "politics": 9, "conccap": 7}, 3)
 TOTAL = ByData({"coco": 196.0, "goodnews": 160.0, "politics": 96.0, "conccap": 196.0}, 196.0)
-BETA = ByData({"coco": 1.0, "goodnews": 4.0, "politics": 3.0, "conccap": 3.0}, 3.0)
-GAMMA = ByData({"coco": 4.0, "goodnews": 1.0, "politics": 1.0, "conccap": 1.0}, 1.0)
+BETA = ByData({"coco": 1.0, "goodnews": 4.0, "politics": 3.0, "conccap": 3.0}, Swept.BETA)
+GAMMA = ByData({"coco": 4.0, "goodnews": 1.0, "politics": 1.0, "conccap": 1.0}, Swept.GAMMA)
 
 _HOST: dict[str, object] = {"views": VIEWS, "word_width": 200, "negatives": "all"}
 _GRAPH: dict[str, object] = {"graph": Shared.TEXT_GRAPH}
@@ -61,6 +61,7 @@ THOMAS = _with("neighbourhoods", {**_GRAPH, "pool": Shared.NEIGHBOURS, "form": "
 HAL = _with("hal", {})
 MITHUN = _with("mithun", {})
 AMRANI = _with("amrani", {"features": Shared.FEATURES, "total": TOTAL})
+DISTANCE = _with("distance", {})
 UNIFORM = _with("uniform", {"total": TOTAL})
 RANDOM = _with("random", {"total": TOTAL})
 

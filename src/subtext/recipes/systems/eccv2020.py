@@ -72,6 +72,8 @@ STRUC_PICTURES = _structure({"structure": "pictures", **_GRAPH})
 NOTES = (
     "Network of section 3.3: `dual` with a GRU of 512 that reads forwards and one linear map a side to 256; word "
     "vectors start at random, where the paper's were learnt on the data first.",
+    "Linear maps to the joint space start Xavier-uniform with a bias of 0; those of the published code start "
+    "Xavier-normal with a bias of 0.1.",
     "The paper does not state the K of PVSE; it is the authors' choice of 2022 for each data set (Politics 9, GoodNews "
     "5, ConcCap 7, COCO 3). Its first two groups use the angular loss, PVSE among them.",
     "Weights of the losses within texts and within pictures: 0.2 and 0.3 (angular), 0.3 and 0.1 (triplet).",
