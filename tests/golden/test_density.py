@@ -44,7 +44,9 @@ def test_five_pairs(how, wanted):
     assert density(V, T, how).tolist() == pytest.approx(wanted, abs=1e-7)
 
 
-def loops(first: torch.Tensor, second: torch.Tensor, how: Crowding) -> list[float]:
+def loops(first: torch.Tensor, second: torch.Tensor, how: Crowding, groups: list[int] | None = None) -> list[float]:
+    groups = list(range(len(first))) if groups is None else groups
+
     def standardised(side: torch.Tensor) -> list[list[float]]:
         rows = [row / row.norm() for row in side]
         cosines = [[float(a @ b) for b in rows] for a in rows]
@@ -60,7 +62,8 @@ def loops(first: torch.Tensor, second: torch.Tensor, how: Crowding) -> list[floa
     a, b = standardised(first), standardised(second)
     values = []
     for i in range(len(first)):
-        like = sorted((joins[how.join](a[i][j], b[i][j]) for j in range(len(first)) if j != i), reverse=True)
+        others = [j for j, group in enumerate(groups) if group != groups[i]]
+        like = sorted((joins[how.join](a[i][j], b[i][j]) for j in others), reverse=True)
         near = like[: how.neighbours]
         values.append(sum(near) / len(near) if how.value == "mean" else near[-1])
     return ranged(values)
@@ -74,6 +77,19 @@ def test_equals_its_loop_in_blocks_of_any_size(join, value, block):
     second = random_items(11, views=1, width=6, seed=2).vectors[:, 0]
     how = Crowding(3, join=join, value=value)
     assert density(first, second, how, block=block).tolist() == pytest.approx(loops(first, second, how), abs=1e-9)
+
+
+@pytest.mark.parametrize("block", [1, 4, 1024])
+def test_pairs_of_a_group_are_not_near_each_other(block):
+    """Three texts of each of four pictures, but one alone: with the own picture's texts it is other values."""
+    groups = [7, 7, 3, 7, 1, 3, 0, 9, 9, 9, 3]
+    pictures = random_items(10, views=1, width=4, seed=1).vectors[:, 0]
+    first, second = pictures[groups], random_items(11, views=1, width=6, seed=2).vectors[:, 0]
+    found = density(first, second, Crowding(2), groups=torch.tensor(groups), block=block)
+    assert found.tolist() == pytest.approx(loops(first, second, Crowding(2), groups), abs=1e-9)
+    assert found.tolist() != pytest.approx(loops(first, second, Crowding(2)), abs=1e-3)
+    alone = density(first, second, Crowding(2), groups=torch.arange(11), block=block)
+    assert torch.equal(alone, density(first, second, Crowding(2), block=block))
 
 
 def test_single_precision_agrees():
@@ -90,8 +106,13 @@ def test_all_alike_are_equally_dense():
 
 @pytest.mark.parametrize(("count", "neighbours"), [(3, 3), (1, 1)])
 def test_too_few_pairs_are_refused(count, neighbours):
-    with pytest.raises(RequirementError, match=f"more than {neighbours} pairs; it got {count}; take fewer neighbours"):
+    with pytest.raises(RequirementError, match=f"of its own; it got {count} pairs; take fewer neighbours"):
         density(V[:count], T[:count], Crowding(neighbours))
+
+
+def test_too_large_a_group_is_refused():
+    with pytest.raises(RequirementError, match="it got 5 pairs, 3 of them in one group; take fewer neighbours"):
+        density(V, T, Crowding(3), groups=torch.tensor([0, 0, 0, 1, 2]))
 
 
 def test_weighted_loss():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from subtext.errors import RequirementError
@@ -42,7 +42,12 @@ AS_READ = Crowding()
 
 
 def density(
-    first: Float[Tensor, "n d"], second: Float[Tensor, "n e"], how: Crowding = AS_READ, *, block: int = 1024
+    first: Float[Tensor, "n d"],
+    second: Float[Tensor, "n e"],
+    how: Crowding = AS_READ,
+    *,
+    groups: Int[Tensor, "n"] | None = None,
+    block: int = 1024,
 ) -> Float[Tensor, "n"]:
     """(N) in [0, 1]: how near each pair's nearest others are, in both modalities at once (Amrani et al. 2021).
 
@@ -50,22 +55,28 @@ def density(
     p_i = mean of the largest likenesses of i, then put on a scale over the data set.
 
     first, second  features of the N pairs in either modality, rows in the same order; of any length
+    groups         (N) pairs that share a number do not count as each other's nearest: texts of the same picture, whose
+                   cosine of pictures is 1, would crowd every pair. None: every other pair may be near
     block          rows of the N x N likenesses held at a time; changes nothing else
 
-    Mean and deviation are exact without any cosine: sum_ij c_ij = |sum_i u_i|^2 and sum_ij c_ij^2 = |U^T U|^2 for unit
-    rows u. All equal cosines have deviation 0 and z = 0. Time N^2 (D + E), memory block N.
+    Mean and deviation, always over all pairs, are exact without any cosine: sum_ij c_ij = |sum_i u_i|^2 and
+    sum_ij c_ij^2 = |U^T U|^2 for unit rows u. All equal cosines have deviation 0 and z = 0. Time N^2 (D + E), memory
+    block N.
 
-    Raises RequirementError for fewer than neighbours + 1 pairs.
+    Raises RequirementError where a pair has fewer others, of other groups, than neighbours.
 
     >>> line = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [-1.0, 0.0]])
     >>> [round(value, 2) for value in density(line, line, Crowding(neighbours=1)).tolist()]
     [0.9, 1.0, 1.0, 0.0]
     """
     count = len(first)
-    if count <= how.neighbours:
+    own = torch.arange(count, device=first.device) if groups is None else groups.to(first.device)
+    largest = int(own.unique(return_counts=True)[1].max()) if count else 0
+    if count - largest < how.neighbours:
+        others = "" if groups is None else f", {largest} of them in one group"
         raise RequirementError(
-            f"a density over {how.neighbours} neighbours needs more than {how.neighbours} pairs; it got {count}; take "
-            "fewer neighbours"
+            f"a density over {how.neighbours} neighbours needs as many other pairs for each, which are of no group of "
+            f"its own; it got {count} pairs{others}; take fewer neighbours"
         )
     sides = [unit(side.to(torch.float32) if side.dtype != torch.float64 else side) for side in (first, second)]
     moments = [_moments(side) for side in sides]
@@ -76,8 +87,7 @@ def density(
             for side, (mean, deviation) in zip(sides, moments, strict=True)
         ]
         likeness = _JOINS[how.join](*z)
-        rows = torch.arange(len(likeness), device=likeness.device)
-        likeness[rows, start + rows] = float("-inf")
+        likeness.masked_fill_(own[start : start + block, None] == own, float("-inf"))
         nearest = likeness.topk(how.neighbours, dim=1).values
         found.append(nearest.mean(dim=1) if how.value == "mean" else nearest[:, -1])
     return _scaled(torch.cat(found), how.scale)

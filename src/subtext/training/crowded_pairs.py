@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import Embeddings
 from subtext.data.feature_file import FeatureFile
 from subtext.data.pairs import Pairs
-from subtext.errors import DataError
+from subtext.errors import DataError, counted
 from subtext.neighbours.given import Features
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.neighbours.lsa import Lsa
@@ -27,24 +29,27 @@ class CrowdedPairs:
 
     features       file of features of the pictures       text_features  of the texts; None: LSA of the training texts
     how            what counts as dense
+    same_picture   "drop": texts of one picture, whose features are one, are not near each other; "keep": they may be
     """
 
     features: Path
     text_features: Path | None = None
     how: Crowding = AS_READ
+    same_picture: Literal["drop", "keep"] = "drop"
 
     def open(self, pairs: Pairs, *, device: torch.device) -> CrowdedMemory:
-        """The table of these training pairs.
+        """The table of these training pairs; one whose text has no place counts as the mean of the others.
 
         Raises DataError where an item has no features, and for fewer pairs than neighbours.
         """
         pictures = pictures_of_texts(pairs)
-        paired = np.flatnonzero(pictures >= 0)
-        if len(paired) <= self.how.neighbours:
-            raise DataError(
-                f"densities of {self.how.neighbours} neighbours need more than {self.how.neighbours} pairs; it got "
-                f"{len(paired):,}; ask for fewer (neighbours=N)"
-            )
+        if self.text_features is None:
+            space: Lsa | Features = Lsa()
+        else:
+            space = Features(FeatureFile.open(self.text_features.expanduser()), of="texts")
+        places = space(pairs, pictures >= 0)
+        paired = np.flatnonzero((pictures >= 0) & places.known)
+        self._require_enough(pictures[paired])
         file = FeatureFile.open(self.features.expanduser())
         name = "pooled" if file.pooled is not None else "grid"
         rows = file.rows(
@@ -52,22 +57,41 @@ class CrowdedPairs:
         )
         taken = file.take(name, rows)
         images = taken if taken.ndim == 2 else taken.mean(axis=1, dtype=np.float32)
-        if self.text_features is None:
-            space: Lsa | Features = Lsa()
-        else:
-            space = Features(FeatureFile.open(self.text_features.expanduser()), of="texts")
-        texts = space(pairs, pictures >= 0).vectors[paired]
-        values = torch.zeros(len(pairs.texts))
-        values[torch.from_numpy(paired)] = density(torch.from_numpy(images), torch.from_numpy(texts), self.how)
-        return CrowdedMemory(values.to(device), f"{file.fingerprint}-{sorted(space.settings().items())}")
+        found = density(
+            torch.from_numpy(images),
+            torch.from_numpy(places.vectors[paired]),
+            self.how,
+            groups=torch.from_numpy(pictures[paired]) if self.same_picture == "drop" else None,
+        )
+        values = found.mean().repeat(len(pairs.texts))
+        values[torch.from_numpy(paired)] = found
+        made_from = (sorted(space.settings().items()), self.how, self.same_picture)
+        return CrowdedMemory(
+            values.to(device), f"{file.fingerprint}-{made_from}", int((pictures >= 0).sum()) - len(paired)
+        )
+
+    def _require_enough(self, pictures: NDArray[np.int64]) -> None:
+        """Raise DataError where a pair, given by its picture, has fewer others than neighbours."""
+        _, texts = np.unique(pictures, return_counts=True)
+        own = int(texts.max(initial=1)) if self.same_picture == "drop" else 1
+        if len(pictures) - own < self.how.neighbours:
+            others = f", {own} of one picture" if len(pictures) > self.how.neighbours else ""
+            raise DataError(
+                f"densities of {self.how.neighbours} neighbours need more than {self.how.neighbours} pairs; it got "
+                f"{len(pictures):,}{others}; ask for fewer (neighbours=N)"
+            )
 
 
 class CrowdedMemory:
     """The densities of a training, by row of the text; nothing in it ever changes."""
 
-    def __init__(self, values: Tensor, fingerprint: str) -> None:
+    def __init__(self, values: Tensor, fingerprint: str, unplaced: int) -> None:
         self.fingerprint = fingerprint
         self.notes: Sequence[str] = ()
+        if unplaced:
+            self.notes = (
+                f"{counted(unplaced, 'text')} without a place among texts: such a pair counts as the mean one",
+            )
         self.table: Mapping[str, Tensor] | None = {TABLE: values}
         self.bank: Mapping[str, Embeddings] | None = None
 

@@ -17,6 +17,9 @@ def amrani(
     text_features: Annotated[str, "file of features of the texts; none: LSA of the training texts"] = "",
     neighbours: Annotated[int, "nearest pairs that a density counts", Span(1)] = 10,
     join: Annotated[Literal["min", "sum", "product"], "of the two modalities' likeness; min: close in both"] = "min",
+    value: Annotated[Literal["mean", "last"], "likeness of all of them, or of the furthest of them alone"] = "mean",
+    spread: Annotated[Literal["range", "rank"], "densities from the least to the largest, or evenly by rank"] = "range",
+    same_picture: Annotated[Literal["drop", "keep"], "whether texts of one picture count as near each other"] = "drop",
     scale: Annotated[Literal["sum", "softmax", "none"], "how densities become weights; none: as they are"] = "sum",
     total: Annotated[float, "the sum of the weights over a batch", Span(0)] = 196.0,
     batch: Annotated[int, "pairs that total is for; 0: whatever the batch", Span(0)] = 32,
@@ -40,5 +43,5 @@ def amrani(
         raise RecipeError("amrani needs features=FILE, features of the pictures; it got none; name one")
     made = weighted("amrani", setup, lambda direction: Density(total, scale, direction, batch), half=half)
     texts = Path(text_features) if text_features else None
-    memory = CrowdedPairs(Path(features), texts, Crowding(neighbours, join))
+    memory = CrowdedPairs(Path(features), texts, Crowding(neighbours, join, value, spread), same_picture)
     return replace(made, memories=(*made.memories, memory), plan=replace(made.plan, drop_last=drop_last))
