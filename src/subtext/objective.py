@@ -13,8 +13,13 @@ from subtext.core import Comparison, Epoch, Scene
 from subtext.errors import ShapeError
 
 Reduction = Literal["sum", "mean", "mean over cells"]
-EDITED: Mapping[str, str] = {"image_to_noised": "image_to_text", "image_to_retold": "", "retold_to_image": ""}
-"""Comparisons with generated texts -> what is left of them where none are made."""
+EDITED: Mapping[str, str] = {
+    "image_to_noised": "image_to_text",
+    "image_to_retold": "",
+    "retold_to_image": "",
+    "image_to_random": "image_to_text",
+}
+"""Comparisons with texts that are made, or drawn at random -> what is left of them where there are none."""
 Share = float | Mapping[str, float]
 """In (0, 1]: of a batch's queries, which part is here; one number, or one for each direction, by its name."""
 
@@ -60,6 +65,7 @@ class Term:
     reduction   over the queries: their sum, their mean, or the sum over Q x C (the PVSE papers' mean over all cells)
     weighting   sample weights, multiplied in before the reduction; None for ones
     mining      what the loss reads of the comparison: drawn negatives, say; None for all of it
+    unmined     the loss where mining leaves the comparison as it is, for want of a bank; None for the same loss
     from_epoch, until_epoch  the term counts in epochs from_epoch <= number < until_epoch alone (None: to the end), so
                 that a run can begin with one loss and go on with another
     """
@@ -72,13 +78,15 @@ class Term:
     from_epoch: int = 0
     until_epoch: int | None = None
     mining: Mining | None = None
+    unmined: Loss | None = None
 
     def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> Tensor:
         """The term's share of the objective; zero, without gradient, in an epoch that is not its own."""
         comparison = scene.comparison(self.on)
         if epoch.number < self.from_epoch or (self.until_epoch is not None and epoch.number >= self.until_epoch):
             return comparison.scores.new_zeros(())
-        values = self.loss(comparison if self.mining is None else self.mining(scene, epoch))
+        mined = comparison if self.mining is None else self.mining(scene, epoch)
+        values = (self.unmined if self.unmined is not None and mined is comparison else self.loss)(mined)
         if self.weighting is not None:
             sample_weight = self.weighting(scene, epoch).detach()
             if sample_weight.shape != values.shape:

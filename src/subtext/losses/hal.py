@@ -28,8 +28,8 @@ class HAL:
     gamma      above 0; 30 on COCO, 60 on Flickr30K
     threshold  in score units, 0.3 on COCO, 0.7 on Flickr30K
     diagonal   D, what the pair's own cell adds to the sum, where it should add nothing. Their code sets its score to 0
-               and sums it all the same: "shifted", D = exp(-gamma threshold), and, with `Hubs`, whose weight for it is
-               0 as well, "one", D = 1. "none" leaves it out
+               and sums it all the same: "shifted", D = exp(-gamma threshold), and, with the bank of `Hubs`, whose
+               weight for it is 0 as well, "one", D = 1. "none" leaves it out
 
     This is the paper's loss without a memory bank; `Hubs` (mining) changes the scores as the bank's weights do.
 

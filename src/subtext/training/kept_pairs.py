@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +15,12 @@ from subtext.errors import RequirementError
 from subtext.mining.hubs import IMAGES, TEXTS
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.ops import draw
+from subtext.training.memory import Embed
 
 
 @dataclass(frozen=True)
 class KeptPairs:
-    """What a bank holds: each pair with a chance of `rate`, in (0, 1], drawn anew for every epoch."""
+    """What a bank holds: each pair with a chance of `rate`, in (0, 1], drawn anew for every epoch, and one at least."""
 
     rate: float = 0.05
 
@@ -35,8 +36,7 @@ class KeptPairs:
 class PairsMemory:
     """The bank of a training: pictures under `hubs/image`, and row by row their texts under `hubs/text`.
 
-    Embeddings are those of a pass without augmentation over all training items, as a draw of pairs is not the same in
-    any two epochs.
+    Embeddings are those of a pass without augmentation over the pairs that are drawn, and no others.
     """
 
     def __init__(self, asked: KeptPairs, pairs: Pairs, device: torch.device) -> None:
@@ -47,17 +47,19 @@ class PairsMemory:
         self.bank: Mapping[str, Embeddings] | None = None
         self._keys, self._pictures = pairs.texts.keys, pictures_of_texts(pairs)
 
-    def begin(self, *, epoch: int, seed: int, embed: Callable[[], tuple[Embeddings, Embeddings]]) -> None:
+    def begin(self, *, epoch: int, seed: int, embed: Embed) -> None:
         """Draw the pairs of an epoch and embed them; none before anything is learnt."""
         if epoch == 0:
             return
         drawn = draw.uniform(self._keys, seed=seed, epoch=epoch, purpose="kept pairs")[:, 0]
-        texts = np.flatnonzero((drawn < self.asked.rate) & (self._pictures >= 0))
-        found = embed()
-        rows = (torch.from_numpy(self._pictures[texts]), torch.from_numpy(texts))
+        drawn = np.where(self._pictures >= 0, drawn, np.inf)
+        texts = np.flatnonzero(drawn < max(self.asked.rate, np.nextafter(drawn.min(), 1)))
+        # A picture of several kept pairs is read once.
+        images, places = np.unique(self._pictures[texts], return_inverse=True)
+        found = embed((images, texts))
         self.bank = {
-            name: Embeddings(items.vectors.to(self.device)[row.to(self.device)], row.to(self.device))
-            for name, items, row in zip((IMAGES, TEXTS), found, rows, strict=True)
+            name: Embeddings(items.vectors.to(self.device), items.ids.to(self.device))
+            for name, items in ((IMAGES, found[0][torch.from_numpy(places)]), (TEXTS, found[1]))
         }
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:

@@ -186,7 +186,9 @@ class Training:
         state.memories.begin(
             epoch=state.epoch,
             seed=options.seed,
-            embed=lambda: embed_pairs(self.working, self.train, batch_size=size, workers=options.workers),
+            embed=lambda rows=None: embed_pairs(
+                self.working, self.train, rows=rows, batch_size=size, workers=options.workers
+            ),
         )
         # One score a pair is worth a file; lists of candidates are not.
         table = {name: value for name, value in state.memories.table().items() if value.ndim == 1}

@@ -6,7 +6,7 @@ embeddings of every step, and asks it at each epoch's start what is known then. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -16,10 +16,17 @@ from torch import Tensor
 from subtext.core import Embeddings, Epoch
 from subtext.data.pairs import Pairs
 from subtext.errors import CheckpointError
+from subtext.evaluate.embedding import Rows
 from subtext.training.snapshot import Snapshot
 
-Embed = Callable[[], tuple[Embeddings, Embeddings]]
-"""Gives the embeddings of all training pictures and texts as the model is now, in eval mode; ids are rows."""
+
+@runtime_checkable
+class Embed(Protocol):
+    """Gives embeddings of training pictures and texts as the model is now, in eval mode; ids are rows."""
+
+    def __call__(self, rows: Rows | None = None) -> tuple[Embeddings, Embeddings]:
+        """Those of some rows, in their order; None for all pictures and all texts."""
+
 
 KIND = "memory"
 """Checkpoints hold memory0.safetensors, memory1.safetensors, and so on."""
@@ -91,13 +98,18 @@ class Memories:
         return [note for memory in self.each for note in memory.notes]
 
     def begin(self, *, epoch: int, seed: int, embed: Embed) -> None:
-        """Tell all that an epoch starts; what one embeds the others need not embed again."""
+        """Tell all that an epoch starts; where one has embedded everything the others need not embed again."""
         found: list[tuple[Embeddings, Embeddings]] = []
 
-        def once() -> tuple[Embeddings, Embeddings]:
+        def once(rows: Rows | None = None) -> tuple[Embeddings, Embeddings]:
+            if rows is not None and not found:
+                return embed(rows)
             if not found:
                 found.append(embed())
-            return found[0]
+            if rows is None:
+                return found[0]
+            images, texts = (side[torch.from_numpy(some)] for side, some in zip(found[0], rows, strict=True))
+            return images, texts
 
         for memory in self.each:
             memory.begin(epoch=epoch, seed=seed, embed=once)

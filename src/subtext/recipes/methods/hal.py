@@ -20,7 +20,11 @@ def hal(
     diagonal: Annotated[bool, "the pair's own cell among negatives, as in the paper's code"] = True,
     bank: Annotated[float, "share of the pairs kept from epoch to epoch, which tell hubs; 0: none", Span(0)] = 0.05,
     nearest: Annotated[int, "kept pairs that count for an item", Span(1), _BANK] = 250,
-    inside: Annotated[bool, "the bank's threshold is multiplied by its scale", _BANK] = False,
+    alpha: Annotated[float, "how steeply scores with kept pairs weight a pair", Span(0), _BANK] = 40.0,
+    above: Annotated[float, "epsilon 1: score from which they do, in cosine", _BANK] = 0.2,
+    beta: Annotated[float, "how steeply they weight negatives", Span(0), _BANK] = 40.0,
+    below: Annotated[float, "epsilon 2: what is taken off there", _BANK] = 0.1,
+    inside: Annotated[bool, "below is multiplied by beta, as above is by alpha", _BANK] = False,
     other_pictures: Annotated[bool, "other captions of the batch's pictures are no strangers", _BANK] = True,
 ) -> Setup:
     """Replaces the losses between pictures and texts by the hubness-aware one (Liu et al. 2020), on plain cosines.
@@ -48,10 +52,21 @@ def hal(
     if not bank:
         return retold("hal", setup, {direction: Term(loss, on=direction) for direction in DIRECTIONS})
     later = replace(loss, diagonal="one" if diagonal else "none")
+    hubs = Hubs(
+        DIRECTIONS[0],
+        threshold,
+        positive_scale=alpha,
+        positive_threshold=above,
+        negative_scale=beta,
+        negative_threshold=below,
+        nearest=nearest,
+        inside=inside,
+        other_pictures=other_pictures,
+    )
     terms = {}
     for side in DIRECTIONS:
-        hubs = Hubs(side, threshold, nearest=nearest, inside=inside, other_pictures=other_pictures)
         terms[f"{side}, without a bank"] = Term(loss, on=side, until_epoch=1)
-        terms[side] = Term(later, on=side, from_epoch=1, mining=hubs)
+        # Validation has no bank in any epoch: its loss is that of the first, or no two epochs could be compared.
+        terms[side] = Term(later, on=side, from_epoch=1, mining=replace(hubs, of=side), unmined=loss)
     made = retold("hal", setup, terms)
     return replace(made, memories=(*made.memories, KeptPairs(bank)))
