@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import made_data
+import numpy as np
 import pytest
 import small
 import torch
@@ -19,12 +20,14 @@ from subtext.data.text import SubwordInput, Vocabulary, WordInput
 from subtext.errors import RecipeError
 from subtext.losses.infonce import InfoNCE
 from subtext.losses.triplet import Triplet
+from subtext.model import Branch, Model
 from subtext.objective import Objective, Term
 from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
+from subtext.training.possible import require_possible
 from subtext.training.processes import Processes
 from subtext.training.reading import Reader
 from subtext.training.setup import Setup
@@ -175,6 +178,37 @@ def test_lengths_are_counted_as_each_input_counts() -> None:
     letters = SubwordInput(Letters(), max_tokens=5)
     assert too_long(letters, ["abc", "abcd", "é", "éé"]) == 1
     assert too_long(small.Traits(), ["abc"]) == 0
+
+
+def test_joined_texts_longer_than_the_model_takes_are_told() -> None:
+    """The small texts have 4 to 6 words and fit; two of them have 8 to 12, and 8 tokens leave room for 6."""
+    host, data, one = small.setup(), small.pairs(), Processes("cpu")
+    long = asymmetry(host, negatives="none", positives="long")
+    found = [text for text in require_possible(long, data, one) if "tokens" in text]
+    assert found == [
+        "80 joined texts of 80 are longer than the 8 tokens that the model takes (--max-tokens when it is trained): "
+        "what is beyond is not read"
+    ]
+    assert any(
+        "80 joined texts of 80" in note for note in require_possible(asymmetry(host, negatives="none"), data, one)
+    )
+    for made in (
+        asymmetry(host, negatives="none", positives="short"),
+        asymmetry(host, negatives="shuffle", positives="none"),
+    ):
+        assert not any("tokens" in note for note in require_possible(made, data, one))
+    alone = data.subset(np.arange(40), np.flatnonzero((np.arange(80) % 2 == 0) | (np.arange(80) < 20)).astype(np.int64))
+    (told,) = [note for note in require_possible(long, alone, one) if "tokens" in note]
+    assert told.startswith("20 joined texts of 20 are longer"), "a picture's only text stays as it is"
+    roomy = asymmetry(with_room(20), negatives="none", positives="long")
+    assert not any("tokens" in note for note in require_possible(roomy, data, one))
+
+
+def with_room(tokens: int) -> Setup:
+    """The small setup whose texts may have so many tokens."""
+    host = small.setup()
+    text = Branch(replace(host.model.text.reads, max_tokens=tokens), host.model.text.encoder, host.model.text.head)
+    return replace(host, model=Model(host.model.image, text, host.model.similarity))
 
 
 @pytest.mark.parametrize("method", [{"negatives": "shuffle"}, {"negatives": "none"}])

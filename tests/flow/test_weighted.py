@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import small
 import torch
+from scenes import random_items
 
-from subtext.core import DIRECTIONS, Embeddings
+from subtext.core import DIRECTIONS, Embeddings, Epoch
 from subtext.errors import DataError, RecipeError
+from subtext.evaluate.embedding import embed_pairs
 from subtext.losses.hal import HAL
 from subtext.losses.infonce import InfoNCE
 from subtext.losses.margin import Margin
@@ -22,18 +24,28 @@ from subtext.losses.triplet import Triplet
 from subtext.mining.distance import Distance
 from subtext.mining.hubs import Hubs
 from subtext.model import Model
+from subtext.neighbours.lsa import Lsa
 from subtext.objective import Objective, Penalty, Term
+from subtext.ops import draw
+from subtext.ops.density import Crowding, density
 from subtext.recipes.methods.amrani import amrani
 from subtext.recipes.methods.distance import distance
+from subtext.recipes.methods.diversity import diversity
 from subtext.recipes.methods.hal import hal
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
 from subtext.recipes.methods.uniform import uniform
+from subtext.recipes.scored import Lambda, Neighbours
 from subtext.regularisers.mmd import MMD
+from subtext.scene import compose
 from subtext.similarity.cosine import Cosine
-from subtext.training.kept_pairs import KeptPairs
+from subtext.training.crowded_pairs import CrowdedPairs
+from subtext.training.kept_pairs import KeptPairs, PairsMemory
+from subtext.training.memory import Embed, Memories
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
+from subtext.training.possible import require_possible
+from subtext.training.processes import Processes
 from subtext.training.setup import Setup
 from subtext.weighting.density import Density
 from subtext.weighting.random import Random
@@ -94,6 +106,41 @@ def test_uniform_weights_scale_both_directions() -> None:
     assert uniform(triplets(), half=False).objective.parts["image_to_text"].weight == 1.0
 
 
+@pytest.mark.parametrize("total", [7.9, 8.0])
+@pytest.mark.parametrize("name", ["uniform", "random", "amrani", "softmax", "diversity"])
+def test_weights_of_less_than_one_a_pair_are_worth_a_word(name: str, total: float) -> None:
+    """The small batches have 8 pairs; a total for 32 of them is a quarter of it here."""
+    made: Mapping[str, Callable[[Setup, float, int], Setup]] = {
+        "uniform": lambda setup, total, batch: uniform(setup, total=total, batch=batch),
+        "random": lambda setup, total, batch: random(setup, total=total, batch=batch),
+        "amrani": lambda setup, total, batch: amrani(setup, features="some", total=total, batch=batch),
+        "softmax": lambda setup, total, batch: amrani(
+            setup, features="some", scale="softmax", total=total, batch=batch
+        ),
+        "diversity": lambda setup, total, batch: diversity(
+            setup, near=Neighbours(graph="some"), common=Lambda(total=total, batch=batch)
+        ),
+    }
+    for batch, sure in ((0, total), (32, 4 * total)):
+        said = require_possible(made[name](triplets(PLAN), sure, batch), small.pairs(), Processes("cpu"))
+        assert [f"sum to {total:g} over a batch of 8 pairs" in note for note in said] == [True] * (total < 8)
+        assert all(f"take total={batch or 8} or more" in note for note in said)
+
+
+def test_lambda_within_the_softmax_alone_is_told_and_so_is_what_helps() -> None:
+    def said(**common: object) -> list[str]:
+        made = diversity(triplets(PLAN), near=Neighbours(graph="some"), common=Lambda(**common))
+        return require_possible(made, small.pairs(), Processes("cpu"))
+
+    (inner,) = said(placement="inner")
+    assert "sum to 1 over a batch of 8 pairs" in inner and "take placement=both, outer or scores" in inner
+    # One softmax has no inner place: total is its sum.
+    assert said(placement="both") == said(placement="inner", combine="mean") == []
+    assert (
+        require_possible(amrani(triplets(PLAN), features="some", scale="none"), small.pairs(), Processes("cpu")) == []
+    )
+
+
 def test_any_loss_can_be_weighted() -> None:
     parts = random(small.setup(), total=32.0, batch=0).objective.parts
     assert isinstance(parts["image"].loss, InfoNCE)
@@ -129,7 +176,24 @@ def test_hal_turns_to_its_bank_after_an_epoch() -> None:
     first, later = (made.objective.parts[name] for name in ("image_to_text, without a bank", "image_to_text"))
     assert first == Term(HAL(), "image_to_text", until_epoch=1)
     hubs = Hubs("image_to_text", nearest=7)
-    assert later == Term(HAL(diagonal="one"), "image_to_text", from_epoch=1, mining=hubs)
+    assert later == Term(HAL(diagonal="one"), "image_to_text", from_epoch=1, mining=hubs, unmined=HAL())
+    sharp = hal(triplets(), gamma=2.0, alpha=3.0, above=0.4, beta=5.0, below=0.6, inside=True, other_pictures=False)
+    assert sharp.objective.parts["text_to_image"].mining == Hubs(
+        "text_to_image", 0.3, 3.0, 0.4, 5.0, 0.6, inside=True, other_pictures=False
+    )
+
+
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_hals_validation_loss_is_the_same_function_in_every_epoch(diagonal: bool) -> None:
+    """There is no bank in validation: what the code adds for the pair itself is then exp(-gamma threshold), not 1."""
+    objective = hal(triplets(), bank=0.5, diagonal=diagonal).objective.of_pairs()
+    images, texts = random_items(6, seed=1), random_items(6, seed=2)
+    scene = compose(Cosine(), images, texts, torch.arange(6))
+    found = [objective(scene, Epoch(number=number, seed=0))[0].item() for number in (0, 1, 7)]
+    assert found[0] == found[1] == found[2]
+    # With a bank of other pairs it is another function.
+    kept = {name: replace(items, ids=items.ids + 50) for name, items in (("hubs/image", images), ("hubs/text", texts))}
+    assert objective(scene, Epoch(1, 0, bank=kept))[0].item() != found[0]
 
 
 def test_a_bank_is_drawn_anew_and_is_part_of_a_checkpoint(tmp_path: Path) -> None:
@@ -150,15 +214,59 @@ def test_a_bank_is_drawn_anew_and_is_part_of_a_checkpoint(tmp_path: Path) -> Non
     assert memory.bank is None and memory.tensors() == {}
     rows = []
     for epoch in (1, 2):
-        memory.begin(epoch=epoch, seed=0, embed=lambda: (items[0], items[1]))
+        memory.begin(epoch=epoch, seed=0, embed=lambda rows: (items[0][_of(rows[0])], items[1][_of(rows[1])]))
         texts = memory.bank["hubs/text"]
         rows.append(texts.ids.tolist())
         assert torch.equal(memory.bank["hubs/image"].ids, texts.ids // 2)
         assert torch.equal(texts.vectors, items[1].vectors[texts.ids])
+        assert torch.equal(memory.bank["hubs/image"].vectors, items[0].vectors[texts.ids // 2])
     assert rows[0] != rows[1] and 10 < len(rows[0]) < 40
     again = KeptPairs(0.3).open(data, device=torch.device("cpu"))
     again.restore(memory.tensors())
     assert torch.equal(again.bank["hubs/image"].vectors, memory.bank["hubs/image"].vectors)
+
+
+def _of(rows: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(rows)
+
+
+def test_a_bank_embeds_what_it_keeps_and_nothing_else() -> None:
+    """The pairs are those whose draw is below the rate; vectors are those of a pass over everything."""
+    data, model = small.pairs(), triplets().model
+    drawn = draw.uniform(data.texts.keys, seed=4, epoch=2, purpose="kept pairs")[:, 0]
+    for rate, wanted in ((0.2, np.flatnonzero(drawn < 0.2)), (1e-9, np.array([drawn.argmin()])), (1.0, np.arange(80))):
+        memory = KeptPairs(rate).open(data, device=torch.device("cpu"))
+        whole = embed_pairs(model, data, workers=0)
+        traits = model.image.reads
+        traits.read = 0
+        memory.begin(epoch=2, seed=4, embed=lambda rows: embed_pairs(model, data, rows=rows, workers=0))
+        assert traits.read == len(set((wanted // 2).tolist()))
+        images, texts = memory.bank["hubs/image"], memory.bank["hubs/text"]
+        assert texts.ids.tolist() == wanted.tolist() and images.ids.tolist() == (wanted // 2).tolist()
+        torch.testing.assert_close(texts.vectors, whole[1].vectors[texts.ids])
+        torch.testing.assert_close(images.vectors, whole[0].vectors[images.ids])
+
+
+def test_what_one_memory_has_embedded_the_next_need_not() -> None:
+    data, model, asked = small.pairs(), triplets().model, []
+    whole = embed_pairs(model, data, workers=0)
+
+    def embed(rows: tuple[np.ndarray, np.ndarray] | None = None) -> tuple[Embeddings, Embeddings]:
+        asked.append(None if rows is None else len(rows[1]))
+        return whole if rows is None else embed_pairs(model, data, rows=rows, workers=0)
+
+    class Everything(PairsMemory):
+        def begin(self, *, epoch: int, seed: int, embed: Embed) -> None:
+            assert embed() is whole
+
+    bank, every = (made(KeptPairs(0.2), data, torch.device("cpu")) for made in (PairsMemory, Everything))
+    Memories((bank, every, every)).begin(epoch=1, seed=0, embed=embed)
+    alone = bank.bank["hubs/text"]
+    assert asked == [len(alone), None]
+    Memories((every, bank)).begin(epoch=1, seed=0, embed=embed)
+    assert asked == [len(alone), None, None]
+    assert torch.equal(bank.bank["hubs/text"].ids, alone.ids)
+    torch.testing.assert_close(bank.bank["hubs/text"].vectors, alone.vectors)
 
 
 def features(folder: Path) -> str:
@@ -184,12 +292,48 @@ def test_amrani_weights_by_a_table_that_stays(tmp_path: Path) -> None:
     assert fitted.record.status == "finished"
 
 
+def test_amrani_leaves_other_texts_of_the_picture_out_unless_told_to_keep_them(tmp_path: Path) -> None:
+    """Two texts of a picture have its features both: were they near each other, the nearest pair would be that one."""
+    data, file = small.pairs(), features(tmp_path)
+    pictures = torch.from_numpy(np.load(file)["pooled"])[torch.arange(80) // 2]
+    texts = torch.from_numpy(Lsa()(data, np.ones(80, dtype=bool)).vectors)
+    how, own = Crowding(1), torch.arange(80) // 2
+    with_own, without = density(pictures, texts, how), density(pictures, texts, how, groups=own)
+    for same_picture, wanted in (("drop", without), ("keep", with_own)):
+        (asked,) = amrani(triplets(), features=file, neighbours=1, same_picture=same_picture).memories
+        torch.testing.assert_close(asked.open(data, device=torch.device("cpu")).table["density"], wanted)
+    assert amrani(triplets(), features=file).memories == (CrowdedPairs(Path(file)),)
+    (asked,) = amrani(triplets(), features=file, value="last", spread="rank").memories
+    assert asked.how == Crowding(10, value="last", scale="rank")
+
+
+def test_amrani_takes_no_density_of_a_text_without_a_place(tmp_path: Path) -> None:
+    """A text with no word at all is near nobody, and its pair counts as the mean one."""
+    whole, file = small.pairs(), features(tmp_path)
+    data = replace(whole, texts=replace(whole.texts, values=["...", *whole.texts.values[1:]]))
+    (asked,) = amrani(triplets(), features=file, neighbours=3).memories
+    memory = asked.open(data, device=torch.device("cpu"))
+    assert memory.notes == ("1 text without a place among texts: such a pair counts as the mean one",)
+    table = memory.table["density"]
+    assert table[0] == pytest.approx(table[1:].mean().item())
+    own = torch.arange(1, 80) // 2
+    pictures = torch.from_numpy(np.load(file)["pooled"])[own]
+    texts = torch.from_numpy(Lsa()(data, np.ones(80, dtype=bool)).vectors[1:])
+    torch.testing.assert_close(table[1:], density(pictures, texts, Crowding(3), groups=own))
+    assert asked.open(whole, device=torch.device("cpu")).notes == ()
+
+
 def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="amrani needs features=FILE"):
         amrani(triplets())
     (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=80).memories
     with pytest.raises(DataError, match="need more than 80 pairs; it got 80; ask for fewer"):
         asked.open(small.pairs(), device=torch.device("cpu"))
+    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79).memories
+    with pytest.raises(DataError, match="it got 80, 2 of one picture; ask for fewer"):
+        asked.open(small.pairs(), device=torch.device("cpu"))
+    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79, same_picture="keep").memories
+    assert asked.open(small.pairs(), device=torch.device("cpu")).table is not None
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,17 @@ def too_long(reads: Input, texts: Iterable[object]) -> int:
     return 0
 
 
-def cut_note(reads: Input, texts: Iterable[object]) -> str | None:
-    """A sentence on texts that are cut; None where all are read to their end."""
+def cut_note(reads: Input, texts: Iterable[object], *, of: str = "text") -> str | None:
+    """A sentence on texts that are cut; None where all are read to their end.
+
+    of  what one of them is called
+    """
     every = list(texts)
     cut = too_long(reads, every)
     if not cut:
         return None
     assert isinstance(reads, WordInput | SubwordInput)
     return (
-        f"{counted(cut, 'text')} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {reads.max_tokens} "
+        f"{counted(cut, of)} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {reads.max_tokens} "
         "tokens that the model takes (--max-tokens when it is trained): what is beyond is not read"
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import numpy as np
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from subtext.data.inputs import Draw
 from subtext.data.lengths import cut_note
 from subtext.data.pairs import Pairs
 from subtext.errors import TrainingError, counted
@@ -63,9 +66,13 @@ def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[s
 
 def _texts(setup: Setup, train: Pairs) -> list[str]:
     """Notes on texts that are cut, and on what cannot be made of them; raises DataError where nothing can."""
-    cut = cut_note(setup.model.text.reads, train.texts.values)
-    made = [] if setup.rewriting is None else setup.rewriting.open(train).notes
-    return [*([] if cut is None else [cut]), *made]
+    reads = setup.model.text.reads
+    notes = [cut_note(reads, train.texts.values)]
+    if setup.rewriting is not None:
+        rewriter = setup.rewriting.open(train)
+        # Other texts are joined in every epoch: those of one tell how many are too long.
+        notes += [cut_note(reads, rewriter.joined(Draw(seed=0, epoch=0)), of="joined text"), *rewriter.notes]
+    return [note for note in notes if note is not None]
 
 
 def _groups(train: Pairs) -> list[str]:
@@ -86,17 +93,30 @@ def _groups(train: Pairs) -> list[str]:
     ]
 
 
+@runtime_checkable
+class _Totalled(Protocol):
+    """A weighting whose weights have a known sum over a batch, by its `total` and the batch that this is for."""
+
+    batch: int
+
+    def total_for(self, pairs: int) -> float:
+        """That sum."""
+
+
 def _weights(setup: Setup) -> list[str]:
     """A note on sample weights of less than one a pair."""
     size = setup.plan.batch_size
     for part in setup.objective.parts.values():
-        weighting = part.weighting if isinstance(part, Term) else None
-        if isinstance(weighting, Neighbourhood) and (total := weighting.total_for(size)) < size:
-            return [
-                f"sample weights sum to {total:g} over a batch of {size} pairs, less than one each: what they weight "
-                f"counts less beside the rest of the objective (lambda below the batch size; take total="
-                f"{weighting.batch or size} or more)"
-            ]
+        weighting: object = part.weighting if isinstance(part, Term) else None
+        if not isinstance(weighting, _Totalled) or (total := weighting.total_for(size)) >= size:
+            continue
+        why = f"lambda below the batch size; take total={weighting.batch or size} or more"
+        if isinstance(weighting, Neighbourhood) and weighting.sums_to_one:
+            why = "placement=inner puts lambda into the softmax alone; take placement=both, outer or scores"
+        return [
+            f"sample weights sum to {total:g} over a batch of {size} pairs, less than one each: what they weight "
+            f"counts less beside the rest of the objective ({why})"
+        ]
     return []
 
 

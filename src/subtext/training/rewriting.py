@@ -133,6 +133,14 @@ class Rewriter:
             noise[label] = Noise(kinds, seeds, again.astype(np.int64))
         return Rewritten(items, noise)
 
+    def joined(self, draw: Draw) -> list[str]:
+        """Long texts as an epoch may draw them, one for every pair whose picture has another text; if any are made."""
+        if self.asked.positives not in ("mixed", "long"):
+            return []
+        links = self._pairs.links
+        several = np.array([len(self._of_picture[image]) > 1 for image in links[:, 0].tolist()], dtype=bool)
+        return Rewriter(replace(self.asked, positives="long"), self._pairs).retold(links[several], draw)
+
     def retold(self, links: NDArray[np.int64], draw: Draw) -> list[str]:
         """A text of each pair that says more or less than its own."""
         values, keys = self._pairs.texts.values, self._pairs.texts.keys[links[:, 1]]

@@ -80,9 +80,15 @@ class Density:
             found = table[whole_batch(scene)[1].ids.to(table.device)].to(device=scores.device, dtype=dtype)
         if self.scale == "none":
             return by_query(found, scene, self.of)
-        total = self.total * (pairs / self.batch if self.batch else 1)
+        total = self.total_for(pairs)
         if self.scale == "softmax":
             return by_query(total * found.softmax(dim=0), scene, self.of)
         # Nothing to share by: all alike.
         shares = torch.where(found.sum() > 0, found, torch.ones_like(found))
         return by_query(total * shares / shares.sum(), scene, self.of)
+
+    def total_for(self, pairs: int) -> float:
+        """The sum of the weights over a batch of so many pairs; for "none" the most that it can be."""
+        if self.scale == "none":
+            return float(pairs)
+        return self.total * pairs / self.batch if self.batch else self.total

@@ -17,6 +17,8 @@ from subtext.ops.pairing import by_query, pair_count, whole_batch
 Combine = Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"]
 Placement = Literal["both", "outer", "inner", "scores"]
 Statistics = Literal["none", "pooled", "each"]
+_ONE_SOFTMAX = ("image", "text", "mean")
+"""What to combine so that there is no second softmax for `placement` to tell apart."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,19 @@ class Neighbourhood:
                 self._logits(modality, texts.ids, items, epoch).to(dtype)
                 for modality, items in (("image", images), ("text", texts))
             ]
-        weights = combined(*logits, total=self.total_for(pairs), combine=self.combine, placement=self.placement)
-        return by_query(weights, scene, self.of)
+        total = self._lambda(pairs)
+        return by_query(combined(*logits, total=total, combine=self.combine, placement=self.placement), scene, self.of)
 
     def total_for(self, pairs: int) -> float:
         """The sum of the weights over a batch of so many pairs."""
+        return 1.0 if self.sums_to_one else self._lambda(pairs)
+
+    @property
+    def sums_to_one(self) -> bool:
+        """Whether `total` stands within the softmax alone, so that no total changes the sum of the weights."""
+        return self.placement == "inner" and self.combine not in _ONE_SOFTMAX
+
+    def _lambda(self, pairs: int) -> float:
         return self.total * pairs / self.batch if self.batch else self.total
 
     def _logits(self, modality: str, rows: Tensor, items: Embeddings, epoch: Epoch) -> Tensor:
@@ -125,7 +135,7 @@ def combined(
     image: Float[Tensor, "b"], text: Float[Tensor, "b"], *, total: float, combine: Combine, placement: Placement
 ) -> Float[Tensor, "b"]:
     """Weights of the pairs of a batch from u of both modalities."""
-    if combine in ("image", "text", "mean"):
+    if combine in _ONE_SOFTMAX:
         chosen = {"image": image, "text": text, "mean": (image + text) / 2}[combine]
         return total * torch.softmax(chosen, dim=0)
     if placement == "scores":

@@ -56,5 +56,8 @@ class Random:
         drawn = draw.uniform(keys, seed=epoch.seed, epoch=epoch.number, purpose="random weight")[:, 0]
         dtype = torch.promote_types(scores.dtype, torch.float32)
         chances = torch.from_numpy(drawn).to(device=scores.device, dtype=dtype).softmax(dim=0)
-        total = self.total * (len(texts) / self.batch if self.batch else 1)
-        return by_query(total * chances, scene, self.of)
+        return by_query(self.total_for(len(texts)) * chances, scene, self.of)
+
+    def total_for(self, pairs: int) -> float:
+        """The sum of the weights over a batch of so many pairs."""
+        return self.total * pairs / self.batch if self.batch else self.total

@@ -51,5 +51,9 @@ class Uniform:
         """One weight per query."""
         scores, pairs = scene.comparison(self.of).scores, pair_count(scene)
         dtype = torch.promote_types(scores.dtype, torch.float32)
-        each = self.total / (self.batch or pairs)
+        each = self.total_for(pairs) / pairs
         return by_query(torch.full((pairs,), each, dtype=dtype, device=scores.device), scene, self.of)
+
+    def total_for(self, pairs: int) -> float:
+        """The sum of the weights over a batch of so many pairs."""
+        return self.total * pairs / self.batch if self.batch else self.total
