@@ -33,6 +33,22 @@ def test_card_closed_form() -> None:
         assert placed(np.array([10]), np.array([999]), c=c)[0] == pytest.approx(value, abs=1e-10)
 
 
+def test_card_with_replacement() -> None:
+    g = [0, 1, 2, 5, 9]
+    values = CWay(5, again=True).of(counts(g, [0] * 5, 9))
+    assert values.mean() == pytest.approx(0.4058527663, abs=1e-10)
+    np.testing.assert_allclose(values, [((9 - ahead) / 9) ** 4 for ahead in g], atol=1e-12)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_with_replacement_against_every_draw(at: int) -> None:
+    for ahead in range(5):
+        draws = list(itertools.product(range(4), repeat=3))
+        ranks = [1 + sum(number < ahead for number in draw) for draw in draws]
+        values = CWay(4, at, again=True).of(counts([ahead], [0], 4))
+        assert values[0] == pytest.approx(sum(r <= at for r in ranks) / len(ranks))
+
+
 def test_card_fixture_in_both_directions() -> None:
     eye = Truth(torch.eye(3, dtype=torch.bool))
     for scores, expected in ((S3, (0.8333333333, 0.6666666667)), (S3.T, (0.6666666667, 0.3333333333))):

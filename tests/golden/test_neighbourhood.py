@@ -17,7 +17,7 @@ from subtext.regularisers.mmd import MMD
 from subtext.regularisers.view_diversity import ViewDiversity
 from subtext.scene import Groups, compose
 from subtext.similarity.cosine import Cosine
-from subtext.weighting.neighbourhood import Neighbourhood
+from subtext.weighting.neighbourhood import Neighbourhood, combined
 
 NEAR = torch.tensor([[1, 2], [0, 2], [1, 3], [4, 0], [3, 2]], dtype=torch.int32)
 IMAGES = doubles([[1, 0], [0.6, 0.8], [0, 1], [-0.8, 0.6], [0, -1]])
@@ -103,9 +103,9 @@ def test_the_sign_hardly_matters_under_the_absolute_difference():
     """To first order |a_image - a_text| is the same for either sign (printed deviations, 32 pairs a batch)."""
     generator = torch.Generator().manual_seed(1)
     found = {}
-    for deviation, total, least in ((0.0123, 96.0, 0.999), (0.0885, 96.0, 0.95)):
+    for deviation, total, wanted in ((0.0123, 96.0, 0.9997), (0.0885, 96.0, 0.97), (0.1156, 196.0, 0.92)):
         pairs = []
-        for _ in range(50):
+        for _ in range(50 if deviation < 0.1 else 400):
             scores = 0.6 + deviation * torch.randn(2, 32, generator=generator, dtype=torch.float64)
             table = {"diversity/image": scores[0], "diversity/text": scores[1]}
             small = compose(
@@ -114,8 +114,45 @@ def test_the_sign_hardly_matters_under_the_absolute_difference():
             pairs.append([Neighbourhood(total, sign=s)(small, Epoch(1, 0, table)) for s in (-1.0, 1.0)])
         both = torch.stack([torch.cat(side) for side in zip(*pairs, strict=True)])
         found[deviation] = torch.corrcoef(both)[0, 1].item()
-        assert found[deviation] > least
-    assert found[0.0123] > found[0.0885]
+        assert found[deviation] == pytest.approx(wanted, rel=0.02)
+    assert found[0.0123] > found[0.0885] > found[0.1156]
+
+
+PRINTED = {
+    "coco": (196.0, (0.3173, 0.1156), (0.2705, 0.1068), (1, 4)),
+    "goodnews": (160.0, (0.3979, 0.0136), (0.3986, 0.0676), (4, 1)),
+    "politics": (96.0, (0.6279, 0.0123), (0.6309, 0.0885), (3, 1)),
+    "conceptual captions": (196.0, (0.1569, 0.0753), (0.1182, 0.0742), (3, 1)),
+}
+"""Data set -> lambda, printed mean and deviation of DIV and of DIS, beta and gamma."""
+SPREADS = {
+    "diversity": ((0.113, 0.003, 0.81), (0.013, 0.0003, 0.057), (0.012, 0.0003, 0.030), (0.074, 0.0019, 0.46)),
+    "discrepancy": ((0.105, 0.003, 0.73), (0.066, 0.0017, 0.32), (0.086, 0.0023, 0.24), (0.073, 0.0019, 0.45)),
+    "val": ((0.45, 0.013, 4.1), (0.085, None, 0.43), (0.093, None, 0.27), (0.23, None, 2.2)),
+    "stats": ((0.0051, None, 0.027), (0.0018, None, 0.0075), (0.0048, None, 0.012), (0.0011, None, 0.0055)),
+}
+"""Scores -> for each data set the coefficient of variation of one softmax, of lambda outside, and of both."""
+
+
+@pytest.mark.parametrize("name", SPREADS)
+def test_how_far_from_uniform_weights_are(name):
+    """Normal scores with the printed moments, modalities independent, 32 pairs a batch."""
+    generator = torch.Generator().manual_seed(0)
+    for (total, *moments, ratio), wanted in zip(PRINTED.values(), SPREADS[name], strict=True):
+        scores = [mean + s * torch.randn(500, 2, 32, generator=generator, dtype=torch.float64) for mean, s in moments]
+        factors = {
+            "diversity": (1, 0), "discrepancy": (0, 1), "val": ratio, "stats": [mean * s for mean, s in moments],
+        }[name]  # fmt: skip
+        logits = -sum(factor * values for factor, values in zip(factors, scores, strict=True))
+        for (combine, placement), value in zip(
+            (("image", "both"), ("absdiff", "outer"), ("absdiff", "both")), wanted, strict=True
+        ):
+            weights = torch.stack(
+                [combined(*both, total=total, combine=combine, placement=placement) for both in logits]
+            )
+            found = (weights.std(dim=1, correction=0) / weights.mean(dim=1)).mean().item()
+            # Printed to two figures, or to one; .003 stands for what rounds to it.
+            assert found <= 0.0135 if value is None else found == pytest.approx(value, rel=0.05, abs=0.00025)
 
 
 def test_weights_scale_with_the_batch_unless_told_not_to():

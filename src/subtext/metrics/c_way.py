@@ -28,6 +28,7 @@ class CWay:
     at    1 for accuracy; 3 for being among the first three
     ties  negatives that tie with the truth are ahead of it ("pessimistic"), behind ("optimistic"), in a random order
           ("expected"), or as their columns stand ("stable")
+    again  with replacement: a negative that is drawn may be drawn again. The paper does not say; never by default
 
     Where a query has several positives, the truth is its best-scored one and the others are no distractors.
 
@@ -44,6 +45,7 @@ class CWay:
     c: int = 5
     at: int = 1
     ties: Ties = "pessimistic"
+    again: bool = False
 
     def __post_init__(self) -> None:
         if self.c < 2 or self.at < 1:
@@ -59,9 +61,10 @@ class CWay:
         pool = counts.negatives
         if self.ties != "expected":
             ahead = np.where(asked, counts.rank(self.ties), 0).astype(np.int64)
-            return np.where(asked, placed(ahead, pool, c=self.c, at=self.at), np.nan)
-        values = placed(counts.greater, pool, c=self.c, at=self.at)
+            return np.where(asked, placed(ahead, pool, c=self.c, at=self.at, again=self.again), np.nan)
+        values = placed(counts.greater, pool, c=self.c, at=self.at, again=self.again)
         for query in np.flatnonzero(counts.tied):
             ahead = counts.greater[query] + np.arange(counts.tied[query] + 1)
-            values[query] = placed(ahead, np.full(len(ahead), pool[query]), c=self.c, at=self.at).mean()
+            every = np.full(len(ahead), pool[query])
+            values[query] = placed(ahead, every, c=self.c, at=self.at, again=self.again).mean()
         return np.where(asked, values, np.nan)

@@ -8,7 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 
-def placed(ahead: Int[np.ndarray, "q"], pool: Int[np.ndarray, "q"], *, c: int, at: int = 1) -> Float[np.ndarray, "q"]:
+def placed(
+    ahead: Int[np.ndarray, "q"], pool: Int[np.ndarray, "q"], *, c: int, at: int = 1, again: bool = False
+) -> Float[np.ndarray, "q"]:
     """(Q) probability that the truth is among the first `at` of c, when `ahead` of its `pool` distractors beat it.
 
     c - 1 distractors are drawn without replacement, so the number x of them that beat the truth is hypergeometric:
@@ -17,6 +19,8 @@ def placed(ahead: Int[np.ndarray, "q"], pool: Int[np.ndarray, "q"], *, c: int, a
 
     with g = ahead and M = pool; each factor stays in [0, 1], so nothing overflows however large M is. NaN where the
     pool holds fewer than c - 1.
+
+    again  with replacement: what is drawn may be drawn again, x is binomial; ((M - g) / M)^(c-1) for at = 1
 
     >>> placed(np.array([1]), np.array([9]), c=5).round(4).tolist()
     [0.5556]
@@ -29,9 +33,11 @@ def placed(ahead: Int[np.ndarray, "q"], pool: Int[np.ndarray, "q"], *, c: int, a
     for x in range(min(at, c)):
         chance = np.full(len(g), float(math.comb(drawn, x)))
         for t in range(x):
-            chance *= np.clip(g - t, 0, None) / (m - t)
+            left = 0 if again else t
+            chance *= np.clip(g - left, 0, None) / (m - left)
         for t in range(drawn - x):
-            chance *= np.clip(m - g - t, 0, None) / (m - x - t)
+            left, gone = (0, 0) if again else (t, x)
+            chance *= np.clip(m - g - left, 0, None) / (m - gone - left)
         total += chance
     return np.where(usable, np.minimum(total, 1.0), np.nan)
 
