@@ -15,7 +15,7 @@ import torch
 from subtext.checkpoint import put_tensors
 from subtext.core import Epoch
 from subtext.data.inputs import Draw
-from subtext.neighbours.sampling import Sampler, Samplers
+from subtext.neighbours.sampling import Sampler, Samplers, Strangers
 from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
@@ -27,6 +27,7 @@ ROWS = 15
 KINDS = (
     ("penalty", 0), ("penalty", 4), ("parts", 0), ("together", 0), ("together", 4),
     ("neighbours", 0), ("neighbours", 4), ("texts' neighbours", 0), ("made texts", 0), ("made texts", 4),
+    ("neighbours and random texts", 0), ("neighbours and random texts", 4),
 )  # fmt: skip
 TRAIN = Plan(epochs=2, batch_size=16, lr=1e-2, schedule="cosine", patience=5)
 
@@ -37,9 +38,12 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
     made = small.setup_with_parts() if kind == "parts" else small.setup_with_penalty()
     data, samplers = small.pairs(), None
     if "neighbours" in kind:
-        made = near.setup(Path("unread"), dropout=0.0, negatives="both", image=0.3 * (kind == "neighbours"))
-        sides = made.neighbours.sides
-        samplers = Samplers({side: Sampler(data, near.graph(data).neighbours) for side in sides}, "both", "")
+        form = "reference" if "random" in kind else "angular"
+        image = 0.0 if kind.startswith("texts") else 0.3
+        made = near.setup(Path("unread"), dropout=0.0, negatives="both", form=form, image=image)
+        by_side = {side: Sampler(data, near.graph(data).neighbours) for side in made.neighbours.sides}
+        strangers = Strangers(data) if made.neighbours.strangers else None
+        samplers = Samplers(by_side, "both", "", strangers=strangers)
     if kind == "made texts":
         made = asymmetry(small.setup_with_parts(), negatives="shuffle")
     rewriter = None if made.rewriting is None else made.rewriting.open(data)

@@ -165,6 +165,29 @@ def widened(
     )
 
 
+def among(similarity: nn.Module, whole: Comparison, strangers: Embeddings) -> Comparison:
+    """A comparison in which these candidates are wrong for every query, and no others are.
+
+    One of them may be the query's own partner: drawn from all items, as the code of Thomas and Kovashka 2020 draws
+    texts, it is taken for wrong like the rest. Scores of strangers are cosines; relevance and origin go.
+    Raises RequirementError for a comparison without its embeddings.
+    """
+    if whole.queries is None or whole.candidates is None:
+        raise RequirementError(
+            "candidates drawn at random need the embeddings of queries and candidates; this comparison has scores "
+            "alone; compose it from embeddings"
+        )
+    match = whole.truth.match
+    scores = getattr(similarity, "cosine", similarity)(whole.queries, strangers)
+    none = torch.zeros_like(scores, dtype=torch.bool)
+    return Comparison(
+        torch.cat([whole.scores, scores], dim=1),
+        Truth(torch.cat([match, none], dim=1), torch.cat([~match, none], dim=1)),
+        whole.queries,
+        Embeddings.cat([whole.candidates, strangers]),
+    )
+
+
 def _origin(candidates: Tensor, own: int) -> Tensor:
     origin = torch.full((len(candidates),), Origin.GATHERED, dtype=torch.uint8, device=candidates.device)
     origin[:own] = Origin.PAIR

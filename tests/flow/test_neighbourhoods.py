@@ -72,6 +72,7 @@ CASES = {
     "one": replace(PLAN, captions="one"),
     "together, in chunks": replace(PLAN, captions="together", cache_chunk=5, accumulate=2),
     "by the loss": replace(PLAN, select="loss", captions="together"),
+    "random texts, by the loss": replace(PLAN, select="loss", cache_chunk=5),
 }
 
 
@@ -84,7 +85,7 @@ def test_stopped_and_gone_on_it_ends_the_same(
 
     def fitted(out: str, workers: int, report: object = None) -> Fitted:
         options = RunOptions(device="cpu", workers=workers, resume=True, log_every=1)
-        made = near.made(graph)
+        made = near.made(graph, form="reference" if "random" in name else "angular")
         return small.run(tmp_path / out, plan=CASES[name], made=made, options=options, report=report, **data)
 
     whole = fitted("whole", 0)

@@ -31,6 +31,8 @@ class NeighbourDraw:
     pool         a neighbour is drawn from the nearest so many; 200 in the paper, 10 in its code
     negatives    what a query and its neighbour are compared with: the batch's own items (the paper's code), the other
                  items' neighbours, or both
+    strangers    whether every pair also comes with a text drawn from all: what the paper's code takes for wrong beside
+                 pictures and beside texts, in the place of the batch's; then `sides` may be empty
     """
 
     sides: tuple[Side, ...] = ("image", "text")
@@ -38,9 +40,11 @@ class NeighbourDraw:
     image_graph: Path | None = None
     pool: int = 200
     negatives: Negatives = "anchors"
+    strangers: bool = False
 
     def __post_init__(self) -> None:
-        if not self.sides or not set(self.sides) <= {"image", "text"} or len(set(self.sides)) < len(self.sides):
+        none = not self.sides and not self.strangers
+        if none or not set(self.sides) <= {"image", "text"} or len(set(self.sides)) < len(self.sides):
             raise RequirementError(f"neighbours are drawn for 'image', 'text' or both; it got {self.sides}")
         if self.pool < 1:
             raise RequirementError(f"a neighbour needs a pool of 1 or more to be drawn from; it got {self.pool}")
@@ -76,17 +80,13 @@ class Sampler:
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
         """(B) text rows for (B 2) picture row and text row."""
         texts = links[:, 1]
-        drawn, counts = self._uniform(links, seed, epoch), self._counts[texts]
+        drawn = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="neighbour")
+        counts = self._counts[texts]
         place = np.minimum((drawn * counts).astype(np.int64), np.maximum(counts - 1, 0))
         found = np.asarray(self._choices[texts, place]).astype(np.int64)
         if (alone := counts == 0).any():
             found[alone] = self._strangers(texts[alone], drawn[alone])
         return found
-
-    def _uniform(self, links: Int[np.ndarray, "b two"], seed: int, epoch: int) -> Float[np.ndarray, "b"]:
-        images = draw.uniform(self._pairs.images.keys[links[:, 0]], seed=seed, epoch=epoch, purpose="neighbour/image")
-        texts = draw.uniform(self._pairs.texts.keys[links[:, 1]], seed=seed, epoch=epoch, purpose="neighbour/text")
-        return ((images + texts) % 1.0)[:, 0]
 
     def _strangers(self, texts: Int[np.ndarray, "b"], drawn: Float[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
         groups = self._pairs.texts.groups[texts]
@@ -97,11 +97,34 @@ class Sampler:
         return self._ordered[place + np.where(place >= first, own, 0)].astype(np.int64)
 
 
+class Strangers:
+    """Draws for each pair one of all texts that have a picture, its own among them; of (seed, epoch, pair) alone."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self._pairs = pairs
+        self._texts = np.flatnonzero(pictures_of_texts(pairs) >= 0).astype(np.int64)
+
+    def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
+        """(B) text rows for (B 2) picture row and text row."""
+        drawn = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="stranger")
+        return self._texts[np.minimum((drawn * len(self._texts)).astype(np.int64), len(self._texts) - 1)]
+
+
+def _uniform(
+    pairs: Pairs, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int, purpose: str
+) -> Float[np.ndarray, "b"]:
+    """(B) numbers in [0, 1), one a pair."""
+    images = draw.uniform(pairs.images.keys[links[:, 0]], seed=seed, epoch=epoch, purpose=f"{purpose}/image")
+    texts = draw.uniform(pairs.texts.keys[links[:, 1]], seed=seed, epoch=epoch, purpose=f"{purpose}/text")
+    return ((images + texts) % 1.0)[:, 0]
+
+
 @dataclass(frozen=True)
 class Samplers:
     """The samplers of a training.
 
     by_side      whose neighbours are read
+    strangers    draws a text beside each pair, where they are asked for
     fingerprint  of the graphs; another word where there is none
     notes        what there is to say before it begins
     """
@@ -110,6 +133,7 @@ class Samplers:
     negatives: Negatives
     fingerprint: str
     notes: tuple[str, ...] = ()
+    strangers: Strangers | None = None
 
 
 def open_samplers(asked: NeighbourDraw, pairs: Pairs) -> Samplers:
@@ -118,6 +142,9 @@ def open_samplers(asked: NeighbourDraw, pairs: Pairs) -> Samplers:
     Raises DataError when a graph cannot be read, was built for other data, or has fewer neighbours than the pool; and
     when no picture has two texts, where other texts of the same picture are asked for.
     """
+    strangers = Strangers(pairs) if asked.strangers else None
+    if not asked.sides:
+        return Samplers({}, asked.negatives, "strangers", strangers=strangers)
     if asked.graph is None:
         return Samplers({"text": Sampler(pairs, _captions(pairs))}, asked.negatives, "captions")
     paths: dict[Side, Path] = {"image": asked.image_graph or asked.graph, "text": asked.graph}
@@ -134,8 +161,9 @@ def open_samplers(asked: NeighbourDraw, pairs: Pairs) -> Samplers:
     return Samplers(
         {side: made[paths[side]][0] for side in asked.sides},
         asked.negatives,
-        "-".join(fingerprint for _, fingerprint in made.values()),
+        "-".join([*(fingerprint for _, fingerprint in made.values()), *(["strangers"] if asked.strangers else [])]),
         tuple(notes),
+        strangers,
     )
 
 

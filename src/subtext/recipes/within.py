@@ -26,11 +26,16 @@ def require_cosine(method: str, setup: Setup) -> None:
 
 
 def require_own_texts(method: str, setup: Setup) -> None:
-    """Raise RecipeError where the losses between pictures and texts read texts that are made: they are two of each."""
+    """Raise RecipeError where the losses between pictures and texts read texts that are made or drawn at random."""
     if setup.rewriting is not None:
         raise RecipeError(
             f"{method} changes the losses between pictures and texts, and asymmetry has widened them; take one of "
             "these methods alone"
+        )
+    if any(getattr(part, "on", "") == "image_to_random" for part in setup.objective.parts.values()):
+        raise RecipeError(
+            f"{method} changes the losses between pictures and texts; with neighbourhoods:form=reference one of them "
+            "reads random texts, as the paper's code has it; take another form, or one of these methods alone"
         )
 
 

@@ -30,10 +30,12 @@ class Neighbours:
     """One neighbour a picture, a text, or both, read beside a share: row i is that of its row i.
 
     items   side -> tensors        groups  side -> group of each
+    strangers  texts drawn at random, as many as texts; None where they are not asked for
     """
 
     items: Mapping[Side, Tensors]
     groups: Mapping[Side, Tensor]
+    strangers: Tensors | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ class Reading:
         near = self.neighbours
         if near is not None:
             near = Neighbours(
-                {side: _to(tensors, device) for side, tensors in near.items.items()}, _to(near.groups, device)
+                {side: _to(tensors, device) for side, tensors in near.items.items()},
+                _to(near.groups, device),
+                None if near.strangers is None else _to(near.strangers, device),
             )
         related = self.relevance
         if related is not None:
@@ -153,7 +157,11 @@ class Reader:
             rows = sampler.pictures[texts] if side == "image" else texts
             items[side] = self._read(side, rows)
             groups[side] = torch.from_numpy(self._items(side).groups[rows])
-        return Neighbours(items, groups)
+        strangers = None
+        if self.samplers.strangers is not None:
+            drawn = self.samplers.strangers(links["text"], seed=self.draw.seed, epoch=self.draw.epoch)
+            strangers = self._read("text", drawn)
+        return Neighbours(items, groups, strangers)
 
     def _items(self, side: Side) -> Items:
         return self.pairs.images if side == "image" else self.pairs.texts

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -24,7 +24,8 @@ from subtext.model import Branch, Model
 from subtext.neighbours.sampling import SIDES, Side
 from subtext.objective import Objective
 from subtext.ops import draw
-from subtext.scene import Grouped, Groups, Negatives, beside, compose, widened
+from subtext.scene import Grouped, Groups, Negatives, among, beside, compose, widened
+from subtext.training.leaves import at_least_single, leaf, send_back
 from subtext.training.memory import Memories
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
@@ -35,8 +36,8 @@ Label = TypeVar("Label", bound=str)
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 Parts = Mapping[str, Embeddings]
-"""What is embedded in a step: "image", "text", and where they are read "image neighbour", "text neighbour", "retold",
-"shuffled text", "shuffled retold".
+"""What is embedded in a step: "image", "text", and where they are read "image neighbour", "text neighbour", "stranger",
+"retold", "shuffled text", "shuffled retold".
 """
 
 
@@ -113,7 +114,7 @@ class Stepper:
             return scene
         groups = reading.neighbours.groups
         near = {side: Grouped(parts[f"{side} neighbour"], groups[side]) for side in groups}
-        theirs = _gathered(self._processes, near)
+        theirs = _gathered(self._processes, near) if near else {}
         found: dict[Side, Comparison] = {}
         for side, own, further in zip(
             SIDES,
@@ -124,7 +125,20 @@ class Stepper:
             if side in near:
                 both = None if further is None else (further, theirs[side])
                 found[side] = beside(similarity, own, near[side], negatives=self._negatives, others=both)
-        return replace(scene, image_neighbours=found.get("image"), text_neighbours=found.get("text"))
+        whole = replace(scene, image_neighbours=found.get("image"), text_neighbours=found.get("text"))
+        return whole if reading.neighbours.strangers is None else self._with_strangers(whole, parts["stranger"])
+
+    def _with_strangers(self, scene: Scene, own: Embeddings) -> Scene:
+        """The scene with what texts drawn at random, here and on the other processes, are compared with."""
+        theirs = _gathered(self._processes, {"stranger": Grouped(own, own.ids)})
+        strangers = Embeddings.cat([own, *(further.items for further in theirs.values())])
+        found = {
+            name: among(self._model.similarity, whole, strangers)
+            for name, whole in (("random", scene.image_to_text), ("text", scene.text_neighbours))
+            if whole is not None
+        }
+        edited = {**scene.edited, "image_to_random": found["random"]}
+        return replace(scene, edited=edited, text_neighbours=found.get("text"))
 
     def _pairs(
         self,
@@ -196,13 +210,13 @@ class Stepper:
         inputs = _inputs(reading)
         with torch.no_grad():
             parts = {
-                label: _leaf(Embeddings.cat([piece for _, piece in self._chunks(*given, epoch, f"{name} {label}")]))
+                label: leaf(Embeddings.cat([piece for _, piece in self._chunks(*given, epoch, f"{name} {label}")]))
                 for label, given in inputs.items()
             }
         result = self._compare(parts, reading, epoch, share)
         for label, given in inputs.items():
             for rows, piece in self._chunks(*given, epoch, f"{name} {label}"):
-                _send_back(piece, parts[label], rows)
+                send_back(piece, parts[label], rows)
         return result
 
     def _chunks(self, side: Side, inputs: Tensors, epoch: Epoch, name: str) -> Iterator[tuple[slice, Embeddings]]:
@@ -217,7 +231,7 @@ class Stepper:
         """Items of one side; arithmetic in the plan's precision, and embeddings in at least float32."""
         branch: Branch = getattr(self._model, side)
         with self._arithmetic():
-            return _float(branch(inputs))
+            return at_least_single(branch(inputs))
 
     def _arithmetic(self) -> AbstractContextManager[None]:
         kind = _HALF.get(self._plan.precision)
@@ -241,6 +255,8 @@ def _inputs(reading: Reading) -> dict[str, tuple[Side, Tensors]]:
     found: dict[str, tuple[Side, Tensors]] = {"image": ("image", reading.images), "text": ("text", reading.texts)}
     if reading.neighbours is not None:
         found |= {f"{side} neighbour": (side, inputs) for side, inputs in reading.neighbours.items.items()}
+        if reading.neighbours.strangers is not None:
+            found["stranger"] = ("text", reading.neighbours.strangers)
     if reading.rewritten is not None:
         found |= {label: ("text", inputs) for label, inputs in reading.rewritten.items.items()}
     return found
@@ -257,39 +273,3 @@ def _gathered(processes: Processes, near: Mapping[Label, Grouped]) -> dict[Label
     last = rest[0] if rest else Grouped(first.items[:0], first.groups[:0])
     others = processes.others(first.items, last.items, Groups(first.groups, last.groups))
     return {} if others is None else dict(zip(near, _sides(others), strict=False))
-
-
-def _differentiable(items: Embeddings) -> dict[str, Tensor]:
-    values = {f.name: getattr(items, f.name) for f in fields(items)}
-    return {name: value for name, value in values.items() if value is not None and value.requires_grad}
-
-
-def _send_back(piece: Embeddings, whole: Embeddings, rows: slice) -> None:
-    """Send the gradients that the whole batch's embeddings have got through the graph of a piece, its `rows`."""
-    outputs: list[Tensor] = []
-    grads: list[Tensor] = []
-    for name, value in _differentiable(piece).items():
-        grad = getattr(whole, name).grad
-        if grad is not None:
-            outputs.append(value)
-            grads.append(grad[rows, : value.shape[1]])
-    if outputs:
-        torch.autograd.backward(outputs, grads)
-
-
-def _leaf(items: Embeddings) -> Embeddings:
-    floating = {
-        f.name: value.detach().requires_grad_()
-        for f in fields(items)
-        if (value := getattr(items, f.name)) is not None and value.is_floating_point()
-    }
-    return replace(items, **floating)
-
-
-def _float(items: Embeddings) -> Embeddings:
-    halves = {
-        f.name: value.float()
-        for f in fields(items)
-        if (value := getattr(items, f.name)) is not None and value.dtype in (torch.bfloat16, torch.float16)
-    }
-    return replace(items, **halves) if halves else items

@@ -38,6 +38,9 @@ def neighbourhoods(
     texts ask that it be nearer than the other items of the batch. Loss and weights are the paper's: between pictures
     and texts too (`between=host` keeps the host's), by the plain cosine. For neighbours by what pictures look like
     give a graph of picture features, as `graph` or for the pictures alone.
+
+    `form=reference` is the paper's code: pictures, and texts with their neighbours, are told from as many texts drawn
+    from all, each counted as often; pictures are told from all of the batch, themselves too. Validation draws none.
     """
     from dataclasses import replace
     from pathlib import Path
@@ -63,7 +66,9 @@ def neighbourhoods(
         raise RecipeError("image_graph needs image above 0; image is 0; leave image_graph out, or change that")
     terms = _between(form, symmetric, degrees=degrees, margin=margin) if between == "form" else None
     made = retold("neighbourhoods", setup, terms)
-    if not sides:
+    # The paper's code draws the texts that are wrong; those that are wrong for texts are the same.
+    strangers = form == "reference" and (terms is not None or "text" in sides)
+    if not sides and not strangers:
         return made
     within = {
         f"{side} neighbours": Term(
@@ -71,7 +76,8 @@ def neighbourhoods(
         )
         for side in sides
     }
-    draw = NeighbourDraw(sides, Path(graph), Path(image_graph) if image_graph else None, pool, negatives)
+    folder, of_images = (Path(one) if one and sides else None for one in (graph, image_graph))
+    draw = NeighbourDraw(sides, folder, of_images, pool, negatives, strangers)
     return replace(
         made,
         objective=replace(made.objective, parts={**made.objective.parts, **within}),
@@ -82,7 +88,8 @@ def neighbourhoods(
 def _between(form: Form, symmetric: float, *, degrees: float, margin: float) -> dict[str, Term]:
     from subtext.objective import Term
 
-    terms = {"image_to_text": Term(_loss(form, degrees=degrees, margin=margin, own=False), "image_to_text")}
+    texts = "image_to_random" if form == "reference" else "image_to_text"
+    terms = {"image_to_text": Term(_loss(form, degrees=degrees, margin=margin, own=False), texts)}
     if symmetric:
         loss = _loss(form, degrees=degrees, margin=margin, own=True)
         terms["text_to_image"] = Term(loss, "text_to_image", symmetric)
