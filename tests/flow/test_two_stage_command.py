@@ -59,6 +59,9 @@ def test_a_sweep_is_a_table(made: Path) -> None:
     assert "candidates are enough" in screen or "no number here is enough" in screen
     assert "note: two stages: the second model scored" in screen and "they count as misses" in screen
     assert "note: the re-ranking run: split val selected the epoch" in screen
+    assert "1e-6" not in screen, "a sweep's scores are those of every pair"
+    once = call("evaluate", made / "fast", "--rerank", made / "dear", "--candidates", "6", "-q").stdout
+    assert "note: two stages: the second model's scores may differ from those of scoring every pair by 1e-6" in once
 
 
 def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
@@ -203,3 +206,80 @@ def test_what_cannot_be_taught_is_said(host: str, method: str, message: str, mad
         code=1,
     )
     assert message in told.output
+
+
+@pytest.fixture(scope="module")
+def short(made: Path) -> Path:
+    """A model of pairs that takes four tokens, and so the first two words of a text."""
+    out = made / "short"
+    call("train", "scan", *given(made), "--out", out, "--word-width", "16", "--max-tokens", "4", *SMALL)
+    return out
+
+
+CUT = "are longer than the 4 tokens that the model takes"
+
+
+def test_texts_that_the_second_model_cuts_are_told(made: Path, short: Path) -> None:
+    told = call("evaluate", made / "fast", "--rerank", short, "--candidates", "3")
+    assert f"note: the re-ranking run: 24 texts of 24 {CUT}" in told.stderr and told.stderr.count(CUT) == 1
+    assert measured(made / "fast", "--rerank", short)["two_stage"]["rerank"]["texts_cut"] == 24
+    assert "texts_cut" not in measured(made / "fast", "--rerank", made / "dear")["two_stage"]["rerank"]
+
+
+def test_a_search_tells_what_the_second_model_cuts(made: Path, short: Path) -> None:
+    told = call("search", made / "index", "a red and a dog", "--rerank", short, "--candidates", "4")
+    assert "warning: the re-ranking run: 1 text of 1 is longer than the 4 tokens" in told.stderr
+    answer = call("search", made / "index", "red dog", "--rerank", short, "--candidates", "4", "--json")
+    assert "longer" not in answer.stderr and json.loads(answer.stdout)["warning"] is None
+    words = ("--image", "photo003.jpg", "--for", "texts", "--top", "3", "--candidates", "3")
+    told = call("search", made / "index", *words, "--rerank", short)
+    assert f"warning: the re-ranking run: 3 texts of 3 {CUT}" in told.stderr
+
+
+@pytest.mark.parametrize("how", ["weight=0", "mined=0", "mined=3"])
+def test_texts_that_the_teacher_cuts_are_told_once(how: str, made: Path, short: Path, tmp_path: Path) -> None:
+    words = ["--width", "24", "--epochs", "1", "--workers", "0", "--word-width", "16", "--out", tmp_path / "run"]
+    told = call("train", "vse", *given(made), *words, "--with", f"distil:teacher={short},{how}")
+    assert f"the teacher {short}: 80 texts of 80 {CUT}" in told.stderr and told.stderr.count(CUT) == 1
+
+
+def test_what_the_second_model_lacks_is_said_before_the_first_embeds(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with np.load(made / "regions.npz") as found:
+        few = {name: array[:5] for name, array in found.items()}
+    np.savez(tmp_path / "few.npz", **few)
+
+    def never(*given: object, **named: object) -> None:
+        raise AssertionError("the first model embeds")
+
+    monkeypatch.setattr("subtext.app.evaluation.stage_of", never)
+    words = ("evaluate", made / "fast", "--rerank", made / "dear", "-q")
+    told = call(*words, "--rerank-features", tmp_path / "few.npz", code=1)
+    assert "few.npz needs a row for every item; " in told.output
+    told = call("evaluate", made / "fast", "--rerank", made / "nowhere", "-q", code=1)
+    assert "nowhere" in told.output
+
+
+def test_what_the_second_model_lacks_is_said_before_the_search(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*given: object, **named: object) -> None:
+        raise AssertionError("the index is searched")
+
+    monkeypatch.setattr("subtext.search.Engine.answer", never)
+    told = call("search", made / "index", "a red dog", "--rerank", made / "nowhere", code=1)
+    assert "nowhere" in told.output
+    told = call("search", made / "index", "a red dog", "--for", "texts", "--rerank", made / "dear", code=1)
+    assert "here words ask for texts" in told.output
+    regions = np.ones((1, 3, made_data.WIDTH))
+    np.savez(tmp_path / "other.npz", names=np.array(["x"]), grid=regions, pooled=regions[:, 0])
+    words = ("--image", "photo003.jpg", "--for", "texts", "--rerank", made / "dear")
+    told = call("search", made / "index", *words, "--rerank-features", tmp_path / "other.npz", code=1)
+    assert "the re-ranking model needs the picture 'photo003.jpg' in" in told.output
+    (made / "regions.npz").rename(made / "gone.npz")
+    try:
+        told = call("search", made / "index", "a red dog", "--rerank", made / "dear", code=1)
+    finally:
+        (made / "gone.npz").rename(made / "regions.npz")
+    assert "the file of them that its run remembers is not there; name one (--rerank-features FILE)" in told.output

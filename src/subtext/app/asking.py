@@ -11,7 +11,7 @@ from typing import Any, Literal
 from subtext.app.opened import choose_device
 from subtext.app.progress import say
 from subtext.app.table import Cell, table
-from subtext.app.two_stage import Rerank, reorder
+from subtext.app.two_stage import Rerank, read_again, reorder, require_order
 from subtext.data.lengths import cut_note
 from subtext.opening import open_engine
 from subtext.search import Answer, Engine, Hit, Order, Query
@@ -84,6 +84,10 @@ def ask(index: Path | str, question: Question, *, places: Places, as_json: bool)
     conditions = [parse(condition) for condition in question.where]
     order = Order(question.by_words, question.hubs, question.diversity)
     engine = open_engine(index, run=places.run, features=places.features, device=device)
+    # What the second model cannot order is said before the first one searches.
+    second = None if places.rerank is None else places.rerank.open(device).model
+    if second is not None:
+        require_order(second, text=question.text, image=question.image, target=question.target)
     shown = question.top if places.rerank is None else max(question.top, *places.rerank.candidates)
     answer = engine.answer(
         question.query,
@@ -95,8 +99,9 @@ def ask(index: Path | str, question: Question, *, places: Places, as_json: bool)
         why=question.why,
     )
     unit: str = answer.unit
-    if places.rerank is not None:
-        second = places.rerank.open(device).model
+    again: str | None = None
+    if second is not None:
+        again = cut_note(second.text.reads, read_again(answer.hits, text=question.text))
         found = reorder(second, answer.hits, text=question.text, image=question.image, target=question.target)
         # The probability was that of the first model's score.
         answer = replace(answer, hits=[replace(hit, probability=None) for hit in found[: question.top]])
@@ -104,7 +109,8 @@ def ask(index: Path | str, question: Question, *, places: Places, as_json: bool)
     known = None if question.text is None else engine.words(question.text)
     unread = None if known is None else _warning(known)
     cut = None if question.text is None else cut_note(engine.model.text.reads, [question.text])
-    warnings = [warning for warning in (unread, cut, _stale(answer)) if warning is not None]
+    again = None if again is None else f"the re-ranking run: {again}"
+    warnings = [warning for warning in (unread, cut, again, _stale(answer)) if warning is not None]
     for warning in warnings:
         say(f"warning: {warning}")
     if not as_json:

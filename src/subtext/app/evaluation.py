@@ -10,22 +10,22 @@ from typing import Any
 from subtext.app.figures import SHOWN, figures_table
 from subtext.app.further import Wanted
 from subtext.app.job import Sources, Work
-from subtext.app.opened import Opened, choose_device, open_work, remembered
+from subtext.app.opened import Opened, choose_device, open_work, remembered, require_features
 from subtext.app.output import require_file
 from subtext.app.outside import Files, judge, read_split
-from subtext.app.progress import meter
+from subtext.app.progress import meter, say
 from subtext.app.split_role import split_role
 from subtext.app.table import Cell, table
 from subtext.app.two_stage import Rerank, drawing, stage_of, told
 from subtext.checkpoint import Record
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.atomic import write_text
-from subtext.data.lengths import too_long
+from subtext.data.lengths import cut_note, too_long
 from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, Result, embed_pairs, evaluate_embeddings
 from subtext.evaluate.preservation import FIGURES, with_preservation
 from subtext.evaluate.space import with_space
-from subtext.evaluate.two_stage import evaluate_two_stage
+from subtext.evaluate.two_stage import evaluate_two_stage, require_plan
 from subtext.model import Model
 from subtext.neighbours.graph import Graph
 from subtext.search import model_fingerprint
@@ -125,8 +125,14 @@ def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rer
     opened = open_work(work).indexed("a first stage")
     pairs, asked = opened.pairs, _protocol(protocol, len(opened.pairs.images))
     device = choose_device(work.device)
-    run = rerank.open(device)
     further = wanted.of(pairs, device, quiet=work.quiet)
+    # All that can be said of the second model is said before the first one works.
+    run = rerank.open(device)
+    require_plan(rerank.candidates, further)
+    require_features(run.model, pairs)
+    texts = pairs.texts.values
+    if (note := cut_note(run.model.text.reads, texts)) is not None:
+        say(f"note: the re-ranking run: {note}", quiet=work.quiet)
     first, second = (
         stage_of(model, pairs, batch_size=work.batch_size, workers=work.workers, quiet=work.quiet)
         for model in (opened.model, run.model)
@@ -136,7 +142,9 @@ def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rer
     sources = Sources.from_json(subject["data"])
     both = Opened(run.model, pairs, opened.split, run.record)
     (role, warning), (other, more) = split_role(opened, work.sources), split_role(both, sources)
-    plan = {"rerank": _run(run.path, run.record, run.model), "split_role": other, **result.about["two_stage"]}
+    cut = too_long(run.model.text.reads, texts)
+    again = {**_run(run.path, run.record, run.model), **({"texts_cut": cut} if cut else {})}
+    plan = {"rerank": again, "split_role": other, **result.about["two_stage"]}
     about = {**subject, "split": opened.split, "split_role": role, "two_stage": plan}
     warnings = [warning, f"the re-ranking run: {more}" if more else ""]
     return replace(result, about=about, notes=(*filter(None, warnings), *result.notes))

@@ -64,13 +64,13 @@ def open_work(work: Work, *, decoded: bool = True) -> Opened:
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
     pairs = reading.pairs.split(split)
-    _require_features(model, pairs)
+    require_features(model, pairs)
     if (note := cut_note(model.text.reads, pairs.texts.values)) is not None:
         say(f"note: {note}", quiet=work.quiet)
     return Opened(model, pairs, split, record)
 
 
-def _require_features(model: Model, pairs: Pairs) -> None:
+def require_features(model: Model, pairs: Pairs) -> None:
     """Raise DataError where items lack the features that the model reads: here, and not after half of the work."""
     from subtext.data.features import FeatureInput
 

@@ -109,6 +109,33 @@ def drawing(result: Result) -> str:
     return curves(charts)
 
 
+def require_order(model: Model, *, text: str | None, image: Path | None, target: Literal["images", "texts"]) -> None:
+    """Raise RequirementError for words that look for texts and pictures that look for pictures, which a model of pairs
+    cannot compare; for a picture that asks and that the model cannot read; and for no file of features where it needs
+    one.
+    """
+    from subtext.data.features import FeatureInput
+
+    if (text is None) == (target == "images"):
+        what = "a picture asks for pictures" if text is None else "words ask for texts"
+        raise RequirementError(
+            f"re-ranking compares pictures with texts; here {what}; look for the other kind, or leave --rerank out"
+        )
+    if image is not None and text is None:
+        _picture(model.image, [str(image), image.stem], str(image))
+    reads = model.image.reads
+    if isinstance(reads, FeatureInput) and reads.file is None:
+        raise RequirementError(
+            "the re-ranking model reads precomputed features, and the file of them that its run remembers is not "
+            "there; name one (--rerank-features FILE)"
+        )
+
+
+def read_again(hits: Sequence[Hit], *, text: str | None) -> list[str]:
+    """The texts that the second model reads: the words that ask, else the first text of everything that was found."""
+    return [hit.captions[0] if hit.captions else hit.id for hit in hits] if text is None else [text]
+
+
 def reorder(
     model: Model,
     hits: Sequence[Hit],
@@ -119,14 +146,9 @@ def reorder(
 ) -> list[Hit]:
     """What was found for words or a picture, in the order of another model's scores, which take the place of the first.
 
-    Raises RequirementError for words that look for texts and pictures that look for pictures, which a model of pairs
-    cannot compare, and for a picture that the model cannot read.
+    Raises RequirementError for a picture that the model cannot read, and what `require_order` raises.
     """
-    if (text is None) == (target == "images"):
-        what = "a picture asks for pictures" if text is None else "words ask for texts"
-        raise RequirementError(
-            f"re-ranking compares pictures with texts; here {what}; look for the other kind, or leave --rerank out"
-        )
+    require_order(model, text=text, image=image, target=target)
     if not hits:
         return []
     if text is not None:
@@ -135,7 +157,7 @@ def reorder(
     else:
         assert image is not None
         asking = _picture(model.image, [str(image), image.stem], str(image))
-        texts = [hit.captions[0] if hit.captions else hit.id for hit in hits]
+        texts = read_again(hits, text=text)
         scores = model.compare(model.embed_images([asking]), model.embed_texts(texts))[0].tolist()
     found = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
     return sorted(found, key=lambda hit: -hit.score)

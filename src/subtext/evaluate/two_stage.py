@@ -28,6 +28,11 @@ from subtext.relevance.match import Match
 LOSS = 0.2
 """Points of R@1 that a plan may lose against scoring every pair, in each direction, to be called enough."""
 
+_ROUNDING = (
+    "two stages: the second model's scores may differ from those of scoring every pair by 1e-6 of their size, and so "
+    "may ranks that hang on less"
+)
+
 
 class Stage(NamedTuple):
     """A model's similarity, and its embeddings of all pictures and texts."""
@@ -173,7 +178,8 @@ def evaluate_two_stage(
     Cost   the first model's similarity of all pairs twice, and the second's of the pairs that are listed.
     """
     asked, more, counts = protocol or Protocol(), further or Further(), sorted(set(candidates))
-    _require(first, second, pairs, counts, more)
+    require_plan(counts, more)
+    _require(first, second, pairs)
     one, two = (Embedded(*stage, exact=asked.exact) for stage in (first, second))
     gallery = galleries.of_pairs(pairs)
     whole: Result | None = None
@@ -196,16 +202,20 @@ def evaluate_two_stage(
     return replace(result, about={**result.about, "two_stage": told}, notes=(*_notes(told), *result.notes))
 
 
-def _require(first: Stage, second: Stage, pairs: Pairs, counts: Sequence[int], further: Further) -> None:
-    if not counts or counts[0] < 1:
-        raise RequirementError(f"two stages need 1 candidate a query or more; it got {list(counts)}")
+def require_plan(candidates: Sequence[int], further: Further) -> None:
+    """Raise RequirementError for what two stages cannot be asked, before either model has embedded anything."""
+    if not candidates or min(candidates) < 1:
+        raise RequirementError(f"two stages need 1 candidate a query or more; it got {list(candidates)}")
+    if further.human is not None:
+        raise RequirementError("people's scores need one model's; two stages order each query by itself; leave one out")
+
+
+def _require(first: Stage, second: Stage, pairs: Pairs) -> None:
     if not first.similarity.indexable:
         raise RequirementError(
             f"a first stage needs a model whose vectors decide the score; {type(first.similarity).__name__} scores "
             "pairs; take a dual encoder first, and this one second"
         )
-    if further.human is not None:
-        raise RequirementError("people's scores need one model's; two stages order each query by itself; leave one out")
     for stage in (first, second):
         got = (len(stage.images), len(stage.texts))
         if got != (len(pairs.images), len(pairs.texts)):
@@ -265,4 +275,6 @@ def _notes(told: Mapping[str, Any]) -> list[str]:
         f"all (1 in {1 / share['image_to_text']:.0f} for pictures, 1 in {1 / share['text_to_image']:.0f} for texts)",
         f"two stages: no partner was listed of {missed['image_to_text']:.1f} % of the pictures and "
         f"{missed['text_to_image']:.1f} % of the texts; they count as misses",
+        # A sweep takes its scores from those of every pair.
+        *([] if "sweep" in told else [_ROUNDING]),
     ]

@@ -89,7 +89,9 @@ def fit(
         working, told = working_model(setup, (train, val), cache, run=run, processes=processes)
         training = Training(setup, working, train, val, options=run, processes=processes, out=out, samplers=samplers)
         training.remember(memories)
-        return _Fit(training, out, record=record, report=report, notes=[*notes, *passed_over, *told]).go(snapshot)
+        taught = () if training.related is None else training.related.notes
+        notes = list(dict.fromkeys([*notes, *taught, *passed_over, *told]))
+        return _Fit(training, out, record=record, report=report, notes=notes).go(snapshot)
 
 
 class _Fit:

@@ -64,6 +64,7 @@ class MinedMemory:
         self.fingerprint = f"distil{asked.count}{weights[:12]}"
         self.notes: Sequence[str] = (
             f"learning from {asked.teacher.run}, whose scores are divided by {self.teacher.temperature:.4g}",
+            *self.teacher.notes,
         )
         self.table: Mapping[str, Tensor] | None = None
         self.bank: Mapping[str, Embeddings] | None = None

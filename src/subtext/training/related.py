@@ -6,6 +6,7 @@ cells of each batch, of sparse rows, while the batch before it is learnt from.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -30,6 +31,10 @@ class Related(Protocol):
     @property
     def name(self) -> str:
         """What it is computed with."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What there is to say before a training begins."""
 
     def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
         """Every one of these pictures with every one of these texts."""
@@ -88,6 +93,7 @@ class _SharedWords:
     name: str
     images: NDArray[np.int64]
     products: Products
+    notes: tuple[str, ...] = ()
 
     def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
         return torch.from_numpy(self.products.block(self.images[images], texts))

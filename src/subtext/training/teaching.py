@@ -8,8 +8,8 @@ believes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from subtext import reranking
 from subtext.checkpoint import Record, load_record
 from subtext.core import Embeddings
 from subtext.data.fingerprint import fingerprint
+from subtext.data.lengths import cut_note
 from subtext.data.pairs import Pairs
 from subtext.errors import DataError
 from subtext.evaluate import embed_pairs
@@ -38,12 +39,16 @@ SAMPLE = 256
 
 @dataclass(frozen=True)
 class Known:
-    """A teacher with its embeddings of all training pictures and texts; scores are divided by `temperature`."""
+    """A teacher with its embeddings of all training pictures and texts; scores are divided by `temperature`.
+
+    notes  what is to be said of it before a training begins
+    """
 
     model: Model
     images: Embeddings
     texts: Embeddings
     temperature: float
+    notes: tuple[str, ...] = ()
 
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
@@ -98,9 +103,10 @@ class Teacher:
         key = fingerprint(pairs)
         if key not in self._known:
             model, _ = self._opened(self.run, self._device)
-            images, texts = embed_pairs(model, pairs)
-            plain = Known(model, images, texts, 1.0)
-            self._known[key] = Known(model, images, texts, self._temperature or fitted_temperature(plain, pairs))
+            cut = cut_note(model.text.reads, pairs.texts.values)
+            notes = () if cut is None else (f"the teacher {self.run}: {cut}",)
+            plain = Known(model, *embed_pairs(model, pairs), 1.0, notes)
+            self._known[key] = replace(plain, temperature=self._temperature or fitted_temperature(plain, pairs))
         return self._known[key]
 
 
@@ -147,6 +153,11 @@ class _Batch:
 
     teacher: Known
     name: str = SCALE
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is to be said of the teacher."""
+        return self.teacher.notes
 
     def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
         return self.teacher(images, texts)
