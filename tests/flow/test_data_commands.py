@@ -131,6 +131,13 @@ def test_found_tells_mismatched_pairs_from_others(tmp_path: Path) -> None:
     assert areas["cosine"]["auc"] < 0.35 and areas["triplet loss"]["auc"] > 0.65
     assert areas["cosine"]["interval"][0] < areas["cosine"]["auc"] < areas["cosine"]["interval"][1]
     assert {"words", "diversity, image", "discrepancy, text", "diversity, modalities apart"} <= set(areas)
+    assert {"rank weight", "density", "combined 3:1", "combined by statistics"} <= set(areas)
+    assert areas["rank weight"]["auc"] > 0.6, "a wrong partner is ranked low"
+    assert areas["rank weight"]["interval"][0] < areas["rank weight"]["auc"]
+    alone = ("--beta", 0, "--gamma", 1)
+    told = json.loads(done("data", "found", run_, "--labels", labels, "--graph", graph, *alone, "--json", "-q"))
+    assert "combined 0:1" in told["auc"]
+    assert "name their graph" in refused("data", "found", run_, "--labels", labels, "--beta", 2, code=2)
     assert "56 literal, 24 mismatch" in done("data", "found", run_, "--labels", labels, "-q")
     assert "the labels need the data set that they were written with" in refused(
         "data", "found", run_, "--labels", labels, "--data", data, "-q"
