@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import made_data
@@ -12,6 +13,8 @@ import torch
 from click.testing import CliRunner
 
 from subtext.app.cli import main
+from subtext.core import Comparison, Embeddings, Epoch, Scene, Truth
+from subtext.epoch_tables import moments
 from subtext.errors import DataError
 from subtext.evaluate.weights import explain, mean_weights, spread
 from subtext.weighting.neighbourhood import Neighbourhood
@@ -31,6 +34,52 @@ def test_effective_sizes_are_those_of_the_weights() -> None:
     assert 1 / 32 < uneven < single < 1
     outer = explain(made, Neighbourhood(196.0, placement="outer")).effective["diversity"]
     assert outer == pytest.approx(1.0, abs=1e-4)
+
+
+# Five pairs of the published formulas' worked example, all in one batch.
+SCORES = {
+    "discrepancy/image": [0.2, 0.7, 0.0, 0.55, -0.1],
+    "discrepancy/text": [0.6, 0.89, 0.62, 0.80, 0.30],
+    "diversity/image": [0.9, 0.5, 0.5, 0.5, 0.8],
+    "diversity/text": [0.98, 0.80, 0.80, 0.20, 0.90],
+}
+WEIGHTS = {
+    "diversity": [1.40252625, 3.45810390, 3.45810390, 10.17780373, 1.50346223],
+    "discrepancy": [2.50017414, 4.37378493, 6.71375348, 3.90142896, 2.51085849],
+    "val": [1.74713470, 2.80941740, 4.56298554, 7.79106163, 3.08940073],
+    "val, absdiff": [0.01102554, 0.04492426, 0.97180056, 18.95488402, 0.01736562],
+    "stats": [3.86933923, 3.82811900, 4.10965626, 4.09039898, 4.10248653],
+}
+
+
+def test_effective_sizes_of_combined_weights_are_those_of_the_worked_example() -> None:
+    made = {name: torch.tensor(values, dtype=torch.float64) for name, values in SCORES.items()}
+    val = Neighbourhood(20.0, diversity=3.0, discrepancy=1.0, combine="mean", batch=0)
+    combined = {
+        "val": val,
+        "val, absdiff": replace(val, combine="absdiff"),
+        "stats": replace(val, diversity=1.0, discrepancy=1.0, statistics="pooled"),
+    }
+    found = explain(made, Neighbourhood(20.0, batch=0), combined=combined, batch=5).effective
+    for name, weights in WEIGHTS.items():
+        told = np.array(weights)
+        assert found[name] == pytest.approx(told.sum() ** 2 / (5 * (told**2).sum()), rel=1e-6), name
+    assert found["stats"] > 0.99 > found["val"] > found["val, absdiff"]
+    still = explain(made, Neighbourhood(20.0, batch=0), combined={"still": replace(val, sign=0.0)}, batch=5)
+    assert still.effective["still"] == pytest.approx(1.0)
+
+
+def test_statistics_may_be_each_modalitys_own() -> None:
+    """As the weighting makes them in training, from tables with moments."""
+    made = {name: torch.tensor(values) for name, values in SCORES.items()}
+    way = Neighbourhood(20.0, 1.0, 1.0, combine="sum", statistics="each", batch=0)
+    forward = Comparison(torch.eye(5), Truth(torch.eye(5, dtype=torch.bool)), *[EMBEDDED] * 2)
+    weights = way(Scene(forward, forward.flip()), Epoch(1, 0, table=made | moments(made)))
+    wanted = float(weights.sum() ** 2 / (5 * weights.square().sum()))
+    assert explain(made, way, combined={"each": way}, batch=5).effective["each"] == pytest.approx(wanted, rel=1e-5)
+
+
+EMBEDDED = Embeddings(torch.eye(5)[:, None], torch.arange(5))
 
 
 def test_a_mean_weight_is_that_of_many_batches() -> None:
@@ -85,3 +134,13 @@ def test_the_command(tmp_path: Path) -> None:
     found = json.loads(call(main, [*map(str, report), "--json"]).stdout)
     assert set(found["spreads"]) == {f"{s}/{m}" for s in ("diversity", "discrepancy") for m in ("image", "text")}
     assert 0 < found["effective"]["discrepancy"] <= 1
+    assert set(found["effective"]) == {"diversity", "discrepancy", "combined 3:1", "combined by statistics"}
+    assert found["effective"]["combined by statistics"] > 0.99, "nearly uniform, as printed"
+    assert found["combine"] == {"diversity": "absdiff", "discrepancy": "absdiff", "combined": "mean"}
+    other = json.loads(call(main, [*map(str, report), "--json", "--beta", "1", "--gamma", "4"]).stdout)["effective"]
+    assert other["combined 1:4"] != found["effective"]["combined 3:1"] and other["diversity"] == pytest.approx(
+        found["effective"]["diversity"]
+    )
+    assert "combined 3:1 " in told.output and "combined: mean" in told.output
+    one = call(main, [*map(str, report), "--views", "mean"])
+    assert one.exit_code == 1 and "--views mean needs a run with several views of an item" in one.output

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from subtext.app.job import Work
@@ -16,17 +18,29 @@ from subtext.app.progress import meter
 from subtext.app.table import Cell, table
 from subtext.app.weight_gallery import weight_gallery
 from subtext.data.atomic import write_text
+from subtext.data.pairs import Pairs
 from subtext.epoch_tables import NeighbourScores
+from subtext.errors import RequirementError
 from subtext.evaluate import embed_pairs
 from subtext.evaluate.weights import Weights, explain
+from subtext.model import Model
 from subtext.report.histogram import Histogram, histograms
 from subtext.report.page import render
-from subtext.weighting.neighbourhood import Neighbourhood
+from subtext.weighting.neighbourhood import Combine, Neighbourhood
+
+COMBINE: Mapping[str, Combine] = {"diversity": "absdiff", "discrepancy": "absdiff", "combined": "mean"}
+"""How each method joins the weights of pictures and texts, unless told otherwise."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """How scores are made and weights told: neighbours (0 for all), views, total and batch, and how they combine."""
+    """How scores are made and weights told.
+
+    neighbours   0 for all                  views   how several views of an item compare
+    total, batch lambda, and pairs of a batch
+    combine      of the two modalities; None for each method's own
+    beta, gamma  of diversity and discrepancy, where both are combined
+    """
 
     graph: Path
     neighbours: int
@@ -34,6 +48,8 @@ class Asked:
     total: float
     batch: int
     combine: Any
+    beta: float = 3.0
+    gamma: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,8 @@ def report(work: Work, asked: Asked, shown: Shown, *, in_json: bool = False) -> 
             require_file(file)
     opened = open_work(work).by_mean("weights report")
     pairs = opened.pairs
+    if asked.views != "max":
+        _require_views(asked, opened.model, pairs)
     memory = NeighbourScores(asked.graph, neighbours=asked.neighbours, views=asked.views).open(
         pairs, device=torch.device("cpu")
     )
@@ -63,8 +81,8 @@ def report(work: Work, asked: Asked, shown: Shown, *, in_json: bool = False) -> 
     memory.look(*found)
     memory.begin(epoch=1, seed=0, embed=lambda: found)
     assert memory.table is not None
-    weighting = Neighbourhood(asked.total, combine=asked.combine, batch=asked.batch)
-    weights = explain(memory.table, weighting, batch=asked.batch)
+    weighting = Neighbourhood(asked.total, combine=asked.combine or "absdiff", batch=asked.batch)
+    weights = explain(memory.table, weighting, combined=_combined(asked, weighting), batch=asked.batch)
     if shown.plot is not None:
         write_text(shown.plot, histograms(_panels(weights)))
     if shown.page is not None:
@@ -73,9 +91,30 @@ def report(work: Work, asked: Asked, shown: Shown, *, in_json: bool = False) -> 
         write_text(shown.page, render(made))
     if in_json:
         facts = {"run": str(work.run), "split": opened.split, "graph": str(asked.graph), "total": asked.total}
-        return json.dumps({**facts, "batch": asked.batch, "combine": asked.combine, **weights.to_json()}, indent=2)
+        facts |= {"batch": asked.batch, "combine": asked.combine or COMBINE}
+        return json.dumps({**facts, **weights.to_json()}, indent=2)
     files = [("histograms", shown.plot), ("lightest and heaviest pairs", shown.page)]
     return "\n".join([*_told(weights, asked), *(f"{name}: {file}" for name, file in files if file is not None)])
+
+
+def _combined(asked: Asked, weighting: Neighbourhood) -> dict[str, Neighbourhood]:
+    """COMBINED-VAL with this beta and gamma, and COMBINED-STATS."""
+    mean = replace(weighting, combine=asked.combine or COMBINE["combined"])
+    return {
+        f"combined {asked.beta:g}:{asked.gamma:g}": replace(mean, diversity=asked.beta, discrepancy=asked.gamma),
+        "combined by statistics": replace(mean, diversity=1.0, discrepancy=1.0, statistics="pooled"),
+    }
+
+
+def _require_views(asked: Asked, model: Model, pairs: Pairs) -> None:
+    """Raise RequirementError where items have one view: the option would change nothing."""
+    one = np.zeros(1, dtype=np.int64)
+    found = embed_pairs(model, pairs.subset(one, one), batch_size=1, workers=0)
+    if max(items.views for items in found) == 1:
+        raise RequirementError(
+            f"--views {asked.views} needs a run with several views of an item (pvse, views above 1); this one has one; "
+            "leave --views out"
+        )
 
 
 def _told(weights: Weights, asked: Asked) -> list[str]:
@@ -88,7 +127,8 @@ def _told(weights: Weights, asked: Asked) -> list[str]:
     return [
         table(["score", "pairs", "mean", "deviation", "least", "greatest"], rows),
         f"Spearman's correlation of the two scores: {related} (paper: 0.052)",
-        f"effective sample size of the weights ({asked.total:g} over {asked.batch} pairs, {asked.combine}): {shares}",
+        f"effective sample size of the weights ({asked.total:g} over {asked.batch} pairs, "
+        f"{asked.combine or 'absdiff; combined: mean'}): {shares}",
     ]
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subtext.epoch_tables import moments
 from subtext.errors import DataError
 from subtext.metrics.agreement import spearman
 from subtext.ops import draw
-from subtext.weighting.neighbourhood import Neighbourhood, combined
+from subtext.weighting.neighbourhood import Neighbourhood
+from subtext.weighting.neighbourhood import combined as joined
 
 BINS = 30
 SCORES, MODALITIES = ("diversity", "discrepancy"), ("image", "text")
@@ -43,8 +45,8 @@ class Weights:
 
     spreads      "diversity/image" and so on
     correlation  modality -> Spearman's between the two scores; "both" over the pairs of both (the paper: .052)
-    effective    score -> effective sample size of its weights over the sample size, (sum w)^2 / (n sum w^2), mean over
-                 batches; 1 for uniform weights
+    effective    weighting -> effective sample size of its weights over the sample size, (sum w)^2 / (n sum w^2), mean
+                 over batches; 1 for uniform weights
     """
 
     pairs: int
@@ -57,10 +59,18 @@ class Weights:
         return asdict(self)
 
 
-def explain(table: Mapping[str, Tensor], weighting: Neighbourhood, *, batch: int = 32, seed: int = 0) -> Weights:
-    """Describe the tables of an epoch, and the weights of each score in random batches.
+def explain(
+    table: Mapping[str, Tensor],
+    weighting: Neighbourhood,
+    *,
+    combined: Mapping[str, Neighbourhood] | None = None,
+    batch: int = 32,
+    seed: int = 0,
+) -> Weights:
+    """Describe the tables of an epoch, and the weights of each score, and of both combined, in random batches.
 
-    weighting  total, sign, combination and placement of the weights; its beta and gamma are not read
+    weighting  total, sign, combination and placement of the weights of each score; its beta and gamma are not read
+    combined   name -> a weighting with a beta and gamma of its own, or with statistics
 
     Raises DataError where fewer than two pairs have all scores.
     """
@@ -70,14 +80,14 @@ def explain(table: Mapping[str, Tensor], weighting: Neighbourhood, *, batch: int
         raise DataError(f"explaining weights needs two pairs with neighbours or more; it got {int(known.sum())}")
     kept = {name: value[known] for name, value in values.items()}
     order = draw.permutation(int(known.sum()), seed=seed, epoch=0, purpose="weights")
+    ways = {score: _alone(weighting, score) for score in SCORES} | dict(combined or {})
+    signed = {name: [_signed(values, known, way, modality) for modality in MODALITIES] for name, way in ways.items()}
     return Weights(
         pairs=len(known),
         spreads={name: spread(value) for name, value in values.items()},
         correlation={m: spearman(kept[f"diversity/{m}"].numpy(), kept[f"discrepancy/{m}"].numpy()) for m in MODALITIES}
         | {"both": spearman(*(torch.cat([kept[f"{score}/{m}"] for m in MODALITIES]).numpy() for score in SCORES))},
-        effective={
-            score: effective(kept[f"{score}/image"], kept[f"{score}/text"], weighting, order, batch) for score in SCORES
-        },
+        effective={name: effective(signed[name][0], signed[name][1], way, order, batch) for name, way in ways.items()},
     )
 
 
@@ -94,7 +104,7 @@ def mean_weights(
 
     A weight is relative to its batch, so a single batch says little of a pair. NaN for a pair without the score.
     """
-    image, text = (table[f"{score}/{modality}"].double() for modality in MODALITIES)
+    image, text = (weighting.sign * table[f"{score}/{modality}"].double() for modality in MODALITIES)
     rows = torch.nonzero(~(image.isnan() | text.isnan()))[:, 0]
     total, size = torch.zeros(len(image), dtype=torch.float64), min(batch, len(rows))
     for batching in range(batchings):
@@ -127,7 +137,10 @@ def effective(
     order: NDArray[np.int64],
     batch: int,
 ) -> float:
-    """Effective sample size of the weights over the sample size, mean over whole batches (one at least)."""
+    """Effective sample size of the weights over the sample size, mean over whole batches (one at least).
+
+    image, text  u of either modality: signed scores, as `Neighbourhood` has them
+    """
     size = min(batch, len(order))
     shares = []
     for start in range(0, len(order) - size + 1, size):
@@ -136,11 +149,32 @@ def effective(
     return float(np.mean(shares))
 
 
+def _alone(weighting: Neighbourhood, score: str) -> Neighbourhood:
+    """The weighting with one of the scores."""
+    return replace(
+        weighting, diversity=float(score == "diversity"), discrepancy=float(score == "discrepancy"), statistics="none"
+    )
+
+
+def _signed(
+    values: Mapping[str, Tensor], known: Bool[Tensor, "n"], weighting: Neighbourhood, modality: str
+) -> Float[Tensor, "k"]:
+    """(K) u of one modality for the pairs that are known; statistics are of all that have a score."""
+    total = torch.zeros(int(known.sum()), dtype=torch.float64)
+    told = moments(values) if weighting.statistics != "none" else {}
+    for score, coefficient in (("diversity", weighting.diversity), ("discrepancy", weighting.discrepancy)):
+        if told:
+            whose = modality if weighting.statistics == "each" else "both"
+            coefficient = coefficient * float(told[f"moments/{score}/{whose}"].double().prod())
+        total += weighting.sign * coefficient * values[f"{score}/{modality}"][known]
+    return total
+
+
 def _weights(image: Tensor, text: Tensor, weighting: Neighbourhood, rows: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
     """What the pairs of one batch weigh."""
-    return combined(
-        weighting.sign * image[rows],
-        weighting.sign * text[rows],
+    return joined(
+        image[rows],
+        text[rows],
         total=weighting.total_for(len(rows)),
         combine=weighting.combine,
         placement=weighting.placement,

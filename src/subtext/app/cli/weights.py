@@ -26,7 +26,7 @@ def _report(ctx: click.Context) -> None:
     from subtext.app.weighing import Asked, Shown, report
 
     given = {**ctx.params, "model": None}
-    names = ("graph", "neighbours", "views", "total", "pairs", "combine")
+    names = ("graph", "neighbours", "views", "total", "pairs", "combine", "beta", "gamma")
     asked = Asked(*(given[name] for name in names))
     shown = Shown(given["plot"], given["page"], given["top"])
     click.echo(report(Work.from_options(given), asked, shown, in_json=given["as_json"]))
@@ -57,7 +57,13 @@ weights.add_command(
                 click.Option(
                     ["--pairs"], type=click.IntRange(1), default=32, show_default=True, help="Of a batch, for total."
                 ),
-                click.Option(["--combine"], type=click.Choice(COMBINE), default="absdiff", show_default=True),
+                click.Option(
+                    ["--combine"],
+                    type=click.Choice(COMBINE),
+                    help="Of pictures and texts. Default: absdiff, and mean for combined.",
+                ),
+                click.Option(["--beta"], type=float, default=3.0, show_default=True, help="combined: of diversity."),
+                click.Option(["--gamma"], type=float, default=1.0, show_default=True, help="combined: of discrepancy."),
             ],
             "Output": [
                 click.Option(["--plot"], type=PATH, metavar="FILE", help="Histograms, as SVG."),
@@ -71,7 +77,8 @@ weights.add_command(
         help="""Say how diverse and how discrepant the neighbourhoods of a data set are in RUN's space.
 
         Mean, deviation and histogram of both scores for pictures and texts, Spearman's correlation of the two, and how
-        uneven the weights are that come of them. --page shows the pairs themselves.""",
+        uneven the weights are that come of each, and of both combined: by --beta and --gamma, and by the scores'
+        statistics (COMBINED-STATS). --page shows the pairs themselves.""",
         examples=["subtext weights report runs/pvse --graph graphs/d2v --plot scores.svg --page pairs.html"],
         usage="RUN --graph GRAPH [OPTIONS]",
     )
