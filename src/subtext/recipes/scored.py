@@ -126,11 +126,15 @@ def scored(
 
 
 def _require_host(method: str, setup: Setup, near: Neighbours) -> None:
+    from subtext.heads.gaussian import Gaussian
+
     if not near.graph:
         raise RecipeError(
             f"{method} needs graph=FOLDER, which `subtext neighbours build` writes; it got none; name one"
         )
-    if not setup.model.indexable:
+    # Of a distribution its draws, or its mean, are vectors, whatever compares them.
+    drawn = all(isinstance(branch.head, Gaussian) for branch in (setup.model.image, setup.model.text))
+    if not setup.model.indexable and not drawn:
         raise RecipeError(
             f"{method} needs a host whose items are vectors; {type(setup.model.similarity).__name__} scores pairs; "
             "take another host"
@@ -143,8 +147,8 @@ def _require_views(method: str, setup: Setup, near: Neighbours, further: Further
     if several == 1 and (near.views, near.samples) != (default.views, default.samples):
         name = "views" if near.views != default.views else "samples"
         raise RecipeError(
-            f"{method}: {name} needs a host with several views of an item (pvse, views above 1); this one has one; "
-            f"leave {name} out"
+            f"{method}: {name} needs a host with several views of an item (pvse, views above 1; pcme); this one has "
+            f"one; leave {name} out"
         )
     if several > 1 and near.views == "max":
         wrong = [name for name, bad in _LINEAR.items() if getattr(further, name) in bad]
@@ -160,6 +164,9 @@ _LINEAR: dict[str, tuple[Any, ...]] = {"second": ("unique",), "average": ("lists
 
 
 def _views(branch: Branch) -> int:
+    from subtext.heads.gaussian import Gaussian
     from subtext.heads.pie import Pie
 
+    if isinstance(branch.head, Gaussian):
+        return branch.head.draws or 1
     return int(branch.head.outer.out_features) if isinstance(branch.head, Pie) else 1

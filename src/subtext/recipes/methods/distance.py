@@ -25,7 +25,8 @@ def distance(
     """Draws one negative a query, evenly over distances, in each direction (Wu et al. 2017).
 
     The host's triplet loss keeps its margin, and becomes the mean over all queries of both directions; so does the
-    margin loss where it takes its place. Needs a host with a triplet loss between pictures and texts.
+    margin loss where it takes its place. Needs a host with a triplet loss between pictures and texts; with loss=margin
+    one whose items are compared by cosine will do, whose own losses it replaces, on plain cosines.
     """
     from dataclasses import replace
 
@@ -35,7 +36,8 @@ def distance(
     from subtext.losses.triplet import Triplet
     from subtext.mining.distance import Distance
     from subtext.objective import Objective, Term
-    from subtext.recipes.within import require_own_texts
+    from subtext.recipes.within import require_own_texts, retold
+    from subtext.similarity.cosine import Cosine
 
     if nearest >= furthest:
         raise RecipeError(f"distance needs nearest below furthest; it got {nearest} and {furthest}")
@@ -58,9 +60,15 @@ def distance(
             weight=part.weight / 2,
         )
     if all(part is setup.objective.parts[name] for name, part in parts.items()):
+        if loss == "margin" and isinstance(setup.model.similarity, Cosine):
+            own: dict[str, Term] = {
+                side: Term(Margin(margin, boundary), on=side, weight=0.5, mining=Distance(side, nearest, furthest))
+                for side in DIRECTIONS
+            }
+            return retold("distance", setup, own)
         raise RecipeError(
             "distance needs a host with a triplet loss between pictures and texts (vse, pvse, vse_infinity); this "
             f"objective has {', '.join(type(getattr(part, 'loss', part)).__name__ for part in parts.values())}; "
-            "leave the method out, or take another host"
+            "replace it where items are compared by cosine (distance:loss=margin), or take another host"
         )
     return replace(setup, objective=Objective(parts))

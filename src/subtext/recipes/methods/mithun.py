@@ -16,7 +16,8 @@ def mithun(
 ) -> Setup:
     """Weights each pair by the rank of its partner (Mithun et al. 2018), in both directions.
 
-    Needs a host whose objective has a triplet loss on a direction.
+    Needs a host with a triplet loss between pictures and texts; of one that has none it weights, without `hard`,
+    whatever loss there is between them.
     """
     from dataclasses import replace
 
@@ -29,15 +30,19 @@ def mithun(
 
     require_own_texts("mithun", setup)
     parts = dict(setup.objective.parts)
+    between = [part for part in parts.values() if isinstance(part, Term) and part.on in DIRECTIONS]
+    triplets = hard or any(isinstance(part.loss, Triplet) for part in between)
     for name, part in parts.items():
-        if not isinstance(part, Term) or not isinstance(part.loss, Triplet) or part.on not in DIRECTIONS:
+        if not isinstance(part, Term) or part.on not in DIRECTIONS:
+            continue
+        if triplets and not isinstance(part.loss, Triplet):
             continue
         if part.weighting is not None:
             raise RecipeError(f"mithun weights a loss that has no weights yet; '{name}' has; take one weighting alone")
         direction = next(known for known in DIRECTIONS if known == part.on)
         loss, reduction = part.loss, part.reduction
         # Epochs that a host begins with, easy ones, stay easy.
-        if hard and part.until_epoch is None:
+        if hard and isinstance(loss, Triplet) and part.until_epoch is None:
             loss = replace(loss, negatives="hardest")
             # The hardest negative is one value a query: a mean over all cells would make nothing of it.
             reduction = "mean" if reduction == "mean over cells" else reduction
@@ -47,6 +52,6 @@ def mithun(
         raise RecipeError(
             "mithun needs a host with a triplet loss between pictures and texts (vse, pvse, vse_infinity); this "
             f"objective has {', '.join(type(getattr(part, 'loss', part)).__name__ for part in parts.values())}; "
-            "leave the method out, or take another host"
+            "weight any loss by rank (mithun:hard=no), or take another host"
         )
     return replace(setup, objective=Objective(parts))
