@@ -4,9 +4,9 @@ There are two ways. The fast one compares as many items at once as fit; the last
 block that it was computed in, and scores differ from the exact way by about 1e-6 of their size. The exact way compares
 in tiles of one fixed shape, padded where items run out, so that a score depends on its pair alone: the same to the bit
 for any block size, order of items or direction. A similarity that looks at regions and words together is always
-computed that way, in tiles of items with equally many parts: it costs little beside the scores themselves. To the bit
-this holds for widths that are multiples of four numbers: rows of others lie at addresses where matrix kernels round
-otherwise, and scores may differ there by 1e-7 of their size.
+computed that way, in tiles of items with equally many parts: it costs little beside the scores themselves. Its parts
+are filled up with zeros to a multiple of eight numbers (`ops.lanes`), as rows of others lie at addresses where matrix
+kernels round otherwise. Vectors are not: exact scores of those are equal to the bit for widths of a multiple of four.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 import torch
 from pairs import of_parts, random_pairs
 from scenes import cast, items, random_items
+from torch.nn.functional import pad
 from walk import classes
 
 from subtext.errors import RequirementError, ShapeError
@@ -162,6 +163,12 @@ def test_a_similarity_of_pairs_says_what_it_misses(part):
         similarity(replace(images, parts=None, mask=None), texts)
     with pytest.raises(ShapeError, match="one width; it got 5 and 4"):
         similarity(images, replace(texts, parts=texts.parts[:, :, :4]))
+    if "width" in inspect.signature(part).parameters:
+        wide = [
+            replace(side, parts=pad(side.parts, (0, 1)), vectors=pad(side.vectors, (0, 1))) for side in (images, texts)
+        ]
+        with pytest.raises(ShapeError, match="regions and words of width 5; it got 6"):
+            similarity(*wide)
     nothing = texts.mask.clone()
     nothing[2] = False
     with pytest.raises(RequirementError, match="a part of every text; 1 have none, first id 2"):

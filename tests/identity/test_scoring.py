@@ -140,6 +140,46 @@ SOME = {
 }
 
 
+def anywhere(similarity: nn.Module, width: int) -> None:
+    """Scores are the same to the bit in another order, and of fewer items."""
+    images, texts, _ = random_pairs(width, pictures=66, texts=24)
+    images, texts = cast(images, torch.float32), cast(texts, torch.float32)
+    rows, columns = (torch.randperm(count, generator=torch.Generator().manual_seed(3)) for count in (66, 24))
+    reference = matrix(similarity.eval(), images, texts)
+    assert reference.std() > 0
+    assert torch.equal(matrix(similarity, images[rows], texts[columns]), reference[rows][:, columns])
+    assert torch.equal(matrix(similarity, images[7:8], texts[5:8]), reference[7:8, 5:8])
+
+
+UNEVEN = {
+    "scan, regions asking": lambda width, nodes, half: CrossAttention(
+        attending="image_to_text", pooling="mean", bf16=half
+    ),
+    "scan, words asking": lambda width, nodes, half: CrossAttention(bf16=half),
+    "chan": lambda width, nodes, half: Chan(bf16=half),
+    "imram": lambda width, nodes, half: Imram(width=width, bf16=half),
+    "saf": lambda width, nodes, half: Saf(width=width, nodes=nodes, bf16=half),
+    "sgr": lambda width, nodes, half: Sgr(width=width, nodes=nodes, bf16=half),
+    "ascl": lambda width, nodes, half: Ascl(width=width, bf16=half),
+    "ascl, heads of a few numbers": lambda width, nodes, half: Ascl(
+        width=width, heads={30: 10, 47: 1, 50: 5}[width], fusion="concat", bf16=half
+    ),
+}
+"""Similarities of any width of parts and of nodes."""
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+@pytest.mark.parametrize(("width", "nodes"), [(30, 6), (47, 10), (50, 10)])
+def test_scores_of_any_width_are_equal_to_the_bit(name: str, width: int, nodes: int) -> None:
+    anywhere(UNEVEN[name](width, nodes, False), width)
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_scores_in_half_precision_are_equal_to_the_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subtext.ops.half.native", lambda device="cpu": True)
+    anywhere(UNEVEN[name](50, 6, True), 50)
+
+
 @pytest.mark.parametrize("name", SOME)
 def test_scores_of_pairs_are_equal_to_the_bit_whatever_they_are_computed_with(name: str) -> None:
     images, texts, _ = random_pairs(48, pictures=70, texts=90)

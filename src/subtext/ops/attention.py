@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from subtext.ops.half import product
+from subtext.ops.half import less, product
 
 SLOPE = 0.1
 """What is left of a negative product."""
@@ -91,16 +91,19 @@ def context_differences(
     attention: Float[Tensor, "t l i r"],
     regions: Float[Tensor, "i r d"],
     gram: Float[Tensor, "i r r"],
+    *,
+    half: bool = False,
 ) -> Float[Tensor, "i t l d"]:
     """What every word gathers of the regions, of unit length, less the word itself; `gram` as in `word_cosines`.
 
-    The weights are divided by the length that the sum will have, which costs R numbers a word instead of D.
+    The weights are divided by the length that the sum will have, which costs R numbers a word instead of D. `half`
+    gathers in bfloat16.
     """
     texts, longest = attention.shape[:2]
     weights = attention / (region_lengths(attention, gram) + EPSILON)[..., None]
     by_picture = weights.flatten(0, 1).transpose(0, 1)
     own = words.flatten(0, 1).expand(len(regions), -1, -1)
-    return torch.baddbmm(own, by_picture, regions, beta=-1).unflatten(1, (texts, longest))
+    return less(by_picture, regions, own, half=half).unflatten(1, (texts, longest))
 
 
 def unit_vectors(values: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from subtext.ops.attention import sigmoid
+from subtext.ops.half import within
 
 FusionKind = Literal["gated", "mean", "sum", "concat"]
 
@@ -34,15 +34,25 @@ class Fusion(nn.Module):
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
 
-    def forward(self, first: Float[Tensor, "*batch d"], second: Float[Tensor, "*batch2 d"]) -> Float[Tensor, "*out d"]:
-        """The two together; leading axes are broadcast."""
+    def forward(
+        self, first: Float[Tensor, "*batch d"], second: Float[Tensor, "*batch2 d"], *, half: bool = False
+    ) -> Float[Tensor, "*out d"]:
+        """The two together; leading axes are broadcast. Vectors with zeros at their end (`ops.lanes`) keep them.
+
+        half  products in bfloat16 where the machine has it
+        """
         if self.kind == "mean":
             return (first + second) / 2
         if self.kind == "sum":
             return first + second
         if self.kind == "concat":
-            first, second = torch.broadcast_tensors(first, second)
-            return self.both(torch.cat([first, second], dim=-1))
-        mapped, other = self.first(first), self.second(second)
-        gate = sigmoid(self.gate_first(mapped) + self.gate_second(other))
+            width = self.both.out_features
+            left, right = self.both.weight[:, :width], self.both.weight[:, width:]
+            return within(first, left, None, half=half) + within(second, right, self.both.bias, half=half)
+        mapped, other = (
+            within(values, layer.weight, layer.bias, half=half)
+            for values, layer in ((first, self.first), (second, self.second))
+        )
+        gates = within(mapped, self.gate_first.weight, None, half=half)
+        gate = sigmoid(gates + within(other, self.gate_second.weight, self.gate_second.bias, half=half))
         return gate * mapped + (1 - gate) * other

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from subtext.ops.lanes import grown
+
 
 @cache
 def native(device: str = "cpu") -> bool:
@@ -21,6 +23,11 @@ def native(device: str = "cpu") -> bool:
     return any(ask is not None and ask() for ask in found)
 
 
+def unlearning(half: bool) -> bool:
+    """Whether half precision that was asked for is to be used now: never while anything is learnt."""
+    return half and not torch.is_grad_enabled()
+
+
 def product(
     left: Float[Tensor, "*batch n d"], right: Float[Tensor, "*batch m d"], *, half: bool
 ) -> Float[Tensor, "*batch n m"]:
@@ -32,3 +39,38 @@ def product(
         if half and native(left.device.type):
             return (left.bfloat16() @ right.bfloat16().mT).to(left.dtype)
         return left @ right.mT
+
+
+def linear(
+    values: Float[Tensor, "*batch d"],
+    weight: Float[Tensor, "m d"],
+    bias: Float[Tensor, "m"] | None = None,
+    *,
+    half: bool,
+) -> Float[Tensor, "*batch m"]:
+    """A linear map, whose products are `product`'s; the bias is added in the precision of what came in."""
+    if not (half and native(values.device.type)):
+        return torch.nn.functional.linear(values, weight, bias)
+    found = product(values.reshape(-1, values.shape[-1]), weight, half=True).view(*values.shape[:-1], len(weight))
+    return found if bias is None else found + bias
+
+
+def within(
+    values: Float[Tensor, "*batch d"],
+    weight: Float[Tensor, "m m"],
+    bias: Float[Tensor, "m"] | None = None,
+    *,
+    half: bool,
+) -> Float[Tensor, "*batch d"]:
+    """`linear` from a space to itself: zeros that fill values up beyond M (`ops.lanes`) stay zeros."""
+    width = values.shape[-1]
+    return linear(values, grown(weight, width, width), None if bias is None else grown(bias, width), half=half)
+
+
+def less(
+    left: Float[Tensor, "b n p"], right: Float[Tensor, "b p d"], taken: Float[Tensor, "b n d"], *, half: bool
+) -> Float[Tensor, "b n d"]:
+    """Left @ right - taken: multiplied as in `product`, and subtracted in the precision of what came in."""
+    if half and native(left.device.type):
+        return product(left, right.mT, half=True).sub_(taken)
+    return torch.baddbmm(taken, left, right, beta=-1)

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops import attention
-from subtext.ops.numerics import precise
-from subtext.ops.pairwise import parts_of
+from subtext.ops.half import linear, unlearning
+from subtext.ops.lanes import filled, grown
+from subtext.ops.pairwise import parts_of, whole_of
 
 
 class Nodes(nn.Module):
@@ -34,6 +35,7 @@ class Nodes(nn.Module):
             )
         self.local = nn.Linear(width, nodes)
         self.whole = nn.Linear(width, nodes)
+        self.width = width
         self.attention_scale = attention_scale
         self.bf16 = bf16
         for layer in (self.local, self.whole):
@@ -48,18 +50,27 @@ class Nodes(nn.Module):
         return attention.gram(parts_of(images))
 
     def forward(self, images: Embeddings, gram: Float[Tensor, "i r r"], texts: Embeddings) -> Float[Tensor, "i t n m"]:
-        """The whole pair's node, then one a word, N = L + 1; texts of one length."""
-        half = self.bf16 and not torch.is_grad_enabled()
+        """The whole pair's node, then one a word, N = L + 1; texts of one length. Zeros fill M up (`ops.lanes`)."""
+        half = unlearning(self.bf16)
         words, regions = parts_of(texts), parts_of(images)
         fits = attention.products(words, regions, half=half)
         weights = attention.over_regions(fits, images.mask, self.attention_scale)
-        by_word = self._square(attention.context_differences(words, weights, regions, gram))
-        apart = precise(images.vectors[:, 0])[:, None] - precise(texts.vectors[:, 0])[None]
-        nodes = torch.cat([self.whole(self._square(apart))[:, :, None], self.local(by_word)], dim=2)
-        return attention.unit_vectors(nodes)
+        by_word = self._square(attention.context_differences(words, weights, regions, gram, half=half))
+        apart = self._square(whole_of(images, self.width)[:, None] - whole_of(texts, self.width)[None])
+        whole, local = (
+            linear(values, filled(layer.weight, 2), filled(layer.bias), half=half)
+            for values, layer in ((apart, self.whole), (by_word, self.local))
+        )
+        return attention.unit_vectors(torch.cat([whole[:, :, None], local], dim=2))
 
     def _square(self, values: Tensor) -> Tensor:
         return values.square() if torch.is_grad_enabled() else values.square_()
+
+
+def decided(nodes: Float[Tensor, "*batch m"], layer: nn.Linear) -> Float[Tensor, "*batch"]:
+    """A layer of one number, of nodes that zeros fill up."""
+    weight = grown(layer.weight, nodes.shape[-1])
+    return torch.nn.functional.linear(nodes, weight, layer.bias)[..., 0]
 
 
 def spread(layer: nn.Linear) -> None:

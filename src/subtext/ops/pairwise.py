@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from subtext.core import Embeddings
 from subtext.errors import RequirementError, ShapeError
+from subtext.ops.lanes import filled
 from subtext.ops.numerics import precise
 
 PIECE_FLOATS = 2**23
@@ -38,6 +39,7 @@ def pairwise(
     ready: Callable[[Embeddings], Ready],
     floats: Callable[[int, int], int],
     piece: int | None = None,
+    width: int | None = None,
 ) -> Float[Tensor, "i t *more"]:
     """Scores of every picture with every text.
 
@@ -45,19 +47,22 @@ def pairwise(
     ready   pictures -> whatever the score needs of them alone
     floats  regions and words -> about how many numbers one pair takes
     piece   how many numbers a piece may take; None for PIECE_FLOATS. More where much is read of every picture each time
+    width   of regions and words, where the score has weights of that width; None for any
 
     While nothing is learnt, the texts of a piece are a power of two, so that pieces of a tile of scores are alike.
 
     Raises RequirementError for items without parts; ShapeError for parts of unequal widths.
     """
-    images, texts = _checked(images, "picture"), _checked(texts, "text")
-    assert images.parts is not None and texts.parts is not None
-    if images.parts.shape[2] != texts.parts.shape[2]:
+    own, other = (_given(items).shape[2] for items in (images, texts))
+    if own != other:
         raise ShapeError(
-            f"a pairwise similarity needs regions and words of one width; it got {images.parts.shape[2]} and "
-            f"{texts.parts.shape[2]}; give both heads the same width"
+            f"a pairwise similarity needs regions and words of one width; it got {own} and {other}; give both heads "
+            "the same width"
         )
-    with torch.autocast(images.parts.device.type, enabled=False):
+    if width not in (None, own):
+        raise ShapeError(f"this similarity needs regions and words of width {width}; it got {own}; build it for that")
+    images, texts = _checked(images, "picture"), _checked(texts, "text")
+    with torch.autocast(images.vectors.device.type, enabled=False):
         return _whole(images, texts, score, ready, floats, piece or PIECE_FLOATS)
 
 
@@ -122,13 +127,27 @@ def packed(items: Embeddings) -> Embeddings:
 
 
 def parts_of(items: Embeddings) -> Float[Tensor, "n p d"]:
-    """The parts, in float32 or better. Raises RequirementError when there are none."""
+    """The parts, in float32 or better, zeros at their ends (`ops.lanes`). Raises RequirementError without any."""
+    return filled(precise(_given(items)))
+
+
+def whole_of(items: Embeddings, width: int) -> Float[Tensor, "n d"]:
+    """The first vector of each item, as `parts_of` has parts. Raises ShapeError for vectors of another width."""
+    if items.vectors.shape[2] != width:
+        raise ShapeError(
+            f"this similarity needs vectors of width {width}, as its parts; it got {items.vectors.shape[2]}; take a "
+            "head that gives both alike"
+        )
+    return filled(precise(items.vectors[:, 0]))
+
+
+def _given(items: Embeddings) -> Float[Tensor, "n p d"]:
     if items.parts is None:
         raise RequirementError(
             "a pairwise similarity needs the regions and words of its items; it got vectors alone; take a head that "
             "gives parts"
         )
-    return precise(items.parts)
+    return items.parts
 
 
 def _checked(items: Embeddings, what: str) -> Embeddings:

@@ -13,8 +13,9 @@ from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops.attention import EPSILON
 from subtext.ops.fusion import Fusion, FusionKind
-from subtext.ops.numerics import precise
-from subtext.ops.pairwise import pairwise, parts_of
+from subtext.ops.half import linear, product, unlearning, within
+from subtext.ops.lanes import filled
+from subtext.ops.pairwise import pairwise, parts_of, whole_of
 
 PIECE_FLOATS = 2**24
 """Numbers a piece may take: each reads all that is kept of its pictures, which several texts have to share."""
@@ -61,6 +62,7 @@ class Ascl(nn.Module):
                  "none" leaves G out. Unspecified in the paper
     directions   "apart": regions and words ask with parameters of their own; "shared": with the same
     temperature  0.05 on COCO, 0.01 on Flickr30K: InfoNCE reads scores that are divided already
+    bf16         see `CrossAttention`
 
     Takes     Embeddings with parts of width D, and one vector a picture unless fusion is "none".
     Gives     (I T) scores in [-1 / temperature, 1 / temperature]; the gradient reaches parts and pictures' vectors.
@@ -85,6 +87,7 @@ class Ascl(nn.Module):
         fusion: FusionKind | Literal["none"] = "gated",
         directions: Literal["apart", "shared"] = "apart",
         temperature: float = 0.05,
+        bf16: bool = False,
     ) -> None:
         super().__init__()
         self.heads = heads or (8 if width % 8 == 0 else 1)
@@ -100,6 +103,7 @@ class Ascl(nn.Module):
         self.local_share = local_share
         self.temperature = temperature
         self.width = width
+        self.bf16 = bf16
 
     def forward(self, images: Embeddings, texts: Embeddings, made: _Asked | None = None) -> Float[Tensor, "i t"]:
         """Scores of every image with every text, larger is better.
@@ -107,7 +111,9 @@ class Ascl(nn.Module):
         made  what `prepare` gave for these images, of which there are at most 64 then
         """
         ready = self.prepare if made is None else lambda _: made
-        return pairwise(images, texts, self._score, ready=ready, floats=self._floats, piece=PIECE_FLOATS)
+        return pairwise(
+            images, texts, self._score, ready=ready, floats=self._floats, piece=PIECE_FLOATS, width=self.width
+        )
 
     def prepare(self, images: Embeddings) -> _Asked:
         """What is needed of pictures alone, for scoring them with texts in several calls."""
@@ -118,15 +124,21 @@ class Ascl(nn.Module):
 
     def _asked(self, items: Embeddings, *, keyed: _Direction, asks: _Direction) -> _Asked:
         """Keyed  the direction in which the items are attended to       asks  the one in which they attend."""
-        parts = parts_of(items)
-        keys, asking = (self._split(layer(parts)) for layer in (keyed.key, asks.query))
-        folded = self._split(parts @ asks.out.weight)
-        out = keyed.out.weight.T.unflatten(0, (self.heads, -1))
-        added = torch.einsum("hnpe,hed->nhpd", keys, out).flatten(1, 2)
+        parts, half = parts_of(items), unlearning(self.bf16)
+        maps = (self._by_head(weight) for weight in (keyed.key.weight, asks.query.weight, asks.out.weight.T))
+        keys, asking, folded = (self._split(linear(parts, weight.flatten(0, 1), half=half)) for weight in maps)
+        added = product(keys.flatten(1, 2), self._by_head(keyed.out.weight.T).mT, half=half)
+        added = added.unflatten(1, parts.shape[:2]).transpose(0, 1).flatten(1, 2)
         # A word that was cut off has no length, and the root at zero no slope.
         lengths = (parts * parts).sum(dim=2).clamp_min(EPSILON**2).sqrt()
-        whole = precise(items.vectors[:, 0])
-        return _Asked(keys, asking, folded, added @ added.mT, keyed.whole(added), lengths, whole)
+        means = within(added, keyed.whole.weight, half=half)
+        return _Asked(
+            keys, asking, folded, product(added, added, half=half), means, lengths, whole_of(items, self.width)
+        )
+
+    def _by_head(self, weight: Float[Tensor, "d d"]) -> Float[Tensor, "h e d2"]:
+        """Rows of weights by head; zeros fill each head and row up."""
+        return filled(weight.unflatten(0, (self.heads, -1)), 2)
 
     def _split(self, parts: Float[Tensor, "n p d"]) -> Float[Tensor, "h n p e"]:
         return parts.unflatten(2, (self.heads, -1)).permute(2, 0, 1, 3).contiguous()
@@ -140,7 +152,9 @@ class Ascl(nn.Module):
             return local / self.temperature
         of_picture = gathered.transpose(0, 1)
         if self.fusion is not None and self.picture is not None:
-            of_picture = self.fusion(of_picture, self.picture(seen.whole)[:, None])
+            half = unlearning(self.bf16)
+            own = within(seen.whole, self.picture.weight, half=half)
+            of_picture = self.fusion(of_picture, own[:, None], half=half)
         whole = torch.nn.functional.cosine_similarity(of_picture, said, dim=2, eps=EPSILON)
         return (self.local_share * local + (1 - self.local_share) * whole) / self.temperature
 
@@ -152,16 +166,16 @@ class Ascl(nn.Module):
         other_mask: Bool[Tensor, "m q"] | None,
     ) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m d"]]:
         """Mean cosine of what asks with what it gathers, and the mean of that through X."""
-        (heads, count, parts, width), (others, places) = own.asking.shape, other.keys.shape[1:3]
-        keys = other.keys.flatten(1, 2).mT
-        logits, fits = (torch.bmm(q.flatten(1, 2), keys) for q in (own.asking, own.folded))
-        weights = (logits / math.sqrt(width)).view(heads, count, parts, others, places)
+        (heads, count, parts, _), (others, places) = own.asking.shape, other.keys.shape[1:3]
+        keys, half = other.keys.flatten(1, 2), unlearning(self.bf16)
+        logits, fits = (product(q.flatten(1, 2), keys, half=half) for q in (own.asking, own.folded))
+        weights = (logits / math.sqrt(self.width // heads)).view(heads, count, parts, others, places)
         if other_mask is not None:
             weights = weights.masked_fill(~other_mask, -math.inf)
         weights = weights.softmax(dim=4)
         along = (weights * fits.view_as(weights)).sum(dim=(0, 4))
         laid = weights.permute(3, 1, 2, 0, 4).reshape(others, count * parts, heads * places)
-        squares = (torch.bmm(laid, other.gram) * laid).sum(dim=2).view(others, count, parts)
+        squares = (product(laid, other.gram.mT, half=half) * laid).sum(dim=2).view(others, count, parts)
         lengths = own.lengths[:, :, None] * squares.clamp_min(EPSILON**2).sqrt().permute(1, 2, 0)
         cosines = along / lengths.clamp_min(EPSILON)
         laid = laid.view(others, count, parts, heads * places)
@@ -171,4 +185,4 @@ class Ascl(nn.Module):
             there = own_mask / own_mask.sum(dim=1, keepdim=True)
             mean = (cosines * there[:, :, None]).sum(dim=1)
             share = (laid * there[:, :, None]).sum(dim=2)
-        return mean, torch.bmm(share, other.means).transpose(0, 1)
+        return mean, product(share, other.means.mT, half=half).transpose(0, 1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops import attention
+from subtext.ops.half import unlearning
 from subtext.ops.pairwise import pairwise, parts_of
 
 
@@ -53,8 +53,7 @@ class Chan(nn.Module):
         return pairwise(images, texts, self._score, ready=_nothing, floats=lambda regions, words: 2 * regions * words)
 
     def _score(self, images: Embeddings, nothing: None, texts: Embeddings) -> Float[Tensor, "i t"]:
-        half = self.bf16 and not torch.is_grad_enabled()
-        fits = attention.products(parts_of(texts), parts_of(images), half=half)
+        fits = attention.products(parts_of(texts), parts_of(images), half=unlearning(self.bf16))
         if images.mask is not None:
             fits = fits.masked_fill(~images.mask, -math.inf)
         best = fits.amax(dim=3).permute(2, 0, 1)

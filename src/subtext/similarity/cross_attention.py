@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops import attention
+from subtext.ops.half import unlearning
 from subtext.ops.pairwise import pairwise, parts_of
 
 Attending = Literal["text_to_image", "image_to_text"]
@@ -115,4 +115,4 @@ class CrossAttention(nn.Module):
         return (by_pair * mask).sum(dim=2) / mask.sum(dim=2)
 
     def _products(self, words: Float[Tensor, "t l d"], images: Embeddings) -> Float[Tensor, "t l i r"]:
-        return attention.products(words, parts_of(images), half=self.bf16 and not torch.is_grad_enabled())
+        return attention.products(words, parts_of(images), half=unlearning(self.bf16))

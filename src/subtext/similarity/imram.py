@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops.attention import EPSILON, SLOPE, gram, products, sigmoid, unit_vectors
+from subtext.ops.half import product, unlearning, within
 from subtext.ops.pairwise import pairwise, parts_of
 
 
@@ -20,27 +21,28 @@ class _Memory(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
+        self.width = width
         self.new = nn.Linear(2 * width, width)
         self.gate = nn.Linear(2 * width, width)
         for layer in (self.new, self.gate):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def maps(self, others: Float[Tensor, "m q d"]) -> list[Float[Tensor, "m q d"]]:
+    def maps(self, others: Float[Tensor, "m q d"], *, half: bool) -> list[Float[Tensor, "m q d"]]:
         """W c = W sum of a v = sum of a (W v): W v and U v of what is attended to, instead of each context's."""
-        width = others.shape[2]
-        return [nn.functional.linear(others, layer.weight[:, width:]) for layer in (self.new, self.gate)]
+        return [within(others, layer.weight[:, self.width :], half=half) for layer in (self.new, self.gate)]
 
     def forward(
         self,
         asked: Float[Tensor, "#m n d"],
         weights: Float[Tensor, "m n q"],
         maps: list[Float[Tensor, "m q d"]],
+        *,
+        half: bool,
     ) -> Float[Tensor, "m n d"]:
         """The next questions; `maps` of what these attend to."""
-        width = asked.shape[2]
         new, gate = (
-            nn.functional.linear(asked, layer.weight[:, :width], layer.bias) + torch.bmm(weights, known)
+            within(asked, layer.weight[:, : self.width], layer.bias, half=half) + product(weights, known.mT, half=half)
             for layer, known in zip((self.new, self.gate), maps, strict=True)
         )
         gate, new = sigmoid(gate), torch.tanh(new)
@@ -65,6 +67,7 @@ class Imram(nn.Module):
     asking           "text": words ask; "image": regions ask; "full": the sum of both
     steps            3 (COCO, words asking), 1 (Flickr30K, regions asking)
     attention_scale  9; 11 for words on COCO
+    bf16             see `CrossAttention`
 
     Takes     Embeddings with parts of width D, and their masks.
     Gives     (I T) scores in [-steps, steps], twice that for "full"; the gradient reaches every part.
@@ -88,6 +91,7 @@ class Imram(nn.Module):
         asking: Literal["text", "image", "full"] = "full",
         steps: int = 3,
         attention_scale: float = 9.0,
+        bf16: bool = False,
     ) -> None:
         super().__init__()
         if steps < 1 or attention_scale <= 0:
@@ -98,6 +102,7 @@ class Imram(nn.Module):
         self.width = width
         self.steps = steps
         self.attention_scale = attention_scale
+        self.bf16 = bf16
 
     def forward(self, images: Embeddings, texts: Embeddings, made: _Answering | None = None) -> Float[Tensor, "i t"]:
         """Scores of every image with every text, larger is better.
@@ -105,7 +110,7 @@ class Imram(nn.Module):
         made  what `prepare` gave for these images, of which there are at most 64 then
         """
         ready = self.prepare if made is None else lambda _: made
-        return pairwise(images, texts, self._score, ready=ready, floats=self._floats)
+        return pairwise(images, texts, self._score, ready=ready, floats=self._floats, width=self.width)
 
     def prepare(self, images: Embeddings) -> _Answering | None:
         """What is needed of pictures alone, for scoring them with texts in several calls."""
@@ -125,8 +130,8 @@ class Imram(nn.Module):
 
     def _answering(self, side: str, items: Embeddings) -> _Answering:
         """The items as those that `side` asks."""
-        parts = parts_of(items)
-        return _Answering(parts, gram(parts), self._memory(side).maps(parts) if self.steps > 1 else [])
+        parts, half = parts_of(items), unlearning(self.bf16)
+        return _Answering(parts, gram(parts), self._memory(side).maps(parts, half=half) if self.steps > 1 else [])
 
     def _memory(self, side: str) -> _Memory:
         memory = self.memories[side]
@@ -137,20 +142,20 @@ class Imram(nn.Module):
         self, side: str, items: Embeddings, others: _Answering, other_mask: Bool[Tensor, "m q"] | None
     ) -> Float[Tensor, "n m"]:
         """Scores of items that ask with items that are asked; a cosine's product comes from those of the first step."""
-        own, own_mask = parts_of(items), items.mask
+        own, own_mask, half = parts_of(items), items.mask, unlearning(self.bf16)
         count, parts = own.shape[:2]
         asked = own.flatten(0, 1)[None]
         own_lengths, total = asked.norm(dim=2), own.new_zeros(count, len(others.parts))
-        known = fits = products(own, others.parts, half=False).flatten(0, 1).transpose(0, 1).contiguous()
+        known = fits = products(own, others.parts, half=half).flatten(0, 1).transpose(0, 1).contiguous()
         for step in range(self.steps):
             weights = self._attend(fits.unflatten(1, (count, parts)), own_mask, other_mask).flatten(1, 2)
-            squares = (torch.bmm(weights, others.gram) * weights).sum(dim=2)
+            squares = (product(weights, others.gram.mT, half=half) * weights).sum(dim=2)
             lengths = own_lengths * squares.clamp_min(EPSILON**2).sqrt()
             cosines = (weights * known).sum(dim=2) / lengths.clamp_min(EPSILON)
             total = total + _mean(cosines.unflatten(1, (count, parts)), own_mask).T
             if step < self.steps - 1:
-                asked = self._memory(side)(asked, weights, others.maps)
-                fits = torch.bmm(asked, others.parts.mT)
+                asked = self._memory(side)(asked, weights, others.maps, half=half)
+                fits = product(asked, others.parts, half=half)
         return total
 
     def _attend(

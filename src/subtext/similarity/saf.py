@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.ops.attention import sigmoid, unit_vectors
-from subtext.ops.node_similarity import Nodes, spread
+from subtext.ops.node_similarity import Nodes, decided, spread
 from subtext.ops.pairwise import pairwise
 
 MOMENTUM = 0.1
@@ -57,7 +57,7 @@ class Saf(nn.Module):
         made  what `prepare` gave for these images, of which there are at most 64 then
         """
         ready = self.prepare if made is None else lambda _: made
-        found = pairwise(images, texts, self._score, ready=ready, floats=self.nodes.floats)
+        found = pairwise(images, texts, self._score, ready=ready, floats=self.nodes.floats, width=self.nodes.width)
         if self.training:
             self._learn(found[0, :, 1:].detach())
         return found[:, :, 0]
@@ -69,7 +69,7 @@ class Saf(nn.Module):
     def _score(self, images: Embeddings, gram: Tensor, texts: Embeddings) -> Float[Tensor, "i t three"]:
         """Scores, and the mean and variance that each text was normalised by."""
         nodes = self.nodes(images, gram, texts)
-        told = self.attend(nodes)[..., 0]
+        told = decided(nodes, self.attend)
         if self.training:
             variance, mean = torch.var_mean(told, dim=(0, 2), correction=0)
         else:
@@ -79,7 +79,7 @@ class Saf(nn.Module):
         beta = sigmoid(norm * self.norm.weight + self.norm.bias)
         beta = beta / (beta.sum(dim=2, keepdim=True) + 1e-8)
         filtered = unit_vectors((beta[..., None] * nodes).sum(dim=2))
-        scores = sigmoid(self.decide(filtered)[..., 0])
+        scores = sigmoid(decided(filtered, self.decide))
         # The running variance is that of a sample.
         count = told.shape[0] * told.shape[2]
         kept = torch.stack([mean, variance * (count / max(count - 1, 1))], dim=1)

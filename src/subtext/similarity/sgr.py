@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops.attention import sigmoid
-from subtext.ops.node_similarity import Nodes, spread
+from subtext.ops.half import product, unlearning, within
+from subtext.ops.node_similarity import Nodes, decided, spread
 from subtext.ops.pairwise import pairwise
 
 
@@ -49,11 +50,13 @@ class _Step(nn.Module):
         turned = self.key.weight.T
         return _Merged(turned @ self.query.weight, turned @ self.query.bias)
 
-    def forward(self, nodes: Float[Tensor, "n p m"], merged: _Merged, *, last: bool) -> Float[Tensor, "n q m"]:
-        asking = nodes[:, :1] if last else nodes
-        asked = torch.nn.functional.linear(asking, merged.weight, merged.bias)
-        edges = torch.bmm(asked, nodes.mT).softmax(dim=2)
-        return torch.relu(self.graph(torch.bmm(edges, nodes)))
+    def forward(
+        self, nodes: Float[Tensor, "n p m"], merged: _Merged, *, last: bool, half: bool = False
+    ) -> Float[Tensor, "n q m"]:
+        asked = within(nodes[:, :1] if last else nodes, *merged, half=half)
+        edges = product(asked, nodes, half=half).softmax(dim=2)
+        gathered = product(edges, nodes.mT, half=half)
+        return torch.relu(within(gathered, self.graph.weight, self.graph.bias, half=half))
 
 
 class Sgr(nn.Module):
@@ -103,7 +106,7 @@ class Sgr(nn.Module):
         made  what `prepare` gave for these images, of which there are at most 64 then
         """
         ready = self.prepare if made is None else lambda _: made
-        return pairwise(images, texts, self._score, ready=ready, floats=self.nodes.floats)
+        return pairwise(images, texts, self._score, ready=ready, floats=self.nodes.floats, width=self.nodes.width)
 
     def prepare(self, images: Embeddings) -> _Pictures:
         """What is needed of pictures alone, for scoring them with texts in several calls."""
@@ -113,5 +116,5 @@ class Sgr(nn.Module):
         nodes = self.nodes(images, made.gram, texts)
         state = nodes.flatten(0, 1)
         for place, (step, maps) in enumerate(zip(self.steps, made.steps, strict=True)):
-            state = step(state, maps, last=place == len(made.steps) - 1)
-        return sigmoid(self.decide(state[:, 0])).view(nodes.shape[:2])
+            state = step(state, maps, last=place == len(made.steps) - 1, half=unlearning(self.nodes.bf16))
+        return sigmoid(decided(state[:, 0], self.decide)).view(nodes.shape[:2])
