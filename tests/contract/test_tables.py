@@ -24,7 +24,7 @@ from subtext.training.plan import Plan
 NAMES = [f"eccv2020_{each}" for each in ("flickr30k", "table1", "table2", "table3", "table4")]
 NAMES += [f"cvprw2022_table{number}" for number in (1, 2, 3)]
 NAMES += [f"daa2022_table{number}" for number in (1, 2, 3, 4)]
-NAMES += ["ascl2024_figure3", "ascl2024_table1", "ascl2024_table2"]
+NAMES += ["ascl2024_figure3", "ascl2024_figure4", "ascl2024_table1", "ascl2024_table2"]
 ROWS = [(name, row.key) for name, table in tables().items() for row in table.rows if row.system]
 
 
@@ -61,6 +61,54 @@ def test_a_rows_options_are_those_of_its_recipes(name: str, key: str) -> None:
         parts += [(catalogue.methods()[m], o) for m, o in chosen.methods if m in catalogue.methods()]
         for recipe, options in parts:
             recipe.arguments({name: value for name, value in options.items() if not isinstance(value, Shared)})
+
+
+@pytest.mark.parametrize(("name", "key"), ROWS)
+def test_a_rows_own_plan_is_of_training_options(name: str, key: str) -> None:
+    system = row(name, key).system
+    assert system is not None
+    for data in (*tables()[name].data, "mine"):
+        plan = {**tables()[name].plan, **system.on(data).plan}
+        assert read_options("training option", plan_options(Plan()), plan).items() >= plan.items()
+
+
+def test_the_plans_of_daa_are_those_of_its_section_five() -> None:
+    def of(name: str, key: str, data: str) -> tuple[dict[str, object], dict[str, object]]:
+        system = row(name, key).system
+        assert system is not None
+        there = system.on(data)
+        return dict(there.options), {**tables()[name].plan, **there.plan}
+
+    options, plan = of("daa2022_table1", "pcme_bert_daa", "coco")
+    assert options.items() >= {"draws": 5, "width": 1024, "scale": 15.0, "shift": 15.0, "kl": 1e-5}.items()
+    told = {"epochs": 70, "freeze_epochs": 30, "encoder_factor": 0.1, "lr": 1.5e-4, "batch_size": 128}
+    assert plan.items() >= {**told, "optimiser": "adamp", "schedule": "cosine", "warmup": 3 / 70}.items()
+    options, plan = of("daa2022_table2", "pcme", "cub")
+    wanted = {"draws": 5, "width": 512, "scale": 5.0, "shift": 5.0, "kl": 1e-3, "uniformity": 10.0}
+    assert options.items() >= wanted.items()
+    assert (plan["batch_size"], plan["freeze_epochs"], plan["lr"]) == (150, 10, 1.5e-4)
+    assert tables()["daa2022_table2"].pixels["image"] == "resnet-50"
+    for name, data, epochs, drop in (
+        ("daa2022_table1", "coco", 40, 30),
+        ("daa2022_table3", "flickr30k", 50, 40),
+    ):
+        _, plan = of(name, "saf_daa", data)
+        assert (plan["epochs"], plan["step_epochs"], plan["lr"], plan["optimiser"]) == (epochs, drop, 6e-4, "adam")
+
+
+def test_the_four_numbers_of_figure_four_stand_with_the_texts() -> None:
+    assert [column.figure for column in tables()["ascl2024_figure4"].columns][4:] == [
+        "text/uniformity",
+        "text/uniformity_variance",
+    ]
+    for key, numbers in (("ascl", (1.393, 0.032)), ("without_both", (1.391, 0.039))):
+        assert printed("ascl2024_figure4", key, "coco") == (None, None, None, None, *numbers)
+
+
+def test_the_rate_of_ascl_follows_the_data_set() -> None:
+    for each in tables()["ascl2024_table1"].rows:
+        if each.system is not None:
+            assert each.system.on("flickr30k").plan == {"lr": 2e-4} and each.system.on("coco").plan == {"lr": 5e-4}
 
 
 def test_printed_averages_are_those_of_the_printed_cells() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import made_data
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from command import call
@@ -266,3 +267,21 @@ def test_a_table_of_rankings(made: Path, tmp_path: Path) -> None:
     host = System("pcme").lacks()
     assert not host or rows["PCME"][heads[0]]["not_run"] == f"not run: needs {host}"
     assert not any("choice among" in note for note in found["notes"])
+
+
+def test_a_table_of_the_joint_space(made: Path, tmp_path: Path) -> None:
+    """The figures of `evaluate --space`, beside the numbers that the paper has."""
+    regions = tmp_path / "made"
+    made_data.write_regions(regions)
+    given = words(regions, tmp_path / "out", "without_both", name="ascl2024_figure4")
+    given[given.index(f"mine={regions / 'features.npz'}")] = f"mine={regions / 'regions.npz'}"
+    call(*given, "--seeds", 1, "--set", "text=gru")
+    found = told(tmp_path / "out", "ascl2024_figure4")
+    cells = next(row["cells"] for row in found["rows"] if row["row"] == "w/o P&N")
+    assert cells["COCO text uniformity"]["paper"] == 1.391 and cells["COCO alignment"]["paper"] is None
+    run = next((tmp_path / "out" / "runs").rglob("run.json")).parent
+    named = ("evaluate", run, "--split", "test", "--space", "--json", "-", "-q")
+    figures = json.loads(call(*named).stdout)
+    for name in ("alignment", "text/alignment", "image/uniformity", "text/uniformity", "text/uniformity_variance"):
+        cell = cells[f"mine {name.replace('/', ' ').replace('_', ' ')}"]
+        assert cell["mean"] == pytest.approx(figures[name], abs=1e-6) and not np.isnan(cell["mean"])

@@ -17,7 +17,12 @@ from subtext.relevance import match as matching
 
 
 def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Pairs) -> Result:
-    """The result, with how near partners are in the joint space and how far apart everything else.
+    """The result, with the figures of `space`."""
+    return replace(result, figures=result.figures | space(images, texts, pairs))
+
+
+def space(images: Embeddings, texts: Embeddings, pairs: Pairs) -> dict[str, float]:
+    """How near partners are in the joint space, and how far apart everything else; what has no value is left out.
 
     alignment           mean distance of a picture and a text that belong together
     text/alignment      of two texts of one picture, each with the next
@@ -46,8 +51,7 @@ def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Pai
         if (own := items.uncertainty) is not None:
             found |= {f"{side}/uncertainty": float(own.mean())}
             found |= {f"{side}/uncertainty_deviation": float(own.std(correction=0))}
-    known = {name: value for name, value in found.items() if not np.isnan(value)}
-    return replace(result, figures=result.figures | known)
+    return {name: value for name, value in found.items() if not np.isnan(value)}
 
 
 def _whole(items: Embeddings) -> Tensor:

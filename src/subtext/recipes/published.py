@@ -101,7 +101,10 @@ RANKINGS = {
     "r_precision": "R-P",
 }
 """Figures of whole rankings, as an evaluation names them -> as the papers do."""
-
+SPACE = (
+    "alignment", "text/alignment", "image/uniformity", "image/uniformity_variance", "text/uniformity",
+    "text/uniformity_variance",
+)  # fmt: skip
 FIGURES = {
     "image_to_text": Figure("I→T", "choice"),
     "text_to_image": Figure("T→I", "choice"),
@@ -115,6 +118,7 @@ FIGURES = {
         for name, label in RANKINGS.items()
     },
     **{f"rsum{size}": Figure(f"RSUM{size.upper()}", "rankings", queries=False) for size in ("", "(1k)")},
+    **{name: Figure(name.replace("/", " ").replace("_", " "), "space", queries=False) for name in SPACE},
     **{
         f"{score}_{what}": Figure(f"{what} of {score}", "scores", queries=False)
         for score in ("diversity", "discrepancy")
@@ -122,7 +126,7 @@ FIGURES = {
     },
 }
 """Choice: share of c-way choices that are right. Preservation: of neighbours kept. Rankings: of whole galleries, or of
-folds of 1,000 pictures. Scores: of the training pairs."""
+folds of 1,000 pictures. Space: distances in the joint space. Scores: of the training pairs."""
 
 
 @dataclass(frozen=True)
@@ -135,16 +139,20 @@ class Column:
 
 @dataclass(frozen=True)
 class System:
-    """What is trained: a host, its options, and methods with theirs; values may be ByData, methods' Shared too."""
+    """What is trained: a host, its options, and methods with theirs; values may be ByData, methods' Shared too.
+
+    plan  fields of the training plan that are its own, in the place of the table's
+    """
 
     host: str
     options: Mapping[str, object] = field(default_factory=dict)
     methods: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    plan: Mapping[str, object] = field(default_factory=dict)
 
     def on(self, data: str) -> System:
         """The same with the values that were chosen for a data set."""
         methods = tuple((name, _chosen(options, data)) for name, options in self.methods)
-        return System(self.host, _chosen(self.options, data), methods)
+        return System(self.host, _chosen(self.options, data), methods, _chosen(self.plan, data))
 
     @property
     def swept(self) -> bool:
@@ -211,7 +219,7 @@ class Published:
     """A table.
 
     title    what it shows, in our words             paper   where it was printed
-    plan     fields of the training plan that every row shares
+    plan     fields of the training plan that rows share; a system may have some of its own
     pixels   options of the pictures' side that hold where pictures are read as pixels
     notes    what the paper leaves open or we do otherwise, told below the table
     """

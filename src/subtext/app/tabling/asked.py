@@ -153,7 +153,8 @@ def training(asked: Asked, row: Row, data: str, *, seed: int, factor: float = 1.
     system = row.system.on(data)
     sources = asked.data[data]
     pixels = asked.table.pixels if sources.features is None else {}
-    arguments, plan = _settled(system.host, {**system.options, **pixels}, asked, sources)
+    values = {**system.options, **pixels, **asked.table.plan, **system.plan}
+    arguments, plan = _settled(system.host, values, asked, sources)
     plan["lr"] = _rate(plan, system.host) * factor
     methods = [
         (name, {key: _shared(asked, data, value) for key, value in options.items()}) for name, options in system.methods
@@ -218,16 +219,19 @@ def _options(host: str) -> list[Option]:
 def _settled(
     host: str, own: Mapping[str, object], asked: Asked, sources: Sources
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """Host options and plan of a row: the table's, without what the user's changes leave nothing to read it, and these.
+    """Host options and plan of a row: its own, without what the user's changes leave nothing to read it, and these.
 
     A change that the row's host does not know is not made there.
     """
     known = {option.name: option for option in _options(host)}
     changes = {name: known[name].read(value) for name, value in asked.changes.items() if name in known}
-    values = {**own, **asked.table.plan, **changes}
+    values = {**own, **changes}
     facts = unread.asked(values, Supply())
     if sources.features is not None and values.get("image", "auto") == "auto":
         facts["image"] = ("features", "regions", "regions beside a vector")
+    if facts["image"][0] in ("features", "tiny", "auto") and "backbone" not in facts.get("text", ()):
+        # Nothing is pretrained: a plan's words on that are not read.
+        facts["body"] = ()
     kept = {
         name: value
         for name, value in values.items()

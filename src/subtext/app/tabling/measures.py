@@ -17,13 +17,14 @@ from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, embed_pairs, evaluate
 from subtext.evaluate.further import Further
 from subtext.evaluate.gallery import of_pairs
+from subtext.evaluate.space import space
 from subtext.metrics.preservation import Preservation
 from subtext.model import Model
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.neighbours.truth import truth
 from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores
 from subtext.ops.pooled_scores import pooled_scores
-from subtext.recipes.published import RANKINGS, Shared
+from subtext.recipes.published import RANKINGS, SPACE, Shared
 from subtext.relevance import plausible
 from subtext.relevance.grade import graded
 
@@ -50,7 +51,7 @@ class Measured:
 
 
 def measure(name: str, model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
-    """One measurement: "choice" with its c, "rankings", "preservation" or "scores".
+    """One measurement: "choice" with its c, "rankings", "preservation", "space" or "scores".
 
     Raises RequirementError when the data set is too small for it.
     """
@@ -58,6 +59,8 @@ def measure(name: str, model: Model, key: str, asked: Asked, loaded: Loaded) -> 
         return _choice(int(name.removeprefix("choice")), model, asked, loaded)
     if name == "rankings":
         return _rankings(model, asked, loaded)
+    if name == "space":
+        return _space(model, asked, loaded)
     return _preservation(model, asked, loaded) if name == "preservation" else _scores(model, key, asked, loaded)
 
 
@@ -106,6 +109,12 @@ def _rankings(model: Model, asked: Asked, loaded: Loaded) -> Measured:
     gallery = of_pairs(pairs)
     sides = {str(way): gallery.clusters(way) for way in DIRECTIONS}
     return Measured(figures, values, {name: sides[name.split("/")[0]] for name in values}, fingerprint(pairs))
+
+
+def _space(model: Model, asked: Asked, loaded: Loaded) -> Measured:
+    pairs = loaded.scored
+    found = space(*embed_pairs(model, pairs, batch_size=256, workers=asked.workers), pairs)
+    return Measured({name: found.get(name, np.nan) for name in SPACE}, {}, {}, fingerprint(pairs))
 
 
 def _preservation(model: Model, asked: Asked, loaded: Loaded) -> Measured:

@@ -19,7 +19,7 @@ TABLE = Published(
             "sgraf_daa": (0.780, 0.658, 0.599, 0.592),
         }
     ),
-    plan=systems.PAIRWISE_PLAN,
+    plan=systems.FLICKR30K_PLAN,
     pixels=systems.PIXELS,
     notes=(systems.MEAN_OF_TWO, *systems.NOTES),
 )

@@ -20,7 +20,7 @@ TABLE = Published(
         ),
         Row("daa", "B+DAA", systems.PCME_BERT_DAA, (0.346, 0.482, 0.583, 0.349, 0.351, 0.570), baseline="pcme_bert"),
     ),
-    plan=systems.PLAN,
+    plan=systems.PAIRWISE_PLAN,
     pixels=systems.PIXELS,
     notes=("The weight of Smooth-AP is not stated; it is that of scores with DAA here.", *systems.NOTES),
 )
