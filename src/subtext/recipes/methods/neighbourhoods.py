@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from subtext.training.when import Span
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from subtext.neighbours.sampling import Side
     from subtext.objective import Loss, Term
     from subtext.training.setup import Setup
 
@@ -46,8 +49,7 @@ def neighbourhoods(
     from pathlib import Path
 
     from subtext.errors import RecipeError
-    from subtext.neighbours.sampling import NeighbourDraw, Side
-    from subtext.objective import Term
+    from subtext.neighbours.sampling import NeighbourDraw
     from subtext.recipes.within import require_cosine, retold
 
     require_cosine("neighbourhoods", setup)
@@ -70,12 +72,7 @@ def neighbourhoods(
     strangers = form == "reference" and (terms is not None or "text" in sides)
     if not sides and not strangers:
         return made
-    within = {
-        f"{side} neighbours": Term(
-            _loss(form, degrees=degrees, margin=margin, own=side == "image"), f"{side}_neighbours", weights[side]
-        )
-        for side in sides
-    }
+    within = _within(form, {side: weights[side] for side in sides}, degrees=degrees, margin=margin)
     folder, of_images = (Path(one) if one and sides else None for one in (graph, image_graph))
     draw = NeighbourDraw(sides, folder, of_images, pool, negatives, strangers)
     return replace(
@@ -83,6 +80,17 @@ def neighbourhoods(
         objective=replace(made.objective, parts={**made.objective.parts, **within}),
         neighbours=draw,
     )
+
+
+def _within(form: Form, weights: Mapping[Side, float], *, degrees: float, margin: float) -> dict[str, Term]:
+    from subtext.objective import Term
+
+    return {
+        f"{side} neighbours": Term(
+            _loss(form, degrees=degrees, margin=margin, own=side == "image"), f"{side}_neighbours", weight
+        )
+        for side, weight in weights.items()
+    }
 
 
 def _between(form: Form, symmetric: float, *, degrees: float, margin: float) -> dict[str, Term]:
