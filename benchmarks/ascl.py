@@ -44,7 +44,7 @@ def main() -> None:
     contest = Contest(
         "ascl",
         "a loop over captions that forms every context (no public code is known)",
-        lambda bf16: Ascl(width=WIDTH),
+        lambda bf16: Ascl(width=WIDTH, bf16=bf16),
         plain,
     )
     run(asked, contest, products=4 * REGIONS * WIDTH * sum(LENGTHS) // len(LENGTHS))

@@ -49,6 +49,7 @@ def ascl(
     ] = "apart",
     fusion: Annotated[FusionOption, "how the whole picture's feature joins its regions; none leaves it out"] = "gated",
     temperature: Annotated[float, "temperature of the scores; 0.01 on Flickr30K"] = 0.05,
+    bf16: Annotated[bool, "scores in bfloat16 where the machine has it; training stays in float32", _ATTENTION] = False,
     loss: Annotated[LossOption, "softmax (InfoNCE), its ratios as printed, or the hardest negative"] = "softmax",
     margin: Annotated[float, "margin, in scores that are not divided", Span(0), _TRIPLET] = 0.2,
     easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0), _TRIPLET] = 0,
@@ -70,6 +71,7 @@ def ascl(
             fusion=fusion,
             directions=directions,
             temperature=temperature,
+            bf16=bf16,
         )
         reads_whole = fusion != "none" and local_share < 1
         model = model_of(sides, parts_heads(sides, width, unit=False, pooled=reads_whole), similarity)

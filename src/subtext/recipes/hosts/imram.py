@@ -26,6 +26,7 @@ def imram(
     asking: Annotated[Literal["full", "text", "image"], "words ask, regions ask, or the sum of both"] = "full",
     steps: Annotated[int, "times that each asks", Span(1)] = 3,
     attention_scale: Annotated[float, "what attention multiplies; 11 for words on COCO"] = 9.0,
+    bf16: Annotated[bool, "scores in bfloat16 where the machine has it; training stays in float32"] = False,
     margin: Annotated[float, "margin, in scores", Span(0)] = 0.2,
     easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0)] = 0,
 ) -> Setup:
@@ -34,7 +35,7 @@ def imram(
     from subtext.similarity.imram import Imram
 
     sides = pair_sides(supply, (pictures, pixels, regions), words, width)
-    similarity = Imram(width=width, asking=asking, steps=steps, attention_scale=attention_scale)
+    similarity = Imram(width=width, asking=asking, steps=steps, attention_scale=attention_scale, bf16=bf16)
     return ranked(
         model_of(sides, parts_heads(sides, width), similarity), margin=margin, plan=PLAN, easy_epochs=easy_epochs
     )

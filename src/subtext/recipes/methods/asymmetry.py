@@ -58,7 +58,7 @@ def asymmetry(
     if setup.rewriting is not None:
         raise RecipeError("asymmetry is named twice; name it once")
     if negatives != "none":
-        _require_words(setup.model, "shuffle" if negatives == "shuffle" and shuffle == "input" else "vectors")
+        _require_words(setup.model, negatives, shuffle)
     asked = Rewriting(
         negatives=negatives,
         positives=positives,
@@ -120,20 +120,27 @@ def _contrasts(name: str, part: Term | Penalty, *, noisy: bool, retold: bool) ->
     return found
 
 
-def _require_words(model: Model, needs: Literal["shuffle", "vectors"]) -> None:
-    """Raise RecipeError where noise would find nothing to act on, or change nothing."""
+def _require_words(model: Model, negatives: Negatives, shuffle: Literal["input", "embedding"]) -> None:
+    """Raise RecipeError where noise would find nothing to act on, or change nothing.
+
+    A mixture shuffles some texts: of a bag of words they would be their own copies, taken for wrong.
+    """
     from subtext.encoders.bag import Bag
     from subtext.heads.fused import Fused
     from subtext.heads.parts import Parts
 
     head = model.text.head
-    if needs == "vectors" and not (isinstance(head, Parts) or (isinstance(head, Fused) and head.keep)):
+    on_words = negatives == "shuffle" and shuffle == "input"
+    if not on_words and not (isinstance(head, Parts) or (isinstance(head, Fused) and head.keep)):
         raise RecipeError(
             f"noise on word vectors needs a host that compares words (ascl, scan, chan, imram); the texts of this one "
             f"end in {type(head).__name__}; take negatives=shuffle, negatives=none, or another host"
         )
-    if needs == "shuffle" and isinstance(model.text.encoder, Bag):
-        raise RecipeError("shuffling needs an encoder that knows an order of words; a bag has none; take text=gru")
+    if shuffle == "input" and negatives in ("mixture", "shuffle") and isinstance(model.text.encoder, Bag):
+        other = "" if on_words else ", or other noise (negatives=gaussian, cutoff or dropout)"
+        raise RecipeError(
+            f"shuffling needs an encoder that knows an order of words; a bag has none; take text=gru{other}"
+        )
 
 
 def _unit_words(model: Model) -> bool:
