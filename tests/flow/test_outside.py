@@ -122,6 +122,8 @@ def test_every_figure_at_once_for_people(data: Path, tmp_path: Path) -> None:
     for wanted in ("asp(tfidf1)", "asp@5(ciderd)", "best order", "r precision", "pmrp", "human/kendall", "(words 0-9)"):
         assert wanted in screen, screen
     told = json.loads((tmp_path / "out.json").read_text())
+    counts = told["protocol"]["words"]
+    assert "texts by length: " + ", ".join(f"{name} {count}" for name, count in counts.items()) in screen
     assert told["protocol"]["further"]["relevances"] == ["tfidf1", "ciderd"]
     assert {"image_to_text/asp(tfidf1)", "text_to_image/gain@5(ciderd)"} <= told.keys()
     assert len(list((tmp_path / "cache").iterdir())) == 2

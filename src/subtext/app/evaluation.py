@@ -195,6 +195,8 @@ def summary(result: Result) -> str:
         figures_table(result.figures, result.chance, intervals, names=names, summed=False, ceiling=result.ceiling)
         for names in _further(result)
     ]
+    if "words" in asked:
+        lines.append("texts by length: " + ", ".join(f"{name} {count:,}" for name, count in asked["words"].items()))
     if sums:
         lines.append(sums)
     lines += told(result)

@@ -126,8 +126,10 @@ def data_options() -> list[click.Parameter]:
     return [
         click.Option(["--data"], type=PATH, help="Data set; the run remembers its own, give it to use another."),
         click.Option(["--images"], type=PATH, help="Folder that picture paths start from."),
-        click.Option(["--features"], type=PATH, help="Precomputed picture features, npz with names."),
-        click.Option(["--text-features"], type=PATH, help="Precomputed text features, npz with names."),
+        click.Option(
+            ["--features"], type=PATH, help="Precomputed picture features: npz, npy, h5 or a folder (docs/datasets.md)."
+        ),
+        click.Option(["--text-features"], type=PATH, help="Precomputed text features, likewise."),
         click.Option(["--split-seed"], type=int, help="Seed of the 80-10-10 split of data without splits."),
         click.Option(
             ["--bad"], type=click.Choice(["refuse", "skip"]), help="What to do with rows that cannot be used."

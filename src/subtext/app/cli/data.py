@@ -95,8 +95,10 @@ data.add_command(
                 click.Option(
                     ["--images"], type=PATH, help="Folder that picture paths start from; DATA's own if absent."
                 ),
-                click.Option(["--features"], type=PATH, help="Picture features, npz with names: do they cover DATA?"),
-                click.Option(["--text-features"], type=PATH, help="Text features, npz with names: do they cover DATA?"),
+                click.Option(
+                    ["--features"], type=PATH, help="Picture features (docs/datasets.md): do they cover DATA?"
+                ),
+                click.Option(["--text-features"], type=PATH, help="Text features, likewise: do they cover DATA?"),
                 click.Option(
                     ["--split-seed"], default=0, show_default=True, help="Seed of the split of data without splits."
                 ),

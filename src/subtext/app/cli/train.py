@@ -143,7 +143,7 @@ def _data_options() -> list[click.Option]:
     return [
         option("--data", "Data set: file or folder.", metavar="DATA", required=True),
         option("--images", "Folder that picture paths start from."),
-        option("--features", "Precomputed picture features: npz with names, pooled, grid."),
+        option("--features", "Precomputed picture features: npz, npy, h5 or a folder (docs/datasets.md)."),
         option("--text-features", "Precomputed text features, likewise."),
         default("--train-split", "train", "Split that is learnt from."),
         default("--val-split", "val", "Split that selects the epoch; none for no selection."),
