@@ -58,7 +58,7 @@ def _command(recipe: Recipe) -> Command:
         ),
         click.Option(["--json", "file"], type=PATH, metavar="FILE", help="Write what is printed as JSON, too."),
     ]
-    return Command(
+    command = Command(
         recipe.name,
         lambda ctx: _tune(ctx, recipe),
         {**sections(recipe, run), "Sweep": sweep},
@@ -72,6 +72,8 @@ def _command(recipe: Recipe) -> Command:
         ],
         usage="--data DATA --with combined:graph=GRAPH,... --out DIR [OPTIONS]",
     )
+    command.short_help = recipe.summary
+    return command
 
 
 def _tune(ctx: click.Context, recipe: Recipe) -> None:
