@@ -53,6 +53,7 @@ WEIGHTS = {
     "hal": f"{PVSE} --with hal",
     "mithun": f"{PVSE} --with mithun",
     "amrani": f"{PVSE} --with amrani:features={{features}}",
+    "amrani, own picture": f"{PVSE} --with amrani:features={{features}},same_picture=keep",
     "distance": f"{PVSE} --with distance",
     "thomas, triplet": f"{PVSE} --with neighbourhoods:{SPACE},form=triplet",
     "thomas, angular": f"{PVSE} --with neighbourhoods:{SPACE},form=angular",
