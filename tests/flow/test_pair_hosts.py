@@ -71,3 +71,19 @@ def test_a_large_matrix_of_pairs_is_scored_once(made: Path, tmp_path: Path, monk
     assert isinstance(whole, Matrix)
     assert [len(list(whole.blocks(side))) for side in ("image_to_text", "text_to_image")] == [1, 1]
     assert len(calls) == once
+
+
+def test_daa_puts_both_reasonings_and_their_mean_into_order(made: Path, tmp_path: Path) -> None:
+    for reasoning in ("saf", "sgr"):
+        told = ["--reasoning", reasoning, "--nodes", "6", "--with", "daa", "-q"]
+        call("train", "sgraf", *given(made), "--out", tmp_path / reasoning, *SMALL, "--epochs", "1", *told)
+        (epoch,) = [
+            line
+            for line in map(json.loads, (tmp_path / reasoning / "log.jsonl").read_text().splitlines())
+            if line["event"] == "epoch"
+        ]
+        assert all(epoch["parts"][f"daa {side}"] > 0 for side in ("image_to_text", "text_to_image"))
+        assert [name for name, _ in open_run(tmp_path / reasoning).record.methods] == ["daa"]
+    call("ensemble", tmp_path / "saf", tmp_path / "sgr", "--out", tmp_path / "both")
+    found = json.loads(call("evaluate", tmp_path / "both", *given(made), "--json", "-", "-q").stdout)
+    assert found["rsum"] > 0 and found["model"]["host"] == "ensemble"

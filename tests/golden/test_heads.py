@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 from torch import Tensor, nn
 
 from subtext.core import Encoded
 from subtext.heads.gpo import Gpo
+from subtext.heads.graph import Graph
 from subtext.heads.mean import Mean
 from subtext.heads.passthrough import Passthrough
 from subtext.heads.pie import Pie
+from subtext.ops.graph_layer import GraphLayer
 
 F64 = torch.float64
 PARTS = torch.tensor([[[1, 0], [0, 1], [2, 2]], [[0.5, -1], [1, 1], [9, 9]]], dtype=F64)
@@ -114,3 +119,84 @@ def test_passthrough_sets_the_length_alone() -> None:
     found = Passthrough()(Encoded(pooled=torch.tensor([[3.0, 4.0], [0.0, 0.0]])), torch.tensor([5, 2]))
     torch.testing.assert_close(found.vectors, torch.tensor([[[0.6, 0.8]], [[0.0, 0.0]]]))
     assert found.ids.tolist() == [5, 2]
+
+
+def test_pie_net_of_parts_alone_equals_a_plain_loop() -> None:
+    """PCME-bert's: the whole is the mean over the parts of relu(p / |p|)."""
+    torch.manual_seed(2)
+    head = Pie(4, 4, 3, views=2, whole="parts").double()
+    parts = torch.randn(2, 3, 4, dtype=F64)
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    with torch.no_grad():
+        found = head(Encoded(parts, mask), torch.arange(2))
+        for item, count in enumerate((3, 2)):
+            own = [parts[item, p] for p in range(count)]
+            whole = torch.zeros(3, dtype=F64)
+            for part in own:
+                mapped = head.project.weight @ part + head.project.bias
+                whole += torch.relu(mapped / mapped.norm()) / count
+            for view in range(2):
+                logits = [head.outer.weight[view] @ torch.tanh(head.inner.weight @ part) for part in own]
+                raised = [math.exp(float(logit)) for logit in logits]
+                gathered = sum(r / sum(raised) * part for r, part in zip(raised, own, strict=True))
+                moved = whole + torch.sigmoid(head.lift.weight @ gathered + head.lift.bias)
+                centred = moved - moved.mean()
+                normed = centred / (centred.square().mean() + head.norm.eps).sqrt()
+                normed = normed * head.norm.weight + head.norm.bias
+                torch.testing.assert_close(found.vectors[item, view], normed / normed.norm(), atol=1e-12, rtol=0)
+
+
+def attended(layer: GraphLayer, nodes: list[Tensor]) -> list[Tensor]:
+    """One graph layer over the nodes of one item in eval mode, every sum a loop; its batch norms by what they keep."""
+
+    def normed(norm: nn.Module, value: Tensor) -> Tensor:
+        scaled = (value - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+        return scaled * norm.weight + norm.bias
+
+    each = len(nodes[0]) // layer.heads
+    found = []
+    for node in nodes:
+        pieces = []
+        for h in range(layer.heads):
+            cut = slice(h * each, (h + 1) * each)
+            query = (layer.query.weight @ node + layer.query.bias)[cut]
+            raised = [math.exp(float(query @ (layer.key.weight @ other)[cut]) / math.sqrt(each)) for other in nodes]
+            values = [(layer.value.weight @ other + layer.value.bias)[cut] for other in nodes]
+            pieces.append(sum(r / sum(raised) * value for r, value in zip(raised, values, strict=True)))
+        hidden = normed(layer.inner_norm, node + layer.out.weight @ torch.cat(pieces) + layer.out.bias)
+        inner = torch.relu(layer.first.weight @ hidden + layer.first.bias)
+        found.append(normed(layer.outer_norm, hidden + layer.second.weight @ inner + layer.second.bias))
+    return found
+
+
+@pytest.mark.parametrize(("cells", "joint"), [(2, 2), (2, 1), (0, 2), (0, 0)])
+def test_the_graph_head_equals_a_plain_loop(cells: int, joint: int) -> None:
+    """Cells and regions by themselves, then all together twice, and a gate between the two means (DSRAN)."""
+    torch.manual_seed(3)
+    head = Graph(3, 4, cells=cells, joint=joint).double().eval()
+    for module in head.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            nn.init.uniform_(module.running_mean), nn.init.uniform_(module.running_var, 0.5, 2)
+            nn.init.uniform_(module.weight, 0.5, 2), nn.init.uniform_(module.bias)
+    parts = torch.randn(2, 5, 3, dtype=F64)
+    mask = torch.tensor([[True] * 5, [True] * 4 + [False]])
+    with torch.no_grad():
+        found = head(Encoded(parts.masked_fill(~mask[..., None], 50.0), mask), torch.arange(2)).vectors[:, 0]
+        for item, count in enumerate((5, 4)):
+            given = [parts[item, p] for p in range(count)]
+            nodes = []
+            if cells:
+                nodes += attended(
+                    head.own_cells, [head.project_cells.weight @ x + head.project_cells.bias for x in given[:cells]]
+                )
+            nodes += attended(head.own, [head.project.weight @ x + head.project.bias for x in given[cells:]])
+            means = [sum(attended(graph, nodes)) / count for graph in head.joint] or [sum(nodes) / count]
+            wanted = means[0]
+            if joint == 2:
+                gate = head.fusion
+                first = gate.first.weight @ means[0] + gate.first.bias
+                second = gate.second.weight @ means[1] + gate.second.bias
+                told = gate.gate_first.weight @ first + gate.gate_second.weight @ second + gate.gate_second.bias
+                share = 1 / (1 + (-told).exp())
+                wanted = share * first + (1 - share) * second
+            torch.testing.assert_close(found[item], wanted / wanted.norm(), atol=1e-10, rtol=0)

@@ -73,7 +73,15 @@ def rebuilt(record: Record, supply: Supply) -> Model:
 
     try:
         told: list[dict[str, Any]] = [dict(member) for member in record.arguments["members"]]
-        recipes = [(str(each["host"]), dict(each["arguments"]), each["methods"], dict(each["plan"])) for each in told]
+        recipes = [
+            (
+                str(each["host"]),
+                dict(each["arguments"]),
+                [(str(name), dict(options)) for name, options in each["methods"]],
+                dict(each["plan"]),
+            )
+            for each in told
+        ]
     except (KeyError, TypeError, ValueError) as problem:
         raise CheckpointError(
             f"the record of an ensemble needs its members' recipes; {problem!r}; join the runs again"
