@@ -170,7 +170,12 @@ class Model(nn.Module):
         return Embeddings.cat(pieces)
 
     def compare(self, images: Embeddings, texts: Embeddings) -> Tensor:
-        """(I T) scores of every picture with every text, on the CPU and without gradient."""
+        """(I T) scores of every picture with every text, on the CPU and without gradient.
+
+        All at once: the last bits of a score may depend on the items beside it, 1e-6 of the largest score
+        (IMRAM with a text of one word: up to 1e-4). `scoring.matrix` gives a model of pairs the scores of an
+        evaluation, which depend on their pair alone.
+        """
         device = self._device
         with torch.inference_mode():
             return self.similarity(images.to(device), texts.to(device)).cpu()

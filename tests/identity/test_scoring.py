@@ -197,6 +197,9 @@ def test_scores_of_pairs_are_equal_to_the_bit_whatever_they_are_computed_with(na
     wider = replace(texts, parts=pad(texts.parts, (0, 0, 0, 9)), mask=pad(texts.mask, (0, 9)))
     assert torch.equal(matrix(similarity, images, wider), reference)
     assert torch.equal(stored(similarity, images, texts), reference)
-    # IMRAM divides a text's single product by its own size: near zero its sign decides, and steps carry that on.
-    tolerance = (1e-4 if name == "imram" else 2e-6) * float(reference.abs().max())
-    torch.testing.assert_close(similarity(images, texts).detach(), reference, atol=tolerance, rtol=0)
+    largest = float(reference.abs().max())
+    apart = (similarity(images, texts).detach() - reference).abs().amax(dim=0) / largest
+    several = texts.mask.sum(dim=1) > 1
+    assert float(apart[several].max()) < 1e-6
+    # IMRAM divides a single word's product by its own size: near zero its sign decides, and steps carry that on.
+    assert float(apart.max()) < (1e-4 if name == "imram" else 1e-6)
