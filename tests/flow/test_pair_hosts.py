@@ -87,3 +87,9 @@ def test_daa_puts_both_reasonings_and_their_mean_into_order(made: Path, tmp_path
     call("ensemble", tmp_path / "saf", tmp_path / "sgr", "--out", tmp_path / "both")
     found = json.loads(call("evaluate", tmp_path / "both", *given(made), "--json", "-", "-q").stdout)
     assert found["rsum"] > 0 and found["model"]["host"] == "ensemble"
+
+
+@pytest.mark.parametrize("host", ["imram", "ascl"])
+def test_half_precision_is_asked_for_by_an_option(host: str, made: Path, tmp_path: Path) -> None:
+    call("train", host, *given(made), "--out", tmp_path / "run", *SMALL, "--epochs", "1", "--bf16", "-q")
+    assert open_run(tmp_path / "run").model.similarity.bf16 is True

@@ -30,6 +30,7 @@ class Chan(nn.Module):
     Raises    RequirementError for items without parts and temperatures of 0 or less; ShapeError for unequal widths.
     Cost      I T R L D for the products, and one pass over them. Memory I T R L while training, bounded otherwise.
 
+    >>> import torch
     >>> def items(*parts):
     ...     return Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([parts]))
     >>> Chan(pooling="mean")(items([1.0, 0.0], [0.6, 0.8]), items([1.0, 0.0], [0.0, 1.0])).tolist()

@@ -43,6 +43,7 @@ class CrossAttention(nn.Module):
     Cost      one product of all words with all regions, I T R L D; c is never formed: its length comes from the
               products of regions (or words) with each other. Memory I T R L while training, bounded otherwise.
 
+    >>> import torch
     >>> def items(*parts):
     ...     return Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([parts]))
     >>> scores = CrossAttention(pooling="mean")(items([1.0, 0.0]), items([1.0, 0.0], [0.0, 1.0]))
