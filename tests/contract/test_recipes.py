@@ -439,6 +439,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ("ascl", "heads", 2, {"attention": False}, "grid"),
     ("ascl", "local_share", 0.5, {"attention": False}, "grid"),
     ("ascl", "directions", "shared", {"attention": False}, "grid"),
+    ("ascl", "bf16", True, {"attention": False}, "grid"),
     *[
         ("vse", name, value, {"image": "tiny"}, "")
         for name, value in (("feature_scaling", "unit"), ("feature_dropout", 0.1), ("layer_decay", 0.9))

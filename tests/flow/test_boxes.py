@@ -101,6 +101,7 @@ def h5_of_shares(path: Path) -> Path:
     flat = np.concatenate(SHARES)
     with h5py.File(path / "r.h5", "w") as file:
         file["image_features"], file["names"] = np.concatenate(FEATURES), NAMES
+        file["image_bb"] = np.concatenate(PIXELS)
         file["spatial_features"] = np.concatenate([flat, flat[:, 2:] - flat[:, :2]], axis=1)
         file["pos_boxes"] = np.stack([stops - COUNTS, stops], axis=1)
     return path / "r.h5"

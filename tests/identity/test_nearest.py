@@ -91,12 +91,21 @@ def test_no_neighbour_is_lost_among_real_numbers(swept, metric, spread):
     assert (found.rows == rows).mean() > 0.999
 
 
-def test_equal_rows_have_a_distance_of_nought(swept):
+@pytest.mark.parametrize("small", [0, 4096], ids=["swept", "sorted"])
+def test_equal_rows_have_a_distance_of_nought(swept, monkeypatch, small):
     """No cancellation: L2 is summed from differences, however long the vectors are."""
+    monkeypatch.setattr(nearest, "SMALL", small)
     vectors = np.random.default_rng(2).standard_normal((200, 9)).astype(np.float32) + 1000
     vectors[150] = vectors[3]
     found = nearest_rows(vectors, count=2)
+    rows, _ = by_loop(vectors, count=2)
     assert found.rows[3, 0] == 150 and found.rows[150, 0] == 3 and found.scores[3, 0] == 0
+    np.testing.assert_array_equal(found.rows, rows)
+
+
+def test_vectors_whose_scores_leave_float32_are_refused():
+    with pytest.raises(ShapeError, match="scale the vectors"):
+        nearest_rows(np.full((3, 4), 1e20, dtype=np.float32), count=1, metric="inner")
 
 
 @pytest.mark.parametrize("count", [1, 2, 37, 299, 400])

@@ -77,6 +77,7 @@ def require_features(model: Model, pairs: Pairs) -> None:
     for branch, items in ((model.image, pairs.images), (model.text, pairs.texts)):
         if isinstance(branch.reads, FeatureInput):
             branch.reads.rows(items.ids, items.values)
+            branch.reads.require_boxes(items.ids, items.values)
 
 
 def pretrained(name: str, device: str) -> Model:

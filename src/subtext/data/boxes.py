@@ -120,7 +120,8 @@ def open_boxes(path: Path, names: Sequence[str]) -> Boxes:
 def _of_arrays(found: Mapping[str, Any], count: int) -> Read | None:
     """Boxes of all pictures in one array."""
     boxes = _first(found, _BOXES)
-    of_shares = boxes is None and _SHARES in found
+    # The usual file of bottom-up attention has boxes in pixels without sizes, and their shares beside.
+    of_shares = _SHARES in found and (boxes is None or _sizes(found) is None)
     boxes = found[_SHARES] if of_shares else boxes
     if boxes is None:
         return None

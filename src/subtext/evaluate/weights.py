@@ -175,7 +175,7 @@ def _weights(image: Tensor, text: Tensor, weighting: Neighbourhood, rows: Int[Te
     return joined(
         image[rows],
         text[rows],
-        total=weighting.total_for(len(rows)),
+        total=weighting.sum_for(len(rows)),
         combine=weighting.combine,
         placement=weighting.placement,
     )

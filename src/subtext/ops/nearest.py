@@ -34,7 +34,7 @@ from subtext.ops.nearest_kernel import (
     score,
     sift,
 )
-from subtext.ops.score_bounds import rounded
+from subtext.ops.score_bounds import LONGEST, rounded
 
 Metric = Literal["l2", "inner"]
 ROWS, COLUMNS = 1024, 8192
@@ -119,18 +119,26 @@ def _sorted(
     vectors: NDArray[np.float32], metric: Metric, groups: NDArray[np.int64], allowed: NDArray[np.bool_], count: int
 ) -> NearestRows:
     """The same by sorting all scores of a row."""
-    sides = _sides(vectors, metric)
     total = len(allowed)
     rows = np.full((total, count), -1, dtype=np.int32)
     best = np.full((total, count), -np.inf, dtype=np.float32)
     candidates = np.flatnonzero(allowed)
+    # Seen from one of them, distant rows lose nothing to cancellation, and whole numbers stay whole.
+    points = vectors.astype(np.float64) - vectors[0] if metric == "l2" else np.ascontiguousarray(vectors, np.float32)
+    halves = -0.5 * np.einsum("nd,nd->n", points, points) if metric == "l2" else np.zeros(total, dtype=np.float32)
     for start in range(0, total, 512):
-        scores = (sides[0][start : start + 512] @ sides[1].T)[:, candidates]
+        scores = points[start : start + 512] @ points[candidates].T + halves[start : start + 512, None]
+        scores += halves[candidates]
         own = groups[:, start : start + 512, None]
         scores[(own == groups[:, None, candidates]).any(axis=0)] = -np.inf
         order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
         kept = np.take_along_axis(scores, order, axis=1)
         there = slice(start, start + len(kept)), slice(0, kept.shape[1])
+        if metric == "l2":
+            for line, found in enumerate(candidates[order]):
+                # Once more from differences: equal rows have a distance of nought.
+                apart = ((points[found] - points[start + line]) ** 2).sum(axis=1)
+                kept[line] = np.where(kept[line] > -np.inf, -0.5 * apart, -np.inf)
         best[there] = kept
         rows[there] = np.where(kept > -np.inf, candidates[order], -1)
     return NearestRows(rows, best)
@@ -201,21 +209,12 @@ def _order(allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
     return shuffled[np.argsort(~allowed[shuffled], kind="stable")]
 
 
-def _sides(vectors: NDArray[np.float32], metric: Metric) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Two matrices whose products are the scores."""
-    if metric == "inner":
-        same = np.ascontiguousarray(vectors, dtype=np.float32)
-        return same, same
-    # <[u, 1, -|u|^2/2], [v, -|v|^2/2, 1]> is minus half of the squared distance.
-    halves = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64).astype(np.float32)[:, None]
-    ones = np.ones_like(halves)
-    left, right = (np.concatenate([vectors, *more], axis=1) for more in ((ones, halves), (halves, ones)))
-    return left, right
-
-
 def _check(vectors: NDArray[np.float32], count: int) -> None:
     if count < 1:
         raise ShapeError(f"nearest_rows needs a count of 1 or more; it got {count}")
     if not np.isfinite(vectors).all():
         bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise ShapeError(f"nearest_rows needs finite numbers; row {bad} of the vectors has NaN or infinity")
+    longest = float(np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64).max(initial=0)))
+    if longest > LONGEST:
+        raise ShapeError(f"scores of vectors as long as {longest:.3g} leave float32: scale the vectors")

@@ -20,14 +20,14 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from subtext.errors import ShapeError
-
 HIGH, WIDE = 4, 16
 """Rows and columns of a tile of pairs: one bit each in 64."""
 SCALE, NORM, SLACK, HALF = range(4)
 """Lines of Rounded.terms."""
-LONGEST = 1e19
-"""A norm whose square float32 still holds."""
+LONGEST = 9e18
+"""A norm up to which float32 holds every score."""
+TINY = 2.0**-126
+"""Added to bounds: below it float32 loses digits."""
 _CHUNK = 4096
 """Rows that are rounded at a time, in float64."""
 
@@ -45,10 +45,7 @@ class Rounded(NamedTuple):
 
 
 def rounded(vectors: Float[np.ndarray, "n d"], *, metric: Literal["l2", "inner"]) -> Rounded:
-    """Round each row; the integers are as large as a sum of D products in 32 bits allows.
-
-    Raises ShapeError where a score would leave float32.
-    """
+    """Round each row, none longer than LONGEST; integers are as large as a sum of D products in 32 bits allows."""
     total, width = vectors.shape
     pairs = max(1, -(-width // 2))
     top = min(32767, isqrt((2**31 - 1) // (2 * pairs)))
@@ -60,14 +57,14 @@ def rounded(vectors: Float[np.ndarray, "n d"], *, metric: Literal["l2", "inner"]
         part = np.zeros((min(_CHUNK, len(panels) * WIDE - start), 2 * pairs))
         part[: min(_CHUNK, total - start), :width] = vectors[start : start + _CHUNK]
         scale = (np.abs(part).max(axis=1) / top).astype(np.float32)
-        whole = np.rint(part / np.where(scale > 0, scale, 1.0)[:, None])
+        # A scale of the smallest numbers has few digits: what it cannot reach is lost, and counted.
+        whole = np.rint(part / np.where(scale > 0, scale, 1.0)[:, None]).clip(-top, top)
         norm = np.sqrt((part**2).sum(axis=1))
-        if norm.max() > LONGEST:
-            raise ShapeError(f"scores of vectors as long as {norm.max():.3g} leave float32: scale the vectors")
         lost = np.sqrt(((part - whole * scale[:, None].astype(np.float64)) ** 2).sum(axis=1))
         # |r_u||v| + (|u| + |r_u|)|r_v| is at most |u||v| times the sum of e + e^2 of both, with e = |r| / |u|.
         slack = lost * (1 + lost / np.where(norm > 0, norm, 1.0)) + rounding * norm
         half = (2 * rounding - 0.5) * norm**2 if metric == "l2" else np.zeros_like(norm)
+        half += TINY * (norm > 0)
         there = slice(start, start + len(part))
         terms[:, there] = scale, norm * (1 + 1e-6), slack * (1 + 1e-6), half
         by_panel = whole.reshape(-1, WIDE, pairs, 2).transpose(0, 2, 1, 3)
@@ -229,7 +226,8 @@ class _Writer:
             limit = of_row(row_limits, 0, high)
             for vector in self.vectors:
                 scales, norms, slacks, parts = (of_columns(terms, line, vector) for line in (SCALE, NORM, SLACK, HALF))
-                product = builder.fmul(builder.sitofp(sums[high][vector], self.reals), builder.fmul(scale, scales))
+                # One scale after the other: the product of two may be too small for float32.
+                product = builder.fmul(builder.fmul(builder.sitofp(sums[high][vector], self.reals), scale), scales)
                 spare = builder.fadd(builder.fmul(norm, slacks), builder.fmul(slack, norms))
                 bound = builder.fadd(builder.fadd(product, spare), builder.fadd(half, parts))
                 by_row = builder.fcmp_ordered(">=", bound, limit)

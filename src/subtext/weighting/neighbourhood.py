@@ -98,19 +98,20 @@ class Neighbourhood:
                 self._logits(modality, texts.ids, items, epoch).to(dtype)
                 for modality, items in (("image", images), ("text", texts))
             ]
-        total = self._lambda(pairs)
+        total = self.sum_for(pairs)
         return by_query(combined(*logits, total=total, combine=self.combine, placement=self.placement), scene, self.of)
 
     def total_for(self, pairs: int) -> float:
         """The sum of the weights over a batch of so many pairs."""
-        return 1.0 if self.sums_to_one else self._lambda(pairs)
+        return 1.0 if self.sums_to_one else self.sum_for(pairs)
 
     @property
     def sums_to_one(self) -> bool:
         """Whether `total` stands within the softmax alone, so that no total changes the sum of the weights."""
         return self.placement == "inner" and self.combine not in _ONE_SOFTMAX
 
-    def _lambda(self, pairs: int) -> float:
+    def sum_for(self, pairs: int) -> float:
+        """Lambda for a batch of so many pairs."""
         return self.total * pairs / self.batch if self.batch else self.total
 
     def _logits(self, modality: str, rows: Tensor, items: Embeddings, epoch: Epoch) -> Tensor:

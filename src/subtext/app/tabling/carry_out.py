@@ -22,12 +22,20 @@ from subtext.app.training import prepare, record_of
 from subtext.checkpoint import Record, load_record
 from subtext.data.atomic import write_file, write_text
 from subtext.ensemble import ensemble
-from subtext.errors import DataError, RecipeError, RequirementError, SubtextError, TrainingError, counted
+from subtext.errors import (
+    CheckpointError,
+    DataError,
+    RecipeError,
+    RequirementError,
+    SubtextError,
+    TrainingError,
+    counted,
+)
 from subtext.recipes.published import Row
 from subtext.training.fit import fit
 from subtext.training.options import Fitted, RunOptions
 
-MENDABLE = (DataError, RecipeError, RequirementError, TrainingError)
+MENDABLE = (CheckpointError, DataError, RecipeError, RequirementError, TrainingError)
 """What ends one row, and leaves the others."""
 
 
