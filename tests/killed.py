@@ -20,6 +20,7 @@ from pathlib import Path
 
 import small
 import torch
+from dying import die_at_flush
 from torch import nn
 
 from subtext.training.options import Report, RunOptions
@@ -58,7 +59,7 @@ def attempt(out: Path, workers: int, *, flushes: int | None, slow: float) -> int
     code = 1
     try:
         if flushes is not None:
-            _die_at_flush(flushes)
+            die_at_flush(flushes)
         small.Body.forward = _late(small.Body.forward, slow)  # type: ignore[method-assign]
         train(out, workers)
         code = 0
@@ -67,18 +68,6 @@ def attempt(out: Path, workers: int, *, flushes: int | None, slow: float) -> int
         if code:
             traceback.print_exc()
         os._exit(code)
-
-
-def _die_at_flush(number: int) -> None:
-    plain, left = os.fsync, [number]
-
-    def flush(descriptor: int) -> None:
-        left[0] -= 1
-        if left[0] <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        plain(descriptor)
-
-    os.fsync = flush  # type: ignore[assignment]
 
 
 def _late(plain: object, seconds: float) -> object:

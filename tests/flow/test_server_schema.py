@@ -48,9 +48,9 @@ def test_no_request_is_a_fault_of_the_server(operations, name: str, mode: Genera
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
-    def ask(case) -> None:
+    def assert_no_fault(case) -> None:
         # A longer head is refused by the HTTP library, which closes the line at once.
         assume(len(str(case.query)) < 3000)
         case.call_and_validate(headers=served.WRITES, checks=CHECKS)
 
-    ask()
+    assert_no_fault()

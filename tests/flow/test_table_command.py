@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from command import call
+from dying import killed_at_flush
 
 from subtext.app.cli import main
 from subtext.recipes.published import FIGURES, Column, Published, Row, System, tables
@@ -50,30 +49,9 @@ def whole(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def killed(arguments: list[object], flush: int) -> bool:
-    """Run the command in a child that kills itself when it flushes something for the n-th time; whether it did."""
-    child = os.fork()
-    if not child:
-        plain, left = os.fsync, [flush]
-
-        def fsync(descriptor: int) -> None:
-            left[0] -= 1
-            if left[0] <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            plain(descriptor)
-
-        os.fsync = fsync  # type: ignore[assignment]
-        try:
-            call(*arguments)
-        finally:
-            # The child must not go on into the tests of its parent.
-            os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-
-
 def test_a_table_that_is_killed_and_called_again_ends_the_same(made: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
-    assert [killed(words(made, out), flush) for flush in (20, 45, 60)] == [True] * 3
+    assert [killed_at_flush(lambda: call(*words(made, out)), flush) for flush in (20, 45, 60)] == [True] * 3
     first = sorted(out.glob("runs/*/*/seed0-*/run.json"))
     plan = call(*words(made, out), "--plan").stdout
     left = int(re.search(r"to train: (\d)", plan)[1])

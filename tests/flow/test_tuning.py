@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from command import call
+from dying import killed_at_flush
 
 from subtext.app.cli import main
 from subtext.app.tuning import best_ratio, worth
@@ -95,33 +94,12 @@ def test_what_is_finished_is_not_trained_again(made: Path, whole: tuple[Path, st
     assert call(*words(made, out)).stdout == text and files(out) == before
 
 
-def killed(arguments: list[object], flush: int) -> bool:
-    """Run the command in a child that kills itself when it flushes something for the n-th time; whether it did."""
-    child = os.fork()
-    if not child:
-        plain, left = os.fsync, [flush]
-
-        def fsync(descriptor: int) -> None:
-            left[0] -= 1
-            if left[0] <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            plain(descriptor)
-
-        os.fsync = fsync  # type: ignore[assignment]
-        try:
-            call(*arguments)
-        finally:
-            # The child must not go on into the tests of its parent.
-            os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-
-
 def test_a_sweep_that_is_killed_goes_on(
     made: Path, whole: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fewer(monkeypatch, *RATIOS[:3])
     again, file = tmp_path / "killed", tmp_path / "again.json"
-    assert killed(words(made, again), 25)
+    assert killed_at_flush(lambda: call(*words(made, again)), 25)
     begun = [path for path in again.iterdir() if path.name.startswith("beta")]
     assert 0 < len(begun) < 3
     call(*words(made, again, "--json", file))

@@ -140,7 +140,7 @@ SOME = {
 }
 
 
-def anywhere(similarity: nn.Module, width: int) -> None:
+def assert_equal_to_the_bit(similarity: nn.Module, width: int) -> None:
     """Scores are the same to the bit in another order, and of fewer items."""
     images, texts, _ = random_pairs(width, pictures=66, texts=24)
     images, texts = cast(images, torch.float32), cast(texts, torch.float32)
@@ -171,13 +171,13 @@ UNEVEN = {
 @pytest.mark.parametrize("name", UNEVEN)
 @pytest.mark.parametrize(("width", "nodes"), [(30, 6), (47, 10), (50, 10)])
 def test_scores_of_any_width_are_equal_to_the_bit(name: str, width: int, nodes: int) -> None:
-    anywhere(UNEVEN[name](width, nodes, False), width)
+    assert_equal_to_the_bit(UNEVEN[name](width, nodes, False), width)
 
 
 @pytest.mark.parametrize("name", UNEVEN)
 def test_scores_in_half_precision_are_equal_to_the_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subtext.ops.half.native", lambda device="cpu": True)
-    anywhere(UNEVEN[name](50, 6, True), 50)
+    assert_equal_to_the_bit(UNEVEN[name](50, 6, True), 50)
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -25,6 +25,12 @@ from subtext.recipes.catalogue import RECOMMENDED, Recipe, hosts, methods, plan_
 RECIPE, PLAN = "recipe__", "plan__"
 
 
+def require_host(ctx: click.Context, args: Sequence[str]) -> None:
+    """Raise UsageError, with near names, where the first word is no host."""
+    if args and args[0] not in hosts():
+        raise click.UsageError(unknown("host", args[0], hosts()), ctx)
+
+
 class Hosts(click.Group):
     """The group whose commands are the host recipes; without a host it takes the recommended one."""
 
@@ -53,8 +59,7 @@ class Hosts(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The host that the first word names; an unknown one is answered with near names."""
-        if args and args[0] not in hosts():
-            raise click.UsageError(unknown("host", args[0], hosts()), ctx)
+        require_host(ctx, args)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from subtext.app.cli.command import PATH, Command, example
-from subtext.app.cli.train import job_of, run_options, sections, spelt_as_typed
-from subtext.recipes.catalogue import Recipe, hosts, unknown
+from subtext.app.cli.train import job_of, require_host, run_options, sections, spelt_as_typed
+from subtext.recipes.catalogue import Recipe, hosts
 
 WITHOUT = ("resume", "dry_run")
 """Options of `subtext train` that there is nothing to say with: the command goes on by itself."""
@@ -27,8 +27,7 @@ class Hosts(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The host that the first word names; an unknown one is answered with near names."""
-        if args and args[0] not in hosts():
-            raise click.UsageError(unknown("host", args[0], hosts()), ctx)
+        require_host(ctx, args)
         return super().resolve_command(ctx, args)
 
 
