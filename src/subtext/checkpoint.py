@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -115,8 +115,11 @@ class Record:
                 "use the version that wrote it, or train again"
             ) from problem
 
-    def differences(self, other: Record) -> list[str]:
+    def differences(self, other: Record, unsaid: Sequence[Mapping[str, object]] = ()) -> list[str]:
         """What would make `other` another training: one "--option this -> other" each; empty when it is the same.
+
+        unsaid  what holds for an option of `other` that this record, of an older version, does not have: the host's
+                and the plan's options, then those of each method. Without it the lack of an option is a difference
 
         Options are spelt as the command line has them. Another host is told alone: its options are others anyway.
         """
@@ -124,10 +127,17 @@ class Record:
             return [f"the host: {self.host} -> {other.host}"]
         found: list[str] = []
         mine, theirs = ({"seed": each.seed} | _plain(each.arguments) | _plain(each.plan) for each in (self, other))
+        mine = _said(mine, theirs, unsaid[0] if unsaid else {})
         for name in sorted(set(mine) | set(theirs)):
             _compare(name, mine.get(name), theirs.get(name), found)
-        if _plain(self.methods) != _plain(other.methods):
-            found.append(f"{_with(self.methods)} -> {_with(other.methods)}")
+        methods = self.methods
+        if [name for name, _ in methods] == [name for name, _ in other.methods] and len(unsaid) == len(methods) + 1:
+            methods = tuple(
+                (name, _said(had, has, held))
+                for (name, had), (_, has), held in zip(methods, other.methods, unsaid[1:], strict=True)
+            )
+        if _plain(methods) != _plain(other.methods):
+            found.append(f"{_with(methods)} -> {_with(other.methods)}")
         if _plain(self.phases) != _plain(other.phases):
             found.append(f"phases {list(self.phases)} -> {list(other.phases)}")
         if self.data.fingerprint != other.data.fingerprint:
@@ -254,6 +264,11 @@ def library_versions() -> dict[str, str]:
     """Versions of Python and of the libraries underneath, as a Record has them."""
     found = {name: version(name) for name in ("torch", "transformers", "accelerate", "numpy", "safetensors")}
     return {"python": platform.python_version(), **found}
+
+
+def _said(had: Mapping[str, Any], has: Mapping[str, Any], held: Mapping[str, object]) -> dict[str, Any]:
+    """The options of an older record, and for those that it lacks and the newer one has what holds unsaid."""
+    return {name: held[name] for name in has if name in held} | dict(had)
 
 
 def _plain(value: Any) -> Any:

@@ -94,6 +94,25 @@ def test_a_method_is_applied_and_remembered(made: Path, tmp_path: Path) -> None:
     assert "vse + mithun" in call("runs", tmp_path).stdout
 
 
+def test_a_training_of_before_an_option_goes_on_where_the_option_changes_nothing(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    small = ["--width", 24, "--word-width", 16, "--batch-size", 16, "--epochs", 1, "--workers", 0, "-q"]
+    data = ["--data", made / "pairs.jsonl", "--features", made / "features.npz"]
+    words = ["train", "vse", *data, "--out", out, *small, "--with", f"amrani:features={made / 'features.npz'}"]
+    call(*words)
+    record = json.loads((out / "run.json").read_text())
+    del record["arguments"]["word_drop"], record["plan"]["clip"], record["methods"][0][1]["spread"]
+    (out / "run.json").write_text(json.dumps(record))
+    call(*words, "--resume")
+    # Before there was this one, texts of a pair's own picture were counted.
+    del record["methods"][0][1]["same_picture"]
+    (out / "run.json").write_text(json.dumps(record))
+    told = " ".join(call(*words, "--resume", code=1).output.split())
+    assert "same_picture=keep" in told and "same_picture=drop" in told
+    call(*words[:-1], f"{words[-1]},same_picture=keep", "--resume")
+    call(*words[:-1], f"{words[-1]},same_picture=keep", "--resume", "--word-drop", 0.1, code=1)
+
+
 def test_evaluation_states_figures_and_protocol(run: Path, made: Path, tmp_path: Path) -> None:
     out, queries = tmp_path / "figures.json", tmp_path / "queries.npz"
     answer = call("evaluate", run, "--split", "val", "--json", out, "--per-query", queries, "--c-way", "5", "-q")

@@ -63,7 +63,10 @@ def build(
         # What a host was published with and nothing reads here goes back to what is common.
         acts = unread.read(plan_options(recipe.plan), values, facts)
         changes = {f.name: f.default for f in fields(Plan) if f.name not in acts} | changes
-    setup = replace(setup, plan=replace(setup.plan, **changes))
+    unsaid = tuple(
+        {o.name: o.unsaid for o in options} for options in (_options(recipe), *map(_method_options, methods))
+    )
+    setup = replace(setup, plan=replace(setup.plan, **changes), unsaid=unsaid)
     if (first := sum(phase.epochs for phase in setup.phases[:-1])) >= setup.plan.epochs:
         raise RecipeError(
             f"epochs needs more than the {first} of the first phases; it got {setup.plan.epochs}; train longer, or "
@@ -90,7 +93,7 @@ def _built(
 ) -> Setup:
     """The recipe and its methods called. Raises RecipeError where their weights have no room."""
     try:
-        setup: Setup = recipe.function(supply, **keywords)
+        setup: Setup = replace(recipe.function(supply, **keywords), opened=supply.assets is not None)
         for function, options in steps:
             setup = function(setup, **options)
         return setup
@@ -115,6 +118,10 @@ def _values(recipe: Recipe, given: Mapping[str, object]) -> dict[str, Any]:
 
 def _options(recipe: Recipe) -> list[Option]:
     return [*recipe.options, *plan_options(recipe.plan)]
+
+
+def _method_options(method: tuple[str, dict[str, object]]) -> list[Option]:
+    return catalogue.methods()[method[0]].options
 
 
 def _method(name: str, given: Mapping[str, object]) -> tuple[Callable[..., Setup], dict[str, object]]:

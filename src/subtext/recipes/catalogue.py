@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from subtext.errors import RecipeError
 from subtext.training.plan import Plan
-from subtext.training.when import Span, When
+from subtext.training.when import Before, Span, When
 
 RECOMMENDED = "dual"
 """The host that is trained when none is named."""
@@ -34,6 +34,7 @@ class Option:
     group    the argument of the recipe that it is a field of; empty where it is an argument itself
     when     what has to be chosen for the option to be read; all of them
     span     the numbers that it takes; None for all of its type
+    unsaid   what holds where an older record does not have the option: the default, or what `Before` says
     """
 
     name: str
@@ -44,6 +45,7 @@ class Option:
     group: str = ""
     when: tuple[When, ...] = ()
     span: Span | None = None
+    unsaid: object = None
 
     def read(self, value: object) -> object:
         """A value of this option's type, from itself or from text. Raises RecipeError when it is none that it takes."""
@@ -183,7 +185,8 @@ def _option(name: str, hint: Any, default: object, group: str) -> Option:
     kind, text, *marks = get_args(hint)
     when = tuple(mark for mark in marks if isinstance(mark, When))
     span = next((mark for mark in marks if isinstance(mark, Span)), None)
+    unsaid = next((mark.value for mark in marks if isinstance(mark, Before)), default)
     text = "".join(one.prefix for one in when) + text
     if get_origin(kind) is Literal:
-        return Option(name, str, get_args(kind), default, text, group, when)
-    return Option(name, kind, None, default, text, group, when, span)
+        return Option(name, str, get_args(kind), default, text, group, when, unsaid=unsaid)
+    return Option(name, kind, None, default, text, group, when, span, unsaid)

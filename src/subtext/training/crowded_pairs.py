@@ -65,10 +65,9 @@ class CrowdedPairs:
         )
         values = found.mean().repeat(len(pairs.texts))
         values[torch.from_numpy(paired)] = found
-        made_from = (sorted(space.settings().items()), self.how, self.same_picture)
-        return CrowdedMemory(
-            values.to(device), f"{file.fingerprint}-{made_from}", int((pictures >= 0).sum()) - len(paired)
-        )
+        # Which pairs count as near, and how, are options of the run, which its record has.
+        made_from = f"{file.fingerprint}-{sorted(space.settings().items())}"
+        return CrowdedMemory(values.to(device), made_from, int((pictures >= 0).sum()) - len(paired))
 
     def _require_enough(self, pictures: NDArray[np.int64]) -> None:
         """Raise DataError where a pair, given by its picture, has fewer others than neighbours."""

@@ -67,7 +67,7 @@ def fit(
     graphs = ["" if samplers is None else samplers.fingerprint, memories.fingerprint]
     record = _described(record, setup, (train, val), run, graphs=graphs)
     with own_generator():
-        found = folder.begun(out, record, resume=run.resume)
+        found = folder.begun(out, record, resume=run.resume, unsaid=setup.unsaid)
         processes.wait()  # until all have looked: the first one writes from here on
         if found is not None and found.status == "finished":
             return _opened(setup, out, found, processes, report)

@@ -8,7 +8,7 @@ checkpoints to go on from, and a kill after it leaves at worst some files that t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +26,10 @@ SHOWN = 5
 """How many differences from the training that is to go on a sentence has room for."""
 
 
-def begun(out: Path, record: Record, *, resume: bool) -> Record | None:
+def begun(out: Path, record: Record, *, resume: bool, unsaid: Sequence[Mapping[str, object]] = ()) -> Record | None:
     """The record of the training that is to go on in a folder; None where one begins.
+
+    unsaid  what holds for options that an older record lacks: `Record.differences`
 
     Raises CheckpointError when the folder holds something and `resume` is False, holds things but no training, or
     holds the training of another record.
@@ -45,7 +47,7 @@ def begun(out: Path, record: Record, *, resume: bool) -> Record | None:
             raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
         return None
     found = load_record(out)
-    if differences := found.differences(record):
+    if differences := found.differences(record, unsaid):
         more = f", and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         raise CheckpointError(
             f"--resume needs the training that {out} began; this one differs in {', '.join(differences[:SHOWN])}{more} "

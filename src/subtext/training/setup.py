@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from subtext.model import Model
@@ -24,6 +25,9 @@ class Setup:
     relevance   what graded truth a batch comes with, for losses that read it; None for none
     mixing      mixes pictures of a batch while training, for losses that read how much is whose; None for none
     rewriting   what texts are made of a batch's own, for terms on image_to_noised, image_to_retold or retold_to_image
+    unsaid      what holds for an option that the record of an older version lacks: the host's and the plan's, then each
+                method's
+    opened      built to open a run, not to train: what is no longer trained together can still be opened
     """
 
     model: Model
@@ -35,3 +39,5 @@ class Setup:
     relevance: Relates | None = None
     mixing: Mixing | None = None
     rewriting: Rewriting | None = None
+    unsaid: tuple[Mapping[str, object], ...] = ()
+    opened: bool = False

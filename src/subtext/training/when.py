@@ -1,4 +1,4 @@
-"""What stands beside an option's help: which choice reads it, and which numbers it takes.
+"""What stands beside an option's help: which choice reads it, which numbers it takes, and what held before it.
 
 An option that nothing would read is refused and not ignored.
 """
@@ -22,6 +22,13 @@ class Span:
 
     def __str__(self) -> str:
         return f"a number in [{self.least:g}, {self.below:g})" if self.below < math.inf else f"{self.least:g} or more"
+
+
+@dataclass(frozen=True)
+class Before:
+    """Stands beside an option's help: what held before there was the option, where that is not its default."""
+
+    value: object
 
 
 @dataclass(frozen=True)

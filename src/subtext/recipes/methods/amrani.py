@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.when import Span
+from subtext.training.when import Before, Span
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -19,7 +19,9 @@ def amrani(
     join: Annotated[Literal["min", "sum", "product"], "of the two modalities' likeness; min: close in both"] = "min",
     value: Annotated[Literal["mean", "last"], "likeness of all of them, or of the furthest of them alone"] = "mean",
     spread: Annotated[Literal["range", "rank"], "densities from the least to the largest, or evenly by rank"] = "range",
-    same_picture: Annotated[Literal["drop", "keep"], "whether texts of one picture count as near each other"] = "drop",
+    same_picture: Annotated[
+        Literal["drop", "keep"], "whether texts of one picture count as near each other", Before("keep")
+    ] = "drop",
     scale: Annotated[Literal["sum", "softmax", "none"], "how densities become weights; none: as they are"] = "sum",
     total: Annotated[float, "the sum of the weights over a batch", Span(0)] = 196.0,
     batch: Annotated[int, "pairs that total is for; 0: whatever the batch", Span(0)] = 32,

@@ -57,7 +57,7 @@ def asymmetry(
         raise RecipeError("asymmetry makes no text with negatives=none and positives=none; leave the method out")
     if setup.rewriting is not None:
         raise RecipeError("asymmetry is named twice; name it once")
-    if negatives != "none":
+    if negatives != "none" and not setup.opened:
         _require_words(setup.model, negatives, shuffle)
     asked = Rewriting(
         negatives=negatives,
