@@ -107,6 +107,12 @@ def h5_of_shares(path: Path) -> Path:
     return path / "r.h5"
 
 
+def npz_of_shares_with_sizes(path: Path) -> Path:
+    """Sizes beside what needs none."""
+    np.savez(path / "r.npz", names=np.array(NAMES), grid=padded(FEATURES), boxes=padded(SHARES), sizes=SIZES)
+    return path / "r.npz"
+
+
 def scan_folder(path: Path) -> Path:
     """The test split repeats every picture five times, as SCAN's does."""
     for prefix, part, times in (("train", slice(0, 2), 1), ("test", slice(2, 3), 5)):
@@ -117,7 +123,8 @@ def scan_folder(path: Path) -> Path:
 
 
 FORMS: list[Callable[[Path], Path]] = [
-    npz_of_counts, npz_of_shares, npy, npz_each, npy_each, h5_of_spans, h5_padded, h5_of_shares, scan_folder,
+    npz_of_counts, npz_of_shares, npz_of_shares_with_sizes, npy, npz_each, npy_each, h5_of_spans, h5_padded,
+    h5_of_shares, scan_folder,
 ]  # fmt: skip
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 
@@ -176,7 +183,10 @@ def test_a_file_without_boxes_is_refused_where_it_is_opened(form: Callable[[Path
         ({"sizes": SIZES[:2]}, r"a row for each of 3 pictures, as their sizes do; .* and 2 sizes"),
         ({"boxes": padded(PIXELS)[:, :, :3]}, r"boxes of 4 numbers, a region each; 'a.jpg' has shape \(3, 3\)"),
         ({"boxes": padded(PIXELS)[:2]}, r"a row for each of 3 pictures"),
-        ({"boxes": padded(PIXELS)[:, :2]}, r"a box for each region, and no more; 'b.jpg' has 3 regions and 2 boxes"),
+        (
+            {"boxes": padded(PIXELS)[:, :2]},
+            r"a box, not all zeros, for each region, and no more; 'b.jpg' has 3 regions and 2 boxes",
+        ),
         ({"boxes": padded([*PIXELS[:2], PIXELS[1][:2] / 40])}, r"'c.jpg' has 1 regions and 2 boxes"),
     ],
 )
@@ -185,6 +195,14 @@ def test_boxes_that_do_not_fit_are_told(change: dict[str, np.ndarray | None], to
     np.savez(tmp_path / "r.npz", **{name: array for name, array in members.items() if array is not None})
     with pytest.raises(DataError, match=told):
         FeatureInput("image", FeatureFile.open(tmp_path / "r.npz"), boxes=True).require_boxes(NAMES, NAMES)
+
+
+def test_sizes_of_some_splits_alone_are_told(tmp_path: Path) -> None:
+    scan_folder(tmp_path)
+    (tmp_path / "test_img_sizes.npy").unlink()
+    file = FeatureFile.open(tmp_path)
+    with pytest.raises(DataError, match=r"all splits' pictures, or of none; test has none; write test_sizes.npy"):
+        FeatureInput("image", file, boxes=True)
 
 
 def test_boxes_that_reach_over_an_edge_by_rounding_are_cut(tmp_path: Path) -> None:
@@ -242,5 +260,5 @@ def test_a_run_remembers_that_it_reads_boxes(host: str, tmp_path: Path) -> None:
     arrays["boxes"][3, 2] = 0
     np.savez(tmp_path / "boxed.npz", **arrays)
     refused = call("train", host, *given, "--features", tmp_path / "boxed.npz", "--out", tmp_path / "no", code=1)
-    assert "a box for each region, and no more" in refused.output
+    assert "a box, not all zeros, for each region" in refused.output
     assert not (tmp_path / "no").exists()

@@ -9,7 +9,7 @@
 
 A box is left, top, right, bottom. In pixels it needs its picture's width and height: "sizes" or "img_sizes"
 (pictures, 2), in a file of its own where boxes are (FILE_sizes.npy); or "widths" and "heights", or "image_w" and
-"image_h". Without sizes boxes are taken for shares, from 0 to 1.
+"image_h". Without sizes boxes are taken for shares, from 0 to 1, and with them where none of a picture's is beyond 1.
 """
 
 from __future__ import annotations
@@ -80,16 +80,20 @@ class Boxes:
             raise DataError(
                 f"{self.path} needs boxes of {BOX} numbers, a region each; {self.names[row]!r} has shape {boxes.shape}"
             )
+        divided = False
         if size is not None:
             if size.shape != (2,) or not (size > 0).all():
                 raise DataError(
                     f"{self.path} needs the width and height of every picture, above 0; {self.names[row]!r} has "
                     f"{size.tolist()}; correct its sizes"
                 )
-            boxes = (boxes / np.tile(np.asarray(size, dtype=np.float32), 2)).astype(np.float32)
+            # Sizes may lie beside what are shares already; no picture's regions all end within its first pixel.
+            divided = bool((boxes > 1 + SLACK).any())
+            if divided:
+                boxes = (boxes / np.tile(np.asarray(size, dtype=np.float32), 2)).astype(np.float32)
         good = ((boxes >= -SLACK) & (boxes <= 1 + SLACK)).all(axis=1) & (boxes[:, 2:] >= boxes[:, :2]).all(axis=1)
         if not good.all():
-            first = f"{boxes[~good][0].round(3).tolist()}{'' if size is None else ' once divided'}"
+            first = f"{boxes[~good][0].round(3).tolist()}{' once divided' if divided else ''}"
             raise DataError(
                 f"{self.path} needs boxes inside their picture: left, top, right, bottom, in shares from 0 to 1, or in "
                 f"pixels with the picture's width and height; {self.names[row]!r} has {first}; correct them, or give "
@@ -157,6 +161,12 @@ def _of_scan(folder: Path) -> Read | None:
     steps = tuple(step for _, _, step in splits.values())
     boxes = Rows(tuple(each["boxes"] for each in found.values()), steps)
     with_sizes = all("sizes" in each for each in found.values())
+    if any("sizes" in each for each in found.values()) and not with_sizes:
+        lacking = next(prefix for prefix, each in found.items() if "sizes" not in each)
+        raise DataError(
+            f"{folder} needs the sizes of all splits' pictures, or of none; {lacking} has none; write "
+            f"{lacking}_sizes.npy, or take the others away"
+        )
     sizes = Rows(tuple(each["sizes"] for each in found.values()), steps) if with_sizes else None
 
     def read(row: int) -> tuple[NDArray[Any], NDArray[Any] | None]:

@@ -178,8 +178,9 @@ class FeatureInput:
         if len(wrong := np.flatnonzero(regions != places)):
             first = wrong[0]
             raise DataError(
-                f"{self.file.path} needs a box for each region, and no more; {self.file.names[int(rows[first])]!r} has "
-                f"{regions[first]} regions and {places[first]} boxes; extract it again, or leave boxes out"
+                f"{self.file.path} needs a box, not all zeros, for each region, and no more; "
+                f"{self.file.names[int(rows[first])]!r} has {regions[first]} regions and {places[first]} boxes; "
+                "extract it again, or leave boxes out"
             )
         return np.concatenate([grid, _long(boxes, grid.shape[1])], axis=2)
 

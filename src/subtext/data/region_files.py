@@ -110,9 +110,8 @@ def open_folder(folder: Path) -> Regions | None:
 def pictures(folder: Path) -> list[Path]:
     """The npz and npy files of a folder, but for those of boxes and sizes beside another."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".npz", ".npy"))
-    stems = {path.stem for path in files}
-    of = {f"{stem}{end}" for stem in stems for end in BESIDE}
-    return [path for path in files if path.stem not in of]
+    beside = {f"{path.stem}{end}.npy" for path in files if path.suffix == ".npy" for end in BESIDE}
+    return [path for path in files if path.name not in beside]
 
 
 def open_h5(path: Path, names_beside: Callable[[Path], list[str]]) -> Regions:
