@@ -83,6 +83,11 @@ def test_every_variant_trains_and_is_evaluated(name: str, made: Path, tmp_path: 
     told = json.loads(call("evaluate", out, "--words", "--space", "--json", "-", "-q").stdout)
     assert told["rsum"] > 0 and 0 < told["alignment"] < 2 and 0 < told["image/uniformity"] < 2
     assert told["protocol"]["words"]["words 0-9"] == 24
+    of_pairs = call("evaluate", out, "--space-of-pairs", "--json", "-", "-q", code=int(name == "w/o MF"))
+    if name == "w/o MF":
+        assert "--space-of-pairs needs a model that makes vectors of pairs: ascl with attention" in of_pairs.output
+    else:
+        assert 0 < json.loads(of_pairs.stdout)["own_pair/alignment"] < 2
     if name == "w/o MF":
         call("index", "build", tmp_path / "index", "--run", out, "--split", "all", "-q")
 

@@ -15,7 +15,7 @@ from subtext.data.pairs import Items, Judgements, Pairs
 from subtext.errors import DataError, RequirementError, ShapeError
 from subtext.evaluate import Further, Protocol, evaluate_embeddings, evaluate_matrix
 from subtext.evaluate import source as sources
-from subtext.evaluate.space import with_space
+from subtext.evaluate.space import space_of_pairs, with_space
 from subtext.metrics.asp import ASP
 from subtext.metrics.average_precision import AveragePrecision
 from subtext.metrics.ndcg import NDCG
@@ -26,6 +26,7 @@ from subtext.metrics.semantic_gain import SemanticGain
 from subtext.relevance import plausible
 from subtext.relevance.graded import Graded
 from subtext.relevance.match import Match, of_groups
+from subtext.similarity.ascl import Ascl
 from subtext.similarity.cosine import Cosine
 
 PICTURES, EACH = 20, 2
@@ -221,3 +222,37 @@ def test_what_does_not_fit_is_refused() -> None:
     one = Judgements(np.array([0]), np.array([0]), np.array([1.0], dtype=np.float32))
     with pytest.raises(DataError, match="two judged pairs or more; it got 1"):
         evaluate_matrix(scores, pairs, further=Further(human=one))
+
+
+def test_the_space_of_pairs_is_that_of_each_item_with_its_partner() -> None:
+    pairs, _, _ = made()
+    g = torch.Generator().manual_seed(0)
+    similarity = Ascl(width=8, heads=2)
+    images = Embeddings(torch.randn(PICTURES, 1, 8, generator=g), torch.arange(PICTURES), parts=parts(PICTURES, g))
+    words = PICTURES * EACH
+    mask = torch.rand(words, 3, generator=g) > 0.3
+    mask[:, 0] = True
+    texts = Embeddings(
+        torch.zeros(words, 1, 8), torch.arange(words), parts=parts(words, g) * mask[..., None], mask=mask
+    )
+    found = space_of_pairs(similarity, images, texts, pairs)
+    whole = torch.nn.functional.normalize(similarity.compared(images, texts).detach(), dim=3)
+    own = [(text // EACH, text) for text in range(words)]
+    gaps = [float((whole[picture, text, 0] - whole[picture, text, 1]).norm()) for picture, text in own]
+    assert found["own_pair/alignment"] == pytest.approx(np.mean(gaps), abs=1e-5)
+    beside = [
+        float((whole[picture, text, 1] - whole[picture, text + 1, 1]).norm())
+        for picture, text in own
+        if (text + 1) % EACH
+    ]
+    assert found["own_pair/text/alignment"] == pytest.approx(np.mean(beside), abs=1e-5)
+    means = torch.stack([whole[row, row * EACH : (row + 1) * EACH, 0].mean(dim=0) for row in range(PICTURES)])
+    apart = torch.pdist(torch.nn.functional.normalize(means, dim=1))
+    assert found["own_pair/image/uniformity"] == pytest.approx(float(apart.mean()), abs=1e-5)
+    with pytest.raises(RequirementError, match="this one is Cosine; measure its space without them"):
+        space_of_pairs(Cosine(), images, texts, pairs)
+
+
+def parts(count: int, g: torch.Generator) -> torch.Tensor:
+    """Three of each item."""
+    return torch.nn.functional.normalize(torch.randn(count, 3, 8, generator=g), dim=2)

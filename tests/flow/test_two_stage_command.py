@@ -87,7 +87,7 @@ def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
         (["--plot", "sweep.svg"], "--plot belongs to --rerank RUN"),
         (["--rerank", "{dear}", "--plot", "sweep.svg"], "--plot draws a sweep: give several --candidates"),
         (["--candidates", "5"], "--candidates belongs to --rerank RUN"),
-        (["--rerank", "{dear}", "--space"], "neither with another program's output nor with --graph and --space"),
+        (["--rerank", "{dear}", "--space"], "neither with another program's output nor with --graph, --space and"),
         (["--rerank", "{dear}", "--candidates", "0"], "whole numbers of 1 or more"),
     ],
 )

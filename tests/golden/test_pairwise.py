@@ -118,6 +118,10 @@ def test_ascl_has_the_cards_values() -> None:
         of_regions, abs=1e-8
     )
     assert gathered(similarity, similarity.by_words, words, regions)[0].tolist() == pytest.approx(of_words, abs=1e-8)
+    similarity.local_share = 0.8
+    with torch.no_grad():
+        picture, text = similarity.compared(images, texts)[0, 0]
+    assert float(picture @ text / picture.norm() / text.norm()) == pytest.approx(0.934845965480, abs=1e-11)
     for share, wanted in ((1.0, -0.132298641227), (0.0, 0.934845965480), (0.8, 0.081130280115)):
         similarity.local_share = share
         assert float(similarity(images, texts).detach()) == pytest.approx(wanted, abs=1e-11)

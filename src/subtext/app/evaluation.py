@@ -24,7 +24,7 @@ from subtext.data.lengths import cut_note, too_long
 from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, Result, embed_pairs, evaluate_embeddings
 from subtext.evaluate.preservation import FIGURES, with_preservation
-from subtext.evaluate.space import with_space
+from subtext.evaluate.space import compares_vectors, space_of_pairs, with_space
 from subtext.evaluate.two_stage import evaluate_two_stage, require_plan
 from subtext.model import Model
 from subtext.neighbours.graph import Graph
@@ -34,7 +34,7 @@ _QUIET = ("mrr", "tie_share", "nan_scores")
 """Figures for the JSON, and none for a terminal."""
 _ALONE = (
     "human/", "alignment", "text/alignment", "image/uniformity", "text/uniformity", "image/uncertainty",
-    "text/uncertainty",
+    "text/uncertainty", "own_pair/",
 )  # fmt: skip
 """Figures of the whole that have no direction."""
 
@@ -95,6 +95,10 @@ def _twice(places: Sequence[Path]) -> Path:
 
 def _of_model(work: Work, protocol: Mapping[str, Any], semantic: Graph | None, wanted: Wanted) -> Result:
     opened = open_work(work)
+    if wanted.space_of_pairs and not compares_vectors(opened.model.similarity):
+        raise RequirementError(
+            "--space-of-pairs needs a model that makes vectors of pairs: ascl with attention; take --space for this one"
+        )
     pairs = opened.pairs
     asked = _protocol(protocol, len(pairs.images))
     further = wanted.of(pairs, choose_device(work.device), quiet=work.quiet)
@@ -103,6 +107,10 @@ def _of_model(work: Work, protocol: Mapping[str, Any], semantic: Graph | None, w
         result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=asked, further=further)
     if wanted.space:
         result = with_space(result, *_placed(opened, items, work), pairs)
+    if wanted.space_of_pairs:
+        with meter("vectors of pairs", len(pairs.images), quiet=work.quiet) as told:
+            seen = space_of_pairs(opened.model.similarity, *items, pairs, progress=told)
+        result = replace(result, figures=result.figures | seen)
     if semantic is not None:
         result = with_preservation(result, opened.model.similarity, items, pairs, semantic, protocol=asked)
     role, warning = split_role(opened, work.sources)
@@ -151,6 +159,8 @@ def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rer
 
 
 def _of_files(work: Work, protocol: Mapping[str, Any], wanted: Wanted, files: Files) -> Result:
+    if wanted.space_of_pairs:
+        raise RequirementError("--space-of-pairs needs a model to ask; files hold none; take --space with embeddings")
     pairs, split = read_split(work.sources, work.split)
     asked = _protocol(protocol, len(pairs.images))
     further = wanted.of(pairs, choose_device(work.device), quiet=work.quiet)

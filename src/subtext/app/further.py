@@ -26,7 +26,7 @@ class Wanted:
     cache       folder for their matrices    asp_ties, asp_top, gain, ndcg   as in `Further`
     truth       "eccv=FOLDER", "cxc=FILE"    human       table of people's scores, and from which they say yes
     precision, plausible, words              switches    hubness             k, 0 for none
-    space       alignment and uniformity
+    space, space_of_pairs   alignment and uniformity, of items by themselves and as each is with its partner
     """
 
     relevance: tuple[str, ...] = ()
@@ -44,6 +44,7 @@ class Wanted:
     words: bool = False
     hubness: int = 0
     space: bool = False
+    space_of_pairs: bool = False
 
     @staticmethod
     def from_options(values: Mapping[str, Any]) -> Wanted:

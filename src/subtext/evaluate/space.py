@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
+from typing import Protocol, TypeGuard
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from subtext.core import Embeddings
 from subtext.data.pairs import Pairs
+from subtext.errors import RequirementError
 from subtext.evaluate.result import Result
 from subtext.metrics.geometry import alignment, uniformity
 from subtext.ops.numerics import masked_mean
 from subtext.relevance import match as matching
+
+
+class ComparesVectors(Protocol):
+    """A similarity of pairs that makes one vector of each side of a pair (AsCL)."""
+
+    def compared(self, images: Embeddings, texts: Embeddings) -> Tensor:
+        """(I T 2 D) the vectors of picture and text, of every pair."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """What is learnt."""
+        ...
 
 
 def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Pairs) -> Result:
@@ -52,6 +69,74 @@ def space(images: Embeddings, texts: Embeddings, pairs: Pairs) -> dict[str, floa
             found |= {f"{side}/uncertainty": float(own.mean())}
             found |= {f"{side}/uncertainty_deviation": float(own.std(correction=0))}
     return {name: value for name, value in found.items() if not np.isnan(value)}
+
+
+def compares_vectors(similarity: object) -> TypeGuard[ComparesVectors]:
+    """Whether `space_of_pairs` can ask this similarity."""
+    return hasattr(similarity, "compared")
+
+
+@torch.inference_mode()
+def space_of_pairs(
+    similarity: nn.Module,
+    images: Embeddings,
+    texts: Embeddings,
+    pairs: Pairs,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, float]:
+    """The shape of the space of what a model of pairs makes of each item together with its own partner.
+
+    own_pair/alignment       mean distance of a picture and its text, as each is with the other
+    own_pair/text/alignment  of two texts of one picture, each with the next
+    own_pair/image/uniformity, own_pair/text/uniformity   as in `space`; a picture of several texts is the mean of what
+                             it is with each, a text of several pictures what it is with the first
+
+    Each vector has seen the partner that it is compared with, so these figures stand beside those of other models of
+    this kind, and of no others. Distances are Euclidean, of unit vectors.
+
+    progress  hears how many pictures are done
+    Raises RequirementError for a similarity that makes no vectors of pairs.
+    Cost   a score of every pair that belongs together, and N^2 distances of each modality.
+    """
+    if not compares_vectors(similarity):
+        raise RequirementError(
+            f"vectors of pairs need a similarity that makes them (that of ascl with attention); this one is "
+            f"{type(similarity).__name__}; measure its space without them"
+        )
+    device = next(similarity.parameters()).device
+    rows, columns = matching.of_pairs(pairs).image_to_text.expand()
+    order = np.argsort(rows, kind="stable")
+    rows, columns = rows[order], columns[order]
+    starts = np.searchsorted(rows, np.arange(len(images) + 1))
+    both = []
+    for picture, (start, stop) in enumerate(pairwise(starts)):
+        if stop > start:
+            own = texts[_tensor(columns[start:stop])].to(device)
+            found = similarity.compared(images[torch.tensor([picture])].to(device), own)
+            both.append(normalize(found[0].float(), dim=2).cpu())
+        if progress is not None:
+            progress(picture + 1)
+    if not both:
+        return {}
+    seen = torch.cat(both)
+    pictures, words = seen[:, 0], seen[:, 1]
+    same = np.flatnonzero(rows[1:] == rows[:-1])
+    kept = np.unique(rows)
+    means = torch.stack([pictures[starts[row] : starts[row + 1]].mean(dim=0) for row in kept])
+    read, first = np.unique(columns, return_index=True)
+    figures = {
+        "own_pair/alignment": alignment(pictures, words),
+        "own_pair/text/alignment": alignment(words[_tensor(same)], words[_tensor(same + 1)]),
+    }
+    for side, vectors, groups in (
+        ("image", means, pairs.images.groups[kept]),
+        ("text", words[_tensor(first)], pairs.texts.groups[read]),
+    ):
+        spread = uniformity(vectors, _tensor(groups))
+        figures[f"own_pair/{side}/uniformity"] = spread["mean"]
+        figures |= {f"own_pair/{side}/uniformity_{name}": spread[name] for name in ("variance", "potential")}
+    return {name: value for name, value in figures.items() if not np.isnan(value)}
 
 
 def _whole(items: Embeddings) -> Tensor:

@@ -115,6 +115,20 @@ class Ascl(nn.Module):
             images, texts, self._score, ready=ready, floats=self._floats, piece=PIECE_FLOATS, width=self.width
         )
 
+    def compared(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t 2 d"]:
+        """The two vectors that S_global compares, of every pair: the picture's as it is with that text, and the text's.
+
+        Raises RequirementError where the score reads no such vectors (a local share of 1).
+        """
+        if self.local_share == 1:
+            raise RequirementError(
+                "vectors of pairs are what AsCL's global score compares; with a local share of 1 there is none; train "
+                "with a smaller one"
+            )
+        return pairwise(
+            images, texts, self._vectors, ready=self.prepare, floats=self._floats, piece=PIECE_FLOATS, width=self.width
+        )
+
     def prepare(self, images: Embeddings) -> _Asked:
         """What is needed of pictures alone, for scoring them with texts in several calls."""
         return self._asked(images, keyed=self.by_words, asks=self.by_regions)
@@ -150,13 +164,24 @@ class Ascl(nn.Module):
         local = (words.T + regions) / 2
         if self.local_share == 1:
             return local / self.temperature
-        of_picture = gathered.transpose(0, 1)
-        if self.fusion is not None and self.picture is not None:
-            half = unlearning(self.bf16)
-            own = within(seen.whole, self.picture.weight, half=half)
-            of_picture = self.fusion(of_picture, own[:, None], half=half)
+        of_picture = self._of_picture(gathered, seen)
         whole = torch.nn.functional.cosine_similarity(of_picture, said, dim=2, eps=EPSILON)
         return (self.local_share * local + (1 - self.local_share) * whole) / self.temperature
+
+    def _vectors(self, images: Embeddings, seen: _Asked, texts: Embeddings) -> Float[Tensor, "i t 2 d"]:
+        read = self._asked(texts, keyed=self.by_regions, asks=self.by_words)
+        _, gathered = self._attend(read, seen, None, images.mask)
+        _, said = self._attend(seen, read, images.mask, None)
+        return torch.stack([self._of_picture(gathered, seen), said], dim=2)
+
+    def _of_picture(self, gathered: Float[Tensor, "t i d"], seen: _Asked) -> Float[Tensor, "i t d"]:
+        """What words gather of each picture, and its own vector."""
+        of_picture = gathered.transpose(0, 1)
+        if self.fusion is None or self.picture is None:
+            return of_picture
+        half = unlearning(self.bf16)
+        own = within(seen.whole, self.picture.weight, half=half)
+        return self.fusion(of_picture, own[:, None], half=half)
 
     def _attend(
         self,

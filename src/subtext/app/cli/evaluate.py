@@ -29,6 +29,10 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     return tuple(dict.fromkeys(piece.strip() for piece in value.split(",") if piece.strip()))
 
 
+_OF_ONE = ("graph", "space", "space_of_pairs")
+"""Options that look at one model's embeddings."""
+
+
 def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
     """`5,20,100` as numbers.
 
@@ -52,10 +56,10 @@ def _require_stages(ctx: click.Context) -> None:
                 raise click.UsageError(f"--{name.replace('_', '-')} belongs to --rerank RUN; give that, or none", ctx)
     elif values["plot"] is not None and len(values["candidates"]) < 2:
         raise click.UsageError("--plot draws a sweep: give several --candidates, as in 10,20,50,100", ctx)
-    elif (values["run"] or values["model"]) is None or values["graph"] is not None or values["space"]:
+    elif (values["run"] or values["model"]) is None or any(values[name] for name in _OF_ONE):
         raise click.UsageError(
-            "--rerank re-orders what a model finds; it goes neither with another program's output nor with --graph "
-            "and --space, which look at one model",
+            "--rerank re-orders what a model finds; it goes neither with another program's output nor with --graph, "
+            "--space and --space-of-pairs, which look at one model",
             ctx,
         )
 
@@ -188,6 +192,11 @@ evaluate = Command(
                 help="Skewness of how often a candidate is among the first k; 0 for none.",
             ),
             click.Option(["--space"], is_flag=True, help="Alignment and uniformity of embeddings."),
+            click.Option(
+                ["--space-of-pairs"],
+                is_flag=True,
+                help="The same of what a model of pairs makes of each item with its own partner (ascl).",
+            ),
         ],
         "Output": [
             click.Option(
