@@ -256,7 +256,8 @@ def test_random_texts_are_of_all_and_of_the_pair_alone() -> None:
 def test_random_texts_are_read_where_the_papers_code_is_asked_for(graph: Path) -> None:
     with_them = ({"image": 0.0}, {"image": 0.0, "text": 0.0}, {"between": "host"}, {})
     for options in with_them:
-        made = neighbourhoods(small.setup(), graph=str(graph), form="reference", pool=4, **options)
+        read = "" if options.get("text") == 0 else str(graph)
+        made = neighbourhoods(small.setup(), graph=read, form="reference", pool=4, **options)
         samplers = open_samplers(made.neighbours, PAIRS)
         reading = Reader(made.model, PAIRS, Draw(1, 2), samplers=samplers)(PAIRS.links[:9])
         wanted = Strangers(PAIRS)(PAIRS.links[:9], seed=1, epoch=2)
@@ -294,6 +295,8 @@ def test_the_methods_say_what_they_need() -> None:
         struc(host, structure="texts")
     with pytest.raises(RecipeError, match=r"graph needs structure=texts\|pictures"):
         struc(host, graph="somewhere")
+    with pytest.raises(RecipeError, match="graph needs image or text above 0; both are 0"):
+        neighbourhoods(host, graph="somewhere", image=0.0, text=0.0)
     with pytest.raises(RecipeError, match="image_graph needs image above 0"):
         neighbourhoods(host, graph="somewhere", image_graph="elsewhere", image=0.0)
     with pytest.raises(RecipeError, match="another method does so already"):

@@ -114,19 +114,22 @@ def sections(recipe: Recipe, run: Sequence[click.Option]) -> Mapping[str, Sequen
 
 
 def _carry_out(ctx: click.Context, recipe: Recipe) -> None:
-    # Under `accelerate launch` one process speaks for all.
-    speaks = os.environ.get("RANK", "0") == "0"
-    job = job_of(ctx, recipe, quiet=ctx.params["quiet"] or not speaks)
+    job = job_of(ctx, recipe, quiet=ctx.params["quiet"] or not speaks())
     from subtext.app.training import train as carry_out
 
     if ctx.meta.get("recommended") and not job.quiet:
         click.echo(f"no host named; taking the recommended one, {job.host}: {recipe.summary}", err=True)
     with spelt_as_typed(ctx):
         trained = carry_out(job)
-    if speaks:
+    if speaks():
         click.echo(trained.text)
     if trained.stopped:
         ctx.exit(130)
+
+
+def speaks() -> bool:
+    """Whether this process speaks: under `accelerate launch` one does for all."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from subtext.app.cli.command import PATH, Command, example
-from subtext.app.cli.train import job_of, require_host, run_options, sections, spelt_as_typed
+from subtext.app.cli.train import job_of, require_host, run_options, sections, speaks, spelt_as_typed
 from subtext.recipes.catalogue import Recipe, hosts
 
 WITHOUT = ("resume", "dry_run")
@@ -76,11 +76,12 @@ def _command(recipe: Recipe) -> Command:
 
 
 def _tune(ctx: click.Context, recipe: Recipe) -> None:
-    job = job_of(ctx, recipe, quiet=ctx.params["quiet"])
+    job = job_of(ctx, recipe, quiet=ctx.params["quiet"] or not speaks())
     from subtext.app.tuning import tune as carry_out
 
     with spelt_as_typed(ctx):
         tuned = carry_out(job, subset=ctx.params["subset"], spelt=ctx.params["with_"], file=ctx.params["file"])
-    click.echo(tuned.text)
+    if speaks():
+        click.echo(tuned.text)
     if tuned.stopped:
         ctx.exit(130)

@@ -12,7 +12,7 @@ from typing import Any
 from subtext.app.job import Job, Sources
 from subtext.data.supply import Supply
 from subtext.errors import RecipeError
-from subtext.recipes import unread
+from subtext.recipes import catalogue, unread
 from subtext.recipes.catalogue import Option, hosts, plan_options, unknown
 from subtext.recipes.published import DATA_SETS, FIGURES, Column, DataSet, Published, Row, Shared, System
 from subtext.training.plan import Plan
@@ -166,7 +166,7 @@ def training(asked: Asked, row: Row, data: str, *, seed: int, factor: float = 1.
         (name, {key: value.name if isinstance(value, Path) else value for key, value in options.items()})
         for name, options in methods
     ]
-    told = [system.host, arguments, spelt, others, asked.cut(data)]
+    told = [system.host, arguments, spelt, others, asked.cut(data), *_since(methods)]
     label = "+".join([system.host, *(name for name, _ in methods)])
     rate = f"-rate{plan['lr']:.3g}"
     folder = asked.out / "runs" / data / f"{label}-{_digest(told)}" / f"seed{seed}{rate}"
@@ -248,6 +248,15 @@ def _rate(plan: Mapping[str, object], host: str) -> float:
     rate = plan.get("lr", hosts()[host].plan.lr)
     assert isinstance(rate, int | float)
     return float(rate)
+
+
+def _since(methods: Sequence[tuple[str, Mapping[str, object]]]) -> list[dict[str, object]]:
+    """What is not said of options that did something else before there were any: their rows are others since."""
+    found = []
+    for name, given in methods:
+        options = catalogue.methods()[name].options
+        found.append({o.name: o.default for o in options if o.unsaid != o.default and o.name not in given})
+    return [each for each in found if each]
 
 
 def _digest(told: object) -> str:

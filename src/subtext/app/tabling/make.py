@@ -90,7 +90,8 @@ def _trainings(asked: Asked, parts: list[Row], data: str) -> list[Training]:
             found += sweep_of(asked, row, data)[1]
         trials = trials_of(asked, known(asked, row, data) or at(row, data, UNSWEPT), data)
         found += [*trials, *seeds_of(trials[0], asked)[1:]]
-    return found
+    # A sweep on as many pictures as the table learns from has one of its trainings among its own.
+    return list({run.folder: run for run in found}.values())
 
 
 def _there(asked: Asked) -> dict[tuple[str, str], Found]:

@@ -205,6 +205,9 @@ def _about(asked: Asked, results: Results, sizes: Sizes) -> dict[str, Any]:
             f"{row}/{data}": {"beta": beta, "gamma": gamma}
             for (row, data), (beta, gamma) in _ratios(asked, results).items()
         },
+        "plans": {
+            f"{row}/{data}": dict(found.trained[0].job.plan) for (row, data), found in results.items() if found.trained
+        },
         "runs": {
             f"{row}/{data}": [str(run.folder.relative_to(asked.out)) for run in found.trained]
             for (row, data), found in results.items()
