@@ -39,8 +39,8 @@ def neighbourhoods(
 
     In every epoch every pair draws one pair from the nearest `pool` in the graph; the losses within pictures and within
     texts ask that it be nearer than the other items of the batch. Loss and weights are the paper's: between pictures
-    and texts too (`between=host` keeps the host's), by the plain cosine. For neighbours by what pictures look like
-    give a graph of picture features, as `graph` or for the pictures alone.
+    and texts too (`between=host` keeps the host's), by the plain cosine. Neighbours by looks:
+    a graph of picture features.
 
     `form=reference` is the paper's code: pictures, and texts with their neighbours, are told from as many texts drawn
     from all, each counted as often; pictures are told from all of the batch, themselves too. Validation draws none.
@@ -77,11 +77,8 @@ def neighbourhoods(
     within = _within(form, {side: weights[side] for side in sides}, degrees=degrees, margin=margin)
     folder, of_images = (Path(one) if one and sides else None for one in (graph, image_graph))
     draw = NeighbourDraw(sides, folder, of_images, pool, negatives, strangers)
-    return replace(
-        made,
-        objective=replace(made.objective, parts={**made.objective.parts, **within}),
-        neighbours=draw,
-    )
+    parts = {**made.objective.parts, **within}
+    return replace(made, objective=replace(made.objective, parts=parts), neighbours=draw)
 
 
 def _within(form: Form, weights: Mapping[Side, float], *, degrees: float, margin: float) -> dict[str, Term]:
