@@ -55,6 +55,8 @@ class NeighbourScores:
     first       the first epoch: no tables, or those of a pass before it
     current     also what the embeddings of now are multiplied by for their discrepancy, as Epoch.bank
     moments     mean and deviation of the scores: of each epoch, or of the first that has scores
+    every       score all pairs at each epoch's start, as moments need it, or only those that the epoch reads: where one
+                text of every picture is drawn, a fifth of them or so. There are no moments then
     storage     what the bank is held and saved in
     """
 
@@ -67,6 +69,7 @@ class NeighbourScores:
     first: Literal["uniform", "encode"] = "uniform"
     current: bool = False
     moments: Literal["refreshed", "fixed"] = "refreshed"
+    every: bool = True
     storage: Literal["float32", "float16"] = "float32"
 
     def open(self, pairs: Pairs, *, device: torch.device) -> NeighbourMemory:
@@ -107,7 +110,8 @@ class NeighbourMemory:
     """The bank of a training, and the tables of the epoch under way.
 
     Table names: "diversity/image" and so on (T), by row of the text, NaN where a pair has no neighbours with
-    embeddings; "moments/diversity/both" and so on (2), mean and standard deviation over the data set.
+    embeddings, or was not asked for; "moments/diversity/both" and so on (2), mean and standard deviation over the data
+    set.
     """
 
     def __init__(self, asked: NeighbourScores, pairs: Pairs, neighbours: Int[Tensor, "t e"], graph: str) -> None:
@@ -130,7 +134,14 @@ class NeighbourMemory:
             return ()
         return (f"{counted(alone, 'text')} without neighbours: such a pair counts as the mean of its batch",)
 
-    def begin(self, *, epoch: int, seed: int, embed: Callable[[], tuple[Embeddings, Embeddings]]) -> None:
+    def begin(
+        self,
+        *,
+        epoch: int,
+        seed: int,
+        embed: Callable[[], tuple[Embeddings, Embeddings]],
+        reads: Int[Tensor, "d"] | None = None,
+    ) -> None:
         """Make the tables of an epoch, where anything is known."""
         if (epoch == 0 and self.asked.first == "encode") or (epoch > 0 and self.asked.bank == "evaluation"):
             self.look(*embed())
@@ -139,22 +150,26 @@ class NeighbourMemory:
         known = self._known()
         there = (known["image"] >= 0) & (known["text"] >= 0)
         near = self._whole if bool(there.all()) else _Near(known_neighbours(self._whole.neighbours, there))
+        wanted = None if self.asked.every or reads is None else reads.to(there.device)
         table: dict[str, Tensor] = {}
         bank: dict[str, Embeddings] = {}
         for modality in MODALITIES:
             rows = known[modality]
-            found = self._scores(self._kept[modality], near, rows.clamp_min(0), seed, epoch)
+            found = self._scores(self._kept[modality], near, rows.clamp_min(0), wanted, seed, epoch)
             for name, values in zip(SCORES, found, strict=True):
                 if name == "discrepancy" and self.asked.scoring.second == "none":
                     continue
                 # One table a pair: half precision would tie pairs.
-                table[f"{name}/{modality}"] = values.float().masked_fill(rows < 0, torch.nan)
+                scores = values.float()
+                if wanted is not None:
+                    scores = torch.full_like(rows, torch.nan, dtype=torch.float32).index_copy_(0, wanted, scores)
+                table[f"{name}/{modality}"] = scores.masked_fill(rows < 0, torch.nan)
             if self.asked.current:
                 vectors = self._sums(self._kept[modality], near, rows.clamp_min(0))
                 bank[f"discrepancy/{modality}"] = Embeddings(vectors, torch.arange(len(rows), device=rows.device))
         before = {name: value for name, value in (self.table or {}).items() if name.startswith("moments/")}
         fixed = before if self.asked.moments == "fixed" else {}
-        self.table = table | (fixed or moments(table))
+        self.table = table | (fixed or (moments(table) if wanted is None else {}))
         self.bank = bank or None
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
@@ -207,7 +222,13 @@ class NeighbourMemory:
         return {"image": image, "text": text}
 
     def _scores(
-        self, kept: Float[Tensor, "m k h"], near: _Near, rows: Int[Tensor, "t"], seed: int, epoch: int
+        self,
+        kept: Float[Tensor, "m k h"],
+        near: _Near,
+        rows: Int[Tensor, "t"],
+        wanted: Int[Tensor, "d"] | None,
+        seed: int,
+        epoch: int,
     ) -> Scores:
         scoring, views = self.asked.scoring, kept.shape[1]
         if views > 1 and self.asked.views == "max":
@@ -219,8 +240,9 @@ class NeighbourMemory:
                 samples=self.asked.samples,
                 seed=seed,
                 epoch=epoch,
+                items=wanted,
             )
-        return neighbour_scores(self._flat(kept), near.lists, scoring, rows=rows)
+        return neighbour_scores(self._flat(kept), near.lists, scoring, rows=rows, items=wanted)
 
     def _sums(self, kept: Float[Tensor, "m k h"], near: _Near, rows: Int[Tensor, "t"]) -> Tensor:
         """(T 1 H) or (T K H) for `current`; several views need views=mean or aligned, where both are linear."""

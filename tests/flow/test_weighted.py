@@ -256,7 +256,7 @@ def test_what_one_memory_has_embedded_the_next_need_not() -> None:
         return whole if rows is None else embed_pairs(model, data, rows=rows, workers=0)
 
     class Everything(PairsMemory):
-        def begin(self, *, epoch: int, seed: int, embed: Embed) -> None:
+        def begin(self, *, epoch: int, seed: int, embed: Embed, reads: torch.Tensor | None = None) -> None:
             assert embed() is whole
 
     bank, every = (made(KeptPairs(0.2), data, torch.device("cpu")) for made in (PairsMemory, Everything))

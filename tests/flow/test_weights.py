@@ -150,7 +150,10 @@ def test_two_views_by_the_best_pair(tmp_path: Path, graph: str, method) -> None:
     assert end.record.status == "finished"
     scores = {name.split("/")[0] for name in found if not name.startswith("moments/")}
     assert scores == set(SCORES[method])
-    assert all(bool(found[f"{name}/text"].isfinite().all()) for name in scores)
+    # One text of every picture is drawn, and the last batch left out.
+    for name in scores:
+        drawn = found[f"{name}/text"].isfinite().view(-1, 2).sum(dim=1)
+        assert int(drawn.max()) == 1 and int(drawn.sum()) == 32
 
 
 def test_weights_change_what_is_learnt(tmp_path: Path, graph: str) -> None:
@@ -200,6 +203,33 @@ def test_a_text_never_drawn_is_stood_in_for() -> None:
     part.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
     assert part.table is not None
     assert bool(part.table["discrepancy/image"][10:].isnan().all())
+
+
+@pytest.mark.parametrize("views", ["mean", "max"])
+def test_only_pairs_that_the_epoch_reads_are_scored_unless_all_are_asked_for(
+    tmp_path: Path, graph: str, views: str
+) -> None:
+    """One text of every picture is drawn: its weights are those that all scores give it, and so is what is learnt."""
+    plan = replace(PLAN, captions="one")
+
+    def build(method, **options: object) -> Setup:
+        return method(two_views(small.setup(plan, dropout=0.0)), near=Neighbours(graph=graph, views=views), **options)
+
+    def all_scored(setup: Setup) -> Setup:
+        return replace(setup, memories=tuple(replace(memory, every=True) for memory in setup.memories))
+
+    small.run(tmp_path / "some", made=lambda plan: build(diversity))
+    small.run(tmp_path / "all", made=lambda plan: all_scored(build(diversity)))
+    learnt = (read_tensors(tmp_path / name / "model.safetensors") for name in ("some", "all"))
+    for one, other in zip(*(weights.values() for weights in learnt), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    some, every = (tables(tmp_path / name)["epoch-0003"] for name in ("some", "all"))
+    assert set(every) - set(some) == {f"moments/diversity/{whose}" for whose in ("image", "text", "both")}
+    for name, scores in some.items():
+        read = ~scores.isnan()
+        assert int(read.view(-1, 2).sum(dim=1).max()) == 1 and int(read.sum()) == 32, "a batch of 8 is left out"
+        torch.testing.assert_close(scores[read], every[name][read], rtol=1e-4, atol=1e-6)
+    assert all(memory.every for memory in build(combined, how="stats").memories)
 
 
 def test_of_an_item_that_comes_twice_the_last_is_kept() -> None:

@@ -121,6 +121,31 @@ def test_pooled_scores_are_the_double_loops(scoring, monkeypatch):
         torch.testing.assert_close(gram_diversity(bank, near, scoring).double(), diversity, **near_same)
 
 
+@pytest.mark.parametrize("scoring", [*ALL, Scoring(second="none"), Scoring(second="none", diagonal=False)], ids=str)
+def test_some_items_have_the_scores_that_they_have_among_all(scoring):
+    bank, near, _ = made()
+    items = torch.tensor([0, 5, 6, 7, len(near) - 1])
+    vectors, rows = bank.mean(dim=1), torch.arange(len(bank)) // 2
+    for given in (None, rows):
+        every = neighbour_scores(vectors, near, scoring, rows=given)
+        some = neighbour_scores(vectors, near, scoring, rows=given, items=items)
+        for found, wanted in zip(some, every, strict=True):
+            torch.testing.assert_close(found, wanted[items], rtol=0, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("samples", [0, 5])
+@pytest.mark.parametrize("second", ["multiset", "direct", "none"])
+@pytest.mark.parametrize("count", [14, 60])
+def test_some_items_have_their_pooled_scores(second, samples, count):
+    bank, near, _ = made(count=count)
+    items, keys = torch.tensor([1, 5, 9, count - 1]), np.arange(count) * 3
+    given = {"keys": keys, "samples": samples, "seed": 1, "epoch": 2}
+    every = pooled_scores(bank, near, Scoring(second), **given)
+    some = pooled_scores(bank, near, Scoring(second), items=items, **given)
+    for found, wanted in zip(some, every, strict=True):
+        torch.testing.assert_close(found.double(), wanted[items].double(), rtol=0, atol=1e-6, equal_nan=True)
+
+
 def test_diversity_is_the_squared_length_of_the_neighbours_sum():
     bank, near, _ = made(short=False)
     vectors = bank.mean(dim=1)

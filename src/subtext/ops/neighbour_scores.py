@@ -86,6 +86,10 @@ class Lists:
         found.rows = rows.int().index_select(0, self.rows)
         return found
 
+    def of(self, items: Int[Tensor, "d"]) -> Lists:
+        """The lists of some items."""
+        return Lists(self.neighbours[items])
+
     def __len__(self) -> int:
         """N, how many items."""
         return len(self.counts)
@@ -102,6 +106,7 @@ def neighbour_scores(
     scoring: Scoring = AS_PRINTED,
     *,
     rows: Int[Tensor, "n"] | None = None,
+    items: Int[Tensor, "d"] | None = None,
     storage: torch.dtype | None = None,
 ) -> Scores:
     """Diversity and discrepancy of every item under the inner product, exact.
@@ -109,10 +114,12 @@ def neighbour_scores(
     bank        one vector an item
     neighbours  items; below 0 there is none. `Lists` of them spare making these again
     rows        of the bank for each item, where several items share one; None where item i has row i
+    items       the D items whose scores are wanted; None for all. Diversity then costs D E H, discrepancy as much
+                beyond its first product, which is of all
     storage     what slabs are held in while they are gathered; None for the bank's own. Half precision is faster
                 where the processor has it, sums are float32 all the same
 
-    Gives (N) of both, NaN where an item has no neighbour (for diversity without its diagonal, fewer than two).
+    Gives (N), or (D), of both, NaN where an item has no neighbour (for diversity without its diagonal, fewer than two).
 
     >>> E = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
     >>> found = neighbour_scores(E, torch.tensor([[1, 2], [0, 2], [1, -1]]))
@@ -122,32 +129,37 @@ def neighbour_scores(
     [0.533, 0.933, 0.5]
     """
     lists = neighbours if isinstance(neighbours, Lists) else Lists(neighbours)
+    some = lists if items is None else lists.of(items)
+    # The second product reads the first one's rows of all; without it those of what is wanted do.
+    whole = scoring.second == "multiset"
     # What few rows hold is gathered from there, where it stays in a cache, and not from a copy for every item.
-    near = lists if rows is None else lists.over(rows)
+    near = lists if whole else some
+    near = near if rows is None else near.over(rows)
     dtype = torch.promote_types(bank.dtype, torch.float32)
-    squares, products = (torch.zeros(len(lists), dtype=dtype, device=bank.device) for _ in range(2))
-    alone = torch.zeros_like(squares)
-    unique = list(_once(lists)) if scoring.second == "unique" else []
+    squares, products = (torch.zeros(len(some), dtype=dtype, device=bank.device) for _ in range(2))
+    alone = torch.zeros(len(lists), dtype=dtype, device=bank.device)
+    unique = list(_once(lists, some)) if scoring.second == "unique" else []
     for slab in _slabs(bank, storage):
         first = near.sums(slab)
-        squares += first.square().sum(dim=1)
+        squares += (first[items] if whole and items is not None else first).square().sum(dim=1)
         if scoring.diagonal and scoring.second == "none":
             continue
-        own = (slab if rows is None else slab[rows]).to(dtype)
+        every = (slab if rows is None else slab[rows]).to(dtype)
+        own = every if items is None else every[items]
         if not scoring.diagonal:
-            alone += own.square().sum(dim=1)
+            alone += every.square().sum(dim=1)
         if scoring.second == "unique":
-            for start, some in unique:
-                products[start : start + len(some)] += _dots(own[start : start + len(some)], some.sums(own))
+            for start, further in unique:
+                products[start : start + len(further)] += _dots(own[start : start + len(further)], further.sums(every))
         elif scoring.second != "none":
-            products += _dots(own, _further(first, lists, scoring).to(dtype))
-    counts = lists.counts.to(dtype)
+            products += _dots(own, _further(first, lists, some, scoring).to(dtype))
+    counts = some.counts.to(dtype)
     if not scoring.diagonal:
-        squares -= lists.sums(alone[:, None])[:, 0]
+        squares -= some.sums(alone[:, None])[:, 0]
     diversity = _ratio(squares, pairs_of(counts, scoring))
     if scoring.second == "none":
         return Scores(diversity, torch.full_like(diversity, torch.nan))
-    return Scores(diversity, _ratio(products, _listed(lists, unique, scoring)))
+    return Scores(diversity, _ratio(products, _listed(lists, some, unique, scoring)))
 
 
 def second_sums(
@@ -165,8 +177,8 @@ def second_sums(
         raise ShapeError(f"second_sums needs second=multiset or direct; it got {scoring.second}")
     lists = neighbours if isinstance(neighbours, Lists) else Lists(neighbours)
     near = lists if rows is None else lists.over(rows)
-    pieces = [_further(near.sums(slab), lists, scoring) for slab in _slabs(bank, None)]
-    return _ratio(torch.cat(pieces, dim=1), _listed(lists, [], scoring)[:, None])
+    pieces = [_further(near.sums(slab), lists, lists, scoring) for slab in _slabs(bank, None)]
+    return _ratio(torch.cat(pieces, dim=1), _listed(lists, lists, [], scoring)[:, None])
 
 
 def pairs_of(counts: Float[Tensor, "n"], scoring: Scoring) -> Float[Tensor, "n"]:
@@ -174,31 +186,31 @@ def pairs_of(counts: Float[Tensor, "n"], scoring: Scoring) -> Float[Tensor, "n"]
     return counts.square() if scoring.diagonal else counts * (counts - 1)
 
 
-def _further(first: Tensor, lists: Lists, scoring: Scoring) -> Tensor:
-    """From sums over neighbours to sums over what an item is compared with."""
+def _further(first: Tensor, lists: Lists, some: Lists, scoring: Scoring) -> Tensor:
+    """From sums over neighbours to sums over what some of the items are compared with."""
     if scoring.second == "direct":
         return first
     if scoring.average == "lists":
         first = first / lists.counts.clamp_min(1).to(first.dtype)[:, None]
-    return lists.sums(first)
+    return some.sums(first)
 
 
-def _listed(lists: Lists, unique: list[tuple[int, Lists]], scoring: Scoring) -> Tensor:
-    """(N) how many values discrepancy is the mean of."""
+def _listed(lists: Lists, some: Lists, unique: list[tuple[int, Lists]], scoring: Scoring) -> Tensor:
+    """(D) how many values the discrepancy of some of the items is the mean of."""
     if scoring.second == "unique":
-        return torch.cat([some.counts for _, some in unique]).float()
+        return torch.cat([further.counts for _, further in unique]).float()
     if scoring.second == "direct":
-        return lists.counts.float()
+        return some.counts.float()
     each = (lists.counts > 0) if scoring.average == "lists" else lists.counts
-    return lists.sums(each.float()[:, None])[:, 0]
+    return some.sums(each.float()[:, None])[:, 0]
 
 
-def _once(lists: Lists) -> Iterator[tuple[int, Lists]]:
-    """Neighbours of neighbours, each once, some items at a time: the first item, and the lists from there on."""
+def _once(lists: Lists, some: Lists) -> Iterator[tuple[int, Lists]]:
+    """Neighbours of neighbours, each once, a part of `some` at a time: the first of them, and the lists from there."""
     neighbours = lists.neighbours
     step = max(1, _UNIQUE // max(1, neighbours.shape[1] ** 2))
-    for start in range(0, len(neighbours), step):
-        near = neighbours[start : start + step].long()
+    for start in range(0, len(some), step):
+        near = some.neighbours[start : start + step].long()
         found = torch.where((near >= 0)[:, :, None], neighbours[near.clamp_min(0)].long(), -1).flatten(1)
         ordered = found.sort(dim=1).values
         again = torch.zeros_like(ordered, dtype=torch.bool)

@@ -61,11 +61,11 @@ def exact_scores(bank: Float[Tensor, "n k h"], neighbours: Int[Tensor, "n e"], s
 
 
 def gram_diversity(
-    bank: Float[Tensor, "n k h"], neighbours: Int[Tensor, "n e"], scoring: Scoring = AS_PRINTED
-) -> Float[Tensor, "n"]:
-    """Diversity of every item, exact, from the scores among its neighbours alone.
+    bank: Float[Tensor, "n k h"], neighbours: Int[Tensor, "d e"], scoring: Scoring = AS_PRINTED
+) -> Float[Tensor, "d"]:
+    """Diversity of the items that have these neighbours, exact, from the scores among these alone.
 
-    Cost: time N E^2 K^2 H, less than `exact_scores` where E^2 < N.
+    Cost: time D E^2 K^2 H, less than `exact_scores` where D E^2 < N^2.
     """
     width, views = neighbours.shape[1], bank.shape[1]
     step = max(1, _CELLS // (width * views) ** 2)
@@ -89,23 +89,26 @@ def sampled_discrepancy(
     samples: int,
     seed: int,
     epoch: int,
-) -> Float[Tensor, "n"]:
-    """Discrepancy of every item from at most `samples` neighbours of its neighbours (the paper: at most 1000).
+    items: Int[Tensor, "d"] | None = None,
+) -> Float[Tensor, "d"]:
+    """Discrepancy of every item, or of these, from at most `samples` neighbours of its neighbours (the paper: 1000).
 
     keys  (N) of the items: what is drawn is a function of (seed, epoch, item) and of nothing else
 
     So many are drawn from the multiset; one that comes twice counts once, which leaves a sample without replacement.
-    Cost: time and gathered memory N samples K^2 H.
+    Cost: time and gathered memory D samples K^2 H.
     """
     step = max(1, _CELLS // (samples * bank.shape[1] * bank.shape[2]))
     lists = Lists(neighbours)
     host, rows, starts = lists.counts.cpu().numpy(), lists.rows.cpu().numpy(), lists.starts.cpu().numpy()
+    items = torch.arange(len(neighbours), device=bank.device) if items is None else items
     pieces = []
-    for start in range(0, len(neighbours), step):
-        some = neighbours[start : start + step].cpu().numpy()
-        chosen = _drawn(some, (host, rows, starts), keys[start : start + step], samples, seed, epoch)
+    for start in range(0, len(items), step):
+        chunk = items[start : start + step]
+        some = neighbours[chunk].cpu().numpy()
+        chosen = _drawn(some, (host, rows, starts), keys[chunk.cpu().numpy()], samples, seed, epoch)
         place = torch.from_numpy(chosen).to(bank.device)
-        own = bank[start : start + step]
+        own = bank[chunk]
         scores = torch.einsum("qkh,qslh->qskl", own, bank[place.clamp_min(0)]).amax(dim=(2, 3))
         known = (place >= 0).to(scores.dtype)
         pieces.append(_ratio((scores * known).sum(dim=1), known.sum(dim=1)))
@@ -121,18 +124,28 @@ def pooled_scores(
     samples: int,
     seed: int,
     epoch: int,
+    items: Int[Tensor, "d"] | None = None,
 ) -> Scores:
-    """Both scores in the cheapest way: discrepancy from `samples` draws (0: exact), diversity always exact."""
+    """Both scores in the cheapest way: discrepancy from `samples` draws (0: exact), diversity always exact.
+
+    items  those whose scores are wanted; None for all
+    """
+
+    def exactly(how: Scoring) -> Scores:
+        found = exact_scores(bank, neighbours, how)
+        return found if items is None else Scores(found.diversity[items], found.discrepancy[items])
+
     if scoring.second in ("direct", "unique") or (not samples and scoring.second == "multiset"):
-        return exact_scores(bank, neighbours, scoring)
+        return exactly(scoring)
     _require(scoring)
-    if neighbours.shape[1] ** 2 < len(bank):
-        diversity = gram_diversity(bank, neighbours, scoring)
+    wanted = neighbours if items is None else neighbours[items]
+    if len(wanted) * neighbours.shape[1] ** 2 < len(bank) ** 2:
+        diversity = gram_diversity(bank, wanted, scoring)
     else:
-        diversity = exact_scores(bank, neighbours, replace(scoring, second="direct")).diversity
+        diversity = exactly(replace(scoring, second="direct")).diversity
     if scoring.second == "none":
         return Scores(diversity, torch.full_like(diversity, torch.nan))
-    far = sampled_discrepancy(bank, neighbours, keys, samples=samples, seed=seed, epoch=epoch)
+    far = sampled_discrepancy(bank, neighbours, keys, samples=samples, seed=seed, epoch=epoch, items=items)
     return Scores(diversity, far)
 
 

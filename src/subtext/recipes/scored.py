@@ -120,6 +120,8 @@ def scored(
         first=near.first,
         current=further.current,
         moments=moments,
+        # A weight is of its batch, but for statistics of the data set: pairs that are not read need no score.
+        every=weighting.statistics != "none",
         storage=near.storage,
     )
     return replace(made, memories=(*made.memories, memory), plan=replace(made.plan, drop_last=common.drop_last))

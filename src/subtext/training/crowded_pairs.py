@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,6 +20,7 @@ from subtext.neighbours.given import Features
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.neighbours.lsa import Lsa
 from subtext.ops.density import AS_READ, Crowding, density
+from subtext.training.memory import Embed
 from subtext.weighting.density import TABLE
 
 
@@ -94,7 +95,7 @@ class CrowdedMemory:
         self.table: Mapping[str, Tensor] | None = {TABLE: values}
         self.bank: Mapping[str, Embeddings] | None = None
 
-    def begin(self, *, epoch: int, seed: int, embed: Callable[[], tuple[Embeddings, Embeddings]]) -> None:
+    def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
         """Nothing: features stay as they are."""
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:

@@ -47,7 +47,7 @@ class PairsMemory:
         self.bank: Mapping[str, Embeddings] | None = None
         self._keys, self._pictures = pairs.texts.keys, pictures_of_texts(pairs)
 
-    def begin(self, *, epoch: int, seed: int, embed: Embed) -> None:
+    def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
         """Draw the pairs of an epoch and embed them; none before anything is learnt."""
         if epoch == 0:
             return

@@ -183,9 +183,13 @@ class Training:
     def _begin(self) -> None:
         """Let the memories look back before an epoch, and keep what they say of every pair."""
         state, options, size = self.state, self.options, self.plan.batch_size
+        reads = None
+        if self.plan.captions == "one":
+            reads = torch.from_numpy(np.unique(np.concatenate(self.batches(state.epoch))[:, 1]))
         state.memories.begin(
             epoch=state.epoch,
             seed=options.seed,
+            reads=reads,
             embed=lambda rows=None: embed_pairs(
                 self.working, self.train, rows=rows, batch_size=size, workers=options.workers
             ),

@@ -56,8 +56,11 @@ class Memory(Protocol):
     def bank(self) -> Mapping[str, Embeddings] | None:
         """Name -> embeddings kept from before."""
 
-    def begin(self, *, epoch: int, seed: int, embed: Embed) -> None:
-        """An epoch, counted from 0, is about to start."""
+    def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
+        """An epoch, counted from 0, is about to start.
+
+        reads  (D) training rows of the texts that it will read, ascending; None for all
+        """
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
         """A step's pictures and texts, of all processes in one order, without gradient; ids are training rows."""
@@ -97,7 +100,7 @@ class Memories:
         """What all of them have to say."""
         return [note for memory in self.each for note in memory.notes]
 
-    def begin(self, *, epoch: int, seed: int, embed: Embed) -> None:
+    def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
         """Tell all that an epoch starts; where one has embedded everything the others need not embed again."""
         found: list[tuple[Embeddings, Embeddings]] = []
 
@@ -112,7 +115,7 @@ class Memories:
             return images, texts
 
         for memory in self.each:
-            memory.begin(epoch=epoch, seed=seed, embed=once)
+            memory.begin(epoch=epoch, seed=seed, embed=once, reads=reads)
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
         """Show all the embeddings of a step."""

@@ -71,7 +71,7 @@ class MinedMemory:
         self._pairs = pairs
         self._partners = _partners(pairs)
 
-    def begin(self, *, epoch: int, seed: int, embed: Embed) -> None:
+    def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
         """Embed, mine, and ask the teacher."""
         if epoch == 0:
             return
