@@ -254,7 +254,12 @@ class NeighbourMemory:
         """One vector an item whose inner products are the scores."""
         if self.asked.views == "aligned":
             return kept.float().flatten(1) / kept.shape[1] ** 0.5
-        return kept.float().mean(dim=1)
+        # View by view: torch's mean along a short axis takes three times as long.
+        first, *others = kept.float().unbind(dim=1)
+        total = first.clone()
+        for view in others:
+            total += view
+        return total.div_(kept.shape[1])
 
 
 def moments(table: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -74,10 +74,15 @@ class Lists:
     """
 
     def __init__(self, neighbours: Int[Tensor, "n e"]) -> None:
-        present = neighbours >= 0
         self.neighbours = neighbours
-        self.counts = present.sum(dim=1)
-        self.rows = neighbours[present].int()
+        if neighbours.numel() and int(neighbours.min()) >= 0:
+            # Lists without holes are the table itself.
+            self.counts = neighbours.new_full((len(neighbours),), neighbours.shape[1], dtype=torch.int64)
+            self.rows = neighbours.flatten().int()
+        else:
+            present = neighbours >= 0
+            self.counts = present.sum(dim=1)
+            self.rows = neighbours[present].int()
         self.starts = (self.counts.cumsum(0) - self.counts).int()
 
     def over(self, rows: Int[Tensor, "n"]) -> Lists:
