@@ -144,16 +144,18 @@ def neighbour_scores(
     squares, products = (torch.zeros(len(some), dtype=dtype, device=bank.device) for _ in range(2))
     alone = torch.zeros(len(lists), dtype=dtype, device=bank.device)
     unique = list(_once(lists, some)) if scoring.second == "unique" else []
+    # Of what is wanted, the rows of the bank.
+    places = items if rows is None else rows if items is None else rows[items]
     for slab in _slabs(bank, storage):
         first = near.sums(slab)
         squares += (first[items] if whole and items is not None else first).square().sum(dim=1)
         if scoring.diagonal and scoring.second == "none":
             continue
-        every = (slab if rows is None else slab[rows]).to(dtype)
-        own = every if items is None else every[items]
+        own = (slab if places is None else slab[places]).to(dtype)
         if not scoring.diagonal:
-            alone += every.square().sum(dim=1)
+            alone += (slab if rows is None else slab[rows]).to(dtype).square().sum(dim=1)
         if scoring.second == "unique":
+            every = (slab if rows is None else slab[rows]).to(dtype)
             for start, further in unique:
                 products[start : start + len(further)] += _dots(own[start : start + len(further)], further.sums(every))
         elif scoring.second != "none":
