@@ -142,27 +142,24 @@ def neighbour_scores(
     near = near if rows is None else near.over(rows)
     dtype = torch.promote_types(bank.dtype, torch.float32)
     squares, products = (torch.zeros(len(some), dtype=dtype, device=bank.device) for _ in range(2))
-    alone = torch.zeros(len(lists), dtype=dtype, device=bank.device)
     unique = list(_once(lists, some)) if scoring.second == "unique" else []
     # Of what is wanted, the rows of the bank.
     places = items if rows is None else rows if items is None else rows[items]
     for slab in _slabs(bank, storage):
         first = near.sums(slab)
         squares += (first[items] if whole and items is not None else first).square().sum(dim=1)
-        if scoring.diagonal and scoring.second == "none":
+        if scoring.second == "none":
             continue
         own = (slab if places is None else slab[places]).to(dtype)
-        if not scoring.diagonal:
-            alone += (slab if rows is None else slab[rows]).to(dtype).square().sum(dim=1)
         if scoring.second == "unique":
-            every = (slab if rows is None else slab[rows]).to(dtype)
-            for start, further in unique:
-                products[start : start + len(further)] += _dots(own[start : start + len(further)], further.sums(every))
-        elif scoring.second != "none":
+            every = slab if rows is None else slab[rows]
+            products += _dots(own, torch.cat([further.sums(every) for further in unique]).to(dtype))
+        else:
             products += _dots(own, _further(first, lists, some, scoring).to(dtype))
     counts = some.counts.to(dtype)
     if not scoring.diagonal:
-        squares -= some.sums(alone[:, None])[:, 0]
+        alone = bank.to(storage or bank.dtype).to(dtype).square().sum(dim=1, keepdim=True)
+        squares -= some.sums(alone if rows is None else alone[rows])[:, 0]
     diversity = _ratio(squares, pairs_of(counts, scoring))
     if scoring.second == "none":
         return Scores(diversity, torch.full_like(diversity, torch.nan))
@@ -202,18 +199,18 @@ def _further(first: Tensor, lists: Lists, some: Lists, scoring: Scoring) -> Tens
     return some.sums(first)
 
 
-def _listed(lists: Lists, some: Lists, unique: list[tuple[int, Lists]], scoring: Scoring) -> Tensor:
+def _listed(lists: Lists, some: Lists, unique: list[Lists], scoring: Scoring) -> Tensor:
     """(D) how many values the discrepancy of some of the items is the mean of."""
     if scoring.second == "unique":
-        return torch.cat([further.counts for _, further in unique]).float()
+        return torch.cat([further.counts for further in unique]).float()
     if scoring.second == "direct":
         return some.counts.float()
     each = (lists.counts > 0) if scoring.average == "lists" else lists.counts
     return some.sums(each.float()[:, None])[:, 0]
 
 
-def _once(lists: Lists, some: Lists) -> Iterator[tuple[int, Lists]]:
-    """Neighbours of neighbours, each once, a part of `some` at a time: the first of them, and the lists from there."""
+def _once(lists: Lists, some: Lists) -> Iterator[Lists]:
+    """Neighbours of neighbours, each once, a part of `some` at a time."""
     neighbours = lists.neighbours
     step = max(1, _UNIQUE // max(1, neighbours.shape[1] ** 2))
     for start in range(0, len(some), step):
@@ -222,7 +219,7 @@ def _once(lists: Lists, some: Lists) -> Iterator[tuple[int, Lists]]:
         ordered = found.sort(dim=1).values
         again = torch.zeros_like(ordered, dtype=torch.bool)
         again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-        yield start, Lists(ordered.masked_fill(again, -1))
+        yield Lists(ordered.masked_fill(again, -1))
 
 
 def _slabs(bank: Tensor, storage: torch.dtype | None) -> Iterator[Tensor]:
