@@ -297,6 +297,7 @@ def test_the_methods_say_what_they_need() -> None:
         struc(host, graph="somewhere")
     with pytest.raises(RecipeError, match="graph needs image or text above 0; both are 0"):
         neighbourhoods(host, graph="somewhere", image=0.0, text=0.0)
+    assert neighbourhoods(replace(host, opened=True), graph="somewhere", image=0.0, text=0.0).neighbours is None
     with pytest.raises(RecipeError, match="image_graph needs image above 0"):
         neighbourhoods(host, graph="somewhere", image_graph="elsewhere", image=0.0)
     with pytest.raises(RecipeError, match="another method does so already"):

@@ -64,7 +64,7 @@ def neighbourhoods(
             "neighbourhoods needs graph=FOLDER, which `subtext neighbours build` writes; it got none; name one, or "
             "take image=0 and text=0 for the loss between pictures and texts alone"
         )
-    if graph and not sides:
+    if graph and not sides and not setup.opened:
         raise RecipeError("graph needs image or text above 0; both are 0; leave graph out, or change that")
     if image_graph and "image" not in sides:
         raise RecipeError("image_graph needs image above 0; image is 0; leave image_graph out, or change that")
