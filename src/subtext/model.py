@@ -18,6 +18,7 @@ from subtext.errors import RequirementError
 from subtext.heads.distanced import Distanced
 from subtext.heads.gaussian import Gaussian
 from subtext.ops import draw as draws
+from subtext.ops import half
 from subtext.similarity.closed_form_distance import ClosedFormDistance
 from subtext.similarity.cosine import Cosine
 
@@ -123,6 +124,29 @@ class Model(nn.Module):
             return self
         return Model(self.image.by_mean(), self.text.by_mean(), Cosine()).train(self.training)
 
+    def score_in_bf16(self, asked: bool = True) -> bool:
+        """Have scores of pairs multiplied in bfloat16, or (False) in float32; whether they will be in bfloat16.
+
+        It is a choice of use, whatever the training's option said, and leaves the weights as they are. Where the
+        machine has no such products they stay in float32: elsewhere they are slower.
+        Raises RequirementError for a model whose scores are not made of products of parts.
+        """
+        parts = _multiplying(self.similarity)
+        if not parts:
+            raise RequirementError(
+                "bfloat16 is for the scores of models that compare regions with words; "
+                f"{type(self.similarity).__name__} compares vectors, in float32"
+            )
+        for part in parts:
+            part.bf16 = asked
+        return self.scores_in_bf16
+
+    @property
+    def scores_in_bf16(self) -> bool:
+        """Whether scores of pairs are multiplied in bfloat16 here: where that was asked for and the machine does so."""
+        parts = _multiplying(self.similarity)
+        return bool(parts) and all(part.bf16 for part in parts) and half.native(self._device.type)
+
     def require_indexable(self, purpose: str) -> None:
         """Raise RequirementError unless vectors alone decide the score."""
         if not self.indexable:
@@ -184,6 +208,11 @@ class Model(nn.Module):
     def _device(self) -> torch.device:
         """Where its weights are; the processor for a model that has none."""
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
+
+
+def _multiplying(similarity: nn.Module) -> list[Any]:
+    """The parts of a similarity that say of themselves whether they multiply in bfloat16."""
+    return [part for part in similarity.modules() if hasattr(part, "bf16")]
 
 
 def _batches(reads: Input, values: Sequence[Any] | NDArray[Any], size: int, root: Path) -> Iterator[Batch]:

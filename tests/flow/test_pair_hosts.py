@@ -12,6 +12,7 @@ from command import call
 
 from subtext.evaluate.source import Embedded, Matrix
 from subtext.opening import open_run
+from subtext.ops.node_similarity import Nodes
 from subtext.similarity.cross_attention import CrossAttention
 
 SMALL = ["--width", "24", "--word-width", "16", "--batch-size", "16", "--lr", "5e-3", "--epochs", "6", "--workers", "0"]
@@ -87,6 +88,9 @@ def test_daa_puts_both_reasonings_and_their_mean_into_order(made: Path, tmp_path
     call("ensemble", tmp_path / "saf", tmp_path / "sgr", "--out", tmp_path / "both")
     found = json.loads(call("evaluate", tmp_path / "both", *given(made), "--json", "-", "-q").stdout)
     assert found["rsum"] > 0 and found["model"]["host"] == "ensemble"
+    model = open_run(tmp_path / "both").model
+    model.score_in_bf16()
+    assert [part.bf16 for part in model.modules() if isinstance(part, Nodes)] == [True, True]
 
 
 @pytest.mark.parametrize("host", ["imram", "ascl"])

@@ -122,6 +122,44 @@ def test_search_shows_the_second_models_order(made: Path) -> None:
     assert "score" in texts.splitlines()[0]
 
 
+@pytest.mark.parametrize("here", [True, False])
+def test_pairs_are_scored_in_bfloat16_where_the_machine_does_so(
+    here: bool, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("subtext.ops.half.native", lambda device="cpu": here)
+    score, told = ("evaluate", made / "dear", "--bootstrap", "0"), "does not multiply in bfloat16; scores are made in"
+    exact, half = (json.loads(call(*score, *more, "--json", "-", "-q").stdout) for more in ([], ["--bf16"]))
+    assert half["model"].get("scores_in_bf16", False) is here and "scores_in_bf16" not in exact["model"]
+    mean = "image_to_text/mean_rank"
+    assert half[mean] == pytest.approx(exact[mean], abs=0.5), "the same model, a little blurred"
+    assert (told not in call(*score, "--bf16").stderr) is here
+    both = measured(made / "fast", "--rerank", made / "dear", "--candidates", "24", "--bf16")
+    assert both["two_stage"]["rerank"].get("scores_in_bf16", False) is here and "scores_in_bf16" not in both["model"]
+    ask = ("search", made / "index", "a red and a dog", "--rerank", made / "dear", "--json")
+    plain, blurred = (
+        {hit["id"]: hit["score"] for hit in json.loads(call(*ask, *more).stdout)["hits"]} for more in ([], ["--bf16"])
+    )
+    shared = plain.keys() & blurred.keys()
+    apart = max(abs(plain[name] - blurred[name]) for name in shared)
+    assert (1e-5 < apart < 0.05) if here else apart == 0
+    audited = json.loads(call("audit", made / "dear", "--bf16", "--json", "-", "-q").stdout)
+    assert audited["passed"] and audited.get("scores_in_bf16", False) is here
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["evaluate", "{fast}", "--bf16"], 1, "bfloat16 is for the scores of models that compare regions with words"),
+        (["evaluate", "--scores", "{dear}", "--bf16"], 2, "another program's output is scored already"),
+        (["search", "{index}", "a dog", "--bf16"], 2, "--bf16 belongs to --rerank RUN"),
+    ],
+)
+def test_bfloat16_where_it_means_nothing_is_refused(words: list[str], code: int, message: str, made: Path) -> None:
+    places = {name: made / name for name in ("fast", "dear", "index")}
+    told = call(*(word.format(**places) for word in words), code=code)
+    assert message in " ".join(told.output.split())
+
+
 def test_search_says_what_cannot_be_ordered(made: Path) -> None:
     told = call("search", made / "index", "a red dog", "--for", "texts", "--rerank", made / "dear", code=1)
     assert "re-ranking compares pictures with texts; here words ask for texts" in told.output

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from subtext.app.opened import choose_device
+from subtext.app.opened import choose_device, choose_precision
 from subtext.app.progress import say
 from subtext.app.table import Cell, table
 from subtext.app.two_stage import Rerank, read_again, reorder, require_order
@@ -25,12 +25,16 @@ SHOWN = 8
 
 @dataclass(frozen=True)
 class Places:
-    """Where things are now, and what computes: None is what the index remembers; `rerank` a second model, or none."""
+    """Where things are now, and what computes: None is what the index remembers.
+
+    rerank  a second model, or none      bf16  whether it scores in bfloat16; None for what it was trained with
+    """
 
     run: Path | None = None
     features: Path | None = None
     device: str = "cpu"
     rerank: Rerank | None = None
+    bf16: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ def ask(index: Path | str, question: Question, *, places: Places, as_json: bool)
     # What the second model cannot order is said before the first one searches.
     second = None if places.rerank is None else places.rerank.open(device).model
     if second is not None:
+        choose_precision(second, places.bf16)
         require_order(second, text=question.text, image=question.image, target=question.target)
     shown = question.top if places.rerank is None else max(question.top, *places.rerank.candidates)
     answer = engine.answer(

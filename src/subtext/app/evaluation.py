@@ -10,7 +10,7 @@ from typing import Any
 from subtext.app.figures import SHOWN, figures_table
 from subtext.app.further import Wanted
 from subtext.app.job import Sources, Work
-from subtext.app.opened import Opened, choose_device, open_work, remembered, require_features
+from subtext.app.opened import Opened, choose_device, choose_precision, open_work, remembered, require_features
 from subtext.app.output import require_file
 from subtext.app.outside import Files, judge, read_split
 from subtext.app.progress import meter, say
@@ -95,6 +95,7 @@ def _twice(places: Sequence[Path]) -> Path:
 
 def _of_model(work: Work, protocol: Mapping[str, Any], semantic: Graph | None, wanted: Wanted) -> Result:
     opened = open_work(work)
+    choose_precision(opened.model, work.bf16, quiet=work.quiet)
     if wanted.space_of_pairs and not compares_vectors(opened.model.similarity):
         raise RequirementError(
             "--space-of-pairs needs a model that makes vectors of pairs: ascl with attention; take --space for this one"
@@ -136,6 +137,7 @@ def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rer
     further = wanted.of(pairs, device, quiet=work.quiet)
     # All that can be said of the second model is said before the first one works.
     run = rerank.open(device)
+    choose_precision(run.model, work.bf16, quiet=work.quiet)
     require_plan(rerank.candidates, further)
     require_features(run.model, pairs)
     texts = pairs.texts.values
@@ -265,4 +267,5 @@ def _run(path: Path, record: Record, model: Model) -> dict[str, Any]:
         "epochs": record.epochs,
         "training": record.status,
         "fingerprint": model_fingerprint(model),
+        **({"scores_in_bf16": True} if model.scores_in_bf16 else {}),
     }

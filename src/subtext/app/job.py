@@ -82,6 +82,7 @@ class Work:
 
     run      a run's folder; None where `model` names a pretrained dual encoder
     split    a name, or "all"; None for the run's validation split
+    bf16     whether pairs are scored in bfloat16; None for what the run was trained with
     """
 
     run: Path | None
@@ -92,6 +93,7 @@ class Work:
     batch_size: int = 128
     workers: int = 2
     quiet: bool = False
+    bf16: bool | None = None
 
     @staticmethod
     def from_options(values: Mapping[str, Any]) -> Work:
@@ -105,4 +107,5 @@ class Work:
             batch_size=values["batch_size"],
             workers=values["workers"],
             quiet=values["quiet"],
+            bf16=values.get("bf16"),
         )

@@ -136,6 +136,15 @@ def remembered(source: DataSource) -> Sources:
     )
 
 
+def choose_precision(model: Model, bf16: bool | None, *, quiet: bool = False) -> None:
+    """Have the model score pairs as an option asks; None leaves it as it was trained.
+
+    Raises RequirementError for a model that compares vectors.
+    """
+    if bf16 is not None and model.score_in_bf16(bf16) is not bf16:
+        say("note: --bf16: this machine does not multiply in bfloat16; scores are made in float32", quiet=quiet)
+
+
 def choose_device(name: str) -> str:
     """The device that an option asks for; "auto" is the first GPU, or the processor.
 

@@ -11,7 +11,7 @@ import torch
 
 from subtext.app.auditing.training import Known, named_pairs, training_pairs
 from subtext.app.job import Work
-from subtext.app.opened import Opened, open_work
+from subtext.app.opened import Opened, choose_precision, open_work
 from subtext.app.outside import Files, opened_files, read_split
 from subtext.app.progress import meter
 from subtext.core import Embeddings
@@ -92,6 +92,7 @@ def subject_of(asked: Asked) -> Subject:
 def _of_model(asked: Asked) -> Subject:
     work = asked.work
     opened = open_work(work)
+    choose_precision(opened.model, work.bf16, quiet=work.quiet)
     pairs, record = opened.pairs, opened.record
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
         items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
@@ -107,6 +108,7 @@ def _of_model(asked: Asked) -> Subject:
     about = {
         "run": str(work.run.expanduser().resolve()),
         "model": {"host": record.host, "seed": record.seed, **about},
+        **({"scores_in_bf16": True} if opened.model.scores_in_bf16 else {}),
         "data": str(work.sources.data or record.data.data),
     }
     known = training_pairs(record, pairs)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from subtext.app.cli.command import PATH, Command, data_options, run_options
+from subtext.app.cli.command import PATH, Command, bf16_option, data_options, run_options
 from subtext.app.cli.judged import judged_options, model_as_typed, require_one
 
 CHECKS = (
@@ -80,7 +80,7 @@ audit = Command(
             ),
             click.Option(["--html", "html_out"], type=PATH, metavar="FILE", help="Write it as one page."),
         ],
-        "Run": run_options(),
+        "Run": [*run_options(), bf16_option()],
     },
     help="""Check an evaluation for leaks and for scores that depend on more than their pair.
 

@@ -110,6 +110,12 @@ def device_option() -> click.Option:
     return click.Option(["--device"], default="auto", show_default=True, help=text)
 
 
+def bf16_option() -> click.Option:
+    """--bf16, where pairs are scored by regions and words."""
+    text = "Score pairs in bfloat16, where the machine multiplies in it. Default: as the model was trained."
+    return click.Option(["--bf16/--no-bf16"], default=None, help=text)
+
+
 def workers_option() -> click.Option:
     """--workers."""
     text = "Threads that read ahead."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from subtext.app.cli.command import PATH, Command, cuts, data_options, run_options
+from subtext.app.cli.command import PATH, Command, bf16_option, cuts, data_options, run_options
 from subtext.app.cli.judged import judged_options, model_as_typed, relevance_options, require_one
 from subtext.app.job import Work
 
@@ -207,7 +207,7 @@ evaluate = Command(
             ),
             click.Option(["--per-query"], type=PATH, help="Write one value a query, npz, for paired tests."),
         ],
-        "Run": run_options(),
+        "Run": [*run_options(), bf16_option()],
     },
     help="""Measure how well RUN finds the texts of pictures and the pictures of texts.
 

@@ -71,6 +71,8 @@ def require_one(ctx: click.Context) -> None:
             "--image-embeddings FILE and --text-embeddings FILE",
             ctx,
         )
+    if files and values.get("bf16") is not None:
+        raise click.UsageError("--bf16 is for a RUN that scores pairs; another program's output is scored already", ctx)
     if values["model"] is not None:
         _require_pretrained(ctx)
 

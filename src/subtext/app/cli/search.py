@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from subtext.app.cli.command import PATH, Command, device_option, index_argument
+from subtext.app.cli.command import PATH, Command, bf16_option, device_option, index_argument
 
 
 def _act(ctx: click.Context) -> None:
@@ -13,7 +13,7 @@ def _act(ctx: click.Context) -> None:
         raise click.UsageError('give "WORDS", --image FILE, --like ID, or several of these', ctx)
     if values["features"] is not None and values["image"] is None:
         raise click.UsageError("--features says where --image FILE is looked up; leave it out, or give a picture", ctx)
-    for name in ("candidates", "rerank_features"):
+    for name in ("candidates", "rerank_features", "bf16"):
         if values["rerank"] is None and ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')} belongs to --rerank RUN; give that, or none", ctx)
     several = [name for name in ("like", "unlike", "without") if values[name]]
@@ -22,7 +22,7 @@ def _act(ctx: click.Context) -> None:
     from subtext.app.asking import Places, Question, ask
     from subtext.app.two_stage import Rerank
 
-    places = Places(values["run"], values["features"], values["device"], Rerank.from_options(values))
+    places = Places(values["run"], values["features"], values["device"], Rerank.from_options(values), values["bf16"])
     click.echo(ask(values["index"], Question.from_options(values), places=places, as_json=values["as_json"]))
 
 
@@ -102,6 +102,7 @@ search = Command(
             click.Option(
                 ["--rerank-features"], type=PATH, metavar="FILE", help="Features it reads, if not those it remembers."
             ),
+            bf16_option(),
         ],
         "Run": [
             click.Option(["--run"], type=PATH, metavar="RUN", help="Where the index's run is now, if it was moved."),
