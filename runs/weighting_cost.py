@@ -1,8 +1,10 @@
 """What weights of neighbourhoods cost of an epoch on Flickr8k: the processor's time for banks and tables, of all of it.
 
     SUBTEXT_DATA=... python runs/weighting_cost.py --out DIR --grid FILE [--rows ...] [--epochs 4] [--captions all]
+                                                 [--text gru]
 
 Rows are those of `runs/nonliteral.py`, with one thread; an epoch draws one text of every picture, or has all of them.
+Texts are bags of words, the cheapest encoder that there is, or read by a GRU, as the papers' PVSE does.
 It goes from one making of the tables to the next: batches, the selection set that is scored after it, and what the log
 and the checkpoints take. The first has no tables and is left out, and so is the last, which nothing ends. Told are the
 share and the seconds: the median over epochs, and the range.
@@ -65,6 +67,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=WEIGHTED, default=WEIGHTED, metavar="ROW")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--captions", choices=("one", "all"), default="one")
+    parser.add_argument("--text", choices=("bag", "gru"), default="bag")
     asked = parser.parse_args()
     if "SUBTEXT_DATA" not in os.environ:
         sys.exit("this needs the data: set SUBTEXT_DATA to the folder that holds flickr8k/")
@@ -85,9 +88,12 @@ def main() -> None:
         NeighbourMemory.look = clock.around(look, opens=False)  # type: ignore[method-assign]
         words = [*ROWS[row].format(graph=graph).split(), "--data", str(data), "--images", str(folder / "images")]
         words += ["--features", str(features), "--epochs", str(asked.epochs), "--captions", asked.captions]
-        words += ["--workers", "0", "--quiet"]
+        words += ["--text", asked.text, "--workers", "0", "--quiet"]
         name = "".join(letter if letter.isalnum() else "-" for letter in row)
-        subtext(["train", *words, "--out", str(asked.out / f"{name}-{asked.captions}-cost")], standalone_mode=False)
+        subtext(
+            ["train", *words, "--out", str(asked.out / f"{name}-{asked.captions}-{asked.text}-cost")],
+            standalone_mode=False,
+        )
         found = clock.shares()
         parts = [100 * inside / whole for inside, whole in found]
         print(
