@@ -30,7 +30,11 @@ def asymmetry(
         Literal["mixed", "long", "short", "none"],
         "a further right text: two of the picture's, a part of one, or either",
     ] = "mixed",
-    shuffle: Annotated[Literal["input", "embedding"], "words change places, or their vectors do", _SHUFFLE] = "input",
+    shuffle: Annotated[
+        Literal["input", "embedding"],
+        "words change places; or their vectors, unseen where scores read no order",
+        _SHUFFLE,
+    ] = "input",
     concatenate: Annotated[
         Literal["own", "any"], "a long text: the text and another, or two drawn anew", _LONG
     ] = "own",
