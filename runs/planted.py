@@ -115,9 +115,12 @@ def of_spread(score: str, sums: dict[tuple[Path, str], list[float]], seeds: list
 
 
 def deviation(run: Path, score: str) -> float:
-    """The standard deviation of a score over all pairs, both modalities together, in the last epoch's table."""
-    last = max((run / "tables").glob("epoch-*.safetensors"))
-    return float(load_file(last)[f"moments/{score}/both"][1])
+    """The standard deviation of a score, both modalities together, over the pairs of the last epoch's table.
+
+    That has the pairs that the epoch read, a drawn fifth or so; the others are NaN.
+    """
+    table = load_file(max((run / "tables").glob("epoch-*.safetensors")))
+    return float(np.nanstd(np.concatenate([table[f"{score}/{side}"].numpy() for side in ("image", "text")])))
 
 
 def loosened(captions: Path, folder: Path, kind: str, share: float, split: str) -> Path:
