@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,6 +83,27 @@ def test_means_are_over_regions_that_are_there(form: Callable[[Path], Path], tmp
     np.testing.assert_allclose(shape.mean["grid"], whole.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(shape.std["grid"], whole.std(axis=0), atol=1e-6)
     assert len(FeatureFile.open(form(tmp_path)).fingerprint) == 32
+
+
+def test_a_fingerprint_tells_where_pictures_end(tmp_path: Path) -> None:
+    found = {}
+    names, rows = np.array(NAMES), np.arange(24, dtype=np.float32).reshape(8, 3)
+    boxes = np.sort(np.random.default_rng(0).random((8, 4)).astype(np.float32), axis=1)
+    for counts in ([3, 2, 3], [2, 3, 3], [3, 3, 2]):
+        np.savez(tmp_path / "r.npz", names=names, grid=rows, boxes=boxes, counts=np.array(counts))
+        file = FeatureFile.open(tmp_path / "r.npz")
+        found[str(counts)] = (file.fingerprint, file.boxes.fingerprint)
+    assert [len(set(each)) for each in zip(*found.values(), strict=True)] == [3, 3]
+
+
+def test_a_file_of_equal_numbers_of_regions_keeps_the_fingerprint_that_runs_have_recorded(tmp_path: Path) -> None:
+    names, rows = np.array(NAMES), np.arange(18, dtype=np.float32).reshape(6, 3)
+    boxes = np.tile(np.array([0, 0.25, 0.5, 1], dtype=np.float32), (6, 1))
+    np.savez(tmp_path / "r.npz", names=names, grid=rows, boxes=boxes, counts=np.array([2, 2, 2]))
+    file = FeatureFile.open(tmp_path / "r.npz")
+    whole = "\n".join(NAMES).encode() + b"float32 (3, 2, 3)" + rows.tobytes()
+    assert file.fingerprint == hashlib.blake2b(whole, digest_size=16).hexdigest()
+    assert file.boxes.fingerprint == hashlib.blake2b(boxes.tobytes(), digest_size=8).hexdigest()
 
 
 def test_arrays_of_unequal_numbers_of_regions_are_read_together() -> None:
