@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,6 +82,9 @@ class Model(nn.Module):
         self.image = image
         self.text = text
         self.similarity = similarity
+        if next(chain(similarity.parameters(), similarity.buffers()), None) is None:
+            # Embeddings come to the processor; what scores them has to know where the model is, weights or none.
+            similarity.register_buffer("place", torch.zeros(1, dtype=torch.int8, device=self._device), persistent=False)
 
     def forward(self, images: Tensors, texts: Tensors) -> tuple[Embeddings, Embeddings]:
         """Both sides of a batch, for training: one call, so that a distributed wrapper sees it."""

@@ -125,7 +125,7 @@ def stored(
 @torch.inference_mode()
 def _fast(similarity: nn.Module, images: Embeddings, texts: Embeddings, height: int, width: int) -> Tensor:
     """Scores in pieces of at most height x width."""
-    device = _device(similarity, images)
+    device = device_of(similarity, images)
     if len(images) <= height and len(texts) <= width:
         return similarity(images.to(device), texts.to(device)).cpu()
     whole: Tensor | None = None
@@ -143,7 +143,7 @@ def _fast(similarity: nn.Module, images: Embeddings, texts: Embeddings, height: 
 @torch.inference_mode()
 def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tensor:
     """Scores in tiles of TILE x TILE, or TILE x FEW, padded at the ends."""
-    device = _device(similarity, images)
+    device = device_of(similarity, images)
     columns = list(_alike(texts, 1))
     across = TILE if similarity.indexable or texts.parts is None else FEW
     prepare = getattr(similarity, "prepare", None)
@@ -188,7 +188,7 @@ def _tile(items: Embeddings, start: int, size: int) -> Embeddings:
     return items[torch.arange(start, start + size).clamp_max(len(items) - 1).to(items.vectors.device)]
 
 
-def _device(similarity: nn.Module, items: Embeddings) -> torch.device:
+def device_of(similarity: nn.Module, items: Embeddings) -> torch.device:
     """Where the similarity's tensors are; where the items are, if it has none."""
     for tensor in (*similarity.parameters(), *similarity.buffers()):
         return tensor.device

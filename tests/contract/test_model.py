@@ -8,14 +8,19 @@ import numpy as np
 import pytest
 import small
 import torch
+from torch import nn
 
+from subtext.core import Embeddings
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.encoders.precomputed import Precomputed
 from subtext.errors import DataError, RequirementError
 from subtext.heads.mean import Mean
 from subtext.heads.passthrough import Passthrough
 from subtext.model import Branch, Model
+from subtext.scoring import matrix
+from subtext.similarity.chan import Chan
 from subtext.similarity.cosine import Cosine
+from subtext.similarity.cross_attention import CrossAttention
 
 
 def test_one_string_is_no_list_of_texts() -> None:
@@ -73,3 +78,25 @@ def test_nothing_to_embed_and_a_model_without_weights() -> None:
     model.image.head, model.text, model.similarity = Passthrough(), model.image, Cosine()
     assert not list(model.parameters())
     assert model.compare(model.embed_images(np.eye(4)), model.embed_texts(np.eye(4))).shape == (4, 4)
+
+
+@pytest.mark.parametrize("similarity", [CrossAttention, Chan, Cosine])
+def test_what_has_no_weights_scores_where_its_model_is(
+    similarity: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Embeddings lie on the processor; "meta" stands for a device that is elsewhere."""
+    given = small.setup().model
+    model = Model(given.image, given.text, similarity())
+    assert not any("place" in name for name in model.state_dict())
+    items = Embeddings(torch.ones(2, 1, 3), torch.arange(2), parts=torch.ones(2, 4, 3))
+    seen: list[str] = []
+
+    def scores(self: nn.Module, images: Embeddings, texts: Embeddings, *made: object) -> torch.Tensor:
+        seen.extend([images.vectors.device.type, texts.vectors.device.type])
+        return torch.zeros(len(images), len(texts))
+
+    monkeypatch.setattr(similarity, "forward", scores)
+    monkeypatch.setattr(similarity, "prepare", lambda self, images: None, raising=False)
+    model.to("meta")
+    matrix(model.similarity, items, items)
+    assert set(seen) == {"meta"}
