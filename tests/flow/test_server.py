@@ -121,6 +121,22 @@ def test_unknown_words_are_told(client) -> None:
     assert empty["fits"] is False and empty["hits"] == []
 
 
+def test_what_is_longer_than_the_model_reads_is_told(fresh: Path) -> None:
+    long, told = "a blue square " * 30, "longer than the 64 tokens that the model takes"
+    with served.client(fresh) as client:
+        for _ in range(2):
+            answer = client.get("/search", params={"q": long, "top": 2}).json()
+            assert answer["message"].startswith("1 text of 1 is longer") and told in answer["message"]
+        assert answer["hits"] and answer["fits"] is None
+        assert told in client.get("/search", params={"q": "red", "without": long}).json()["message"]
+        assert told in client.post("/score", json={"q": long, "ids": ["red"]}).json()["message"]
+        items = {"items": [served.item("teal", None, "a teal square", long)]}
+        assert told in client.post("/add", json=items, headers=served.WRITES).json()["note"]
+        short = "a blue square " * 20
+        assert client.get("/search", params={"q": short}).json()["message"] is None
+        assert client.post("/score", json={"q": short, "ids": ["red"]}).json()["message"] is None
+
+
 def test_a_picture_finds_itself_and_is_not_kept(place: Path, client) -> None:
     before = sorted(file.name for file in (place / "library").rglob("*"))
     data = (place / "data" / "purple.png").read_bytes()

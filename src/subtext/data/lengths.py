@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from subtext.data.inputs import Input
+from subtext.data.open_clip_text import OpenClipInput
 from subtext.data.text import SubwordInput, WordInput, tokenise
 from subtext.errors import counted
 
@@ -22,11 +23,28 @@ def too_long(reads: Input, texts: Iterable[object]) -> int:
         return sum(len(tokenise(text)) > room for text in texts if isinstance(text, str) and len(text) > room)
     if isinstance(reads, SubwordInput):
         # A subword has a byte or more.
-        room = reads.max_tokens - MARKS
-        long = [text for text in texts if isinstance(text, str) and len(text.encode("utf-8", "replace")) > room]
+        long = _longer(texts, than=reads.max_tokens - MARKS)
         found = reads.tokeniser(long, truncation=False, verbose=False)["input_ids"] if long else []
         return sum(len(codes) > reads.max_tokens for codes in found)
+    if isinstance(reads, OpenClipInput):
+        # Half of the room, since cleaning may add to a text.
+        return _too_long(reads, _longer(texts, than=reads.max_tokens // 2))
     return 0
+
+
+def _longer(texts: Iterable[object], *, than: int) -> list[str]:
+    """The texts of more than so many bytes."""
+    return [text for text in texts if isinstance(text, str) and len(text.encode("utf-8", "replace")) > than]
+
+
+def _too_long(reads: OpenClipInput, texts: list[str]) -> int:
+    """How many texts have another token where there is room for one more: what reads them only says what is left."""
+    if not texts:
+        return 0
+    own, wider = (reads.tokens(["", *texts], room=room) for room in (reads.max_tokens, reads.max_tokens + 1))
+    # What nothing is filled up with, behind its marks; of some tokenisers the last place is a mark, too.
+    filled = (own != own[0, -2]).sum(dim=1), (wider != wider[0, -2]).sum(dim=1)
+    return int((filled[1] > filled[0]).sum())
 
 
 def cut_note(reads: Input, texts: Iterable[object], *, of: str = "text") -> str | None:
@@ -38,8 +56,9 @@ def cut_note(reads: Input, texts: Iterable[object], *, of: str = "text") -> str 
     cut = too_long(reads, every)
     if not cut:
         return None
-    assert isinstance(reads, WordInput | SubwordInput)
+    assert isinstance(reads, WordInput | SubwordInput | OpenClipInput)
+    option = "" if isinstance(reads, OpenClipInput) else " (--max-tokens when it is trained)"
     return (
         f"{counted(cut, of)} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {reads.max_tokens} "
-        "tokens that the model takes (--max-tokens when it is trained): what is beyond is not read"
+        f"tokens that the model takes{option}: what is beyond is not read"
     )

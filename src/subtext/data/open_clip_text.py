@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from subtext.data.inputs import Batch, Draw, Tensors
 from subtext.data.settings import read_settings, settings_hash, write_settings
@@ -34,8 +37,16 @@ class OpenClipInput:
         """Changes with the architecture."""
         return settings_hash({"kind": "open_clip", "architecture": self.architecture})
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
-        """The tokens of a batch. Raises DataError when an item has no text, RequirementError without open_clip."""
+    @cached_property
+    def max_tokens(self) -> int:
+        """How many tokens the architecture takes, its marks with them; longer texts are cut. Raises as `tokens`."""
+        return self.tokens(["a"]).shape[1]
+
+    def tokens(self, texts: Sequence[str], *, room: int | None = None) -> Tensor:
+        """(N L) int64, filled up behind each text's last token. Raises RequirementError without open_clip.
+
+        room  L; the architecture's own by default
+        """
         try:
             import open_clip
         except (ImportError, RuntimeError, OSError) as error:
@@ -43,10 +54,16 @@ class OpenClipInput:
                 f"texts for {self.architecture} need the package open_clip_torch; importing it failed: {error}; "
                 "install subtext[encoders], with the torchvision that belongs to this torch"
             ) from error
+        read = open_clip.get_tokenizer(self.architecture)
+        found: Tensor = read(list(texts)) if room is None else read(list(texts), context_length=room)
+        return found.to(torch.int64)
+
+    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+        """The tokens of a batch. Raises DataError when an item has no text, RequirementError without open_clip."""
         wrong = [name for name, value in zip(batch.ids, batch.values, strict=True) if not isinstance(value, str)]
         if wrong:
             raise DataError(f"item '{wrong[0]}' needs a text; it has none; give its words")
-        tokens = open_clip.get_tokenizer(self.architecture)(list(batch.values)).to(torch.int64)
+        tokens = self.tokens(batch.values)
         return {"tokens": tokens, "mask": tokens != 0, "ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
 
     def save(self, folder: Path) -> None:

@@ -21,6 +21,7 @@ from subtext.app.server.kept import Kept
 from subtext.app.server.metrics import Metrics
 from subtext.app.server.refusals import AGAIN, Refusal
 from subtext.data.features import FeatureInput
+from subtext.data.lengths import cut_note
 from subtext.errors import RequirementError, SubtextError
 from subtext.search import Answer, Engine, Order, Query
 from subtext.stores.condition import Condition
@@ -83,10 +84,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answered:
-    """What was found; the words of the question, and whether the model knows each; the state of the index asked."""
+    """What was found.
+
+    words  of the question, and whether the model knows each      state  of the index asked
+    cut    a sentence where the question is longer than the model reads
+    """
 
     answer: Answer
     words: tuple[tuple[str, bool], ...] | None
+    cut: str | None
     state: Hashable
 
 
@@ -272,4 +278,6 @@ def _told(engine: Engine, asked: Asked, answer: Answer, state: Hashable) -> Answ
     known = None if text is None else engine.words(text)
     own = asked.item[1] if asked.item is not None and asked.item[0] == asked.target else None
     kept = [hit for hit in answer.hits if hit.id != own][: asked.top]
-    return Answered(replace(answer, hits=kept), None if known is None else tuple(known.items()), state)
+    texts = [] if asked.query is None else [what for kind, what, _ in asked.query.parts if kind == "text"]
+    cut = cut_note(engine.model.text.reads, texts)
+    return Answered(replace(answer, hits=kept), None if known is None else tuple(known.items()), cut, state)

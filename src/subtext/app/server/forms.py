@@ -244,10 +244,14 @@ class Pair(BaseModel):
 
 
 class Pairs(BaseModel):
-    """Scores of words with pictures."""
+    """Scores of words with pictures.
+
+    message  what has to be known before they are believed; None where there is nothing
+    """
 
     index: str
     pairs: list[Pair]
+    message: str | None = None
 
 
 class Changed(BaseModel):

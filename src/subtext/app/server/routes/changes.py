@@ -13,6 +13,7 @@ from subtext.app.server.forms import Addition, Changed, Deletion, NewItem
 from subtext.app.server.pictures import require_picture
 from subtext.app.server.refusals import Refusal, note
 from subtext.app.server.routes.open import REFUSALS, Writing
+from subtext.data.lengths import cut_note
 from subtext.stores.traces import trace_name
 
 router = APIRouter(responses=REFUSALS, tags=["changes"])
@@ -23,11 +24,14 @@ def add_items(request: Request, served: Writing, addition: Addition) -> Changed:
     """Put pictures with their texts in, all or none: searchable, and on the disk, when this answers."""
     library = served.library(addition.index)
     items = [_incoming(item, served.settings.limits.pixels) for item in addition.items]
-    grown = library.answering.do(lambda engine: add(engine, items, keep=library.place))
-    texts = sum(len(item.captions) for item in items)
+    texts = [caption for item in items for caption in item.captions]
+    grown, cut = library.answering.do(
+        lambda engine: (add(engine, items, keep=library.place), cut_note(engine.model.text.reads, texts))
+    )
     served.metrics.event("items_added", grown.embedded)
     note(request, {"index": library.name, "added": [item.id for item in items]})
-    return Changed(index=library.name, pictures=len(items), texts=texts, note="searchable now")
+    told = "; ".join(filter(None, ["searchable now", cut]))
+    return Changed(index=library.name, pictures=len(items), texts=len(texts), note=told)
 
 
 @router.post("/delete")

@@ -17,6 +17,7 @@ from subtext.app.server.refusals import note
 from subtext.app.server.routes.open import REFUSALS, Reading
 from subtext.app.server.telling import found
 from subtext.data.features import FeatureInput
+from subtext.data.lengths import cut_note
 from subtext.errors import RequirementError
 from subtext.search import Engine, Order
 from subtext.search import Query as Asking
@@ -71,22 +72,23 @@ def score(request: Request, served: Reading, asked: Scored) -> Pairs:
     library = served.library(asked.index)
     manifest = library.store.manifest
     note(request, {"index": library.name, "words": asked.q})
-    scores = library.answering.do(lambda engine: _scores(engine, asked.q, asked.ids))
+    scores, cut = library.answering.do(lambda engine: _scores(engine, asked.q, asked.ids))
     pairs = [
         Pair(id=name, score=value, scaled=manifest.scale * value + manifest.shift)
         for name, value in zip(asked.ids, scores, strict=True)
     ]
-    return Pairs(index=library.name, pairs=pairs)
+    return Pairs(index=library.name, pairs=pairs, message=_sentences([] if cut is None else [cut]))
 
 
-def _scores(engine: Engine, words: str, ids: list[str]) -> list[float]:
+def _scores(engine: Engine, words: str, ids: list[str]) -> tuple[list[float], str | None]:
+    """Scores of words with pictures, and a sentence where the words are longer than the model reads."""
     if isinstance(engine.model.text.reads, FeatureInput):
         raise RequirementError("this library's model reads precomputed features of texts; it cannot score words")
     if not words.strip():
         raise RequirementError("a score needs words; there are only spaces")
     query = engine.model.embed_texts([words]).vectors[0].double().numpy()
     own = [vectors_of(engine, "images", name).astype(np.float64) for name in ids]
-    return [float((query @ vectors.T).max()) for vectors in own]
+    return [float((query @ vectors.T).max()) for vectors in own], cut_note(engine.model.text.reads, [words])
 
 
 def _answered(request: Request, library: Library, wanted: ByWords | ByPicture, query: Asking) -> Answered:
@@ -116,6 +118,8 @@ def _told(library: Library, target: Side, answered: Given, *, alone: bool = True
         said.append(f"the model knows none of these words, {means}")
     elif unknown:
         said.append(f"the model does not know {', '.join(unknown[:8])}; the answer rests on the other words")
+    if answered.cut is not None:
+        said.append(answered.cut)
     if answer.fit is not None and answer.fit.nothing:
         said.append(answer.fit.sentence)
     if not answer.hits:
@@ -130,6 +134,11 @@ def _told(library: Library, target: Side, answered: Given, *, alone: bool = True
         unit=answer.unit,
         left_out=answer.left_out,
         unknown_words=unknown,
-        message=". ".join(one[0].upper() + one[1:] for one in said) + "." if said else None,
+        message=_sentences(said),
         fits=fits,
     )
+
+
+def _sentences(said: list[str]) -> str | None:
+    """What is said, as sentences; None for nothing."""
+    return ". ".join(one[0].upper() + one[1:] for one in said) + "." if said else None
