@@ -207,13 +207,41 @@ def draws(bank, near, samples, *, seed=0, epoch=1, keys=None):
 
 
 def test_many_draws_are_nearly_all_pairs():
-    """2,000 draws from a multiset of 36 leave none out."""
+    """2,000 of a multiset of 36 leave none out."""
     bank, near, _ = made(short=False)
     exact = exact_scores(bank, near).discrepancy
     torch.testing.assert_close(draws(bank, near, 2000).float(), exact)
     short, near_short, _ = made()
     wanted = exact_scores(short, near_short).discrepancy
     torch.testing.assert_close(draws(short, near_short, 2000).float(), wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("samples", [36, 50])
+def test_what_is_no_more_than_the_sample_is_taken_whole(samples):
+    """36 neighbours of neighbours each."""
+    bank, near, _ = made(short=False)
+    torch.testing.assert_close(draws(bank, near, samples).float(), exact_scores(bank, near).discrepancy)
+
+
+@pytest.mark.parametrize("samples", [3, 5, 12, 20, 35])
+def test_no_place_is_drawn_twice_and_all_are_drawn_alike(samples):
+    """36 places, of which fewer than half are drawn, or all but some; from eight times as many on a repeat is left out.
+
+    A place is among the samples of 2,000 items samples / 36 of the time.
+    """
+    keys, total = np.arange(2000), np.full(2000, 36)
+    total[:5] = [0, 1, 2, 4, 30]
+    found = pooled_ops._places(keys, total, samples, seed=0, epoch=0)
+    assert found.shape == (2000, samples) and found.max() == 35
+    chosen = [row[row >= 0] for row in found]
+    assert all(len(np.unique(row)) == len(row) for row in chosen)
+    assert all((row < bound).all() for row, bound in zip(chosen, total, strict=True))
+    wanted = np.minimum(total, samples)
+    counts = np.array([len(row) for row in chosen])
+    assert (counts == wanted)[total < 8 * samples].all() and (counts <= wanted).all()
+    often = np.bincount(np.concatenate(chosen[5:]), minlength=36) / 1995
+    share = counts[5:].mean() / 36
+    assert np.abs(often - share).max() < 4.5 * (share * (1 - share) / 1995) ** 0.5 + 1e-9
 
 
 def test_the_mean_over_draws_is_the_exact_score():

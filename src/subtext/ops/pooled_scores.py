@@ -21,6 +21,8 @@ from subtext.ops.neighbour_scores import AS_PRINTED, Lists, Scores, Scoring, pai
 
 _CELLS = 2**24
 """Scores of pairs of views held at a time, 64 MB."""
+_MANY = 8
+"""From so many times the sample on, drawing with replacement repeats itself hardly."""
 
 
 def pooled(left: Float[Tensor, "*some q k h"], right: Float[Tensor, "*some c l h"]) -> Float[Tensor, "*some q c"]:
@@ -95,7 +97,7 @@ def sampled_discrepancy(
 
     keys  (N) of the items: what is drawn is a function of (seed, epoch, item) and of nothing else
 
-    So many are drawn from the multiset; one that comes twice counts once, which leaves a sample without replacement.
+    They are drawn from the multiset without replacement: all of them where it has no more than `samples`.
     Cost: time and gathered memory D samples K^2 H.
     """
     step = max(1, _CELLS // (samples * bank.shape[1] * bank.shape[2]))
@@ -107,7 +109,9 @@ def sampled_discrepancy(
         chunk = items[start : start + step]
         some = neighbours[chunk].cpu().numpy()
         chosen = _drawn(some, (host, rows, starts), keys[chunk.cpu().numpy()], samples, seed, epoch)
-        place = torch.from_numpy(chosen).to(bank.device)
+        # Short lists fill the first columns alone.
+        filled = np.flatnonzero((chosen >= 0).any(axis=0)).max(initial=0) + 1
+        place = torch.from_numpy(chosen[:, :filled]).to(bank.device)
         own = bank[chunk]
         scores = torch.einsum("qkh,qslh->qskl", own, bank[place.clamp_min(0)]).amax(dim=(2, 3))
         known = (place >= 0).to(scores.dtype)
@@ -157,17 +161,14 @@ def _drawn(
     seed: int,
     epoch: int,
 ) -> NDArray[np.int64]:
-    """(Q, samples) rows of neighbours of neighbours; -1 for a repeat, and all along for an item without any."""
+    """(Q, samples) rows of neighbours of neighbours; -1 where there is none more."""
     counts, rows, starts = lists
     weights = np.where(some >= 0, counts[np.maximum(some, 0)], 0)
     ends = weights.cumsum(axis=1)
     total = ends[:, -1]
-    places = draw.integers(
-        keys, np.maximum(total, 1), seed=seed, epoch=epoch, purpose="neighbours of neighbours", count=samples
-    )
-    places.sort(axis=1)
-    again = np.zeros(places.shape, dtype=bool)
-    again[:, 1:] = places[:, 1:] == places[:, :-1]
+    places = _places(keys, total, samples, seed=seed, epoch=epoch)
+    none = places < 0
+    places = np.maximum(places, 0)
     # One search for all rows: each row's ends are moved above those of the row before.
     shift = np.concatenate([[0], total.cumsum()[:-1]])[:, None]
     which = np.searchsorted((ends + shift).ravel(), (places + shift).ravel(), side="right").reshape(places.shape)
@@ -175,7 +176,65 @@ def _drawn(
     first = np.take_along_axis(np.maximum(some, 0), which, axis=1)
     inner = places - np.take_along_axis(ends - weights, which, axis=1)
     found = rows[np.minimum(starts[first] + inner, len(rows) - 1)] if len(rows) else first
-    return np.where(again | (total == 0)[:, None], -1, found).astype(np.int64)
+    return np.where(none, -1, found).astype(np.int64)
+
+
+def _places(
+    keys: NDArray[np.int64], total: NDArray[np.int64], samples: int, *, seed: int, epoch: int
+) -> NDArray[np.int64]:
+    """(Q, samples) different places below `total`, ascending but for -1 where there is none more.
+
+    All of them where there are no more than `samples`. Among many more, repeats are few and left out: the sample is
+    then smaller by a sixteenth or so.
+    """
+    found = np.full((len(keys), samples), -1, dtype=np.int64)
+    many = total >= _MANY * samples
+    drawn = _integers(keys[many], total[many], samples, seed=seed, epoch=epoch)
+    drawn.sort(axis=1)
+    found[many] = np.where(_repeats(drawn), -1, drawn)
+    few = ~many & (total > 0)
+    if few.any():
+        found[few] = _different(keys[few], total[few], samples, seed=seed, epoch=epoch)
+    return found
+
+
+def _different(
+    keys: NDArray[np.int64], total: NDArray[np.int64], samples: int, *, seed: int, epoch: int
+) -> NDArray[np.int64]:
+    """(Q, samples) as `_places`, of totals that are not far above `samples`.
+
+    The first different ones of a longer sequence; where these would be more than half of all, those that are left out.
+    """
+    leaving = total <= 2 * samples
+    wanted = np.where(leaving, np.maximum(total - samples, 0), samples)
+    drawn = _integers(keys, total, 2 * samples + 32, seed=seed, epoch=epoch)
+    order = drawn.argsort(axis=1, kind="stable")
+    first = np.empty(drawn.shape, dtype=bool)
+    np.put_along_axis(first, order, ~_repeats(np.take_along_axis(drawn, order, axis=1)), axis=1)
+    chosen = first & (first.cumsum(axis=1) <= wanted[:, None])
+    taken = np.zeros((len(keys), int(total.max())), dtype=bool)
+    rows, columns = np.nonzero(chosen)
+    taken[rows, drawn[rows, columns]] = True
+    taken[leaving] = ~taken[leaving]
+    taken &= np.arange(taken.shape[1]) < total[:, None]
+    found = np.full((len(keys), samples), -1, dtype=np.int64)
+    rows, columns = np.nonzero(taken)
+    begin = np.searchsorted(rows, np.arange(len(keys)))
+    found[rows, np.arange(len(rows)) - begin[rows]] = columns
+    return found
+
+
+def _integers(
+    keys: NDArray[np.int64], total: NDArray[np.int64], count: int, *, seed: int, epoch: int
+) -> NDArray[np.int64]:
+    return draw.integers(keys, total, seed=seed, epoch=epoch, purpose="neighbours of neighbours", count=count)
+
+
+def _repeats(ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether a number is that before it in its row."""
+    again = np.zeros(ordered.shape, dtype=bool)
+    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return again
 
 
 def _self(bank: Tensor) -> Tensor:
