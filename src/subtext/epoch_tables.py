@@ -143,8 +143,9 @@ class NeighbourMemory:
         reads: Int[Tensor, "d"] | None = None,
     ) -> None:
         """Make the tables of an epoch, where anything is known."""
-        if (epoch == 0 and self.asked.first == "encode") or (epoch > 0 and self.asked.bank == "evaluation"):
-            self.look(*embed())
+        passed = (epoch == 0 and self.asked.first == "encode") or (epoch > 0 and self.asked.bank == "evaluation")
+        if passed:
+            self._keep(*embed())
         if not self._kept:
             return
         known = self._known()
@@ -171,9 +172,18 @@ class NeighbourMemory:
         fixed = before if self.asked.moments == "fixed" else {}
         self.table = table | (fixed or (moments(table) if wanted is None else {}))
         self.bank = bank or None
+        if passed:
+            # A pass is for one epoch: a text that is not drawn must not keep what an untrained model made of it.
+            self._kept, self._seen = {}, {}
+            self._latest.fill_(-1)
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
-        """Keep the embeddings of a step in the place of older ones; of an item that comes twice the last."""
+        """Keep the embeddings of a step in the place of older ones, where the next epoch's tables are of these."""
+        if self.asked.bank == "training":
+            self._keep(images, texts)
+
+    def _keep(self, images: Embeddings, texts: Embeddings) -> None:
+        """Keep embeddings in the place of older ones; of an item that comes twice the last."""
         for modality, items in (("image", images), ("text", texts)):
             if modality not in self._kept:
                 shape = (self._sizes[modality], items.views, items.width)

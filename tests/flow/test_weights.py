@@ -14,7 +14,8 @@ import torch
 
 from subtext.checkpoint import fingerprint, read_tensors
 from subtext.core import Embeddings
-from subtext.epoch_tables import NeighbourScores
+from subtext.data.pairs import Pairs
+from subtext.epoch_tables import NeighbourMemory, NeighbourScores
 from subtext.errors import CheckpointError, DataError, RecipeError
 from subtext.heads.pie import Pie
 from subtext.model import Branch, Model
@@ -177,14 +178,7 @@ def test_a_text_never_drawn_is_stood_in_for() -> None:
     data = small.pairs(10)
     lists = torch.from_numpy(near.graph(data, 4).neighbours)
 
-    class Fixed:
-        @staticmethod
-        def load(folder: Path) -> object:
-            return near.graph(data, 4)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("subtext.epoch_tables.Graph", Fixed)
-        memory = NeighbourScores(Path("unread")).open(data, device=torch.device("cpu"))
+    memory = opened(data)
     vectors = torch.nn.functional.normalize(torch.randn(20, 1, 5), dim=-1)
     drawn = torch.arange(0, 20, 2)
     memory.begin(epoch=0, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
@@ -195,14 +189,54 @@ def test_a_text_never_drawn_is_stood_in_for() -> None:
     stand_in = vectors[torch.arange(20) // 2 * 2, 0]
     torch.testing.assert_close(memory.table["discrepancy/text"], neighbour_scores(stand_in, lists).discrepancy)
     # A half-seen epoch: pictures without an embedding leave the lists.
-    other = NeighbourScores(Path("unread"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("subtext.epoch_tables.Graph", Fixed)
-        part = other.open(data, device=torch.device("cpu"))
+    part = opened(data)
     part.look(Embeddings(vectors[:5], torch.arange(5)), Embeddings(vectors[:10], torch.arange(10)))
     part.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
     assert part.table is not None
     assert bool(part.table["discrepancy/image"][10:].isnan().all())
+
+
+def opened(data: Pairs, **options: object) -> NeighbourMemory:
+    """A memory whose graph is made from the words of the data."""
+
+    class Fixed:
+        @staticmethod
+        def load(folder: Path) -> object:
+            return near.graph(data, 4)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("subtext.epoch_tables.Graph", Fixed)
+        return NeighbourScores(Path("unread"), **options).open(data, device=torch.device("cpu"))
+
+
+def test_what_a_pass_before_the_first_epoch_saw_does_not_outlast_it() -> None:
+    """Of two texts a picture the one that the first epoch draws stands in for the other, as without that pass."""
+    data = small.pairs(10)
+    vectors = torch.nn.functional.normalize(torch.randn(3, 20, 1, 5), dim=-1)
+    untrained = Embeddings(vectors[0, :10], torch.arange(10)), Embeddings(vectors[1], torch.arange(20))
+    drawn = torch.arange(0, 20, 2)
+    step = Embeddings(vectors[2, :10], torch.arange(10)), Embeddings(vectors[2, drawn], drawn)
+    tables = []
+    for first in ("uniform", "encode"):
+        memory = opened(data, first=first)
+        memory.begin(epoch=0, seed=0, embed=lambda: untrained)
+        assert (memory.table is None) == (first == "uniform")
+        memory.look(*step)
+        memory.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+        tables.append(memory.table)
+    assert fingerprint(tables[0]) == fingerprint(tables[1])
+
+
+def test_a_bank_of_passes_keeps_nothing_of_the_steps() -> None:
+    data = small.pairs(10)
+    vectors = torch.nn.functional.normalize(torch.randn(2, 20, 1, 5), dim=-1)
+    each = [(Embeddings(own[:10], torch.arange(10)), Embeddings(own, torch.arange(20))) for own in vectors]
+    memory = opened(data, bank="evaluation")
+    memory.look(*each[0])
+    memory.begin(epoch=1, seed=0, embed=lambda: each[1])
+    lists = torch.from_numpy(near.graph(data, 4).neighbours)
+    torch.testing.assert_close(memory.table["diversity/text"], neighbour_scores(vectors[1, :, 0], lists).diversity)
+    assert not any(name.startswith("kept/") for name in memory.tensors())
 
 
 @pytest.mark.parametrize("views", ["mean", "max"])
