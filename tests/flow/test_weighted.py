@@ -96,6 +96,17 @@ def test_a_broken_off_run_draws_the_same(tmp_path: Path) -> None:
     assert weights[0] == weights[1]
 
 
+def test_the_loss_that_selects_is_of_the_same_draws_in_every_epoch(tmp_path: Path) -> None:
+    """Of a model that hardly changes it hardly changes; that of training is of other draws each time."""
+    plan = Plan(epochs=3, batch_size=16, lr=1e-9, optimiser="sgd", schedule="constant", select="loss")
+    small.run(tmp_path / "run", plan=plan, made=lambda plan: random(distance(triplets(plan))))
+    told = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    found = [line["figures"]["loss"] for line in told if line["event"] == "epoch"]
+    assert found == pytest.approx([found[0]] * 3, rel=1e-5)
+    learnt = losses(tmp_path / "run")
+    assert abs(learnt[1] - learnt[0]) > 1e-3 * learnt[0]
+
+
 def test_uniform_weights_scale_both_directions() -> None:
     parts = uniform(triplets(), total=96.0).objective.parts
     for side in DIRECTIONS:

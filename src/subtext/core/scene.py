@@ -49,7 +49,7 @@ class Scene:
 class Epoch:
     """What a weighting may know beyond its batch.
 
-    number  counted from 0        seed  the run's
+    number  counted from 0        seed  the run's        drawing  epoch whose draws are made; None for this one
     table   name -> (items) scores of the whole data set, looked up by item id        bank  embeddings kept from before
     """
 
@@ -57,3 +57,9 @@ class Epoch:
     seed: int
     table: Mapping[str, Tensor] | None = None
     bank: Mapping[str, Embeddings] | None = None
+    drawing: int | None = None
+
+    @property
+    def draws(self) -> int:
+        """The epoch that draws are a function of."""
+        return self.number if self.drawing is None else self.drawing

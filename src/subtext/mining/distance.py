@@ -94,5 +94,5 @@ def _numbers(queries: Int[Tensor, "q"], candidates: Int[Tensor, "c"], epoch: Epo
     first, second = queries.cpu().numpy(), candidates.cpu().numpy()
     # Rows of data sets are far below 2^31: each pair of rows has a key of its own.
     keys = (first[:, None] << np.int64(32)) ^ second[None, :]
-    drawn = draw.uniform(keys.reshape(-1), seed=epoch.seed, epoch=epoch.number, purpose=purpose)
+    drawn = draw.uniform(keys.reshape(-1), seed=epoch.seed, epoch=epoch.draws, purpose=purpose)
     return torch.from_numpy(np.maximum(drawn, 2.0**-53).reshape(keys.shape))

@@ -246,7 +246,8 @@ class Training:
             size, workers = self.plan.batch_size, self.options.workers
             state.figures = validation.figures(self.working, self.val, batch_size=size, workers=workers)
             if self.plan.select == "loss":
-                epoch = Epoch(number=state.epoch, seed=self.options.seed)
+                # What is drawn stays that of the first epoch, or no two could be compared.
+                epoch = Epoch(number=state.epoch, seed=self.options.seed, drawing=0)
                 reader = Reader(
                     self.working,
                     self.val,

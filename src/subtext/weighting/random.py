@@ -53,7 +53,7 @@ class Random:
         """One weight per query."""
         scores, texts = scene.comparison(self.of).scores, whole_batch(scene)[1]
         keys = texts.ids.cpu().numpy()
-        drawn = draw.uniform(keys, seed=epoch.seed, epoch=epoch.number, purpose="random weight")[:, 0]
+        drawn = draw.uniform(keys, seed=epoch.seed, epoch=epoch.draws, purpose="random weight")[:, 0]
         dtype = torch.promote_types(scores.dtype, torch.float32)
         chances = torch.from_numpy(drawn).to(device=scores.device, dtype=dtype).softmax(dim=0)
         return by_query(self.total_for(len(texts)) * chances, scene, self.of)
