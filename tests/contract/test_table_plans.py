@@ -1,0 +1,95 @@
+"""One protocol: what trains the rows of a table differs only where a system says so."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from subtext.app.job import Sources
+from subtext.app.tabling.asked import Asked, training
+from subtext.data.supply import FeatureShape, Supply
+from subtext.recipes import catalogue, unread
+from subtext.recipes.build import build
+from subtext.recipes.catalogue import plan_options
+from subtext.recipes.published import Published, Row, System, tables
+from subtext.training.plan import Plan
+
+SMALL = {"width": "16", "word_width": "8", "text": "gru"}
+NAMES = sorted(tables())
+TWO_PLANS = {"daa2022_table1": "SAF and SGR have the plan of Section 5.2 for them"}
+"""Table whose paper trains its systems in two ways -> what its notes say of that."""
+
+
+def trained(table: Published) -> list[Row]:
+    return [row for row in table.rows if row.system is not None]
+
+
+def on(row: Row, data: str) -> System:
+    assert row.system is not None
+    return row.system.on(data)
+
+
+def as_pixels(table: Published, system: System) -> dict[str, object]:
+    """What is read of the host's plan with the table's and the system's in it, where pictures are pixels."""
+    found = acting({**asdict(catalogue.hosts()[system.host].plan), **table.plan, **system.plan})
+    # Methods say this for themselves: the other test builds them.
+    return {each: value for each, value in found.items() if each != "drop_last"}
+
+
+def acting(values: dict[str, object]) -> dict[str, object]:
+    """What of a plan something reads."""
+    return unread.read(plan_options(Plan()), values, {name: (str(value),) for name, value in values.items()})
+
+
+def as_features(name: str, row: Row, data: str) -> dict[str, object]:
+    """The plan of the Setup that is built for a row, methods and all, where features stand for pictures."""
+    table = tables()[name]
+    known = {option.name for each in trained(table) for option in catalogue.hosts()[on(each, data).host].options}
+    changes = {option: value for option, value in SMALL.items() if option in known}
+    sources = Sources(data=Path("pairs.jsonl"), features=Path("features.npz"))
+    asked = Asked(name=name, table=table, rows=(row,), out=Path("out"), data={data: sources}, changes=changes)
+    job = training(asked, row, data, seed=0).job
+    regions = catalogue.hosts()[job.host].name in ("scan", "imram", "sgraf", "ascl", "dsran", "chan")
+    shape = FeatureShape(pooled=None if regions else 8, grid=8)
+    supply = Supply(image_features=shape, texts=("two dogs run", "a red hat"), seed=0)
+    return acting(asdict(build(job.host, job.arguments, methods=job.methods, plan=job.plan, supply=supply).plan))
+
+
+def require_one(name: str, plans: dict[str, tuple[dict[str, object], System]]) -> None:
+    """All rows are trained alike; in a table of two plans they differ in what the plan of a system names."""
+    (first, (one, theirs)), *others = plans.items()
+    for key, (plan, system) in others:
+        told = {*system.plan, *theirs.plan} if name in TWO_PLANS and system.plan != theirs.plan else set()
+        both = (set(one) & set(plan)) - told
+        assert not {each: (one[each], plan[each]) for each in both if one[each] != plan[each]}, f"{first} and {key}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_have_one_plan_on_pixels(name: str) -> None:
+    table = tables()[name]
+    for data in (*table.data, "mine"):
+        require_one(name, {row.key: (as_pixels(table, on(row, data)), on(row, data)) for row in trained(table)})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_have_one_plan_with_their_methods(name: str) -> None:
+    table = tables()[name]
+    data = table.data[0]
+    rows = [row for row in trained(table) if row.mean_of == () and not on(row, data).swept]
+    require_one(name, {row.key: (as_features(name, row, data), on(row, data)) for row in rows})
+
+
+@pytest.mark.parametrize("name", TWO_PLANS)
+def test_a_table_of_two_plans_says_so(name: str) -> None:
+    assert any(note.startswith(TWO_PLANS[name]) for note in tables()[name].notes)
+
+
+def test_the_plan_of_eccv_is_that_of_its_section_three() -> None:
+    table = tables()["eccv2020_table1"]
+    told: dict[str, Any] = {"optimiser": "adam", "amsgrad": False, "lr": 1e-4, "weight_decay": 1e-5, "batch_size": 64}
+    for row in table.rows:
+        found = as_features("eccv2020_table1", row, "politics")
+        assert found.items() >= (told | {"warmup": 0.0, "average": "none", "clip": 0.0}).items(), row.key
