@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from subtext.data.pairs import Items, Judgements, Pairs
 from subtext.errors import DataError, RequirementError, ShapeError
 from subtext.evaluate import Further, Protocol, evaluate_embeddings, evaluate_matrix
 from subtext.evaluate import source as sources
+from subtext.evaluate import space as spaces
 from subtext.evaluate.space import space_of_pairs, with_space
 from subtext.metrics.asp import ASP
 from subtext.metrics.average_precision import AveragePrecision
@@ -34,10 +36,10 @@ QUIET = Protocol(c_way=(), bootstrap=0)
 SIDES = ("image_to_text", "text_to_image")
 
 
-def made(seed: int = 0) -> tuple[Pairs, torch.Tensor, Graded]:
+def made(seed: int = 0, *, each: int = EACH) -> tuple[Pairs, torch.Tensor, Graded]:
     """Pairs, scores with some ties, and a relevance of many zeros."""
     g = np.random.default_rng(seed)
-    owner = np.repeat(np.arange(PICTURES), EACH)
+    owner = np.repeat(np.arange(PICTURES), each)
     labels = [[name for name in ("cat", "dog", "car") if g.random() < 0.5] for _ in range(PICTURES)]
 
     def items(kind: str, groups: np.ndarray) -> Items:
@@ -193,6 +195,29 @@ def test_alignment_and_uniformity_of_a_space() -> None:
     json.dumps(result.to_json(), allow_nan=False)
 
 
+def test_text_alignment_is_over_all_pairs_of_texts_of_one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, _, _ = made()
+    g = np.random.default_rng(1)
+    # Five texts of some pictures, one of others, none of a few; in no order.
+    owner = g.permutation(np.concatenate([np.repeat(np.arange(6), 5), np.arange(6, 16)]))
+    texts = replace(pairs.texts, groups=owner)
+    vectors = torch.from_numpy(g.normal(size=(len(owner), 1, 6)).astype(np.float32))
+    found = Embeddings(vectors, torch.arange(len(owner)))
+    images = Embeddings(torch.from_numpy(g.normal(size=(PICTURES, 1, 6))).float(), torch.arange(PICTURES))
+    monkeypatch.setattr(spaces, "_ROWS", 7)
+    figures = spaces.space(images, found, replace(pairs, texts=texts, links=np.empty((0, 2), dtype=np.int64)))
+    unit = torch.nn.functional.normalize(vectors[:, 0].double(), dim=1)
+    gaps = [
+        float((unit[one] - unit[other]).norm())
+        for one, other in itertools.combinations(range(len(owner)), 2)
+        if owner[one] == owner[other]
+    ]
+    assert len(gaps) == 60
+    assert figures["text/alignment"] == pytest.approx(np.mean(gaps), abs=1e-7)
+    alone = replace(texts, groups=np.arange(len(owner)))
+    assert "text/alignment" not in spaces.space(images, found, replace(pairs, texts=alone))
+
+
 def test_scores_that_are_no_numbers_rank_last_and_are_told() -> None:
     pairs, scores, graded = made()
     scores[3] = torch.nan
@@ -225,11 +250,12 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_the_space_of_pairs_is_that_of_each_item_with_its_partner() -> None:
-    pairs, _, _ = made()
+    each = 5
+    pairs, _, _ = made(each=each)
     g = torch.Generator().manual_seed(0)
     similarity = Ascl(width=8, heads=2)
     images = Embeddings(torch.randn(PICTURES, 1, 8, generator=g), torch.arange(PICTURES), parts=parts(PICTURES, g))
-    words = PICTURES * EACH
+    words = PICTURES * each
     mask = torch.rand(words, 3, generator=g) > 0.3
     mask[:, 0] = True
     texts = Embeddings(
@@ -237,16 +263,17 @@ def test_the_space_of_pairs_is_that_of_each_item_with_its_partner() -> None:
     )
     found = space_of_pairs(similarity, images, texts, pairs)
     whole = torch.nn.functional.normalize(similarity.compared(images, texts).detach(), dim=3)
-    own = [(text // EACH, text) for text in range(words)]
+    own = [(text // each, text) for text in range(words)]
     gaps = [float((whole[picture, text, 0] - whole[picture, text, 1]).norm()) for picture, text in own]
     assert found["own_pair/alignment"] == pytest.approx(np.mean(gaps), abs=1e-5)
     beside = [
-        float((whole[picture, text, 1] - whole[picture, text + 1, 1]).norm())
+        float((whole[picture, text, 1] - whole[picture, other, 1]).norm())
         for picture, text in own
-        if (text + 1) % EACH
+        for other in range(text + 1, (picture + 1) * each)
     ]
+    assert len(beside) == PICTURES * 10
     assert found["own_pair/text/alignment"] == pytest.approx(np.mean(beside), abs=1e-5)
-    means = torch.stack([whole[row, row * EACH : (row + 1) * EACH, 0].mean(dim=0) for row in range(PICTURES)])
+    means = torch.stack([whole[row, row * each : (row + 1) * each, 0].mean(dim=0) for row in range(PICTURES)])
     apart = torch.pdist(torch.nn.functional.normalize(means, dim=1))
     assert found["own_pair/image/uniformity"] == pytest.approx(float(apart.mean()), abs=1e-5)
     with pytest.raises(RequirementError, match="this one is Cosine; measure its space without them"):
