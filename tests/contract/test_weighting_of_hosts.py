@@ -108,10 +108,20 @@ def test_what_needs_no_triplet_goes_with_other_losses(host: str, method: str, cl
         if method == "mithun":
             assert isinstance(term.weighting, Rank) and term.weighting.of == side
             assert term.loss == before[name].loss and term.reduction == before[name].reduction
+            # As the other weightings have it: 1 / (2 B^2), where the host's own is 1 / B^2.
+            assert term.weight == before[name].weight / 2
         else:
             assert term == Term(Margin(), side, weight=0.5, mining=Distance(side))
             assert isinstance(setup.model.similarity, Cosine) and not list(setup.model.similarity.parameters())
     assert {name for name in before if not isinstance(before[name], Term)} <= set(parts)
+
+
+def test_rank_weights_halve_where_all_negatives_count_and_can_be_told_not_to(clip: str) -> None:
+    whole = made("pvse", clip).objective.parts
+    for options, factor in (({"hard": False}, 0.5), ({"hard": False, "half": False}, 1.0), ({}, 1.0)):
+        parts = made("pvse", clip, ("mithun", options)).objective.parts
+        for side in DIRECTIONS:
+            assert parts[side].weight == factor * whole[side].weight
 
 
 def test_refusals_name_the_way_out(clip: str) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from subtext.training.when import Before, When
+
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
+
+_ALL = When("hard", ("False",), needs="hard=False")
 
 
 def mithun(
@@ -13,6 +17,7 @@ def mithun(
     *,
     strength: Annotated[float, "how much more the worst rank counts than no weight; 1 in the paper"] = 1.0,
     hard: Annotated[bool, "the hardest negative alone, as the paper's code always does; off: the host's own"] = True,
+    half: Annotated[bool, "the mean of both directions; off: the host's own scale", _ALL, Before(False)] = True,
 ) -> Setup:
     """Weights each pair by the rank of its partner (Mithun et al. 2018), in both directions.
 
@@ -47,7 +52,8 @@ def mithun(
             # The hardest negative is one value a query: a mean over all cells would make nothing of it.
             reduction = "mean" if reduction == "mean over cells" else reduction
         weighting = Rank(of=direction, strength=strength)
-        parts[name] = replace(part, weighting=weighting, loss=loss, reduction=reduction)
+        weight = part.weight / 2 if half and not hard else part.weight
+        parts[name] = replace(part, weighting=weighting, loss=loss, reduction=reduction, weight=weight)
     if all(part is setup.objective.parts[name] for name, part in parts.items()):
         raise RecipeError(
             "mithun needs a host with a triplet loss between pictures and texts (vse, pvse, vse_infinity); this "
