@@ -15,6 +15,7 @@ from subtext.heads.attended import Attended
 from subtext.heads.parts import Parts
 from subtext.ops.attention import context_differences, gram, over_regions, products, unit_vectors
 from subtext.ops.node_similarity import decided
+from subtext.ops.pairwise import pairwise
 from subtext.similarity.saf import Saf
 from subtext.similarity.sgr import Sgr
 
@@ -141,6 +142,22 @@ def test_one_pair_at_a_time_in_plain_loops(part: type, slowly: Callable[[nn.Modu
         for i, t, regions, words in alone:
             nodes = nodes_slowly(similarity, regions, words, images.vectors[i, 0], texts.vectors[t, 0])
             assert float(scores[i, t]) == pytest.approx(float(slowly(similarity, nodes)), abs=1e-7)
+
+
+def test_filtration_makes_statistics_only_while_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, ...]] = []
+
+    def watched(*given: object, **more: object) -> Tensor:
+        found = pairwise(*given, **more)  # type: ignore[arg-type]
+        made.append(tuple(found.shape))
+        return found
+
+    monkeypatch.setattr("subtext.similarity.saf.pairwise", watched)
+    similarity = Saf(width=4, nodes=3).double()
+    images, texts = of_parts(det((3, 2, 4), 0.2)), of_parts(det((4, 3, 4), 0.9), [3, 2, 1, 3])
+    for learning in (True, False):
+        assert similarity.train(learning)(images, texts).shape == (3, 4)
+    assert made == [(3, 4, 3), (3, 4)]
 
 
 def test_filtration_normalises_each_text_over_the_batch_and_keeps_running_statistics() -> None:

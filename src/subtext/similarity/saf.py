@@ -58,16 +58,17 @@ class Saf(nn.Module):
         """
         ready = self.prepare if made is None else lambda _: made
         found = pairwise(images, texts, self._score, ready=ready, floats=self.nodes.floats, width=self.nodes.width)
-        if self.training:
-            self._learn(found[0, :, 1:].detach())
+        if not self.training:
+            return found
+        self._learn(found[0, :, 1:].detach())
         return found[:, :, 0]
 
     def prepare(self, images: Embeddings) -> Float[Tensor, "i r r"]:
         """What is needed of pictures alone, for scoring them with texts in several calls."""
         return self.nodes.gram(images)
 
-    def _score(self, images: Embeddings, gram: Tensor, texts: Embeddings) -> Float[Tensor, "i t three"]:
-        """Scores, and the mean and variance that each text was normalised by."""
+    def _score(self, images: Embeddings, gram: Tensor, texts: Embeddings) -> Float[Tensor, "i t *three"]:
+        """Scores; in training beside each the mean and variance that its text was normalised by."""
         nodes = self.nodes(images, gram, texts)
         told = decided(nodes, self.attend)
         if self.training:
@@ -80,6 +81,8 @@ class Saf(nn.Module):
         beta = beta / (beta.sum(dim=2, keepdim=True) + 1e-8)
         filtered = unit_vectors((beta[..., None] * nodes).sum(dim=2))
         scores = sigmoid(decided(filtered, self.decide))
+        if not self.training:
+            return scores
         # The running variance is that of a sample.
         count = told.shape[0] * told.shape[2]
         kept = torch.stack([mean, variance * (count / max(count - 1, 1))], dim=1)
