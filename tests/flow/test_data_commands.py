@@ -115,6 +115,27 @@ def test_loosen_refuses_what_cannot_be(tmp_path: Path) -> None:
     assert not (tmp_path / "o.jsonl").exists() and not (tmp_path / "l.json").exists()
 
 
+def test_loosen_keeps_labels_that_are_there(tmp_path: Path) -> None:
+    data, _ = made_data.write(tmp_path)
+    out, labels = tmp_path / "loose.jsonl", tmp_path / "labels.json"
+    labels.write_text("those of another data set")
+    asked = ("data", "loosen", data, "--kind", "mismatch", "--labels", labels)
+    assert "--labels needs a new file" in refused(*asked, "--out", out)
+    assert labels.read_text() == "those of another data set" and not out.exists()
+
+
+def test_loosen_leaves_nothing_where_one_file_cannot_be_written(tmp_path: Path) -> None:
+    """No pairs without labels, and no labels without pairs: the same command can be given again."""
+    data, _ = made_data.write(tmp_path)
+    out, labels = tmp_path / "loose.jsonl", tmp_path / "labels.json"
+    asked = ("data", "loosen", data, "--kind", "mismatch")
+    assert "needs to be written" in refused(*asked, "--out", out, "--labels", data / "labels.json")
+    assert not out.exists()
+    assert "needs to be written" in refused(*asked, "--out", data / "loose.jsonl", "--labels", labels)
+    assert not labels.exists()
+    done(*asked, "--out", out, "--labels", labels)
+
+
 def test_found_tells_mismatched_pairs_from_others(tmp_path: Path) -> None:
     data, features = made_data.write(tmp_path)
     out, labels, run_ = tmp_path / "loose.jsonl", tmp_path / "labels.json", tmp_path / "run"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from subtext.data.dedup import near_copies
 from subtext.data.fingerprint import fingerprint
 from subtext.data.pairs import Pairs
 from subtext.data.planted import write_labels
-from subtext.data.planting import Near, plant
+from subtext.data.planting import Near, Planted, plant
 from subtext.data.prepare import cut_sentences, draw_anew, keep_texts, only_longer
 from subtext.data.write import ENDINGS, write_pairs
 from subtext.errors import DataError, RequirementError, counted
@@ -76,10 +77,9 @@ def dedup(sources: Sources, out: Path, *, threshold: float, words: int, quiet: b
 def loosen(sources: Sources, out: Path, labels: Path, asked: Looseness) -> str:
     """Write a data set of which a known share is loose, and which pairs those are to another file; in words.
 
-    Raises RequirementError where neighbours are asked for and there is no graph.
+    Raises RequirementError where neighbours are asked for and there is no graph, DataError for a file that is there.
     """
-    if labels.expanduser().resolve() == out.expanduser().resolve():
-        raise DataError(f"labels need a file of their own, that training does not read; {labels} is that of the pairs")
+    _require_new(labels, out)
     graph = None
     if asked.kind != "mismatch":
         if asked.graph is None:
@@ -91,7 +91,6 @@ def loosen(sources: Sources, out: Path, labels: Path, asked: Looseness) -> str:
     pairs = _read(sources, out)
     near = None if graph is None else _near(graph, pairs, asked)
     planted = plant(pairs, asked.shares, near=near, splits=asked.splits, seed=asked.seed)
-    write_pairs(planted.pairs, out)
     settings = {
         "kind": asked.kind,
         "share": asked.share,
@@ -102,7 +101,7 @@ def loosen(sources: Sources, out: Path, labels: Path, asked: Looseness) -> str:
         "of": fingerprint(pairs),
         "version": __version__,
     }
-    write_labels(planted, labels, settings)
+    _write_both(planted, out, labels, settings)
     total = int(np.isin(pairs.texts.splits, asked.splits).sum())
     kinds = Counter(planted.kinds[planted.kinds != ""].tolist())
     listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
@@ -115,6 +114,28 @@ def loosen(sources: Sources, out: Path, labels: Path, asked: Looseness) -> str:
         lines.append(f"distance of a neighbour's words: median {half:.3g}, 5 % below {low:.3g}, 5 % above {high:.3g}")
     lines += [f"labels: {labels} (for measuring; nothing that trains reads them)", _next(planted.pairs, out)]
     return "\n".join(lines)
+
+
+def _require_new(labels: Path, out: Path) -> None:
+    """Raise DataError unless the labels have a file to themselves, which is still to be written."""
+    if labels.expanduser().resolve() == out.expanduser().resolve():
+        raise DataError(f"labels need a file of their own, that training does not read; {labels} is that of the pairs")
+    if labels.exists():
+        raise DataError(
+            f"--labels needs a new file; {labels} is there, and may be the only one that tells which pairs of another "
+            "data set are loose; name another or remove it"
+        )
+
+
+def _write_both(planted: Planted, out: Path, labels: Path, settings: Mapping[str, object]) -> None:
+    """Write labels, then pairs: loosened pairs that nobody has labels of never stand there."""
+    write_labels(planted, labels, settings)
+    try:
+        write_pairs(planted.pairs, out)
+    except BaseException:
+        # The same command may then be given again.
+        labels.unlink(missing_ok=True)
+        raise
 
 
 def _near(graph: Graph, pairs: Pairs, asked: Looseness) -> Near:
