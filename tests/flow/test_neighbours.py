@@ -115,6 +115,17 @@ def test_the_same_words_the_same_place_and_the_same_picture_are_no_neighbours(se
     assert dropped.neighbours[2].tolist() == [0, 4, 5]  # nor 1: the same picture
 
 
+def test_approximate_search_misses_few():
+    """3,000 places in 64 dimensions, where a walk that looks at no more than it gives misses one in nine."""
+    texts = [f"word{place}" for place in range(3000)]
+    space = Array(np.random.default_rng(0).normal(size=(3000, 64)).astype(np.float32))
+    exact, walked = (
+        build_graph(pairs_of(texts), space, Choice(neighbours=50, search=search)) for search in ("exact", "approximate")
+    )
+    both = zip(exact.neighbours, walked.neighbours, strict=True)
+    assert np.mean([len(np.intersect1d(one, other)) / 50 for one, other in both]) > 0.98
+
+
 def test_only_texts_of_the_split_are_neighbours():
     pairs, space = line([0, 1, 2, 3, 4, 5], splits=["train", "val", "train", "test", "train", "train"])
     graph = build_graph(pairs, space, Choice(neighbours=2))
@@ -182,11 +193,12 @@ def test_doc2vec_is_reproducible_and_places_a_text_by_its_words_alone(made):
     places = space(made[2], learn)
     again = space(made[2], learn)
     np.testing.assert_array_equal(places.vectors, again.vectors)
-    texts = [str(value) for value in made[2].texts.values]
-    first = texts.index(texts[0])
-    other = replace(made[2], texts=made[2].texts.take(np.arange(len(texts))[::-1].copy()))
-    turned = space(other, learn[::-1].copy())
-    assert turned.known.all() and places.known.all() and first == 0
+    # The texts that are learnt from stay in their order; the others stand behind them, turned round.
+    order = np.concatenate([np.flatnonzero(learn), np.flatnonzero(~learn)[::-1]])
+    other = replace(made[2], texts=made[2].texts.take(order))
+    turned = space(other, learn[order])
+    assert turned.known.all() and places.known.all() and (~learn).sum() > 1
+    np.testing.assert_array_equal(turned.vectors, places.vectors[order])
     with pytest.raises(DataError, match="come 999 times"):
         Doc2Vec(min_count=999)(made[2], learn)
     with pytest.raises(RequirementError, match="width of 1 or more"):
@@ -265,6 +277,19 @@ def test_a_damaged_graph_is_told(graph, tmp_path, harm):
         Graph.load(tmp_path / "g")
     with pytest.raises(DataError, match="is not there"):
         Graph.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("array", ["neighbours", "distances"])
+def test_arrays_of_another_graph_are_told_and_an_older_manifest_is_read(graph, tmp_path, array):
+    graph.save(tmp_path / "g")
+    np.save(tmp_path / "g" / f"{array}.npy", getattr(graph, array)[:, ::-1])
+    with pytest.raises(DataError, match="its arrays are not those of its manifest"):
+        Graph.load(tmp_path / "g")
+    file = tmp_path / "g" / "graph.json"
+    told = json.loads(file.read_text())
+    del told["arrays"]
+    file.write_text(json.dumps(told))
+    assert Graph.load(tmp_path / "g").fingerprint == graph.fingerprint
 
 
 def test_a_newer_graph_is_not_read(graph, tmp_path):

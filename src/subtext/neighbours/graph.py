@@ -120,7 +120,7 @@ class Graph:
         manifest = {
             "kind": "subtext graph", "format": FORMAT, "texts": len(self), "neighbours": self.width,
             "fingerprint": self.fingerprint, "space": dict(self.space), "settings": dict(self.settings),
-            "source": dict(self.source),
+            "source": dict(self.source), "arrays": self._digest(),
         }  # fmt: skip
 
         def fill(place: Path) -> None:
@@ -134,7 +134,7 @@ class Graph:
 
     @staticmethod
     def load(folder: Path) -> Graph:
-        """What `save` wrote; neighbours and distances are mapped, not read.
+        """What `save` wrote; neighbours and distances are mapped, and read once to see whether they are whole.
 
         Raises DataError when the folder is no graph, is damaged, or was written by a newer Subtext.
         """
@@ -154,9 +154,18 @@ class Graph:
         lengths = {len(ids), len(graph.marks), len(graph.neighbours), len(graph.distances), shape[0]}
         if len(lengths) != 1 or graph.neighbours.shape != shape or graph.distances.shape != shape:
             raise DataError(f"{folder} is a damaged graph: its arrays are not {shape}; build it again")
-        if graph.fingerprint != manifest.get("fingerprint"):
+        # Graphs of earlier versions tell of their texts and settings alone.
+        whole = manifest.get("arrays") in (None, graph._digest())
+        if graph.fingerprint != manifest.get("fingerprint") or not whole:
             raise DataError(f"{folder} is a damaged graph: its arrays are not those of its manifest; build it again")
         return graph
+
+    def _digest(self) -> str:
+        """Of neighbours and distances, as they are written."""
+        found = hashlib.blake2b(digest_size=16)
+        for name in ("neighbours", "distances"):
+            found.update(np.ascontiguousarray(getattr(self, name), dtype=_ARRAYS[name]).data)
+        return found.hexdigest()
 
 
 def marks_of(texts: Items) -> NDArray[np.int64]:
