@@ -29,6 +29,14 @@ BLIND = (
     "features",
     "model",
     "neighbours",
+    "mining",
+    "epoch_tables",
+    "curate",
+    "app.training",
+    "app.tuning",
+    "app.tabling",
+    "app.weighing",
+    "app.weight_gallery",
 )
 
 
