@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import platform
+import re
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from math import prod
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +18,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subtext.core import Embeddings
+from subtext.ops.half import native as multiplies
 from subtext.scoring import matrix
 from subtext.similarity.ascl import Ascl
 from subtext.similarity.chan import Chan
@@ -43,6 +48,24 @@ PICTURES, WIDTH, NODES = 60, 32, 16
 def native(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that multiplies in bfloat16."""
     monkeypatch.setattr("subtext.ops.half.native", lambda device="cpu": True)
+
+
+@pytest.mark.skipif(
+    not (sys.platform == "linux" and platform.machine() == "x86_64"), reason="only Linux on x86-64 lists these flags"
+)
+def test_this_processor_has_the_products_that_linux_says_it_has() -> None:
+    told = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    assert told is not None
+    assert multiplies("cpu") == bool({"avx512_bf16", "amx_bf16"} & set(told[1].split()))
+
+
+@pytest.mark.parametrize("has", [{"avx512_bf16"}, {"amx_tile"}, {"avx512_bf16", "amx_tile"}, set()], ids=str)
+def test_either_instruction_is_enough(has: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names are torch's own, which may rename them: then they cannot be replaced here either."""
+    for name in ("avx512_bf16", "amx_tile"):
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda name=name: name in has)
+    assert multiplies.__wrapped__("cpu") == bool(has)
+    assert not multiplies.__wrapped__("mps")
 
 
 class Products(TorchDispatchMode):
