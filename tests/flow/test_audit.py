@@ -138,6 +138,16 @@ def test_a_score_that_knows_its_block() -> None:
     assert {"blocks", "neighbours"} <= found <= {"blocks", "neighbours", "order"}
 
 
+def test_tiles_that_end_in_the_wrong_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 40 pictures and their texts no tile is full: what fills it up must not stand for what is there."""
+
+    def shifted(items: Embeddings, start: int, size: int) -> Embeddings:
+        return items[torch.arange(start + 1, start + size + 1).clamp_max(len(items) - 1)]
+
+    monkeypatch.setattr("subtext.scoring._tile", shifted)
+    assert failing(model()) == {"blocks"}
+
+
 def test_an_embedding_that_knows_its_batch() -> None:
     def normed(pooled: Tensor, ids: Tensor) -> Tensor:
         return pooled - pooled.mean(dim=0)

@@ -15,6 +15,7 @@ from subtext.errors import counted
 from subtext.evaluate.audit import Check
 from subtext.evaluate.audit_sample import Rows, Sample
 from subtext.ops import draw
+from subtext.scoring import matrix
 
 _ALONE = 32
 """Pairs that are scored with nothing beside them."""
@@ -109,7 +110,11 @@ def _other_blocks(base: Stability) -> list[tuple[Rows, Rows, Tensor]]:
     images = sample.image_embeddings(sample.images, batch_size=7)
     texts = sample.text_embeddings(sample.texts, batch_size=11)
     whole = max(len(images), len(texts))
-    return [(*every, sample.scores(images, texts, height=h, width=w)) for h, w in ((whole, whole), (1, whole), (7, 13))]
+    found = [
+        (*every, sample.scores(images, texts, height=h, width=w)) for h, w in ((whole, whole), (1, whole), (7, 13))
+    ]
+    # As figures are made where no figure may depend on blocks: in padded tiles, which have to end where they should.
+    return [*found, (*every, matrix(sample.model.similarity, images, texts, 1, exact=True).float())]
 
 
 def _other_neighbours(base: Stability) -> list[tuple[Rows, Rows, Tensor]]:
@@ -161,8 +166,8 @@ CHECKS: dict[str, tuple[str, Callable[[Stability], list[tuple[Rows, Rows, Tensor
     "repeat": ("A sample was embedded and scored a second time, just as the first.", _repeated),
     "order": ("Pictures and texts of the sample were embedded and scored in three other orders.", _reordered),
     "blocks": (
-        "The sample was embedded 7 pictures and 11 texts at a time, and scored as a whole, one picture at a time, and "
-        "in blocks of 7 by 13.",
+        "The sample was embedded 7 pictures and 11 texts at a time, and scored as a whole, one picture at a time, in "
+        "blocks of 7 by 13, and in the padded tiles of an exact evaluation.",
         _other_blocks,
     ),
     "neighbours": (
