@@ -20,7 +20,7 @@ from subtext.evaluate.measure import measure
 from subtext.evaluate.notes import notes
 from subtext.evaluate.protocol import Protocol
 from subtext.evaluate.result import Result
-from subtext.evaluate.source import Rows, Source
+from subtext.evaluate.source import Rows, Source, scored_once
 from subtext.evaluate.statement import stated
 from subtext.metrics.summary import mean
 from subtext.relevance.match import Match
@@ -47,14 +47,19 @@ class _Table:
 
 
 def measured(source: Source, gallery: Gallery, protocol: Protocol, further: Further) -> Result:
-    """Measure the scores of a gallery under a protocol, in one set of folds or several."""
+    """Measure the scores of a gallery under a protocol, in one set of folds or several.
+
+    Cost   a model of pairs gives no more scores than the gallery has pairs, however many sets of folds read them.
+    """
     further.require(source.shape)
+    reads = sum(1 / count for count in (protocol.folds, *protocol.also_folds)) + (further.human is not None)
+    source = scored_once(source, reads)
     per_query: dict[str, NDArray[Any]] = {}
     whole = _folds(source, gallery, protocol, further, per_query)
     for count in protocol.also_folds:
         columns: dict[str, NDArray[Any]] = {}
         table = _folds(source, gallery, replace(protocol, folds=count, also_folds=()), further, columns)
-        label = _label(len(gallery.image_ids), count)
+        label = label_of(len(gallery.image_ids), count)
         for mine, more in (
             (whole.figures, table.figures),
             (whole.chance, table.chance),
@@ -162,7 +167,7 @@ def _result(
     table: _Table, per_query: dict[str, NDArray[Any]], gallery: Gallery, protocol: Protocol, further: Further
 ) -> Result:
     clusters = {str(direction): gallery.clusters(direction) for direction in DIRECTIONS}
-    labels = ["", *(_label(len(gallery.image_ids), count) for count in protocol.also_folds)]
+    labels = ["", *(label_of(len(gallery.image_ids), count) for count in protocol.also_folds)]
     recalls = [f"{direction}/recall@{k}" for direction in DIRECTIONS for k in protocol.recall]
     found = intervals(
         {name: measuring.unit(name) * column for name, column in per_query.items()},
@@ -188,7 +193,12 @@ def _result(
     )
 
 
-def _label(pictures: int, folds: int) -> str:
+def label_of(pictures: int, folds: int) -> str:
+    """How names of figures end that are of a further set of folds: "(1k)" where each has 1,000 pictures.
+
+    >>> label_of(5000, 5), label_of(30, 3), label_of(30, 1)
+    ('(1k)', '(3 folds)', '(whole)')
+    """
     size, left = divmod(pictures, folds)
     if left == 0 and size % 1000 == 0:
         return f"({size // 1000}k)"

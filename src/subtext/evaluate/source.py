@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -55,7 +55,7 @@ class Matrix:
 
     def part(self, images: Rows, texts: Rows) -> Matrix:
         """The chosen pictures and texts; the matrix itself when those are all, in order."""
-        if _all(images, self.shape[0]) and _all(texts, self.shape[1]):
+        if covers(images, self.shape[0]) and covers(texts, self.shape[1]):
             return self
         return Matrix(self.scores[torch.from_numpy(images)][:, torch.from_numpy(texts)])
 
@@ -94,13 +94,20 @@ class Embedded:
 
         Where pairs are dear to score the matrix is made once, whatever its size, and kept in a file.
         """
-        mine = self.images if _all(images, len(self.images)) else self.images[torch.from_numpy(images)]
-        theirs = self.texts if _all(texts, len(self.texts)) else self.texts[torch.from_numpy(texts)]
-        if 4 * len(mine) * len(theirs) <= self.stored_bytes:
-            return Matrix(scoring.matrix(self.similarity, mine, theirs, self.block_bytes, exact=self.exact))
-        if not self.similarity.indexable:
-            return Matrix(scoring.stored(self.similarity, mine, theirs, self.block_bytes))
-        return Embedded(self.similarity, mine, theirs, self.block_bytes, self.exact, self.stored_bytes)
+        mine = self.images if covers(images, len(self.images)) else self.images[torch.from_numpy(images)]
+        theirs = self.texts if covers(texts, len(self.texts)) else self.texts[torch.from_numpy(texts)]
+        chosen = replace(self, images=mine, texts=theirs)
+        return chosen.kept() if chosen.small or not self.similarity.indexable else chosen
+
+    @property
+    def small(self) -> bool:
+        """Whether all scores may be kept in memory."""
+        return 4 * len(self.images) * len(self.texts) <= self.stored_bytes
+
+    def kept(self) -> Matrix:
+        """All scores, made once: in memory where they are few enough, else in a file that ends with them."""
+        make = scoring.matrix if self.small else scoring.stored
+        return Matrix(make(self.similarity, self.images, self.texts, self.block_bytes, exact=self.exact))
 
     def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
         """Each direction from blocks of its own queries: nothing larger than a block is held."""
@@ -124,5 +131,18 @@ class Embedded:
         yield from scoring.blocks(self.similarity, *both, direction, self.block_bytes, exact=self.exact)
 
 
-def _all(rows: Rows, count: int) -> bool:
+def scored_once(source: Source, reads: float) -> Source:
+    """The source itself, or its whole matrix, kept: where pairs are dear and would be scored more often than once each.
+
+    reads  how many times all pairs are asked for: 1/5 for one set of five folds, 1 1/5 beside the whole gallery
+
+    Scores are the same to the bit either way: those of a model of pairs depend on their pair alone.
+    """
+    if reads > 1 and isinstance(source, Embedded) and not source.similarity.indexable:
+        return source.kept()
+    return source
+
+
+def covers(rows: Rows, count: int) -> bool:
+    """Whether these rows are all of so many, in order."""
     return len(rows) == count and bool((rows == np.arange(count)).all())

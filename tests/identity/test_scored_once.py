@@ -1,0 +1,106 @@
+"""A model that looks at regions and words is asked about each pair once, however often its scores are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pairs import of_parts
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from subtext import scoring
+from subtext.core import Embeddings
+from subtext.data.pairs import Items, Judgements, Pairs
+from subtext.evaluate import Protocol, evaluate_embeddings
+from subtext.evaluate.further import Further
+from subtext.evaluate.source import Embedded, Matrix, scored_once
+from subtext.similarity.cosine import Cosine
+from subtext.similarity.cross_attention import CrossAttention
+
+PICTURES, EACH = 256, 2
+
+
+class Counting(nn.Module):
+    """SCAN, and how many scores it was asked for; what a tile is padded with is among them."""
+
+    indexable = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scan, self.cells = CrossAttention().eval(), 0
+
+    def forward(self, images: Embeddings, texts: Embeddings) -> Tensor:
+        self.cells += len(images) * len(texts)
+        return self.scan(images, texts)
+
+
+def made() -> tuple[Embeddings, Embeddings, Pairs]:
+    """Items of which a fold of 64 pictures and 128 texts fills its tiles."""
+    g = torch.Generator().manual_seed(0)
+    regions = normalize(torch.randn(PICTURES, 4, 6, generator=g), dim=-1)
+    owners = np.repeat(np.arange(PICTURES), EACH)
+    words = normalize(regions[owners][:, :2] + torch.randn(len(owners), 2, 6, generator=g), dim=-1)
+    pictures, texts = ([f"{letter}{row}" for row in range(count)] for letter, count in (("p", PICTURES), ("t", 512)))
+    pairs = Pairs(
+        Items(pictures, [None] * PICTURES, np.arange(PICTURES), np.array(["val"] * PICTURES)),
+        Items(texts, ["a"] * len(texts), owners, np.array(["val"] * len(texts))),
+        np.stack([owners, np.arange(len(owners))], axis=1),
+        Path(),
+    )
+    return of_parts(regions), of_parts(words), pairs
+
+
+SETS = [(1, (), 1), (1, (4,), 1), (4, (1,), 1), (1, (2, 4), 1), (4, (), 1 / 4), (4, (2,), 3 / 4)]
+"""Folds, further folds, and the share of all pairs that is scored."""
+
+
+@pytest.mark.parametrize(("folds", "also", "share"), SETS)
+def test_sets_of_folds_are_cut_from_one_matrix(folds: int, also: tuple[int, ...], share: float) -> None:
+    images, texts, pairs = made()
+    counting = Counting()
+    asked = Protocol(c_way=(), bootstrap=0, folds=folds, also_folds=also)
+    result = evaluate_embeddings(counting, images, texts, pairs, protocol=asked)
+    assert counting.cells == share * PICTURES * PICTURES * EACH
+    for count, label in [(folds, ""), *((count, f"({count} folds)" if count > 1 else "(whole)") for count in also)]:
+        alone = evaluate_embeddings(
+            CrossAttention().eval(), images, texts, pairs, protocol=Protocol(c_way=(), bootstrap=0, folds=count)
+        )
+        for way in ("image_to_text", "text_to_image"):
+            name = f"{way}/mean_rank"
+            np.testing.assert_array_equal(result.per_query[f"{name}{label}"], alone.per_query[name])
+
+
+def test_judgements_of_people_are_compared_with_the_same_scores() -> None:
+    images, texts, pairs = made()
+    counting = Counting()
+    human = Judgements(np.array([0, 1, 5]), np.array([3, 2, 9]), np.array([1.0, 4.0, 2.0], dtype=np.float32))
+    asked = Protocol(c_way=(), bootstrap=0)
+    result = evaluate_embeddings(counting, images, texts, pairs, protocol=asked, further=Further(human=human))
+    assert result.figures["human/pairs"] == 3 and counting.cells == PICTURES * PICTURES * EACH
+
+
+def test_a_matrix_too_large_for_memory_is_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, texts, _ = made()
+    asked: list[str] = []
+
+    def spied(name: str) -> None:
+        make = getattr(scoring, name)
+
+        def spy(*given: object, **named: object) -> Tensor:
+            asked.append(name)
+            return make(*given, **named)
+
+        monkeypatch.setattr(scoring, name, spy)
+
+    spied("matrix")
+    spied("stored")
+    small, large = (Embedded(CrossAttention().eval(), images, texts, stored_bytes=size) for size in (2**20, 2**10))
+    kept = [scored_once(source, 1.2) for source in (small, large)]
+    assert asked == ["matrix", "stored"] and all(isinstance(one, Matrix) for one in kept)
+    assert torch.equal(kept[0].scores, kept[1].scores)
+    assert scored_once(large, 1.0) is large and scored_once(kept[0], 9.0) is kept[0]
+    vectors = Embedded(Cosine(), images, texts)
+    assert scored_once(vectors, 9.0) is vectors, "vectors are compared again sooner than read"
