@@ -15,6 +15,8 @@ import small
 from command import call
 
 from subtext.app import progress
+from subtext.app.two_stage import drawing, told
+from subtext.evaluate import Result
 from subtext.opening import load
 
 SMALL = ["--width", "24", "--batch-size", "16", "--lr", "5e-3", "--epochs", "5", "--workers", "0", "-q"]
@@ -56,12 +58,73 @@ def test_a_sweep_is_a_table(made: Path) -> None:
     screen = call("evaluate", made / "fast", "--rerank", made / "dear", "--candidates", "2,6,24", "-q").stdout
     firsts = [line.split()[0] for line in screen.splitlines() if line.strip() and "enough" not in line]
     assert [first for first in firsts if first in ("2", "6", "24", "every")] == ["2", "6", "24", "every"]
-    assert "candidates are enough" in screen or "no number here is enough" in screen
+    found = measured(made / "fast", "--rerank", made / "dear", "--candidates", "2,6,24")["two_stage"]
+    pictures, texts = (found["enough_of"][way] for way in ("image_to_text", "text_to_image"))
+    each = f"(pictures that ask: {pictures}, texts that ask: {texts})"
+    said = f"{found['enough']} candidates are enough: at most 0.2 points of R@1 lost in each direction {each}"
+    assert said in screen and found["enough"] == max(pictures, texts)
     assert "note: two stages: the second model scored" in screen and "they count as misses" in screen
     assert "note: the re-ranking run: split val selected the epoch" in screen
     assert "1e-6" not in screen, "a sweep's scores are those of every pair"
     once = call("evaluate", made / "fast", "--rerank", made / "dear", "--candidates", "6", "-q").stdout
     assert "note: two stages: the second model's scores may differ from those of scoring every pair by 1e-6" in once
+
+
+def test_what_folds_cost_is_told(made: Path) -> None:
+    words = ("--rerank", made / "dear", "--candidates", "2,4", "--folds", "3")
+    found = measured(made / "fast", *words)
+    assert found["two_stage"]["share_of_pairs"]["text_to_image"] == 1, "a fold has four pictures"
+    assert any("two stages, 3 folds: the second model scored 96 pairs, 100.0 % of all within a fold" in note
+               for note in found["notes"])  # fmt: skip
+
+
+def test_plausible_matches_in_two_stages(made: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (made / "pairs.jsonl").read_text().splitlines()]
+    for number, row in enumerate(rows):
+        if number % 3:
+            row["labels"] = [row["captions"][0].split()[1]]
+    data = made_data.write_rows(tmp_path / "labelled.jsonl", rows)
+    words = ("--data", data, "--features", made / "regions.npz", "--plausible")
+    both = measured(made / "fast", "--rerank", made / "dear", "--candidates", "24", *words)
+    alone = measured(made / "dear", *words)
+    for name in ("image_to_text/pmrp", "text_to_image/pmrp"):
+        assert both[name] == alone[name]
+
+
+def sweep(recall: list[int], enough: dict[str, int | None]) -> Result:
+    """What a sweep under such recalls may come to: two numbers of candidates, of which the first loses a point."""
+    figures = {f"{way}/recall@{k}": 10.0 * k for way in enough for k in recall}
+    lower = {name: value - 1 for name, value in figures.items()}
+    costs = {"share_of_pairs": dict.fromkeys([*enough, "together"], 0.25), "missed": dict.fromkeys(enough, 5.0)}
+    rows = [
+        {"candidates": 10, **costs, **lower, "lost": dict.fromkeys(enough, 1.0)},
+        {"candidates": 20, **costs, **figures, "lost": dict.fromkeys(enough, 0.0)},
+    ]
+    found = {
+        "sweep": rows,
+        "exhaustive": figures,
+        "allowed": {"recall": min(recall), "points": 0.75},
+        "enough": 20 if all(enough.values()) else None,
+        "enough_of": enough,
+    }
+    return Result(figures, {}, {}, {"recall": recall}, {}, about={"two_stage": found})
+
+
+def test_what_is_told_of_a_sweep_is_what_was_measured() -> None:
+    table, verdict = told(sweep([7, 5], {"image_to_text": 20, "text_to_image": None}))
+    head = table.splitlines()[0]
+    assert "pictures: R@5" in head and "R@7" in head and head.count("R@5 lost") == 2 and "R@1" not in head
+    assert verdict == (
+        "no number here is enough: at most 0.75 points of R@5 lost in each direction "
+        "(pictures that ask: 20, texts that ask: none)"
+    )
+    table, verdict = told(sweep([3], {"image_to_text": 10, "text_to_image": 20}))
+    assert table.splitlines()[0].count("R@3") == 4
+    assert verdict.startswith("20 candidates are enough: at most 0.75 points of R@3")
+
+
+def test_a_drawing_needs_no_recall_at_1() -> None:
+    assert "R@5 of every pair" in drawing(sweep([5, 10], {"image_to_text": 20, "text_to_image": 20}))
 
 
 def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:

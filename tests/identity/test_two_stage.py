@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 import torch
 from pairs import of_parts
+from torch import Tensor
 from torch.nn.functional import normalize
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from subtext import reranking, scoring
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.pairs import Items, Pairs
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluate import Protocol, evaluate_embeddings
+from subtext.evaluate import Protocol, evaluate_embeddings, evaluate_matrix
 from subtext.evaluate.further import Further
-from subtext.evaluate.two_stage import Stage, evaluate_two_stage
+from subtext.evaluate.listed import Listed
+from subtext.evaluate.source import Embedded, Matrix
+from subtext.evaluate.two_stage import LOSS, Stage, TwoStage, evaluate_two_stage
+from subtext.relevance import plausible
 from subtext.similarity.ascl import Ascl
 from subtext.similarity.cosine import Cosine
 from subtext.similarity.cross_attention import CrossAttention
@@ -151,6 +156,152 @@ def test_folds_have_lists_of_their_own() -> None:
     told = found.about["two_stage"]
     assert told["pairs"]["text_to_image"] == 240 and told["share_of_pairs"]["text_to_image"] == 240 / (3 * 10 * 20)
     assert found.per_query["text_to_image/mean_rank"].max() <= 10
+
+
+def test_each_set_of_folds_is_counted_by_itself() -> None:
+    first, second, pairs = made()
+    several = Protocol(c_way=(), bootstrap=0, also_folds=(3,))
+    both = evaluate_two_stage(first, second, pairs, candidates=[4], protocol=several)
+    whole, folded = (
+        evaluate_two_stage(first, second, pairs, candidates=[4], protocol=Protocol(c_way=(), bootstrap=0, folds=folds))
+        for folds in (1, 3)
+    )
+    told, names = both.about["two_stage"], ("folds", "pairs", "share_of_pairs", "missed")
+    for name in names:
+        assert told[name] == whole.about["two_stage"][name]
+        assert told["also_folds"]["(3 folds)"][name] == folded.about["two_stage"][name]
+    assert set(told["also_folds"]["(3 folds)"]) == set(names) and "also_folds" not in whole.about["two_stage"]
+    of_whole, of_folds = (told["pairs"]["together"], told["also_folds"]["(3 folds)"]["pairs"]["together"])
+    scored = [note.split(" (1 in")[0] for note in both.notes if "the second model scored" in note]
+    wanted = (("whole", of_whole, 1800, ""), ("3 folds", of_folds, 600, " within a fold"))
+    assert scored == [
+        f"two stages, {which}: the second model scored {count} pairs, {100 * count / every:.1f} % of all{where}"
+        for which, count, every, where in wanted
+    ]
+    assert any(note.startswith("two stages: the second model scored") for note in whole.notes)
+    assert any(note.startswith("two stages, 3 folds: no partner was listed of") for note in folded.notes)
+
+
+def test_a_sweep_counts_each_set_of_folds_too() -> None:
+    first, second, pairs = made()
+    several = Protocol(c_way=(), bootstrap=0, also_folds=(3,))
+    told = evaluate_two_stage(first, second, pairs, candidates=[2, 4], protocol=several).about["two_stage"]
+    for row in told["sweep"]:
+        alone = evaluate_two_stage(first, second, pairs, candidates=[row["candidates"]], protocol=several)
+        assert row["also_folds"] == alone.about["two_stage"]["also_folds"]
+
+
+def orders(first: np.ndarray, second: np.ndarray, count: int) -> torch.Tensor:
+    """Numbers that order the candidates of each row as two stages do, by a plain loop."""
+    found = np.empty_like(first)
+    for query in range(len(first)):
+        order = sorted(range(first.shape[1]), key=lambda c: -first[query, c])
+        whole = sorted(order[:count], key=lambda c: -second[query, c]) + order[count:]
+        found[query, whole] = -np.arange(len(whole))
+    return torch.from_numpy(found)
+
+
+@pytest.mark.parametrize("count", [1, 5, 60])
+@pytest.mark.parametrize("folds", [1, 3])
+def test_plausible_matches_where_some_pictures_have_no_labels(count: int, folds: int) -> None:
+    first, second, pairs = made()
+    names = [None if row % 4 == 1 else {"ab"[row % 2], "cde"[row % 3]} for row in range(30)]
+    further = Further(labels=plausible.labelled(names, np.arange(60) // 2))
+    asked = Protocol(c_way=(), bootstrap=0, folds=folds)
+    found = evaluate_two_stage(first, second, pairs, candidates=[count], protocol=asked, further=further)
+    one, two = exhaustive(first), exhaustive(second)
+    for direction in DIRECTIONS:
+        whole = np.full((30, 60), -1000.0)
+        for start in range(0, 30, 30 // folds):
+            here = np.ix_(range(start, start + 30 // folds), range(2 * start, 2 * start + 60 // folds))
+            turned = (lambda matrix: matrix) if direction == "image_to_text" else np.transpose
+            whole[here] = turned(orders(turned(one[here]), turned(two[here]), count).numpy())
+        wanted = evaluate_matrix(torch.from_numpy(whole), pairs, protocol=asked, further=further)
+        for name in (f"{direction}/pmrp", f"{direction}/pm_recall@1"):
+            np.testing.assert_array_equal(found.per_query[name], wanted.per_query[name])
+    assert np.isnan(found.per_query["image_to_text/pmrp"]).sum() == 8
+
+
+def test_a_part_of_lists_keeps_their_order() -> None:
+    g = np.random.default_rng(0)
+    first = Matrix(torch.from_numpy(g.normal(size=(7, 9)).astype(np.float32)))
+    lists = reranking.Shortlists(*(reranking.best(side, 3) for side in (first.scores, first.scores.T)))
+    scores = {direction: g.normal(size=lists.of(direction).shape) for direction in DIRECTIONS}
+    whole = Listed(first, lists, scores)
+    assert whole.part(np.arange(7), np.arange(9)) is whole
+    images, texts = np.array([5, 0, 3]), np.array([8, 1, 2, 6])
+    # A part of a part, in two steps that leave the same items.
+    again = whole.part(np.array([0, 3, 5, 6]), np.array([1, 2, 6, 8])).part(np.array([2, 0, 1]), np.array([3, 0, 1, 2]))
+    for part in (whole.part(images, texts), again):
+        assert part.shape == (3, 4)
+        for direction, (asking, answering) in zip(DIRECTIONS, ((images, texts), (texts, images)), strict=True):
+            (_, _, before), (_, _, after) = next(whole.blocks(direction)), next(part.blocks(direction))
+            wanted = before[torch.from_numpy(asking)][:, torch.from_numpy(answering)].argsort(dim=1)
+            assert torch.equal(after.argsort(dim=1), wanted)
+            # Some query has lost all of its list, and some has kept a part of it.
+            kept = (part.lists.of(direction) >= 0).sum(axis=1)
+            assert kept.min() < 3 and (kept > 0).any()
+
+
+class Copies(TorchDispatchMode):
+    """Counts tensors of as many numbers as one has that are made, other than views of it."""
+
+    def __init__(self, whole: Tensor) -> None:
+        super().__init__()
+        self.whole, self.made = whole, 0
+
+    def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, Tensor) and found.data_ptr() != self.whole.data_ptr():
+            self.made += found.numel() == self.whole.numel()
+        return found
+
+
+def test_all_scores_that_are_known_are_read_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, _ = made()
+    lists = reranking.shortlists(*first, 5)
+    monkeypatch.setattr(reranking, "shortlists", lambda *given, **named: lists)
+    # A first stage that keeps no scores itself.
+    plan = TwoStage(
+        Embedded(*first, stored_bytes=0), Embedded(*second), candidates=5, most=5, every=Matrix(scoring.matrix(*second))
+    )
+    with Copies(plan.every.scores) as watch:
+        found = plan.part(np.arange(30), np.arange(60))
+    assert watch.made == 0
+    whole = exhaustive(second)
+    np.testing.assert_array_equal(
+        found.scores["image_to_text"], np.take_along_axis(whole, lists.image_to_text, axis=1).astype(np.float32)
+    )
+
+
+def test_a_sweep_says_how_many_are_enough_for_each_direction() -> None:
+    first, second, pairs = made()
+    counts = [1, 2, 3, 4, 6, 8, 10, 15, 20, 30, 60]
+    told = evaluate_two_stage(first, second, pairs, candidates=counts, protocol=PROTOCOL).about["two_stage"]
+    for direction in DIRECTIONS:
+        fits = [row["candidates"] for row in told["sweep"] if row["lost"][direction] <= LOSS]
+        assert told["enough_of"][direction] == fits[0]
+    assert len({*told["enough_of"].values()}) == 2 and told["enough"] >= max(told["enough_of"].values())
+    assert told["allowed"] == {"recall": 1, "points": LOSS}
+    few = evaluate_two_stage(first, second, pairs, candidates=[1, 2], protocol=PROTOCOL).about["two_stage"]
+    assert few["enough"] is None and None in few["enough_of"].values()
+
+
+def test_where_recall_at_1_is_not_asked_for_the_loss_is_of_the_fewest_places() -> None:
+    first, second, pairs = made()
+    asked = Protocol(recall=(10, 5), c_way=(), bootstrap=0)
+    told = evaluate_two_stage(first, second, pairs, candidates=[2, 60], protocol=asked).about["two_stage"]
+    assert told["allowed"]["recall"] == 5
+    for row in told["sweep"]:
+        for direction in DIRECTIONS:
+            name = f"{direction}/recall@5"
+            assert row["lost"][direction] == told["exhaustive"][name] - row[name]
+
+
+def test_the_rounding_that_is_told_is_that_of_imram_too() -> None:
+    first, second, pairs = made()
+    notes = evaluate_two_stage(first, second, pairs, candidates=[5], protocol=PROTOCOL).notes
+    assert any("by 1e-6 of their size (of an IMRAM with texts of one word: by up to 1e-4)" in note for note in notes)
 
 
 def test_ties_go_to_the_earlier_row_and_no_number_comes_last() -> None:

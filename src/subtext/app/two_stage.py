@@ -67,32 +67,49 @@ def told(result: Result) -> list[str]:
     if "sweep" not in found:
         return []
     ways = {"image_to_text": "pictures", "text_to_image": "texts"}
+    k, shown = found["allowed"]["recall"], _shown(result)
     head = ["candidates", "pairs scored, %"]
     for asking in ways.values():
-        head += [f"{asking}: R@1", "R@10", "missed, %", "R@1 lost"]
+        first, *others = (f"R@{place}" for place in shown)
+        head += [f"{asking}: {first}", *others, "missed, %", f"R@{k} lost"]
     rows: list[list[Cell]] = []
     for row in found["sweep"]:
         line: list[Cell] = [str(row["candidates"]), f"{100 * row['share_of_pairs']['together']:.2f}"]
         for way in ways:
-            recalls = [row.get(f"{way}/recall@{k}") for k in (1, 10)]
+            recalls = [row[f"{way}/recall@{place}"] for place in shown]
             line += [*recalls, f"{row['missed'][way]:.1f}", f"{row['lost'][way]:+.2f}"]
         rows.append(line)
     whole: list[Cell] = ["every pair", "100"]
     for way in ways:
-        whole += [*(found["exhaustive"].get(f"{way}/recall@{k}") for k in (1, 10)), "", ""]
-    enough = found["enough"]
-    verdict = "no number here is enough" if enough is None else f"{enough} candidates are enough"
-    return [table(head, [*rows, whole]), f"{verdict}: at most 0.2 points of R@1 lost in each direction"]
+        whole += [*(found["exhaustive"][f"{way}/recall@{place}"] for place in shown), "", ""]
+    return [table(head, [*rows, whole]), _verdict(found)]
+
+
+def _shown(result: Result) -> list[int]:
+    """The k of the recalls in the table: what the loss is of, and the largest."""
+    return sorted({result.about["two_stage"]["allowed"]["recall"], max(result.protocol["recall"])})
+
+
+def _verdict(found: Mapping[str, Any]) -> str:
+    """How many candidates are enough, of both directions together and of each."""
+    enough, allowed = found["enough"], found["allowed"]
+    first = "no number here is enough" if enough is None else f"{enough} candidates are enough"
+    pictures, texts = (found["enough_of"][way] or "none" for way in ("image_to_text", "text_to_image"))
+    return (
+        f"{first}: at most {allowed['points']:g} points of R@{allowed['recall']} lost in each direction "
+        f"(pictures that ask: {pictures}, texts that ask: {texts})"
+    )
 
 
 def drawing(result: Result) -> str:
     """The sweep as an SVG document: recall of each direction over what the second model is asked about.
 
-    Lines end where every pair is scored; a grey one says what R@1 is there.
+    Lines end where every pair is scored; a grey one says what the recall that the loss is of is there.
     """
     from subtext.report.curves import Chart, Curve, curves
 
     found = result.about["two_stage"]
+    first = found["allowed"]["recall"]
     charts = []
     for way, asking in (("image_to_text", "pictures ask for texts"), ("text_to_image", "texts ask for pictures")):
         lines = []
@@ -103,8 +120,8 @@ def drawing(result: Result) -> str:
             # A list that holds every candidate is the end of the line already.
             more = [] if points[-1][0] >= 100 else [(100.0, every)]
             lines.append(Curve(f"R@{k}", [*points, *more]))
-        best = found["exhaustive"][f"{way}/recall@1"]
-        lines.append(Curve("R@1 of every pair", [(costs[0], best), (100.0, best)], quiet=True))
+        best = found["exhaustive"][f"{way}/recall@{first}"]
+        lines.append(Curve(f"R@{first} of every pair", [(costs[0], best), (100.0, best)], quiet=True))
         charts.append(Chart(asking, "pairs that the second model scores, %", "recall, %", lines, logs_across=True))
     return curves(charts)
 

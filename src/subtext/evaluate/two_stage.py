@@ -8,29 +8,34 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from subtext import reranking
 from subtext.core import DIRECTIONS, Direction, Embeddings
 from subtext.data.pairs import Pairs
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluate import gallery as galleries
-from subtext.evaluate.folds import measured
+from subtext.evaluate.folds import label_of, measured
 from subtext.evaluate.further import Further
+from subtext.evaluate.gallery import Gallery
+from subtext.evaluate.listed import Listed
 from subtext.evaluate.protocol import Protocol
 from subtext.evaluate.result import Result
-from subtext.evaluate.source import Block, Embedded, Matrix, Rows, Source
+from subtext.evaluate.source import Block, Embedded, Matrix, Rows
 from subtext.evaluate.values import RANK
-from subtext.ops.rank import Counts, best_of
+from subtext.ops.numerics import precise
+from subtext.ops.rank import Counts
 from subtext.relevance.match import Match
 
 LOSS = 0.2
-"""Points of R@1 that a plan may lose against scoring every pair, in each direction, to be called enough."""
+"""Points of R@1 that a plan may lose against scoring every pair, in each direction, to be called enough.
+
+Where a protocol has no R@1, the recall of its fewest places is meant.
+"""
 
 _ROUNDING = (
-    "two stages: the second model's scores may differ from those of scoring every pair by 1e-6 of their size, and so "
-    "may ranks that hang on less"
+    "two stages: the second model's scores may differ from those of scoring every pair by 1e-6 of their size (of an "
+    "IMRAM with texts of one word: by up to 1e-4), and so may ranks that hang on less"
 )
 
 
@@ -43,66 +48,19 @@ class Stage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Listed:
-    """Lists in their second order, followed by all other candidates in their first.
-
-    first   scores of the first stage       lists, scores  candidates of every query, and what the second gave them
-    """
-
-    first: Source
-    lists: reranking.Shortlists
-    scores: Mapping[Direction, Float[np.ndarray, "q m"]]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Pictures and texts."""
-        return self.first.shape
-
-    def part(self, images: Rows, texts: Rows) -> Listed:
-        """Itself: it is a part already."""
-        return self
-
-    def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
-        """Each direction from blocks of its own queries."""
-        found = []
-        for direction in DIRECTIONS:
-            positives = match.cells(direction)
-            found.append(
-                Counts.cat(
-                    [
-                        best_of(scores, positives[start:stop], stable=stable)
-                        for start, stop, scores in self.blocks(direction)
-                    ]
-                )
-            )
-        return found[0], found[1]
-
-    def blocks(self, direction: Direction) -> Iterator[Block]:
-        """Numbers that order each query's candidates: scores of its list, and below them all others; float64."""
-        lists, scores = self.lists.of(direction), self.scores[direction]
-        known = scores[np.isfinite(scores)]
-        below = float(known.min()) - 1 if len(known) else 0.0
-        for start, stop, block in self.first.blocks(direction):
-            highest = torch.nan_to_num(block, nan=-torch.inf).amax(dim=1, keepdim=True).double()
-            whole = block.to(torch.float64, copy=True).sub_(highest - below)
-            whole.scatter_(1, torch.from_numpy(lists[start:stop]), torch.from_numpy(scores[start:stop]).double())
-            yield start, stop, whole
-
-
-@dataclass(frozen=True)
 class TwoStage:
     """Scores of two models, of which the second is asked about what the first found alone.
 
     candidates  of each query, at most `most`
     every       the second model's scores of all pairs, where they are known
-    known       what was listed and scored, fold by fold
+    known       what was listed and scored, fold by fold, of every set of folds that was asked for
     """
 
     first: Embedded
     second: Embedded
     candidates: int
     most: int
-    every: Float[Tensor, "i t"] | None = None
+    every: Matrix | None = None
     known: dict[bytes, Listed] = field(default_factory=dict)
 
     @property
@@ -127,12 +85,6 @@ class TwoStage:
         """Of the whole gallery."""
         yield from self._whole().blocks(direction)
 
-    def pairs(self) -> dict[str, int]:
-        """How many pairs the second model scores: of each direction, and of both, a shared pair counted once."""
-        lists = [listed.lists.first(self.candidates) for listed in self.known.values()]
-        found = {str(direction): sum(each.of(direction).size for each in lists) for direction in DIRECTIONS}
-        return {**found, "together": sum(len(each.pairs()) for each in lists)}
-
     def _whole(self) -> Listed:
         images, texts = self.shape
         return self.part(np.arange(images, dtype=np.int64), np.arange(texts, dtype=np.int64))
@@ -147,7 +99,7 @@ class TwoStage:
             others = self.second.images[rows], self.second.texts[columns]
             scores = reranking.reranked(self.second.similarity, *others, lists)
         else:
-            every = self.every[rows][:, columns].float().numpy()
+            every = precise(self.every.part(images, texts).scores).numpy()
             asked = np.arange(len(texts))[:, None]
             scores = {
                 "image_to_text": np.take_along_axis(every, lists.image_to_text, axis=1),
@@ -171,7 +123,8 @@ def evaluate_two_stage(
                 loss of each number against that is told. Figures are those of the largest number
 
     A partner that is not among the candidates stands behind them all, where the first stage had it. What the second
-    model was asked, and what was missed, is under "two_stage" in `Result.about`.
+    model was asked, and what was missed, is under "two_stage" in `Result.about`; what is of `also_folds` stands there
+    by itself, as every set of folds has lists of its own. What is lost is told of the first set.
 
     Raises RequirementError where there is no candidate to list, for a first stage whose vectors do not decide the
     score, and for people's judgements, which compare scores of different queries.
@@ -182,23 +135,11 @@ def evaluate_two_stage(
     _require(first, second, pairs)
     one, two = (Embedded(*stage, exact=asked.exact) for stage in (first, second))
     gallery = galleries.of_pairs(pairs)
-    whole: Result | None = None
-    every: Tensor | None = None
-    if len(counts) > 1:
-        source = _matrix(two)
-        every = source.scores
-        whole = measured(source, gallery, replace(asked, bootstrap=0), Further())
-    plan = TwoStage(one, two, candidates=counts[-1], most=counts[-1], every=every)
+    plan = TwoStage(one, two, candidates=counts[-1], most=counts[-1], every=two.kept() if len(counts) > 1 else None)
     result = measured(plan, gallery, asked, more)
-    told: dict[str, Any] = _told(plan, result)
-    if whole is not None:
-        rows = []
-        for count in counts:
-            cut = replace(plan, candidates=count)
-            found = measured(cut, gallery, replace(asked, bootstrap=0), Further())
-            rows.append({**_told(cut, found), **_lost(found, whole)})
-        enough = [row["candidates"] for row in rows if max(row["lost"].values()) <= LOSS]
-        told |= {"sweep": rows, "exhaustive": _recalls(whole), "enough": enough[0] if enough else None}
+    told = _told(plan, result, gallery, asked)
+    if plan.every is not None:
+        told |= _sweep(plan, counts, gallery, replace(asked, bootstrap=0))
     return replace(result, about={**result.about, "two_stage": told}, notes=(*_notes(told), *result.notes))
 
 
@@ -224,30 +165,59 @@ def _require(first: Stage, second: Stage, pairs: Pairs) -> None:
             )
 
 
-def _matrix(stage: Embedded) -> Matrix:
-    """All scores of a model, kept."""
-    images, texts = stage.shape
-    whole = replace(
-        stage, stored_bytes=max(stage.stored_bytes, 4 * images * texts if stage.similarity.indexable else 0)
-    )
-    found = whole.part(np.arange(images, dtype=np.int64), np.arange(texts, dtype=np.int64))
-    assert isinstance(found, Matrix)
-    return found
+def _sweep(plan: TwoStage, counts: Sequence[int], gallery: Gallery, protocol: Protocol) -> dict[str, Any]:
+    """What each number of candidates loses against scoring every pair, and the smallest that loses little enough."""
+    assert plan.every is not None
+    whole = measured(plan.every, gallery, protocol, Further())
+    k = min(protocol.recall)
+    rows = []
+    for count in counts:
+        cut = replace(plan, candidates=count)
+        found = measured(cut, gallery, protocol, Further())
+        rows.append({**_told(cut, found, gallery, protocol), "lost": _lost(found, whole, k)})
+    return {
+        "sweep": rows,
+        "exhaustive": _recalls(whole),
+        "allowed": {"recall": k, "points": LOSS},
+        "enough": _enough(rows, DIRECTIONS),
+        "enough_of": {str(direction): _enough(rows, [direction]) for direction in DIRECTIONS},
+    }
 
 
-def _told(plan: TwoStage, found: Result) -> dict[str, Any]:
-    pairs = plan.pairs()
-    # Folds score fewer pairs than the whole gallery has: each is a gallery of its own.
-    every = sum(listed.shape[0] * listed.shape[1] for listed in plan.known.values())
-    ranks = {str(direction): found.per_query[f"{direction}/{RANK}"] for direction in DIRECTIONS}
+def _enough(rows: Sequence[Mapping[str, Any]], directions: Sequence[Direction]) -> int | None:
+    """The smallest number of candidates that loses at most LOSS in each of these directions; None where none does."""
+    fits = (row["candidates"] for row in rows if max(row["lost"][direction] for direction in directions) <= LOSS)
+    return next(fits, None)
+
+
+def _told(plan: TwoStage, found: Result, gallery: Gallery, protocol: Protocol) -> dict[str, Any]:
+    labels = {label_of(len(gallery.image_ids), count): count for count in protocol.also_folds}
+    more = {label: _cost(plan, found, gallery, count, label) for label, count in labels.items()}
     return {
         "candidates": plan.candidates,
+        **_cost(plan, found, gallery, protocol.folds, ""),
+        **({"also_folds": more} if more else {}),
+        **_recalls(found),
+    }
+
+
+def _cost(plan: TwoStage, found: Result, gallery: Gallery, folds: int, label: str) -> dict[str, Any]:
+    """Of one set of folds: pairs that the second model scores, their share of all pairs in folds, and what was missed.
+
+    A pair that both directions want is counted once in "together".
+    """
+    parts = [plan.part(images, texts) for images, texts, _ in gallery.folds(folds)]
+    every = sum(part.shape[0] * part.shape[1] for part in parts)
+    pairs = {str(direction): sum(part.lists.of(direction).size for part in parts) for direction in DIRECTIONS}
+    pairs["together"] = sum(len(part.lists.pairs()) for part in parts)
+    ranks = {str(direction): found.per_query[f"{direction}/{RANK}{label}"] for direction in DIRECTIONS}
+    return {
+        "folds": folds,
         "pairs": pairs,
         "share_of_pairs": {name: count / every for name, count in pairs.items()},
         "missed": {
             name: 100 * float((rank > plan.candidates).sum() / (~np.isnan(rank)).sum()) for name, rank in ranks.items()
         },
-        **_recalls(found),
     }
 
 
@@ -255,26 +225,30 @@ def _recalls(found: Result) -> dict[str, float]:
     return {name: value for name, value in found.figures.items() if "/recall@" in name or name == "rsum"}
 
 
-def _lost(found: Result, whole: Result) -> dict[str, dict[str, float]]:
-    """Points of R@1 below the second model's on every pair; below 0 where it is above."""
-    names = {str(direction): f"{direction}/recall@1" for direction in DIRECTIONS}
-    first = {key: name if name in whole.figures else _smallest(whole, key) for key, name in names.items()}
-    return {"lost": {key: whole.figures[name] - found.figures[name] for key, name in first.items()}}
-
-
-def _smallest(whole: Result, direction: str) -> str:
-    """The recall of the fewest places, where that is not one."""
-    names = [name for name in whole.figures if name.startswith(f"{direction}/recall@")]
-    return min(names, key=lambda name: int(name.partition("@")[2].partition("(")[0]))
+def _lost(found: Result, whole: Result, k: int) -> dict[str, float]:
+    """Points of recall at k below the second model's on every pair; below 0 where it is above."""
+    names = {str(direction): f"{direction}/recall@{k}" for direction in DIRECTIONS}
+    return {way: whole.figures[name] - found.figures[name] for way, name in names.items()}
 
 
 def _notes(told: Mapping[str, Any]) -> list[str]:
-    missed, share = told["missed"], told["share_of_pairs"]
+    more = told.get("also_folds", {})
+    sets = [told, *more.values()]
     return [
-        f"two stages: the second model scored {told['pairs']['together']:,} pairs, {100 * share['together']:.1f} % of "
-        f"all (1 in {1 / share['image_to_text']:.0f} for pictures, 1 in {1 / share['text_to_image']:.0f} for texts)",
-        f"two stages: no partner was listed of {missed['image_to_text']:.1f} % of the pictures and "
-        f"{missed['text_to_image']:.1f} % of the texts; they count as misses",
+        *(note for one in sets for note in _notes_of(one, several=bool(more))),
         # A sweep takes its scores from those of every pair.
         *([] if "sweep" in told else [_ROUNDING]),
+    ]
+
+
+def _notes_of(cost: Mapping[str, Any], *, several: bool) -> list[str]:
+    """What one set of folds cost and missed; which set it is, where that is not plain."""
+    missed, share, folds = cost["missed"], cost["share_of_pairs"], cost["folds"]
+    where = "two stages" if folds == 1 and not several else f"two stages, {'whole' if folds == 1 else f'{folds} folds'}"
+    return [
+        f"{where}: the second model scored {cost['pairs']['together']:,} pairs, {100 * share['together']:.1f} % of "
+        f"all{' within a fold' if folds > 1 else ''} (1 in {1 / share['image_to_text']:.0f} for pictures, "
+        f"1 in {1 / share['text_to_image']:.0f} for texts)",
+        f"{where}: no partner was listed of {missed['image_to_text']:.1f} % of the pictures and "
+        f"{missed['text_to_image']:.1f} % of the texts; they count as misses",
     ]
