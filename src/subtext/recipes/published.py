@@ -15,11 +15,12 @@ from subtext.recipes import catalogue
 
 
 class Shared(Enum):
-    """An option's value that rows share: a graph's folder, made once for a data set, its width, or a feature file."""
+    """An option's value that rows share: a graph, made once for a data set, its width, or a file of vectors."""
 
     TEXT_GRAPH = "a graph of the texts"
     IMAGE_GRAPH = "a graph by the pictures' features"
     FEATURES = "the pictures' features"
+    TEXT_PLACES = "where the texts stand in the space of their graph"
     NEIGHBOURS = "how many neighbours the graphs have"
 
 

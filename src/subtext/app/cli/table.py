@@ -180,7 +180,7 @@ table = Command(
             _text("--space", "doc2vec", "doc2vec, lsa, sentence:NAME, text-features:FILE."),
             _count("--neighbours", 200, "Neighbours of each text."),
             _count("--min-count", 20, "doc2vec: rarer words are left out."),
-            _several(["--graph"], "NAME=DIR", "A graph of the training texts that is there already."),
+            _several(["--graph"], "NAME=DIR", "A graph of the training texts that is there already, with its space."),
         ],
         "Run": [device_option(), workers_option(), quiet_option()],
     },

@@ -1,4 +1,4 @@
-"""What `subtext table` was asked for, and the trainings that follow from it; nothing is read for it."""
+"""What `subtext table` was asked for, and the trainings that follow from it; of files it reads what a graph is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.app.job import Job, Sources
+from subtext.app.tabling.given import Given, read_given
 from subtext.data.supply import Supply
 from subtext.errors import RecipeError
 from subtext.recipes import catalogue, unread
@@ -31,7 +32,8 @@ class Asked:
     sweep         training pictures for a row whose ratio is to be swept on a data set; 0: the ratio is not swept
     subset        training pictures; None for all    split     which is scored      val_split  which selects the epoch
     c             of the choice on a data set that is not the papers'
-    space, neighbours, min_count   of the graphs that rows share     graphs  key -> one that is there already
+    space, neighbours, min_count   of the graphs that rows share
+    graphs        key -> a graph of the texts that is there already, whose own space and neighbours hold
     """
 
     name: str
@@ -84,8 +86,31 @@ class Asked:
         """Folder of a graph."""
         if kind is Shared.TEXT_GRAPH and data in self.graphs:
             return self.graphs[data]
-        told = [*self.cut(data), self.neighbours, *([self.space, self.min_count] if kind is Shared.TEXT_GRAPH else [])]
+        told = self.near(data) if kind is Shared.TEXT_GRAPH else [*self.cut(data), self.neighbours]
         return self.shared(data) / f"{kind.name.lower()}-{_digest(told)}"
+
+    def scored_graph(self, data: str) -> Path:
+        """Folder of the graph of the texts that are scored."""
+        return self.shared(data) / f"scored_graph-{_digest([*self.near(data), self.split])}"
+
+    def places(self, data: str) -> Path:
+        """File of the training texts' places in the space of the graph."""
+        found = self.given(data)
+        space = [self.space, self.min_count] if found is None else [dict(found.space)]
+        return self.shared(data) / f"text_places-{_digest([*self.cut(data), *space])}.npz"
+
+    def given(self, data: str) -> Given | None:
+        """The graph that is there already; None where the table builds its own.
+
+        Raises DataError where the folder is no graph.
+        """
+        return read_given(self.graphs[data]) if data in self.graphs else None
+
+    def near(self, data: str) -> list[object]:
+        """What decides which texts are neighbours."""
+        found = self.given(data)
+        told: list[object] = [self.neighbours, self.space, self.min_count] if found is None else [found.mark]
+        return [*self.cut(data), *told]
 
     @property
     def selects(self) -> str | None:
@@ -156,15 +181,12 @@ def training(asked: Asked, row: Row, data: str, *, seed: int, factor: float = 1.
     values = {**system.options, **pixels, **asked.table.plan, **system.plan}
     arguments, plan = _settled(system.host, values, asked, sources)
     plan["lr"] = _rate(plan, system.host) * factor
-    methods = [
-        (name, {key: _shared(asked, data, value) for key, value in options.items()}) for name, options in system.methods
-    ]
-    # The rate stands in the run's own name, so that trials of one row lie side by side; a graph is known by its name,
-    # so that everything may be moved together.
+    methods = [(name, _supplied(asked, data, options)) for name, options in system.methods]
+    # The rate stands in the run's own name, so that trials of one row lie side by side; what is shared is known by its
+    # name, so that everything may be moved together.
     others = {name: value for name, value in plan.items() if name != "lr"}
     spelt = [
-        (name, {key: value.name if isinstance(value, Path) else value for key, value in options.items()})
-        for name, options in methods
+        (name, {key: _known_by(asked, data, value) for key, value in options.items()}) for name, options in methods
     ]
     told = [system.host, arguments, spelt, others, asked.cut(data), *_since(methods)]
     label = "+".join([system.host, *(name for name, _ in methods)])
@@ -187,16 +209,18 @@ def training(asked: Asked, row: Row, data: str, *, seed: int, factor: float = 1.
 
 
 def measure_of(asked: Asked, row: Row, column: Column) -> str:
-    """Which measurement fills a cell, with what it depends on."""
+    """Which measurement fills a cell, with what it depends on: a graph, even where the row learnt from none."""
     measure = FIGURES[asked.table.figure(row, column)].measure
+    if measure in ("preservation", "scores"):
+        return f"{measure}-{_digest(asked.near(column.data))}"
     return f"{measure}{asked.data_set(column.data).c}" if measure == "choice" else measure
 
 
-def graphs_of(row: Row) -> set[Shared]:
-    """The graphs that a row's methods need."""
+def built_for(row: Row) -> set[Shared]:
+    """What a row's methods need that is built before they are trained."""
     methods = row.system.methods if row.system else ()
     every = [value for _, options in methods for value in options.values()]
-    return {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH) if kind in every}
+    return {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH, Shared.TEXT_PLACES) if kind in every}
 
 
 def _reads_features(system: System) -> bool:
@@ -204,12 +228,24 @@ def _reads_features(system: System) -> bool:
     return Shared.IMAGE_GRAPH in every or Shared.FEATURES in every
 
 
-def _shared(asked: Asked, data: str, value: object) -> object:
-    if value is Shared.NEIGHBOURS:
-        return asked.neighbours
-    if value is Shared.FEATURES:
-        return asked.data[data].features
-    return asked.graph(data, value) if isinstance(value, Shared) else value
+def _supplied(asked: Asked, data: str, options: Mapping[str, object]) -> dict[str, object]:
+    """A method's options with what rows share in its place; a graph that was given has its own number of neighbours."""
+    found = asked.given(data) if Shared.TEXT_GRAPH in options.values() else None
+    shared: dict[object, object] = {
+        Shared.NEIGHBOURS: asked.neighbours if found is None else found.neighbours,
+        Shared.FEATURES: asked.data[data].features,
+        Shared.TEXT_PLACES: asked.places(data),
+        **{kind: asked.graph(data, kind) for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH)},
+    }
+    return {key: shared[value] if isinstance(value, Shared) else value for key, value in options.items()}
+
+
+def _known_by(asked: Asked, data: str, value: object) -> object:
+    """An option's value as a run's name has it: of what is shared the name, of a graph that was given what is in it."""
+    found = asked.given(data)
+    if found is not None and value == found.folder:
+        return found.mark
+    return value.name if isinstance(value, Path) else value
 
 
 def _options(host: str) -> list[Option]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from subtext.app.opened import choose_device
 from subtext.app.progress import say, training_meter
-from subtext.app.tabling.asked import Asked, Scored, Training, graphs_of, scored_of, seeds_of, trials_of
-from subtext.app.tabling.material import Loaded, load, require_graph
+from subtext.app.tabling.asked import Asked, Scored, Training, built_for, scored_of, seeds_of, trials_of
+from subtext.app.tabling.material import Loaded, load, require
 from subtext.app.tabling.measures import Measured, measure
 from subtext.app.tabling.sweep import known, status, sweep_of
 from subtext.app.training import prepare, record_of
@@ -61,8 +61,8 @@ class Bench:
         Raises Stopped when somebody asked to stop; what preparing and training raise.
         """
         asked = self.asked
-        for kind in sorted(graphs_of(run.row), key=lambda each: each.name):
-            require_graph(asked, self.key, kind, self.loaded)
+        for kind in sorted(built_for(run.row), key=lambda each: each.name):
+            require(asked, self.key, kind, self.loaded)
         say(f"{number}: {run.row.name} on {asked.data_set(self.key).name}, seed {run.seed}", quiet=asked.quiet)
         job, material = run.job, self.loaded.material
         setup = prepare(job, material, seed=run.seed)

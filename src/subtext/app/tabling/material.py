@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from subtext.app.opened import read
 from subtext.app.progress import meter
 from subtext.app.tabling.asked import Asked
 from subtext.app.training import Material
+from subtext.data.atomic import write_file
 from subtext.data.feature_file import FeatureFile
 from subtext.data.pairs import Pairs
 from subtext.neighbours.build import Choice, build_graph
@@ -75,24 +77,50 @@ def load(asked: Asked, key: str) -> Loaded:
     return Loaded(Material(train, selecting, images, texts), scored)
 
 
-def require_graph(asked: Asked, key: str, kind: Shared, loaded: Loaded) -> None:
-    """Build a graph of the training texts, unless it is there."""
-    place = asked.graph(key, kind)
+def require(asked: Asked, key: str, kind: Shared, loaded: Loaded) -> None:
+    """Build what rows share of the training texts, a graph or their places, unless it is there."""
+    place = asked.places(key) if kind is Shared.TEXT_PLACES else asked.graph(key, kind)
     if place.exists():
         return
-    space = _space(asked, kind, loaded)
     train = loaded.material.train
-    total = len(train.texts)
-    with meter(f"placing texts of {key}", total, quiet=asked.quiet) as placed:
+    space = _space(asked, key, kind, loaded)
+    with meter(f"placing texts of {key}", len(train.texts), quiet=asked.quiet) as placed:
+        if kind is Shared.TEXT_PLACES:
+            _save_places(train.texts.ids, space(train, np.ones(len(train.texts), dtype=bool), placed), place)
+            return
         source = {**asked.sources(key), "split": "train"}
         choice = Choice(asked.neighbours, among="all")
         build_graph(train, space, choice, source=source, placed=placed).save(place)
 
 
-def graph_of_scored(asked: Asked, pairs: Pairs, loaded: Loaded) -> Graph:
-    """The neighbours among the texts that are scored, in the space that was learnt from the training texts."""
-    space = _Learnt(_space(asked, Shared.TEXT_GRAPH, loaded), loaded.material.train)
-    return build_graph(pairs, space, Choice(asked.neighbours, among="all"))
+def graph_of_scored(asked: Asked, key: str, pairs: Pairs, loaded: Loaded) -> Graph:
+    """The neighbours among the texts that are scored, in the space that was learnt from the training texts.
+
+    It is that of the table's graph, of one that was given, too; it is built once for all rows and seeds.
+    """
+    place = asked.scored_graph(key)
+    if not place.exists():
+        space = _Learnt(_space(asked, key, Shared.TEXT_GRAPH, loaded), loaded.material.train)
+        found = asked.given(key)
+        choice = Choice(asked.neighbours, among="all") if found is None else found.choice
+        source = {**asked.sources(key), "split": asked.split}
+        count = len(space.learnt.texts) + len(pairs.texts)
+        with meter(f"placing scored texts of {key}", count, quiet=asked.quiet) as placed:
+            build_graph(pairs, space, choice, source=source, placed=placed).save(place)
+    graph = Graph.load(place)
+    graph.require(pairs.texts)
+    return graph
+
+
+def _save_places(ids: list[str], places: Places, place: Path) -> None:
+    """A file of features, a row a text; zeros for a text that the space cannot place."""
+    vectors = np.where(places.known[:, None], places.vectors, 0).astype(np.float32)
+
+    def fill(path: Path) -> None:
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, names=np.array(ids), pooled=vectors)
+
+    write_file(place, fill)
 
 
 def one_text_each(pairs: Pairs) -> Pairs:
@@ -122,10 +150,15 @@ def _of_groups(pairs: Pairs, groups: NDArray[np.int64], *, inside: bool) -> Pair
     return pairs.subset(rows[0], rows[1])
 
 
-def _space(asked: Asked, kind: Shared, loaded: Loaded) -> Space:
+def _space(asked: Asked, key: str, kind: Shared, loaded: Loaded) -> Space:
     if kind is Shared.IMAGE_GRAPH:
         assert loaded.material.image_features is not None
         return Features(loaded.material.image_features, of="images")
+    found = asked.given(key)
+    return _asked_space(asked) if found is None else found.again(lambda: _asked_space(asked), asked.device)
+
+
+def _asked_space(asked: Asked) -> Space:
     options: dict[str, Any] = {
         "space": asked.space, "neighbours": asked.neighbours, "search": "exact", "same_picture": "drop",
         "distance": None, "width": 200, "min_count": asked.min_count, "space_epochs": None, "sentences": None,

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from subtext.app.tabling.asked import Asked
-from subtext.app.tabling.material import Loaded, graph_of_scored, one_text_each, require_graph
+from subtext.app.tabling.material import Loaded, graph_of_scored, one_text_each, require
 from subtext.core import DIRECTIONS, Comparison, Embeddings
 from subtext.data.fingerprint import fingerprint
 from subtext.errors import RequirementError, counted
@@ -51,7 +51,7 @@ class Measured:
 
 
 def measure(name: str, model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
-    """One measurement: "choice" with its c, "rankings", "preservation", "space" or "scores".
+    """One measurement: "choice" with its c, "rankings", "space", "preservation" or "scores" with what marks the graph.
 
     Raises RequirementError when the data set is too small for it.
     """
@@ -61,7 +61,7 @@ def measure(name: str, model: Model, key: str, asked: Asked, loaded: Loaded) -> 
         return _rankings(model, asked, loaded)
     if name == "space":
         return _space(model, asked, loaded)
-    return _preservation(model, asked, loaded) if name == "preservation" else _scores(model, key, asked, loaded)
+    return (_preservation if name.startswith("preservation") else _scores)(model, key, asked, loaded)
 
 
 def _choice(c: int, model: Model, asked: Asked, loaded: Loaded) -> Measured:
@@ -117,9 +117,9 @@ def _space(model: Model, asked: Asked, loaded: Loaded) -> Measured:
     return Measured({name: found.get(name, np.nan) for name in SPACE}, {}, {}, fingerprint(pairs))
 
 
-def _preservation(model: Model, asked: Asked, loaded: Loaded) -> Measured:
+def _preservation(model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
     pairs = one_text_each(loaded.scored)
-    graph = graph_of_scored(asked, pairs, loaded)
+    graph = graph_of_scored(asked, key, pairs, loaded)
     sides = dict(zip(("image", "text"), embed_pairs(model, pairs, batch_size=256, workers=asked.workers), strict=True))
     values = {f"{side}_preservation": _kept(model, items, graph) for side, items in sides.items()}
     figures = {name: float(np.nanmean(column)) for name, column in values.items()}
@@ -141,7 +141,7 @@ def _kept(model: Model, items: Embeddings, graph: Graph) -> NDArray[np.float64]:
 def _scores(model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
     """Mean, deviation and their product of both scores over the training pairs, both modalities together."""
     train = loaded.material.train
-    require_graph(asked, key, Shared.TEXT_GRAPH, loaded)
+    require(asked, key, Shared.TEXT_GRAPH, loaded)
     graph = Graph.load(asked.graph(key, Shared.TEXT_GRAPH)).within(train.texts)
     images, texts = embed_pairs(model, train, batch_size=256, workers=asked.workers)
     pictures = pictures_of_texts(train)

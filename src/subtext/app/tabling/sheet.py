@@ -36,6 +36,7 @@ def sheet(asked: Asked, results: Results) -> Sheet:
         lines=tuple(_corrected(lines)),
         notes=(
             *_protocol(asked, sizes),
+            *_given(asked),
             *_swept(asked, results),
             *asked.table.notes,
             *(f"Not run: {reason}" for reason in failed),
@@ -186,6 +187,26 @@ def _size(asked: Asked, key: str, sizes: Sizes) -> str:
     return f"{data.name} (pictures): {told}{cut}{paper}{choice}{read}."
 
 
+def _graph(asked: Asked, key: str) -> dict[str, Any]:
+    """What the texts' neighbours are: as the table builds them, or as a graph that was given says."""
+    if (found := asked.given(key)) is not None:
+        return found.to_json()
+    return {"neighbours": asked.neighbours, "space": asked.space, "min_count": asked.min_count}
+
+
+def _given(asked: Asked) -> list[str]:
+    """Which graphs the table did not build."""
+    notes = []
+    for key in asked.data:
+        if (found := asked.given(key)) is not None:
+            notes.append(
+                f"{asked.data_set(key).name}: neighbours of texts are those of a graph that was given "
+                f"({found.neighbours} each, by {found.settings.get('distance')} in {found.space.get('name')}; "
+                f"{found.mark[:8]}), whatever --space, --neighbours and --min-count say."
+            )
+    return notes
+
+
 def _about(asked: Asked, results: Results, sizes: Sizes) -> dict[str, Any]:
     """What the JSON holds beside the cells."""
     return {
@@ -196,10 +217,13 @@ def _about(asked: Asked, results: Results, sizes: Sizes) -> dict[str, Any]:
             "seeds": asked.seeds, "trials": asked.trials, "factors": list(FACTORS[: asked.trials]),
             "subset": asked.subset, "sweep": asked.sweep, "split": asked.split, "val_split": asked.val_split,
             "changes": dict(asked.changes),
-            "space": asked.space, "neighbours": asked.neighbours, "plan": dict(asked.table.plan),
+            "plan": dict(asked.table.plan),
         },
         "data": {
-            key: {**asked.sources(key), "c": asked.data_set(key).c, "sizes": sizes.get(key)} for key in asked.data
+            key: {
+                **asked.sources(key), "c": asked.data_set(key).c, "sizes": sizes.get(key), "graph": _graph(asked, key),
+            }
+            for key in asked.data
         },
         "swept": {
             f"{row}/{data}": {"beta": beta, "gamma": gamma}

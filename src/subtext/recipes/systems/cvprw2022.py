@@ -63,7 +63,7 @@ PVSE = System("pvse", _HOST, plan=WHOLE)
 THOMAS = _with("neighbourhoods", {**_GRAPH, "pool": Shared.NEIGHBOURS, "form": "triplet"}, WHOLE)
 HAL = _with("hal", {}, WHOLE)
 MITHUN = _with("mithun", {}, WHOLE)
-AMRANI = _with("amrani", {"features": Shared.FEATURES, "total": TOTAL})
+AMRANI = _with("amrani", {"features": Shared.FEATURES, "text_features": Shared.TEXT_PLACES, "total": TOTAL})
 DISTANCE = _with("distance", {}, WHOLE)
 UNIFORM = _with("uniform", {"total": TOTAL})
 RANDOM = _with("random", {"total": TOTAL})
@@ -73,6 +73,9 @@ NOTES = (
     "GRU of 512 each way; every negative counts unless the row's method says otherwise.",
     "How HAL, MITHUN and AMRANI were joined to PVSE is not stated: here each replaces or weights the ranking terms and "
     "leaves the others.",
+    "AMRANI's densities, whose code was never published, are of the pictures' features and of the texts' places in the "
+    "space of the graph (Doc2Vec unless --space or --graph says otherwise); a text without a place stands at right "
+    "angles to every other.",
     "A picture with several captions draws one of them in each epoch; a last batch that is smaller is left out, in "
     "every row.",
 )

@@ -1,0 +1,173 @@
+"""Graphs and places that the rows of a table share: those that are given, and those that are built once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import made_data
+import numpy as np
+import pytest
+from command import call
+
+from subtext.app.job import Sources
+from subtext.app.tabling import material
+from subtext.app.tabling.asked import Asked, training
+from subtext.app.tabling.given import read_given
+from subtext.errors import DataError, RequirementError
+from subtext.neighbours.graph import Graph
+from subtext.neighbours.lsa import Lsa
+from subtext.recipes.published import Column, Published, Row, Shared, System, tables
+
+SMALL = ("width=16", "word_width=8", "batch_size=16", "lr=0.005")
+FIGURES = ("image_preservation", "text_preservation", "diversity_mean", "discrepancy_deviation")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    made_data.write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def graphs(made: Path) -> tuple[Path, Path]:
+    """Two graphs of the same name, of other neighbours in another space."""
+    found = (made / "a" / "graph", made / "b" / "graph")
+    for place, width, neighbours in zip(found, (5, 3), (4, 3), strict=True):
+        built = ("--data", made / "pairs.jsonl", "--space", "lsa", "--width", width, "--neighbours", neighbours)
+        call("neighbours", "build", place, *built, "--split", "train", "-q")
+    return found
+
+
+def words(made: Path, out: Path, rows: str, *more: object, name: str = "cvprw2022_table2") -> list[object]:
+    changes = [word for change in SMALL for word in ("--set", change)]
+    data = ["--data", f"mine={made / 'pairs.jsonl'}", "--features", f"mine={made / 'features.npz'}"]
+    quick = ["--rows", rows, "--epochs", 1, "--c", 3, "--workers", 0, "--device", "cpu", "-q"]
+    return ["table", name, *data, *quick, *changes, "--out", out, *more]
+
+
+def told(out: Path, name: str = "cvprw2022_table2") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
+    return found
+
+
+def kept(monkeypatch: Any) -> None:
+    """A table of what rows keep of neighbourhoods, in the place of one of the papers'."""
+    rows = tuple(Row(key, key, System("pvse", {"word_width": 8, "views": views}), (None,) * 4) for key, views in
+                 (("one", 1), ("two", 2)))  # fmt: skip
+    columns = tuple(Column("coco", figure) for figure in FIGURES)
+    table = Published("t", "p", columns, rows, tables()["cvprw2022_table2"].plan, {}, ())
+    monkeypatch.setitem(tables(), "eccv2020_table3", table)
+
+
+def test_a_row_is_trained_with_each_graph_that_is_given(made: Path, graphs: tuple[Path, Path], tmp_path: Path) -> None:
+    for count, graph in enumerate(graphs, start=1):
+        call(*words(made, tmp_path, "pvse,thomas", "--seeds", 1, "--graph", f"mine={graph}"))
+        assert len(list(tmp_path.glob("runs/mine/pvse+neighbourhoods-*"))) == count
+        found, there = told(tmp_path), Graph.load(graph)
+        told_of = found["data"]["mine"]["graph"]
+        assert told_of["fingerprint"].startswith(there.fingerprint) and told_of["given"] == str(graph.resolve())
+        assert told_of["neighbours"] == there.width and told_of["space"] == dict(there.space)
+        assert "space" not in found["protocol"] and "neighbours" not in found["protocol"]
+        assert any(f"({there.width} each, by cosine in lsa; " in note for note in found["notes"])
+        (run,) = (Path(each) for each in found["runs"]["thomas/mine"])
+        method = json.loads((tmp_path / run / "run.json").read_text())["methods"][0][1]
+        assert method["pool"] == there.width and method["graph"] == str(graph.resolve())
+    # A row that reads no graph is one and the same.
+    assert len(list(tmp_path.glob("runs/mine/pvse-*"))) == 1
+    assert not (tmp_path / "shared").exists() or not list(tmp_path.glob("shared/mine/text_graph-*"))
+
+
+def test_neighbourhoods_are_those_of_the_graph_that_is_given(
+    made: Path, graphs: tuple[Path, Path], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """In its space and with as many neighbours, where the row itself learnt from none."""
+    kept(monkeypatch)
+    values = []
+    for graph in graphs:
+        call(*words(made, tmp_path, "one", "--seeds", 1, "--graph", f"mine={graph}", name="eccv2020_table3"))
+        values.append(told(tmp_path, "eccv2020_table3")["rows"][0]["cells"])
+    built = [Graph.load(folder) for folder in tmp_path.glob("shared/mine/scored_graph-*")]
+    assert sorted((each.width, each.space["width"], each.space["name"]) for each in built) == [
+        (3, 3, "lsa"),
+        (4, 5, "lsa"),
+    ]
+    assert all(values[0][head]["mean"] != values[1][head]["mean"] for head in values[0] if head.startswith("mine"))
+    assert len(list((tmp_path / "runs" / "mine").iterdir())) == 1
+
+
+def test_the_texts_that_are_scored_are_placed_once(made: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    kept(monkeypatch)
+    built = []
+    real = material.build_graph
+
+    def counted(pairs: Any, *arguments: Any, **options: Any) -> Graph:
+        built.append(len(pairs.texts))
+        return real(pairs, *arguments, **options)
+
+    monkeypatch.setattr(material, "build_graph", counted)
+    asked = ("--seeds", 2, "--space", "lsa", "--neighbours", 4)
+    call(*words(made, tmp_path, "one,two", *asked, name="eccv2020_table3"))
+    assert sorted(built) == [8, 80], "of two rows with two seeds: the graph of scored texts, and that of training"
+    cells = {row["row"]: row["cells"] for row in told(tmp_path, "eccv2020_table3")["rows"]}
+    assert all(len(cells[key]["mine I"]["seeds"]) == 2 for key in ("one", "two"))
+
+
+def test_amrani_reads_texts_in_the_space_of_the_graph(made: Path, tmp_path: Path) -> None:
+    call(*words(made, tmp_path, "amrani", "--seeds", 1, "--space", "lsa", "--neighbours", 4))
+    run = json.loads(next(tmp_path.glob("runs/mine/*/*/run.json")).read_text())
+    place = Path(run["methods"][0][1]["text_features"])
+    assert place.parent == tmp_path / "shared" / "mine" and place.name.startswith("text_places-")
+    with np.load(place) as file:
+        assert len(file["names"]) == 80 and np.allclose(np.linalg.norm(file["pooled"], axis=1), 1, atol=1e-5)
+    assert any(note.startswith("AMRANI's densities") for note in told(tmp_path)["notes"])
+
+
+def test_places_are_others_in_another_space(made: Path, graphs: tuple[Path, Path]) -> None:
+    table = tables()["cvprw2022_table2"]
+    sources = Sources(data=made / "pairs.jsonl", features=made / "features.npz")
+
+    def folder(**more: Any) -> Path:
+        asked = Asked(name="t", table=table, rows=table.rows, out=Path("out"), data={"mine": sources}, **more)
+        return training(asked, next(row for row in table.rows if row.key == "amrani"), "mine", seed=0).folder
+
+    given = [{"mine": graph} for graph in graphs]
+    found = {folder(), folder(space="lsa"), folder(min_count=1), *(folder(graphs=each) for each in given)}
+    assert len(found) == 5
+
+
+def test_names_without_a_given_graph_stay_as_they_were() -> None:
+    """What was trained before a given graph stood in a run's name is found again."""
+    table = tables()["cvprw2022_table2"]
+    sources = Sources(data=Path("/data/p.jsonl"), features=Path("/data/f.npz"))
+    asked = Asked(name="t", table=table, rows=table.rows, out=Path("/o"), data={"coco": sources})
+    row = next(each for each in table.rows if each.key == "diversity")
+    assert training(asked, row, "coco", seed=0).folder == Path(
+        "/o/runs/coco/pvse+diversity-f485dc1f92/seed0-rate0.0001"
+    )
+    without = Asked(name="t", table=table, rows=(), out=Path("/o"), data={"coco": Sources(data=Path("/data/p.jsonl"))})
+    assert without.graph("coco", Shared.TEXT_GRAPH) == Path("/o/shared/coco/text_graph-7896b1108f")
+    assert without.graph("coco", Shared.IMAGE_GRAPH) == Path("/o/shared/coco/image_graph-47b0cf45e4")
+
+
+def test_a_graph_that_is_none_is_refused_before_anything_is_trained(made: Path, tmp_path: Path) -> None:
+    asked = words(made, tmp_path, "thomas", "--seeds", 1, "--graph", f"mine={tmp_path / 'none'}")
+    answer = call(*asked, code=1)
+    assert "--graph needs a folder that `subtext neighbours build` wrote" in answer.output + answer.stderr
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "none").exists()
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "graph.json").write_text('{"kind": "something"}')
+    with pytest.raises(DataError, match="it is of another kind"):
+        read_given(tmp_path / "odd")
+
+
+def test_a_space_that_settings_do_not_make_again_has_to_be_named(graphs: tuple[Path, Path]) -> None:
+    from dataclasses import replace
+
+    given = read_given(graphs[0])
+    assert given.again(lambda: Lsa(), "cpu") == Lsa(width=5)
+    of_file = replace(given, space={"name": "features", "of": "texts", "features": "f"})
+    with pytest.raises(RequirementError, match="was made in, features; --space is lsa"):
+        of_file.again(lambda: Lsa(), "cpu")
