@@ -15,6 +15,7 @@ from scenes import random_items
 
 from subtext.app.pulled import pulled_pairs
 from subtext.core import Embeddings
+from subtext.errors import DataError
 from subtext.similarity.cosine import Cosine
 
 
@@ -38,6 +39,31 @@ def test_pairs_that_a_run_pulled_together_stand_out() -> None:
     few = pulled_pairs(graph, [(Cosine(), texts)] * 2, count=7, seed=1)
     assert len(few.left) == 7
     assert few.near[0].tolist() == few.near[1].tolist()
+
+
+def test_pictures_of_texts_that_are_neighbours_are_pairs_too() -> None:
+    """Two texts a picture; a picture is no neighbour of itself, and one run puts two of them at one place."""
+    pairs = small.pairs(12)
+    graph, images = near.graph(pairs, 3), random_items(12, views=1)
+    owners = np.arange(24) // 2
+    owners[5] = -1
+    wanted = {
+        (min(owners[a], owners[b]), max(owners[a], owners[b]))
+        for a, row in enumerate(graph.neighbours)
+        for b in row
+        if b >= 0 and owners[a] >= 0 and owners[b] >= 0 and owners[a] != owners[b]
+    }
+    left, right = sorted(wanted)[0]
+    moved = images.vectors.clone()
+    moved[right] = moved[left]
+    runs = [(Cosine(), images), (Cosine(), Embeddings(moved, images.ids))]
+    found = pulled_pairs(graph, runs, pictures=owners, count=500)
+    assert set(zip(found.left.tolist(), found.right.tolist(), strict=True)) == wanted
+    change = found.near[1] - found.near[0]
+    still = (found.left != right) & (found.right != right)
+    assert change[(found.left == left) & (found.right == right)] > change[still].max()
+    with pytest.raises(DataError, match="among these texts of different pictures"):
+        pulled_pairs(graph, runs, pictures=np.zeros(24, dtype=np.int64))
 
 
 def test_a_pair_counts_by_random_pairs_of_its_own_run() -> None:
@@ -70,8 +96,9 @@ def test_the_page(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
     html = page.read_text()
     for part in ("“green”", "Words to pictures", "Pictures to texts", "plain beside ours", "--columns:2"):
         assert part in html
-    assert html.count("has pulled closest") == 2
-    assert html.count("data:image/") >= 2 * 3 + 2 * 2 + 2 * 3 * 2
+    for what in ("texts", "pictures"):
+        assert html.count(f"has pulled closest: {what}") == 2
+    assert html.count("data:image/") >= 2 * 3 + 2 * 2 + 2 * 2 * 3 * 2
     assert "http" not in html.replace("http-equiv", "")
     again = tmp_path / "again.html"
     call(*words[:4], "--out", again, *words[6:])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,8 +78,8 @@ def compare(asked: Asked) -> str:
     require_file(asked.out)
     graph = None if asked.graph is None else Graph.load(asked.graph.expanduser())
     sides, pairs, split = _opened(asked)
-    pulled = None if graph is None else _pulled(graph, sides, pairs, asked)
-    sections = [*_searches(asked, sides, pairs), *([] if pulled is None else _moved(pulled, sides, pairs, asked.top))]
+    moved = [] if graph is None else _moved(graph.within(pairs.texts), sides, pairs, asked)
+    sections = [*_searches(asked, sides, pairs), *moved]
     write_text(asked.out, render(_page(asked, sides, pairs, split, sections)))
     return f"{asked.out}: {sides[0].name} and {sides[1].name} on the split {split}"
 
@@ -170,19 +170,43 @@ def _best(scores: NDArray[np.float32], top: int) -> list[int]:
     return [int(row) for row in np.argsort(-scores, kind="stable")[:top]]
 
 
-def _pulled(graph: Graph, sides: Sequence[Side], pairs: Pairs, asked: Asked) -> Pulled:
-    both = ((sides[0].model.similarity, sides[0].texts), (sides[1].model.similarity, sides[1].texts))
-    return pulled_pairs(graph.within(pairs.texts), both, count=asked.pairs, seed=asked.seed)
+def _moved(graph: Graph, sides: Sequence[Side], pairs: Pairs, asked: Asked) -> list[Section]:
+    """Which texts that are neighbours each run has pulled closest, and which pictures of such texts."""
+    owners, texts = pictures_of_texts(pairs), _texts(pairs)
+    first = np.full(len(pairs.images), -1, dtype=np.int64)
+    first[pairs.links[::-1, 0]] = pairs.links[::-1, 1]
+
+    def text(row: int, score: float) -> Found:
+        return Found(texts[row], score, None if owners[row] < 0 else _shown(pairs, int(owners[row])))
+
+    def picture(row: int, score: float) -> Found:
+        return Found(pairs.images.ids[row] if first[row] < 0 else texts[first[row]], score, _shown(pairs, row))
+
+    by_text = [(side.model.similarity, side.texts) for side in sides]
+    by_picture = [(side.model.similarity, side.images) for side in sides]
+    moved = pulled_pairs(graph, by_text, count=asked.pairs, seed=asked.seed)
+    found = _closest("texts", moved, sides, pairs.texts.ids, text, asked.top)
+    if np.unique(owners[owners >= 0]).size < 2:
+        return found
+    moved = pulled_pairs(graph, by_picture, pictures=owners, count=asked.pairs, seed=asked.seed)
+    return [*found, *_closest("pictures", moved, sides, pairs.images.ids, picture, asked.top)]
 
 
-def _moved(pulled: Pulled, sides: Sequence[Side], pairs: Pairs, top: int) -> list[Section]:
-    owners = pictures_of_texts(pairs)
+def _shown(pairs: Pairs, picture: int) -> str | None:
+    return thumbnail(pairs.images.values[picture], pairs.root)
 
-    def card(text: int, score: float) -> Found:
-        picture = None if owners[text] < 0 else thumbnail(pairs.images.values[owners[text]], pairs.root)
-        return Found(str(pairs.texts.values[text] or pairs.texts.ids[text]), score, picture)
 
+def _closest(
+    what: Literal["texts", "pictures"],
+    pulled: Pulled,
+    sides: Sequence[Side],
+    names: Sequence[str],
+    card: Callable[[int, float], Found],
+    top: int,
+) -> list[Section]:
+    """For each run the pairs that lie nearer in it than in the other."""
     change = pulled.near[1] - pulled.near[0]
+    whose = "" if what == "texts" else "of pictures whose texts are "
     sections = []
     for place, side in enumerate(sides):
         order = np.argsort(change if place == 0 else -change, kind="stable")[:top]
@@ -191,12 +215,13 @@ def _moved(pulled: Pulled, sides: Sequence[Side], pairs: Pairs, top: int) -> lis
             left, right = int(pulled.left[pair]), int(pulled.right[pair])
             told = ", ".join(f"{one.name} {values[pair]:+.1f}" for one, values in zip(sides, pulled.near, strict=True))
             cards = [card(row, float(pulled.near[place][pair])) for row in (left, right)]
-            searches.append(Search(pairs.texts.ids[left], cards, told))
+            searches.append(Search(names[left], cards, told))
         sections.append(
             Section(
-                f"Neighbours that {side.name} has pulled closest",
-                f"Of {len(change):,} pairs of neighbours in the graph, those whose texts lie nearer in {side.name} "
-                "than in the other run: the cosine, in standard deviations above random pairs of the same run.",
+                f"Neighbours that {side.name} has pulled closest: {what}",
+                f"Of {len(change):,} pairs {whose}{'of ' if what == 'texts' else ''}neighbours in the graph, those "
+                f"whose {what} lie nearer in {side.name} than in the other run: the cosine, in standard deviations "
+                "above random pairs of the same run.",
                 searches,
                 2,
             )

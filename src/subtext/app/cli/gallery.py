@@ -64,8 +64,9 @@ gallery.add_command(
         },
         help="""Show what the runs FIRST and SECOND find for the same words and pictures, side by side.
 
-        With --graph also the neighbours that each of them has pulled together most, relative to the other: by the
-        cosine of their embeddings, in standard deviations above that of random pairs of the same run.""",
+        With --graph also the neighbours that each of them has pulled together most, relative to the other, texts
+        and the pictures of such texts: by the cosine of their embeddings, in standard deviations above that of random
+        pairs of the same run.""",
         examples=[
             "subtext gallery compare runs/plain runs/ours --out compare.html",
             "subtext gallery compare runs/plain runs/ours --split test --graph graphs/test --word freedom --out f.html",
