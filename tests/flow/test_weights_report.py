@@ -16,7 +16,7 @@ from subtext.app.cli import main
 from subtext.core import Comparison, Embeddings, Epoch, Scene, Truth
 from subtext.epoch_tables import moments
 from subtext.errors import DataError
-from subtext.evaluate.weights import explain, mean_weights, spread
+from subtext.evaluate.weights import alone, explain, mean_weights, spread
 from subtext.weighting.neighbourhood import Neighbourhood
 
 
@@ -86,7 +86,7 @@ def test_a_mean_weight_is_that_of_many_batches() -> None:
     made = table(40)
     made["diversity/text"][7] = torch.nan
     weighting = Neighbourhood(96.0, batch=8)
-    found = mean_weights(made, weighting, "diversity", batch=8, batchings=400)
+    found = mean_weights(made, alone(weighting, "diversity"), batch=8, batchings=400)
     assert found[7].isnan() and float(found[~found.isnan()].mean()) == pytest.approx(12.0, rel=0.02)
     # A loop over batches drawn by another generator says the same of the heaviest pair.
     generator, heaviest, seen = np.random.default_rng(1), int(found.nan_to_num(-1).argmax()), []
@@ -96,7 +96,7 @@ def test_a_mean_weight_is_that_of_many_batches() -> None:
         image, text = ((-made[f"diversity/{m}"][rows]).softmax(dim=0) * 96 * 8 / 8 for m in ("image", "text"))
         seen.append(float(((image - text).abs().softmax(dim=0) * 96)[-1]))
     assert float(found[heaviest]) == pytest.approx(np.mean(seen), rel=0.1)
-    whole = mean_weights(made, weighting, "diversity", batch=64, batchings=1)
+    whole = mean_weights(made, alone(weighting, "diversity"), batch=64, batchings=1)
     assert float(whole.nansum()) == pytest.approx(96.0 * 39 / 8), "a batch larger than the data is the data"
 
 
@@ -130,7 +130,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     assert "Spearman's correlation" in told.output and "effective sample size" in told.output
     assert plot.read_text().startswith("<svg") and "diversity/image" in plot.read_text()
-    assert page.read_text().count("<li") == 12, "three at each end of both scores"
+    assert page.read_text().count("<li") == 24, "three at each end of both scores, and of two ways to combine them"
     found = json.loads(call(main, [*map(str, report), "--json"]).stdout)
     assert set(found["spreads"]) == {f"{s}/{m}" for s in ("diversity", "discrepancy") for m in ("image", "text")}
     assert 0 < found["effective"]["discrepancy"] <= 1

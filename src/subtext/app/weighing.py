@@ -82,12 +82,13 @@ def report(work: Work, asked: Asked, shown: Shown, *, in_json: bool = False) -> 
     memory.begin(epoch=1, seed=0, embed=lambda: found)
     assert memory.table is not None
     weighting = Neighbourhood(asked.total, combine=asked.combine or "absdiff", batch=asked.batch)
-    weights = explain(memory.table, weighting, combined=_combined(asked, weighting), batch=asked.batch)
+    combined = _combined(asked, weighting)
+    weights = explain(memory.table, weighting, combined=combined, batch=asked.batch)
     if shown.plot is not None:
         write_text(shown.plot, histograms(_panels(weights)))
     if shown.page is not None:
         title = f"Pairs by weight: {work.run}, {opened.split}"
-        made = weight_gallery(memory.table, weighting, pairs, title=title, batch=asked.batch, top=shown.top)
+        made = weight_gallery(memory.table, weighting, combined, pairs, title=title, batch=asked.batch, top=shown.top)
         write_text(shown.page, render(made))
     if in_json:
         facts = {"run": str(work.run), "split": opened.split, "graph": str(asked.graph), "total": asked.total}

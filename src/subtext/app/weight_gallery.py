@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from subtext.data.pairs import Pairs
-from subtext.evaluate.weights import SCORES, mean_weights
+from subtext.evaluate.weights import MODALITIES, SCORES, alone, mean_weights
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.report.page import Found, Page, Search, Section
 from subtext.report.thumbnail import thumbnail
@@ -16,28 +16,40 @@ from subtext.weighting.neighbourhood import Neighbourhood
 
 
 def weight_gallery(
-    table: Mapping[str, Tensor], weighting: Neighbourhood, pairs: Pairs, *, title: str, batch: int, top: int
+    table: Mapping[str, Tensor],
+    weighting: Neighbourhood,
+    combined: Mapping[str, Neighbourhood],
+    pairs: Pairs,
+    *,
+    title: str,
+    batch: int,
+    top: int,
 ) -> Page:
-    """For both scores the `top` pairs that weigh most and least, and what the weights are made from.
+    """For each score, and for each way to combine both, the `top` pairs that weigh most and least, and why.
 
-    table  of `NeighbourMemory`, by row of the text
-    batch  pairs of the batches that weights are means over
+    table     of `NeighbourMemory`, by row of the text
+    combined  name -> a weighting of both scores
+    batch     pairs of the batches that weights are means over
     """
+    pictures = pictures_of_texts(pairs)
+    ways = {score: (alone(weighting, score), f"by {score} alone") for score in SCORES}
+    ways |= {name: (way, "by both scores") for name, way in combined.items()}
     sections = []
-    for score in SCORES:
-        weights = mean_weights(table, weighting, score, batch=batch)
+    for name, (way, by) in ways.items():
+        weights = mean_weights(table, way, batch=batch)
         order = torch.argsort(weights, stable=True)[: int((~weights.isnan()).sum())]
         ends = {"weigh most": order.flip(0)[:top], "weigh least": order[:top]}
+        scores = [score for score in SCORES if getattr(way, score)]
         searches = [
-            Search(name, [_card(table, weights, score, row, pairs) for row in rows.tolist()])
-            for name, rows in ends.items()
+            Search(end, [_card(table, weights, scores, row, pairs, int(pictures[row])) for row in rows.tolist()])
+            for end, rows in ends.items()
         ]
-        mean = weighting.total_for(batch) / batch
+        mean = way.total_for(batch) / batch
         told = (
-            f"The number is the pair's weight by {score} alone, mean over random batches of {batch}; {mean:g} is the "
-            "mean weight. Below it the score of the picture and of the text."
+            f"The number is the pair's weight {by}, mean over random batches of {batch}; {mean:g} is the mean weight. "
+            "Below it what it is made from, of the picture and of the text."
         )
-        sections.append(Section(score.capitalize(), told, searches, columns=2))
+        sections.append(Section(name.capitalize(), told, searches, columns=2))
     facts = [
         ("lambda", f"{weighting.total:g} over {batch} pairs"),
         ("combine", weighting.combine),
@@ -47,12 +59,17 @@ def weight_gallery(
     return Page(title, lead, verdict="", figures=(), figures_text="", sections=sections, facts=facts)
 
 
-def _card(table: Mapping[str, Tensor], weights: Tensor, score: str, row: int, pairs: Pairs) -> Found:
-    picture = int(pictures_of_texts(pairs)[row])
+def _card(
+    table: Mapping[str, Tensor], weights: Tensor, scores: Sequence[str], row: int, pairs: Pairs, picture: int
+) -> Found:
     text = pairs.texts.values[row]
     return Found(
         pairs.texts.ids[row] if text is None else str(text),
         float(weights[row]),
         None if picture < 0 else thumbnail(pairs.images.values[picture], pairs.root),
-        notes=[f"{modality} {float(table[f'{score}/{modality}'][row]):.3f}" for modality in ("image", "text")],
+        notes=[
+            f"{modality if len(scores) == 1 else f'{score}, {modality}'} {float(table[f'{score}/{modality}'][row]):.3f}"
+            for score in scores
+            for modality in MODALITIES
+        ],
     )

@@ -80,7 +80,7 @@ def explain(
         raise DataError(f"explaining weights needs two pairs with neighbours or more; it got {int(known.sum())}")
     kept = {name: value[known] for name, value in values.items()}
     order = draw.permutation(int(known.sum()), seed=seed, epoch=0, purpose="weights")
-    ways = {score: _alone(weighting, score) for score in SCORES} | dict(combined or {})
+    ways = {score: alone(weighting, score) for score in SCORES} | dict(combined or {})
     signed = {name: [_signed(values, known, way, modality) for modality in MODALITIES] for name, way in ways.items()}
     return Weights(
         pairs=len(known),
@@ -94,19 +94,24 @@ def explain(
 def mean_weights(
     table: Mapping[str, Tensor],
     weighting: Neighbourhood,
-    score: str,
     *,
     batch: int = 32,
     batchings: int = 50,
     seed: int = 0,
 ) -> Float[Tensor, "n"]:
-    """(N) the weight of every pair under one score, mean over random cuts of the data set into batches.
+    """(N) the weight of every pair, mean over random cuts of the data set into batches.
 
-    A weight is relative to its batch, so a single batch says little of a pair. NaN for a pair without the score.
+    weighting  with its beta and gamma, or statistics; `alone` gives that of one score
+
+    A weight is relative to its batch, so a single batch says little of a pair. NaN for a pair that lacks a score.
     """
-    image, text = (weighting.sign * table[f"{score}/{modality}"].double() for modality in MODALITIES)
-    rows = torch.nonzero(~(image.isnan() | text.isnan()))[:, 0]
-    total, size = torch.zeros(len(image), dtype=torch.float64), min(batch, len(rows))
+    values = {name: table[name].double() for score in SCORES for m in MODALITIES if (name := f"{score}/{m}")}
+    read = [score for score in SCORES if getattr(weighting, score)]
+    known = ~torch.stack([values[f"{score}/{m}"] for score in read for m in MODALITIES]).isnan().any(dim=0)
+    rows = torch.nonzero(known)[:, 0]
+    image, text = (torch.full((len(known),), torch.nan, dtype=torch.float64) for _ in MODALITIES)
+    image[rows], text[rows] = (_signed(values, known, weighting, modality) for modality in MODALITIES)
+    total, size = torch.zeros(len(known), dtype=torch.float64), min(batch, len(rows))
     for batching in range(batchings):
         order = rows[torch.from_numpy(draw.permutation(len(rows), seed=seed, epoch=batching, purpose="weights"))]
         # A rest is filled up from the front, so that every weight is of a whole batch; those count again there alone.
@@ -149,7 +154,7 @@ def effective(
     return float(np.mean(shares))
 
 
-def _alone(weighting: Neighbourhood, score: str) -> Neighbourhood:
+def alone(weighting: Neighbourhood, score: str) -> Neighbourhood:
     """The weighting with one of the scores."""
     return replace(
         weighting, diversity=float(score == "diversity"), discrepancy=float(score == "discrepancy"), statistics="none"
