@@ -58,8 +58,13 @@ def pcme_plus(
 ) -> Setup:
     """PCME++: a mean and a deviation an item by generalised pooling, and a closed-form distance for both.
 
-    All texts of a picture that are in a batch count as right. What uncertain candidates there are rank lower. Such a
-    model has no vectors that alone decide a score: an index and `embed` take its means.
+    All texts of a picture that are in a batch count as right. What uncertain candidates there are rank lower. An
+    index takes vectors with the variances in them, whose products are the model's scores; `embed` takes the means.
+
+    Where encoders are pretrained this departs from the paper, in which the picture's learns at a hundredth of the rate
+    and from the third epoch on, the text's at a tenth from the start: a plan has one `encoder_factor` and one
+    `freeze_epochs` for both, here the text's. Where the picture's alone is pretrained, the paper's are
+    `encoder_factor=0.01 freeze_epochs=2`.
     """
     from subtext.encoders.recurrent import GruShape
     from subtext.heads.gaussian import Gaussian
