@@ -18,6 +18,7 @@ _SHUFFLE = When("negatives", ("mixture", "shuffle"))
 _TOKENS = When("negatives", ("mixture", "cutoff", "token_cutoff"))
 _FEATURES = When("negatives", ("mixture", "cutoff", "feature_cutoff"))
 _DROPOUT = When("negatives", ("mixture", "dropout"))
+_PLACES = "words change places; or their vectors, which is unseen where scores read no order"
 _ANY = When("negatives", ("none",), needs="negatives other than none", but=True)
 _LONG = When("positives", ("mixed", "long"))
 
@@ -30,11 +31,7 @@ def asymmetry(
         Literal["mixed", "long", "short", "none"],
         "a further right text: two of the picture's, a part of one, or either",
     ] = "mixed",
-    shuffle: Annotated[
-        Literal["input", "embedding"],
-        "words change places; or their vectors, unseen where scores read no order",
-        _SHUFFLE,
-    ] = "input",
+    shuffle: Annotated[Literal["input", "embedding"], _PLACES, _SHUFFLE] = "input",
     concatenate: Annotated[
         Literal["own", "any"], "a long text: the text and another, or two drawn anew", _LONG
     ] = "own",
