@@ -111,7 +111,7 @@ def pair_scores(
     pictures = pairs[:, 0]
     if (pictures[1:] < pictures[:-1]).any():
         raise ShapeError("pairs need to be ordered by picture; these are not; sort them")
-    device = next((weight.device for weight in similarity.parameters()), images.vectors.device)
+    device = scoring.device_of(similarity, images)
     found: NDArray[Any] | None = None
     # Texts are sorted by their lengths once, and not again for every picture.
     groups = [texts] if texts.parts is None else [group for _, group in equal_lengths(texts)]

@@ -17,6 +17,7 @@ from subtext.errors import DataError, RequirementError
 from subtext.heads.mean import Mean
 from subtext.heads.passthrough import Passthrough
 from subtext.model import Branch, Model
+from subtext.reranking import pair_scores
 from subtext.scoring import matrix
 from subtext.similarity.chan import Chan
 from subtext.similarity.cosine import Cosine
@@ -99,4 +100,5 @@ def test_what_has_no_weights_scores_where_its_model_is(
     monkeypatch.setattr(similarity, "prepare", lambda self, images: None, raising=False)
     model.to("meta")
     matrix(model.similarity, items, items)
-    assert set(seen) == {"meta"}
+    pair_scores(model.similarity, items, items, np.array([[0, 1], [1, 0]]))
+    assert len(seen) >= 6 and set(seen) == {"meta"}
