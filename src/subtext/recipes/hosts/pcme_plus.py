@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _PIXELS = When("image", ("pixels",), needs="image=tiny or a backbone")
 _MIXED = When("mixing", ("0", "0.0"), needs="mixing above 0", but=True)
+# One factor and one `freeze_epochs` serve both encoders. The paper has a factor of its own for each, and freezes the
+# picture's alone for two epochs: here both have the text's.
 PLAN = Plan(
     epochs=25,
     batch_size=128,
@@ -58,13 +60,9 @@ def pcme_plus(
 ) -> Setup:
     """PCME++: a mean and a deviation an item by generalised pooling, and a closed-form distance for both.
 
-    All texts of a picture that are in a batch count as right. What uncertain candidates there are rank lower. An
-    index takes vectors with the variances in them, whose products are the model's scores; `embed` takes the means.
-
-    Where encoders are pretrained this departs from the paper, in which the picture's learns at a hundredth of the rate
-    and from the third epoch on, the text's at a tenth from the start: a plan has one `encoder_factor` and one
-    `freeze_epochs` for both, here the text's. Where the picture's alone is pretrained, the paper's are
-    `encoder_factor=0.01 freeze_epochs=2`.
+    All texts of a picture in a batch count as right; uncertain candidates rank lower. An index keeps variances, too.
+    Pretrained encoders learn at a tenth of the rate at once, as the paper's text does; its picture encoder does at a
+    hundredth, from the third epoch on: where that alone is pretrained, give `encoder_factor=0.01 freeze_epochs=2`.
     """
     from subtext.encoders.recurrent import GruShape
     from subtext.heads.gaussian import Gaussian
@@ -79,10 +77,9 @@ def pcme_plus(
     from subtext.training.mixing import Mixing
     from subtext.training.setup import Setup
 
-    shape = GruShape(width, words.word_width, words.gru_layers, words.both_directions)
     sides: dict[Name, Side] = {
         "image": image_side(supply, pictures, pixels, regions),
-        "text": text_side(supply, words, shape),
+        "text": text_side(supply, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions)),
     }
     heads = {}
     for name, side in sides.items():
