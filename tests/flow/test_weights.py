@@ -246,14 +246,12 @@ def test_only_pairs_that_the_epoch_reads_are_scored_unless_all_are_asked_for(
     """One text of every picture is drawn: its weights are those that all scores give it, and so is what is learnt."""
     plan = replace(PLAN, captions="one")
 
-    def build(method, **options: object) -> Setup:
-        return method(two_views(small.setup(plan, dropout=0.0)), near=Neighbours(graph=graph, views=views), **options)
+    def build(method, tables: str, **options: object) -> Setup:
+        near = Neighbours(graph=graph, views=views, tables=tables)
+        return method(two_views(small.setup(plan, dropout=0.0)), near=near, **options)
 
-    def all_scored(setup: Setup) -> Setup:
-        return replace(setup, memories=tuple(replace(memory, every=True) for memory in setup.memories))
-
-    small.run(tmp_path / "some", made=lambda plan: build(diversity))
-    small.run(tmp_path / "all", made=lambda plan: all_scored(build(diversity)))
+    small.run(tmp_path / "some", made=lambda plan: build(diversity, "read"))
+    small.run(tmp_path / "all", made=lambda plan: build(diversity, "all"))
     learnt = (read_tensors(tmp_path / name / "model.safetensors") for name in ("some", "all"))
     for one, other in zip(*(weights.values() for weights in learnt), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
@@ -263,7 +261,7 @@ def test_only_pairs_that_the_epoch_reads_are_scored_unless_all_are_asked_for(
         read = ~scores.isnan()
         assert int(read.view(-1, 2).sum(dim=1).max()) == 1 and int(read.sum()) == 32, "a batch of 8 is left out"
         torch.testing.assert_close(scores[read], every[name][read], rtol=1e-4, atol=1e-6)
-    assert all(memory.every for memory in build(combined, how="stats").memories)
+    assert all(memory.every for memory in build(combined, "read", how="stats").memories)
 
 
 def test_of_an_item_that_comes_twice_the_last_is_kept() -> None:

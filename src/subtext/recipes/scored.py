@@ -53,6 +53,9 @@ class Neighbours:
     )
     first: Annotated[Literal["uniform", "encode"], "first epoch: uniform weights, or a pass before it"] = "uniform"
     storage: Annotated[Literal["float32", "float16"], "what embeddings are kept in"] = "float32"
+    tables: Annotated[Literal["read", "all"], "pairs with scores in a run's tables/: those an epoch reads, or all"] = (
+        "read"
+    )
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def scored(
         current=further.current,
         moments=moments,
         # A weight is of its batch, but for statistics of the data set: pairs that are not read need no score.
-        every=weighting.statistics != "none",
+        every=near.tables == "all" or weighting.statistics != "none",
         storage=near.storage,
     )
     return replace(made, memories=(*made.memories, memory), plan=replace(made.plan, drop_last=common.drop_last))
