@@ -132,10 +132,10 @@ def _write_both(planted: Planted, out: Path, labels: Path, settings: Mapping[str
     write_labels(planted, labels, settings)
     try:
         write_pairs(planted.pairs, out)
-    except BaseException:
-        # The same command may then be given again.
-        labels.unlink(missing_ok=True)
-        raise
+    finally:
+        if not out.exists():
+            # The same command may then be given again.
+            labels.unlink(missing_ok=True)
 
 
 def _near(graph: Graph, pairs: Pairs, asked: Looseness) -> Near:
