@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from subtext.app.job import Sources
-from subtext.app.tabling.asked import Asked, training
+from subtext.app.tabling.asked import Asked
+from subtext.app.tabling.trainings import training
 from subtext.data.supply import FeatureShape, Supply
 from subtext.recipes import catalogue, unread
 from subtext.recipes.build import build

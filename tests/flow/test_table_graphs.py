@@ -13,8 +13,9 @@ from command import call
 
 from subtext.app.job import Sources
 from subtext.app.tabling import material
-from subtext.app.tabling.asked import Asked, training
+from subtext.app.tabling.asked import Asked
 from subtext.app.tabling.given import read_given
+from subtext.app.tabling.trainings import training
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.graph import Graph
 from subtext.neighbours.lsa import Lsa

@@ -223,6 +223,7 @@ class Published:
     plan     fields of the training plan that rows share; a system may have some of its own
     pixels   options of the pictures' side that hold where pictures are read as pixels
     notes    what the paper leaves open or we do otherwise, told below the table
+    sentences  data set -> the first so many of each text, which are all that the paper reads
     """
 
     title: str
@@ -232,6 +233,7 @@ class Published:
     plan: Mapping[str, object]
     pixels: Mapping[str, object]
     notes: tuple[str, ...]
+    sentences: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         keys = [row.key for row in self.rows]
@@ -242,9 +244,7 @@ class Published:
                     f"'{row.key}' has {len(row.printed)} numbers and the baseline '{row.baseline}'"
                 )
             if not set(row.mean_of) <= {each.key for each in self.rows if each.system is not None}:
-                raise RecipeError(
-                    f"a mean needs rows that are trained; '{row.key}' is that of {', '.join(row.mean_of)}"
-                )
+                raise RecipeError(f"a mean needs trained rows; '{row.key}' is that of {', '.join(row.mean_of)}")
 
     @property
     def data(self) -> tuple[str, ...]:

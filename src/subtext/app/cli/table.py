@@ -191,7 +191,7 @@ table = Command(
     command goes on where it was stopped, and trains nothing twice.""",
     examples=[
         "subtext table --list",
-        "subtext table cvprw2022_table3 --data politics=politics --out tables --plan",
+        "subtext table cvprw2022_table3 --data politics=politics3.jsonl --images politics=politics --out tables --plan",
         "subtext table cvprw2022_table2 --data mine=pairs.jsonl --rows pvse,diversity --epochs 5 --out tables",
     ],
     usage="NAME --out DIR [--data NAME=DATA ...] [OPTIONS]",

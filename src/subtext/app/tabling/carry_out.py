@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from subtext.app.opened import choose_device
 from subtext.app.progress import say, training_meter
-from subtext.app.tabling.asked import Asked, Scored, Training, built_for, scored_of, seeds_of, trials_of
+from subtext.app.tabling.asked import Asked, built_for
 from subtext.app.tabling.material import Loaded, load, require
 from subtext.app.tabling.measures import Measured, measure
 from subtext.app.tabling.sweep import known, status, sweep_of
+from subtext.app.tabling.trainings import Scored, Training, scored_of, seeds_of, trials_of
 from subtext.app.training import prepare, record_of
 from subtext.checkpoint import Record, load_record
 from subtext.data.atomic import write_file, write_text

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 
 from subtext.app.progress import say
 from subtext.app.table import Cell, table
-from subtext.app.tabling.asked import Asked, Training, measure_of, seeds_of, trials_of
+from subtext.app.tabling.asked import Asked, measure_of
 from subtext.app.tabling.carry_out import Bench, Found, Stopped, run_row, there
+from subtext.app.tabling.prepared import require_prepared
 from subtext.app.tabling.sheet import sheet
 from subtext.app.tabling.sweep import at, is_swept, known, status, sweep_of
+from subtext.app.tabling.trainings import Training, seeds_of, trials_of
 from subtext.data.atomic import write_text
 from subtext.errors import counted
 from subtext.recipes.published import UNSWEPT, Row
@@ -31,7 +33,10 @@ def make(asked: Asked) -> Made:
 
     The files are written anew after every row: they tell at any time what there is. The same call after any end, a kill
     among them, goes on. A row that cannot be run says why, and the others are run.
+
+    Raises DataError for data that the table's paper read otherwise.
     """
+    require_prepared(asked)
     results = _there(asked)
     todo = [(row, data) for data in asked.data for row in asked.rows if _wanted(asked, row, data)]
     todo = [(row, data) for row, data in todo if (row.key, data) not in results and not asked.missing(row, data)]
@@ -54,7 +59,8 @@ def make(asked: Asked) -> Made:
 
 
 def plan(asked: Asked) -> str:
-    """Which trainings there are and how far each row is; nothing is read or trained."""
+    """Which trainings there are and how far each row is; no data is read, and nothing trained."""
+    require_prepared(asked)
     rows: list[list[Cell]] = []
     left = 0
     keys = list(dict.fromkeys([*asked.table.data, *asked.data]))

@@ -16,6 +16,7 @@ from subtext.app.neighbouring import open_space
 from subtext.app.opened import read
 from subtext.app.progress import meter
 from subtext.app.tabling.asked import Asked
+from subtext.app.tabling.prepared import require_sentences
 from subtext.app.training import Material
 from subtext.data.atomic import write_file
 from subtext.data.feature_file import FeatureFile
@@ -56,10 +57,11 @@ class Loaded:
 def load(asked: Asked, key: str) -> Loaded:
     """Read a data set and cut it: what is scored, what selects the epoch, what is learnt from.
 
-    Raises DataError for a split that it does not have, and what reading raises.
+    Raises DataError for a split that it does not have, and for texts longer than the paper reads; what reading raises.
     """
     sources = asked.data[key]
     reading = read(sources, quiet=asked.quiet)
+    require_sentences(asked, key, reading.pairs, sources.data)
     images = FeatureFile.open(sources.features.expanduser()) if sources.features else reading.features
     texts = FeatureFile.open(sources.text_features.expanduser()) if sources.text_features else None
     train, scored = reading.pairs.split("train"), reading.pairs.split(asked.split)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from subtext.app.tabling.asked import Asked, Training, training
+from subtext.app.tabling.asked import Asked
+from subtext.app.tabling.trainings import Training, training
 from subtext.app.tuning import best_ratio
 from subtext.checkpoint import load_record
 from subtext.recipes.published import RATIOS, UNSWEPT, Ratio, Row

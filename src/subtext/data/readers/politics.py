@@ -6,7 +6,8 @@ the release's own names: `local_path`, `content_text`, and the keys that it stoo
 `train_test_paths.json`, an object with the lists "train" and "test" of paths. The pictures lie under their local_path.
 
 The text is the whole article; `subtext data prepare --sentences 2 --longer-than 500` and `subtext data dedup` make of
-it what Thomas and Kovashka 2020 trained on. Validation is drawn from train, as many pictures as there are in test.
+it what Thomas and Kovashka 2020 trained on, and what tables of their papers ask for. Validation is drawn from train, as
+many pictures as there are in test.
 """
 
 from __future__ import annotations

@@ -28,6 +28,9 @@ PLAN: dict[str, object] = {
 WHOLE: dict[str, object] = {"drop_last": True}
 """Of rows whose method does not say so itself: all take the same steps."""
 
+SENTENCES = {"politics": 2}
+"""Of an article of Politics (ECCV 2020, section 4.1); the other data sets have captions."""
+
 PIXELS: dict[str, object] = {"image": "resnet-50", "image_size": 224, "resize": "squash", "flip": 0.5}
 
 VIEWS = ByData({"coco": 3, "goodnews": 5, "politics": 9, "conccap": 7}, 3)
@@ -78,4 +81,6 @@ NOTES = (
     "angles to every other.",
     "A picture with several captions draws one of them in each epoch; a last batch that is smaller is left out, in "
     "every row.",
+    "Politics is the first two sentences of each article, as `subtext data prepare` cuts them; whole articles are "
+    "refused.",
 )

@@ -31,6 +31,7 @@ TABLE = Published(
     ),
     plan=systems.PLAN,
     pixels=systems.PIXELS,
+    sentences=systems.SENTENCES,
     notes=(
         "K, λ, β and γ are the paper's own choices, which the rows of its other tables take as they stand.",
         "Statistics are of the training pairs, both modalities together, embedded by a trained PVSE; which model the "

@@ -82,6 +82,7 @@ TABLE = Published(
     ),
     plan=systems.PLAN,
     pixels=systems.PIXELS,
+    sentences=systems.SENTENCES,
     notes=(
         "Distance-weighted sampling is not in the printed table: the text gives it for GoodNews, and about .65 for "
         "ConcCap.",

@@ -30,6 +30,7 @@ TABLE = Published(
     ),
     plan=systems.PLAN,
     pixels=systems.PIXELS,
+    sentences=systems.SENTENCES,
     notes=(
         "The paper prints DIVERSITY and DISCREPANCY side by side, and the rows that both share twice.",
         *systems.NOTES,

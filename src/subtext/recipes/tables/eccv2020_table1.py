@@ -54,5 +54,6 @@ TABLE = Published(
     ),
     plan=systems.PLAN,
     pixels=systems.PIXELS,
+    sentences=systems.SENTENCES,
     notes=systems.NOTES,
 )

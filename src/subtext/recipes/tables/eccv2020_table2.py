@@ -17,5 +17,6 @@ TABLE = Published(
     ),
     plan=systems.PLAN,
     pixels=systems.PIXELS,
+    sentences=systems.SENTENCES,
     notes=("The paper prints this table turned: its columns are our rows.", *systems.NOTES),
 )

@@ -21,5 +21,6 @@ TABLE = Published(
     ),
     plan=systems.PLAN,
     pixels=systems.PIXELS,
+    sentences=systems.SENTENCES,
     notes=("Chance is 200 / (test items - 1), so figures of galleries of other sizes do not compare.", *systems.NOTES),
 )
