@@ -5,26 +5,17 @@ from __future__ import annotations
 import pytest
 
 from subtext.errors import RecipeError
+from subtext.evaluate.folds import words
 from subtext.recipes import catalogue
 from subtext.recipes.catalogue import plan_options, read_options
-from subtext.recipes.published import (
-    DATA_SETS,
-    FIGURES,
-    RATIOS,
-    ByData,
-    Published,
-    Row,
-    Shared,
-    System,
-    both_ways,
-    tables,
-)
+from subtext.recipes.figures import FIGURES, LENGTHS
+from subtext.recipes.published import DATA_SETS, RATIOS, ByData, Published, Row, Shared, System, both_ways, tables
 from subtext.training.plan import Plan
 
 NAMES = [f"eccv2020_{each}" for each in ("flickr30k", "table1", "table2", "table3", "table4")]
 NAMES += [f"cvprw2022_table{number}" for number in (1, 2, 3)]
 NAMES += [f"daa2022_table{number}" for number in (1, 2, 3, 4)]
-NAMES += ["ascl2024_figure3", "ascl2024_figure4", "ascl2024_table1", "ascl2024_table2"]
+NAMES += ["ascl2024_figure3", "ascl2024_figure4", "ascl2024_figure5", "ascl2024_table1", "ascl2024_table2"]
 ROWS = [(name, row.key) for name, table in tables().items() for row in table.rows if row.system]
 
 
@@ -103,6 +94,10 @@ def test_the_four_numbers_of_figure_four_stand_with_the_texts() -> None:
     ]
     for key, numbers in (("ascl", (1.393, 0.032)), ("without_both", (1.391, 0.039))):
         assert printed("ascl2024_figure4", key, "coco") == (None, None, None, None, *numbers)
+
+
+def test_figure_five_has_the_lengths_of_an_evaluation() -> None:
+    assert [f"words {size}" for size in LENGTHS] == words()
 
 
 def test_the_rate_of_ascl_follows_the_data_set() -> None:

@@ -16,7 +16,8 @@ from command import call
 from dying import killed_at_flush
 
 from subtext.app.cli import main
-from subtext.recipes.published import FIGURES, Column, Published, Row, System, tables
+from subtext.recipes.figures import FIGURES
+from subtext.recipes.published import Column, Published, Row, System, tables
 
 SMALL = ("width=16", "word_width=8", "batch_size=16", "lr=0.005")
 
@@ -245,6 +246,31 @@ def test_a_table_of_rankings(made: Path, tmp_path: Path) -> None:
     host = System("pcme").lacks()
     assert not host or rows["PCME"][heads[0]]["not_run"] == f"not run: needs {host}"
     assert not any("choice among" in note for note in found["notes"])
+
+
+def test_a_table_of_recall_by_length(made: Path, tmp_path: Path) -> None:
+    """Of fewer texts than a thousand all are drawn: the figures of `evaluate --words`."""
+    regions = tmp_path / "made"
+    made_data.write_regions(regions)
+    given = words(regions, tmp_path / "out", "without_both", name="ascl2024_figure5")
+    given[given.index(f"mine={regions / 'features.npz'}")] = f"mine={regions / 'regions.npz'}"
+    call(*given, "--seeds", 1, "--set", "text=gru")
+    found = told(tmp_path / "out", "ascl2024_figure5")
+    cells = next(row["cells"] for row in found["rows"] if row["row"] == "w/o P&N")
+    run = next((tmp_path / "out" / "runs").rglob("run.json")).parent
+    figures = json.loads(call("evaluate", run, "--split", "test", "--words", "--json", "-", "-q").stdout)
+    seen = 0
+    for size, count in figures["protocol"]["words"].items():
+        head = size.removeprefix("words ")
+        assert cells[f"mine texts of {head} words"]["mean"] == count
+        for k in (1, 5, 10):
+            if not count:
+                assert cells[f"mine T→I R@{k}, {head} words"]["not_run"] == "nothing to measure it by"
+                continue
+            value = figures[f"text_to_image/recall@{k}({size})"] / 100
+            assert cells[f"mine T→I R@{k}, {head} words"]["mean"] == pytest.approx(value, abs=1e-9)
+        seen += count
+    assert seen == figures["protocol"]["gallery"]["texts"] > 0
 
 
 def test_a_table_of_the_joint_space(made: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from subtext.errors import RecipeError
 from subtext.recipes import catalogue
+from subtext.recipes.figures import WAYS
 
 
 class Shared(Enum):
@@ -77,57 +78,6 @@ DATA_SETS = {
     )
 }
 """The data sets of the papers, and the c of their choices; that of Flickr30K is not stated and taken as COCO's."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """What a cell holds.
-
-    label    in the head of a column         measure  which measurement gives it
-    queries  whether there is a value a query, so that rows can be compared query by query
-    """
-
-    label: str
-    measure: str
-    queries: bool = True
-
-
-WAYS = ("image_to_text", "text_to_image")
-ASP = "asp(tfidf1)"
-"""As an evaluation names it: by the relevance that Li et al. 2022 computed."""
-RANKINGS = {
-    "pmrp": "PMRP",
-    **{f"recall@{k}": f"R@{k}" for k in (1, 5, 10)},
-    ASP: "ASP",
-    "r_precision": "R-P",
-}
-"""Figures of whole rankings, as an evaluation names them -> as the papers do."""
-SPACE = (
-    "alignment", "text/alignment", "image/uniformity", "image/uniformity_variance", "text/uniformity",
-    "text/uniformity_variance",
-)  # fmt: skip
-FIGURES = {
-    "image_to_text": Figure("I→T", "choice"),
-    "text_to_image": Figure("T→I", "choice"),
-    "both": Figure("I→T, T→I", "choice", queries=False),
-    "image_preservation": Figure("I", "preservation"),
-    "text_preservation": Figure("T", "preservation"),
-    **{
-        f"{way}/{name}{size}": Figure(f"{arrow} {label}{size.upper()}", "rankings")
-        for size in ("", "(1k)")
-        for way, arrow in zip(WAYS, ("I→T", "T→I"), strict=True)
-        for name, label in RANKINGS.items()
-    },
-    **{f"rsum{size}": Figure(f"RSUM{size.upper()}", "rankings", queries=False) for size in ("", "(1k)")},
-    **{name: Figure(name.replace("/", " ").replace("_", " "), "space", queries=False) for name in SPACE},
-    **{
-        f"{score}_{what}": Figure(f"{what} of {score}", "scores", queries=False)
-        for score in ("diversity", "discrepancy")
-        for what in ("mean", "deviation", "product")
-    },
-}
-"""Choice: share of c-way choices that are right. Preservation: of neighbours kept. Rankings: of whole galleries, or of
-folds of 1,000 pictures. Space: distances in the joint space. Scores: of the training pairs."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from subtext.app.job import Sources
 from subtext.app.tabling.given import Given, read_given
 from subtext.errors import RecipeError
 from subtext.recipes.catalogue import Option, hosts, plan_options, unknown
-from subtext.recipes.published import DATA_SETS, FIGURES, Column, DataSet, Published, Row, Shared, System
+from subtext.recipes.figures import FIGURES
+from subtext.recipes.published import DATA_SETS, Column, DataSet, Published, Row, Shared, System
 from subtext.training.plan import Plan
 
 FACTORS = (1.0, 3.0, 1 / 3, 10.0, 0.1)

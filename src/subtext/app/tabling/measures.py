@@ -13,8 +13,10 @@ from subtext.app.tabling.asked import Asked
 from subtext.app.tabling.material import Loaded, graph_of_scored, one_text_each, require
 from subtext.core import DIRECTIONS, Comparison, Embeddings
 from subtext.data.fingerprint import fingerprint
+from subtext.data.text import tokenise
 from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, embed_pairs, evaluate
+from subtext.evaluate.folds import edges, words
 from subtext.evaluate.further import Further
 from subtext.evaluate.gallery import of_pairs
 from subtext.evaluate.space import space
@@ -22,9 +24,11 @@ from subtext.metrics.preservation import Preservation
 from subtext.model import Model
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.neighbours.truth import truth
+from subtext.ops import draw
 from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores
 from subtext.ops.pooled_scores import pooled_scores
-from subtext.recipes.published import RANKINGS, SPACE, Shared
+from subtext.recipes.figures import RANKINGS, SPACE
+from subtext.recipes.published import Shared
 from subtext.relevance import plausible
 from subtext.relevance.grade import graded
 
@@ -34,6 +38,8 @@ FOLD = 1000
 """Pictures of a fold of the papers' smaller test of COCO."""
 RECALLS = (1, 5, 10)
 """The k of recall, which RSUM adds up, as shares of 1."""
+TEXTS = 1000
+"""Texts that recall by length is of, as in AsCL's figure 5."""
 LABELS = "labels"
 """The column that PMRP reads."""
 DRAWS = 1000
@@ -51,7 +57,8 @@ class Measured:
 
 
 def measure(name: str, model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
-    """One measurement: "choice" with its c, "rankings", "space", "preservation" or "scores" with what marks the graph.
+    """One measurement: "choice" with its c, "rankings", "space" or "lengths", or "preservation" or "scores" with what
+    marks the graph.
 
     Raises RequirementError when the data set is too small for it.
     """
@@ -61,6 +68,8 @@ def measure(name: str, model: Model, key: str, asked: Asked, loaded: Loaded) -> 
         return _rankings(model, asked, loaded)
     if name == "space":
         return _space(model, asked, loaded)
+    if name == "lengths":
+        return _lengths(model, asked, loaded)
     return (_preservation if name.startswith("preservation") else _scores)(model, key, asked, loaded)
 
 
@@ -115,6 +124,30 @@ def _space(model: Model, asked: Asked, loaded: Loaded) -> Measured:
     pairs = loaded.scored
     found = space(*embed_pairs(model, pairs, batch_size=256, workers=asked.workers), pairs)
     return Measured({name: found.get(name, np.nan) for name in SPACE}, {}, {}, fingerprint(pairs))
+
+
+def _lengths(model: Model, asked: Asked, loaded: Loaded) -> Measured:
+    """Recall of drawn texts against all pictures, by how many words they have; NaN where none has so many."""
+    pairs = loaded.scored
+    result = evaluate(
+        model, pairs, protocol=Protocol(recall=RECALLS, c_way=(), bootstrap=0), batch_size=256, workers=asked.workers
+    )
+    drawn = np.sort(draw.permutation(len(pairs.texts), seed=0, epoch=0, purpose="texts by length")[:TEXTS])
+    counts = np.array([len(tokenise(str(value))) for value in pairs.texts.values], dtype=np.int64)[drawn]
+    owners = of_pairs(pairs).clusters("text_to_image")[drawn]
+    figures: dict[str, float] = {}
+    values: dict[str, NDArray[np.float64]] = {}
+    clusters: dict[str, NDArray[np.int64]] = {}
+    for (low, high), label in zip(edges(), words(), strict=True):
+        inside = (counts >= low) & (counts < high)
+        figures[f"texts({label})"] = float(inside.sum())
+        for k in RECALLS:
+            name = f"text_to_image/recall@{k}({label})"
+            column = result.per_query[f"text_to_image/recall@{k}"][drawn][inside]
+            figures[name] = float(column.mean()) if len(column) else np.nan
+            if len(column):
+                values[name], clusters[name] = column, owners[inside]
+    return Measured(figures, values, clusters, fingerprint(pairs))
 
 
 def _preservation(model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:

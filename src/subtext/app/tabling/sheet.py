@@ -14,7 +14,8 @@ from subtext.app.tabling.carry_out import Found
 from subtext.app.tabling.sweep import is_swept, sweep_of
 from subtext.errors import counted
 from subtext.evaluate.paired import holm, paired
-from subtext.recipes.published import FIGURES, RATIOS, Column, Row
+from subtext.recipes.figures import FIGURES
+from subtext.recipes.published import RATIOS, Column, Row
 from subtext.report.table import Against, Cell, Line, Sheet
 
 Results = Mapping[tuple[str, str], Found]
@@ -65,6 +66,9 @@ def _cell(asked: Asked, row: Row, column: Column, results: Results) -> Cell:
         return Cell(paper=paper, missing=found.missing if found else "not run yet")
     figure = asked.table.figure(row, column)
     ours = tuple(each[figure] for each in found.figures[measure_of(asked, row, column)])
+    if np.isnan(ours).all():
+        # No labels, folds of other sizes, no texts of that length.
+        return Cell(paper=paper, missing="nothing to measure it by")
     return Cell(ours, paper, against=_test(asked, row, column, results))
 
 

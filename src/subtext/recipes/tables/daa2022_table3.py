@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from subtext.recipes.published import ASP, Published, ranked
+from subtext.recipes.figures import ASP
+from subtext.recipes.published import Published, ranked
 from subtext.recipes.systems import daa2022 as systems
 
 TABLE = Published(
