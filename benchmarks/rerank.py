@@ -24,7 +24,7 @@ from subtext.similarity.cross_attention import CrossAttention
 CANDIDATES = 100
 REGIONS, WORDS = 36, 12
 PROTOCOL = Protocol(c_way=(), bootstrap=0)
-COUNTS = [10, 20, 50, 100, 200, 300, 500, 700]
+COUNTS = (10, 20, 50, 100, 200, 300, 500, 700)
 
 
 def made(pictures: int, width: int) -> tuple[Stage, Stage, Pairs]:
