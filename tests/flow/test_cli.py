@@ -90,7 +90,9 @@ def test_a_method_is_applied_and_remembered(made: Path, tmp_path: Path) -> None:
     small = ["--width", 24, "--word-width", 16, "--batch-size", 16, "--epochs", 1, "--workers", 0, "-q"]
     data = ["--data", made / "pairs.jsonl", "--features", made / "features.npz"]
     call("train", "vse", *data, "--out", out, "--with", "mithun:strength=0.5", *small)
-    assert json.loads((out / "run.json").read_text())["methods"] == [["mithun", {"strength": 0.5, "hard": True}]]
+    assert json.loads((out / "run.json").read_text())["methods"] == [
+        ["mithun", {"strength": 0.5, "hard": True, "half": True}]
+    ]
     assert "vse + mithun" in call("runs", tmp_path).stdout
 
 
@@ -111,6 +113,21 @@ def test_a_training_of_before_an_option_goes_on_where_the_option_changes_nothing
     assert "same_picture=keep" in told and "same_picture=drop" in told
     call(*words[:-1], f"{words[-1]},same_picture=keep", "--resume")
     call(*words[:-1], f"{words[-1]},same_picture=keep", "--resume", "--word-drop", 0.1, code=1)
+
+
+def test_an_older_training_goes_on_where_nothing_reads_an_option_that_it_lacks(made: Path, tmp_path: Path) -> None:
+    """`half` of mithun is read with hard=no alone, and was off before there was the option."""
+    for hard, ends in (("yes", 0), ("no", 1)):
+        out = tmp_path / hard
+        small = ["--width", 24, "--word-width", 16, "--batch-size", 16, "--epochs", 1, "--workers", 0, "-q"]
+        data = ["--data", made / "pairs.jsonl", "--features", made / "features.npz"]
+        words = ["train", "vse", *data, "--out", out, *small, "--with", f"mithun:hard={hard}"]
+        call(*words)
+        record = json.loads((out / "run.json").read_text())
+        del record["methods"][0][1]["half"]
+        (out / "run.json").write_text(json.dumps(record))
+        told = call(*words, "--resume", code=ends).output
+        assert ("half=False" in told) == (ends == 1)
 
 
 def test_evaluation_states_figures_and_protocol(run: Path, made: Path, tmp_path: Path) -> None:

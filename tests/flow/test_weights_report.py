@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import command
 import made_data
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from subtext.core import Comparison, Embeddings, Epoch, Scene, Truth
 from subtext.epoch_tables import moments
 from subtext.errors import DataError
 from subtext.evaluate.weights import alone, explain, mean_weights, spread
+from subtext.metrics.agreement import spearman
 from subtext.weighting.neighbourhood import Neighbourhood
 
 
@@ -144,3 +146,62 @@ def test_the_command(tmp_path: Path) -> None:
     assert "combined 3:1 " in told.output and "combined: mean" in told.output
     one = call(main, [*map(str, report), "--views", "mean"])
     assert one.exit_code == 1 and "--views mean needs a run with several views of an item" in one.output
+
+
+@pytest.fixture(scope="module")
+def weighted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three pairs of a run with DIVERSITY and one without, and one with DISCREPANCY."""
+    folder = tmp_path_factory.mktemp("weighted")
+    data, features = made_data.write(folder)
+    graph = folder / "graph"
+    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 4, "--neighbours", 3, "-q"]
+    command.call(*build)
+    train = ["train", "vse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--lr", 1e-2]
+    train += ["--batch-size", 16, "--device", "cpu", "-q", "--workers", 0, "--epochs"]
+    for seed in range(3):
+        command.call(*train, 1, "--seed", seed, "--out", folder / f"plain-{seed}")
+        near = f"diversity:graph={graph},total=20,batch=16"
+        command.call(*train, 2 + seed, "--seed", seed, "--out", folder / f"div-{seed}", "--with", near)
+    command.call(*train, 2, "--out", folder / "dis", "--with", f"discrepancy:graph={graph}")
+    return folder
+
+
+def test_gain_beside_unevenness(weighted: Path) -> None:
+    pairs = [f"{weighted / f'div-{seed}'}={weighted / f'plain-{seed}'}" for seed in range(3)]
+    pairs.append(f"{weighted / 'dis'}={weighted / 'plain-0'}")
+    told = json.loads(command.call("weights", "gain", *pairs, "-q", "--json").stdout)
+    assert [run["score"] for run in told["runs"]] == ["diversity"] * 3 + ["discrepancy"]
+    for run in told["runs"]:
+        before, after = (
+            json.loads(command.call("evaluate", run[name], "--json", "-", "-q").stdout)["rsum"]
+            for name in ("baseline", "run")
+        )
+        assert (run["before"], run["after"]) == (before, after)
+        assert run["gain"] == pytest.approx(100 * (after - before) / before)
+        report = ["weights", "report", run["run"], "--graph", weighted / "graph", "-q", "--json"]
+        own = ["--total", 20, "--pairs", 16] if run["score"] == "diversity" else []
+        seen = json.loads(command.call(*report, *own).stdout)
+        assert run["effective"] == pytest.approx(seen["effective"][run["score"]])
+        deviations = [seen["spreads"][f"{run['score']}/{side}"]["deviation"] for side in ("image", "text")]
+        assert run["deviation"] == pytest.approx(np.mean(deviations))
+    first = told["runs"][:3]
+    columns = {name: np.array([run[name] for run in first]) for name in ("deviation", "effective", "gain")}
+    related = {name: spearman(columns[name], columns["gain"]) for name in ("deviation", "effective")}
+    assert not np.isnan(list(related.values())).any()
+    assert told["spearman"] == {"diversity": related}
+    words = command.call("weights", "gain", *pairs, "-q").stdout
+    assert "discrepancy: 1 pair of runs; a correlation needs 3 or more" in words
+    assert "(the paper finds small variance good)" in words
+
+
+def test_gain_refuses_what_is_not_weighted_or_not_comparable(weighted: Path, tmp_path: Path) -> None:
+    told = command.call("weights", "gain", f"{weighted / 'plain-0'}={weighted / 'plain-1'}", "-q", code=1)
+    assert "needs to be trained with diversity or discrepancy" in told.output
+    told = command.call("weights", "gain", weighted / "div-0", "-q", code=2)
+    assert "needs two folders of runs with = between them" in told.output
+    data, features = made_data.write(tmp_path)
+    data.write_text(data.read_text().replace(" is near the ", " stands by the "))
+    train = ["train", "vse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--epochs", 1]
+    command.call(*train, "--batch-size", 16, "--out", tmp_path / "other", "-q", "--workers", 0)
+    told = command.call("weights", "gain", f"{weighted / 'div-0'}={tmp_path / 'other'}", "-q", code=1)
+    assert "a gain needs two runs measured on the same pairs" in told.output

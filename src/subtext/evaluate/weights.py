@@ -124,6 +124,25 @@ def mean_weights(
     return found
 
 
+def unevenness(
+    table: Mapping[str, Tensor], weighting: Neighbourhood, score: str, *, batch: int = 32, seed: int = 0
+) -> tuple[float, float]:
+    """How uneven one score is, and the weights that come of it alone.
+
+    Gives the score's standard deviation, mean of both modalities, and the effective sample size as `Weights` has it.
+    Raises DataError where fewer than two pairs have the score.
+    """
+    values = {name: table[name].double() for m in MODALITIES if (name := f"{score}/{m}")}
+    known = ~torch.stack(list(values.values())).isnan().any(dim=0)
+    if int(known.sum()) < 2:
+        raise DataError(f"explaining weights needs two pairs with neighbours or more; it got {int(known.sum())}")
+    way = alone(weighting, score)
+    order = draw.permutation(int(known.sum()), seed=seed, epoch=0, purpose="weights")
+    image, text = (_signed(values, known, way, modality) for modality in MODALITIES)
+    deviation = float(np.mean([spread(value).deviation for value in values.values()]))
+    return deviation, effective(image, text, way, order, batch)
+
+
 def spread(values: Float[Tensor, "n"]) -> Spread:
     """Mean, deviation and histogram of the values that are known."""
     known = values[~values.isnan()].double().numpy()
@@ -168,6 +187,8 @@ def _signed(
     total = torch.zeros(int(known.sum()), dtype=torch.float64)
     told = moments(values) if weighting.statistics != "none" else {}
     for score, coefficient in (("diversity", weighting.diversity), ("discrepancy", weighting.discrepancy)):
+        if not coefficient:
+            continue
         if told:
             whose = modality if weighting.statistics == "each" else "both"
             coefficient = coefficient * float(told[f"moments/{score}/{whose}"].double().prod())

@@ -63,9 +63,7 @@ def build(
         # What a host was published with and nothing reads here goes back to what is common.
         acts = unread.read(plan_options(recipe.plan), values, facts)
         changes = {f.name: f.default for f in fields(Plan) if f.name not in acts} | changes
-    unsaid = tuple(
-        {o.name: o.unsaid for o in options} for options in (_options(recipe), *map(_method_options, methods))
-    )
+    unsaid = ({o.name: o.unsaid for o in _options(recipe)}, *map(_unsaid, methods))
     setup = replace(setup, plan=replace(setup.plan, **changes), unsaid=unsaid)
     if (first := sum(phase.epochs for phase in setup.phases[:-1])) >= setup.plan.epochs:
         raise RecipeError(
@@ -120,8 +118,12 @@ def _options(recipe: Recipe) -> list[Option]:
     return [*recipe.options, *plan_options(recipe.plan)]
 
 
-def _method_options(method: tuple[str, dict[str, object]]) -> list[Option]:
-    return catalogue.methods()[method[0]].options
+def _unsaid(method: tuple[str, dict[str, object]]) -> dict[str, object]:
+    """What holds for options of a method that an older record lacks; of one that nothing reads its value of now."""
+    options, given = catalogue.methods()[method[0]].options, method[1]
+    values = {o.name: given.get(o.name, o.default) for o in options}
+    facts = {name: (str(value),) for name, value in values.items()}
+    return {o.name: o.unsaid if all(w.holds(facts) for w in o.when) else values[o.name] for o in options}
 
 
 def _method(name: str, given: Mapping[str, object]) -> tuple[Callable[..., Setup], dict[str, object]]:

@@ -1,6 +1,8 @@
-"""`subtext weights report` and `subtext weights tune`."""
+"""`subtext weights report`, `subtext weights gain` and `subtext weights tune`."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
@@ -14,6 +16,7 @@ COMBINE = ("absdiff", "difference", "sum", "product", "maximum", "image", "text"
 @click.group(
     epilog=example(
         "subtext weights report runs/a --graph neighbours",
+        "subtext weights gain runs/a=runs/plain-a runs/b=runs/plain-b runs/c=runs/plain-c",
         "subtext weights tune pvse --data pairs.jsonl --with combined:graph=neighbours --out sweep",
     ),
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -81,6 +84,54 @@ weights.add_command(
         statistics (COMBINED-STATS). --page shows the pairs themselves.""",
         examples=["subtext weights report runs/pvse --graph graphs/d2v --plot scores.svg --page pairs.html"],
         usage="RUN --graph GRAPH [OPTIONS]",
+    )
+)
+
+
+class _Beside(click.ParamType[tuple[Path, Path]]):
+    """RUN=BASELINE as two folders."""
+
+    name = "RUN=BASELINE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Path, Path]:
+        """The two sides of the last sign that has a run before it, so that names may have signs of their own."""
+        text = str(value)
+        for place in (found for found, letter in enumerate(text) if letter == "="):
+            sides = Path(text[:place]), Path(text[place + 1 :])
+            if all((side.expanduser() / "run.json").is_file() for side in sides):
+                return sides
+        return self.fail(
+            f"'{value}' needs two folders of runs with = between them: runs/diverse=runs/plain", param, ctx
+        )
+
+
+def _gain(ctx: click.Context) -> None:
+    from subtext.app.gaining import gain
+
+    given = {**ctx.params, "run": None, **dict.fromkeys(("data", "images", "features", "text_features"))}
+    work = Work.from_options({**given, "split_seed": None, "bad": None})
+    click.echo(gain(work, ctx.params["pairs"], in_json=ctx.params["as_json"]))
+
+
+weights.add_command(
+    Command(
+        "gain",
+        _gain,
+        {
+            "Runs": [
+                click.Argument(["pairs"], type=_Beside(), nargs=-1, required=True),
+                click.Option(["--split"], help="What they are measured on. Default: each run's validation split."),
+            ],
+            "Output": [click.Option(["--json", "as_json"], is_flag=True, help="As JSON.")],
+            "Carry out": run_options(),
+        },
+        help="""Say whether what DIVERSITY or DISCREPANCY gains goes with how uneven its scores and weights are.
+
+        For every weighted RUN and its BASELINE: the score's standard deviation over the training pairs and the
+        effective sample size of the weights, both in RUN's own space and by its own options, and what RUN's sum of
+        six recalls is above BASELINE's, in per cent. Over three or more of a method also Spearman's correlation.""",
+        examples=["subtext weights gain runs/div-0=runs/pvse-0 runs/div-1=runs/pvse-1 runs/loose/div=runs/loose/pvse"],
+        usage="RUN=BASELINE ... [OPTIONS]",
     )
 )
 weights.add_command(tune)

@@ -1,0 +1,165 @@
+"""`subtext weights gain`: whether what weights gain over a baseline goes with how uneven they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from subtext.app.job import Work
+from subtext.app.opened import open_work
+from subtext.app.progress import meter
+from subtext.app.table import Cell, table
+from subtext.checkpoint import Record, load_record
+from subtext.data.fingerprint import fingerprint
+from subtext.epoch_tables import NeighbourScores
+from subtext.errors import RequirementError, counted
+from subtext.evaluate import Protocol, embed_pairs, evaluate
+from subtext.evaluate.weights import SCORES, unevenness
+from subtext.metrics.agreement import spearman
+from subtext.ops.neighbour_scores import Scoring
+from subtext.recipes.scored import Further, Lambda, Neighbours
+from subtext.weighting.neighbourhood import Neighbourhood
+
+FEWEST = 3
+"""Pairs of runs that a correlation is told of: two always agree, or disagree."""
+PAPER = {"diversity": "small", "discrepancy": "large"}
+"""What variance of each score Thomas and Kovashka (2022) found good."""
+_PROTOCOL = Protocol(c_way=(), bootstrap=0)
+
+Options = TypeVar("Options", Lambda, Neighbours, Further)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A weighted run beside its baseline.
+
+    score       that its weights are made from       deviation  of the score over its training pairs, in its own space
+    effective   sample size of the weights over the sample size, mean over batches; 1 for uniform weights
+    before, after  the sum of six recalls of baseline and run on the split
+    """
+
+    run: str
+    baseline: str
+    score: str
+    deviation: float
+    effective: float
+    before: float
+    after: float
+
+    @property
+    def gain(self) -> float:
+        """Per cent of the baseline's."""
+        return 100 * (self.after - self.before) / self.before
+
+
+def gain(work: Work, pairs: Sequence[tuple[Path, Path]], *, in_json: bool = False) -> str:
+    """Measure every pair of a weighted run and its baseline, and tell how gain and unevenness go together.
+
+    work   how each is carried out; its split, or each run's own validation split, is what they are measured on
+
+    Raises RequirementError for a run that neither DIVERSITY nor DISCREPANCY weighted, and for a baseline that remembers
+    other data; what opening, reading and the graph raise.
+    """
+    worth: dict[tuple[str, str], tuple[float, str]] = {}
+    points = [_point(work, weighted, baseline, worth) for weighted, baseline in pairs]
+    related = {score: _related([point for point in points if point.score == score]) for score in SCORES}
+    if in_json:
+        told = [{**asdict(point), "gain": point.gain} for point in points]
+        return json.dumps({"runs": told, "spearman": {k: v for k, v in related.items() if v}}, indent=2)
+    head = ["run", "baseline", "score", "deviation", "effective, %", "rsum before", "gain, %"]
+    rows: list[list[Cell]] = [
+        [p.run, p.baseline, p.score, f"{p.deviation:.4f}", f"{100 * p.effective:.1f}", p.before, f"{p.gain:+.1f}"]
+        for p in points
+    ]
+    return "\n".join([table(head, rows), *(_sentence(score, points, related[score]) for score in SCORES)])
+
+
+def _point(work: Work, weighted: Path, baseline: Path, worth: dict[tuple[str, str], tuple[float, str]]) -> Point:
+    record = load_record(weighted.expanduser())
+    score, options = _weights_of(weighted, record)
+    split = work.split or record.data.val_split or "val"
+    after, before = (_worth(replace(work, run=run, split=split), worth) for run in (weighted, baseline))
+    if after[1] != before[1]:
+        raise RequirementError(
+            f"a gain needs two runs measured on the same pairs; {weighted} and {baseline} remember different ones on "
+            f"the split {split}; pair runs of one data set"
+        )
+    opened = open_work(replace(work, run=weighted, split=record.data.train_split)).by_mean("weights gain")
+    model, pairs = opened.model, opened.pairs
+    near, common, further = _of(Neighbours, options), _of(Lambda, options), _of(Further, options)
+    memory = NeighbourScores(
+        Path(near.graph),
+        neighbours=near.neighbours,
+        scoring=Scoring(
+            further.second if score == "discrepancy" else "none", options.get("diagonal", True), further.average
+        ),
+        views=near.views,
+        samples=near.samples,
+    ).open(pairs, device=torch.device("cpu"))
+    with meter(f"embedding, {weighted.name}", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
+        found = embed_pairs(model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
+    memory.look(*found)
+    memory.begin(epoch=1, seed=0, embed=lambda: found)
+    assert memory.table is not None
+    weighting = Neighbourhood(
+        common.total, sign=common.sign, combine=common.combine, placement=common.placement, batch=common.batch
+    )
+    deviation, effective = unevenness(memory.table, weighting, score, batch=common.batch or 32)
+    return Point(str(weighted), str(baseline), score, deviation, effective, before[0], after[0])
+
+
+def _weights_of(run: Path, record: Record) -> tuple[str, Mapping[str, Any]]:
+    """Which of the two scores weighted a run, with the method's options."""
+    for name, options in record.methods:
+        if name in SCORES:
+            return name, options
+    used = ", ".join(name for name, _ in record.methods) or "none"
+    raise RequirementError(
+        f"{run} needs to be trained with diversity or discrepancy, whose scores are told of; its methods: {used}; name "
+        "the weighted run first, RUN=BASELINE"
+    )
+
+
+def _of(kind: type[Options], options: Mapping[str, Any]) -> Options:
+    """The options of one kind; what an older record lacks has its default."""
+    return kind(**{each.name: options[each.name] for each in fields(kind) if each.name in options})
+
+
+def _worth(work: Work, known: dict[tuple[str, str], tuple[float, str]]) -> tuple[float, str]:
+    """The sum of recalls of a run on a split, and of which pairs it is; measured once."""
+    assert work.run is not None and work.split is not None
+    key = str(work.run.expanduser().resolve()), work.split
+    if key not in known:
+        opened = open_work(work)
+        result = evaluate(
+            opened.model, opened.pairs, protocol=_PROTOCOL, batch_size=work.batch_size, workers=work.workers
+        )
+        known[key] = float(result.figures["rsum"]), fingerprint(opened.pairs)
+    return known[key]
+
+
+def _related(points: Sequence[Point]) -> dict[str, float | None] | None:
+    """Spearman's correlation of the gain with either measure of unevenness; None for too few, or all alike."""
+    if len(points) < FEWEST:
+        return None
+    column = partial(lambda name: np.array([getattr(point, name) for point in points]))
+    found = {name: spearman(column(name), column("gain")) for name in ("deviation", "effective")}
+    return {name: None if np.isnan(value) else value for name, value in found.items()}
+
+
+def _sentence(score: str, points: Sequence[Point], related: Mapping[str, float | None] | None) -> str:
+    count = sum(point.score == score for point in points)
+    if related is None:
+        return f"{score}: {counted(count, 'pair')} of runs; a correlation needs {FEWEST} or more"
+    deviation, effective = ("none" if value is None else f"{value:+.2f}" for value in related.values())
+    return (
+        f"{score}: Spearman of the gain with the deviation {deviation} (the paper finds {PAPER[score]} variance good), "
+        f"with the effective sample size {effective}, over {count} pairs of runs"
+    )
