@@ -1,4 +1,4 @@
-"""`subtext data check`, `prepare`, `dedup`, `loosen` and `found`."""
+"""`subtext data check`, `prepare`, `dedup`, `join`, `loosen` and `found`."""
 
 from __future__ import annotations
 
@@ -50,6 +50,13 @@ def _read_from(given: dict[str, Any]) -> Sources:
 
 def _out() -> click.Option:
     return click.Option(["--out"], type=PATH, required=True, metavar="FILE", help="New .jsonl or .parquet file.")
+
+
+def _join(ctx: click.Context) -> None:
+    from subtext.app.joining import join
+
+    values = ctx.params
+    click.echo(join(values["cells"], values["regions"], values["out"], quiet=values["quiet"]))
 
 
 def _prepare(ctx: click.Context) -> None:
@@ -180,6 +187,28 @@ data.add_command(
         Of copies in several splits, test's stays, then val's. Needs datasketch: pip install 'subtext[dedup]'.""",
         examples=["subtext data dedup politics2.jsonl --images politics --out politics3.jsonl"],
         usage="DATA --out FILE [OPTIONS]",
+    )
+)
+
+data.add_command(
+    Command(
+        "join",
+        _join,
+        {
+            "Features": [
+                click.Argument(["cells"], type=PATH),
+                click.Argument(["regions"], type=PATH),
+                click.Option(["--out"], type=PATH, required=True, metavar="FILE", help="New .npz file."),
+            ],
+            "Output": [quiet_option()],
+        },
+        help="""Write cells and regions of the same pictures as one file of features, for `train dsran --cells N`.
+
+        CELLS has as many parts of every picture, such as the grid of a backbone, REGIONS any number. Both are files of
+        features as --features takes them, joined by the names of REGIONS. The narrower ones are filled up with zeros;
+        pooled vectors and boxes are left behind.""",
+        examples=["subtext data join resnet_grid.npz butd.npz --out both.npz"],
+        usage="CELLS REGIONS --out FILE [OPTIONS]",
     )
 )
 
