@@ -78,7 +78,8 @@ def gain(work: Work, pairs: Sequence[tuple[Path, Path]], *, in_json: bool = Fals
         [p.run, p.baseline, p.score, f"{p.deviation:.4f}", f"{100 * p.effective:.1f}", p.before, f"{p.gain:+.1f}"]
         for p in points
     ]
-    return "\n".join([table(head, rows), *(_sentence(score, points, related[score]) for score in SCORES)])
+    seen = [score for score in SCORES if any(point.score == score for point in points)]
+    return "\n".join([table(head, rows), *(_sentence(score, points, related[score]) for score in seen)])
 
 
 def _point(work: Work, weighted: Path, baseline: Path, worth: dict[tuple[str, str], tuple[float, str]]) -> Point:
