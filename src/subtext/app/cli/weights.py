@@ -88,13 +88,13 @@ weights.add_command(
 )
 
 
-class _Beside(click.ParamType[tuple[Path, Path]]):
+class _Beside(click.ParamType):  # type: ignore[type-arg]  # Generic in new clicks alone.
     """RUN=BASELINE as two folders."""
 
     name = "RUN=BASELINE"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Path, Path]:
-        """The two sides of the last sign that has a run before it, so that names may have signs of their own."""
+        """The two sides of the first sign with a run on either, so that names may have signs of their own."""
         text = str(value)
         for place in (found for found, letter in enumerate(text) if letter == "="):
             sides = Path(text[:place]), Path(text[place + 1 :])
