@@ -65,9 +65,7 @@ class Wanted:
 
         Raises what reading them raises.
         """
-        import numpy as np
-
-        from subtext.data.text import tokenise
+        from subtext.data.lengths import word_counts
         from subtext.evaluate import Further
         from subtext.relevance import plausible
         from subtext.relevance.grade import Asked, graded
@@ -79,8 +77,6 @@ class Wanted:
             say(f"relevance {name}: {len(pairs.images):,} pictures x {len(pairs.texts):,} texts", quiet=quiet)
             relevances.append(graded(pairs, name, how))
         people = None if self.human is None else read_human(self.human.expanduser())
-        texts = pairs.texts.values if self.words else []
-        lengths = [len(tokenise(text)) if isinstance(text, str) else 0 for text in texts]
         return Further(
             relevances=tuple(relevances),
             truths=dict(_match(one, pairs) for one in self.truth),
@@ -88,7 +84,7 @@ class Wanted:
             labels=plausible.of_pairs(pairs) if self.plausible else None,
             human=None if people is None else people.judgements(pairs.images.ids, pairs.texts.ids),
             rated=self.rated,
-            lengths=np.array(lengths, dtype=np.int64) if self.words else None,
+            lengths=word_counts(pairs.texts.values) if self.words else None,
             hubness=self.hubness,
             asp_ties=self.asp_ties,
             top=self.asp_top,

@@ -14,13 +14,13 @@ import torch
 
 from subtext.app.job import Work
 from subtext.app.opened import open_work
-from subtext.app.progress import meter
 from subtext.app.table import Cell, table
+from subtext.app.weighing import tables_of
 from subtext.checkpoint import Record, load_record
 from subtext.data.fingerprint import fingerprint
 from subtext.epoch_tables import NeighbourScores
 from subtext.errors import RequirementError, counted
-from subtext.evaluate import Protocol, embed_pairs, evaluate
+from subtext.evaluate import Protocol, evaluate
 from subtext.evaluate.weights import SCORES, unevenness
 from subtext.metrics.agreement import spearman
 from subtext.ops.neighbour_scores import Scoring
@@ -93,7 +93,6 @@ def _point(work: Work, weighted: Path, baseline: Path, worth: dict[tuple[str, st
             f"the split {split}; pair runs of one data set"
         )
     opened = open_work(replace(work, run=weighted, split=record.data.train_split)).by_mean("weights gain")
-    model, pairs = opened.model, opened.pairs
     near, common, further = _of(Neighbours, options), _of(Lambda, options), _of(Further, options)
     memory = NeighbourScores(
         Path(near.graph),
@@ -103,16 +102,11 @@ def _point(work: Work, weighted: Path, baseline: Path, worth: dict[tuple[str, st
         ),
         views=near.views,
         samples=near.samples,
-    ).open(pairs, device=torch.device("cpu"))
-    with meter(f"embedding, {weighted.name}", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
-        found = embed_pairs(model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
-    memory.look(*found)
-    memory.begin(epoch=1, seed=0, embed=lambda: found)
-    assert memory.table is not None
+    ).open(opened.pairs, device=torch.device("cpu"))
     weighting = Neighbourhood(
         common.total, sign=common.sign, combine=common.combine, placement=common.placement, batch=common.batch
     )
-    deviation, effective = unevenness(memory.table, weighting, score, batch=common.batch or 32)
+    deviation, effective = unevenness(tables_of(memory, opened, work), weighting, score, batch=common.batch or 32)
     return Point(str(weighted), str(baseline), score, deviation, effective, before[0], after[0])
 
 

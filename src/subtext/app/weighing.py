@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from subtext.app.job import Work
-from subtext.app.opened import open_work
+from subtext.app.opened import Opened, open_work
 from subtext.app.output import require_file
 from subtext.app.progress import meter
 from subtext.app.table import Cell, table
 from subtext.app.weight_gallery import weight_gallery
 from subtext.data.atomic import write_text
 from subtext.data.pairs import Pairs
-from subtext.epoch_tables import NeighbourScores
+from subtext.epoch_tables import NeighbourMemory, NeighbourScores
 from subtext.errors import RequirementError
 from subtext.evaluate import embed_pairs
 from subtext.evaluate.weights import Weights, explain
@@ -76,19 +76,15 @@ def report(work: Work, asked: Asked, shown: Shown, *, in_json: bool = False) -> 
     memory = NeighbourScores(asked.graph, neighbours=asked.neighbours, views=asked.views).open(
         pairs, device=torch.device("cpu")
     )
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
-        found = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
-    memory.look(*found)
-    memory.begin(epoch=1, seed=0, embed=lambda: found)
-    assert memory.table is not None
+    tables = tables_of(memory, opened, work)
     weighting = Neighbourhood(asked.total, combine=asked.combine or "absdiff", batch=asked.batch)
     combined = _combined(asked, weighting)
-    weights = explain(memory.table, weighting, combined=combined, batch=asked.batch)
+    weights = explain(tables, weighting, combined=combined, batch=asked.batch)
     if shown.plot is not None:
         write_text(shown.plot, histograms(_panels(weights)))
     if shown.page is not None:
         title = f"Pairs by weight: {work.run}, {opened.split}"
-        made = weight_gallery(memory.table, weighting, combined, pairs, title=title, batch=asked.batch, top=shown.top)
+        made = weight_gallery(tables, weighting, combined, pairs, title=title, batch=asked.batch, top=shown.top)
         write_text(shown.page, render(made))
     if in_json:
         facts = {"run": str(work.run), "split": opened.split, "graph": str(asked.graph), "total": asked.total}
@@ -96,6 +92,17 @@ def report(work: Work, asked: Asked, shown: Shown, *, in_json: bool = False) -> 
         return json.dumps({**facts, **weights.to_json()}, indent=2)
     files = [("histograms", shown.plot), ("lightest and heaviest pairs", shown.page)]
     return "\n".join([*_told(weights, asked), *(f"{name}: {file}" for name, file in files if file is not None)])
+
+
+def tables_of(memory: NeighbourMemory, opened: Opened, work: Work) -> Mapping[str, torch.Tensor]:
+    """Both scores of an opened run's pairs in its space as it is now, named as in `NeighbourMemory`."""
+    pairs = opened.pairs
+    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
+        found = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
+    memory.look(*found)
+    memory.begin(epoch=1, seed=0, embed=lambda: found)
+    assert memory.table is not None
+    return memory.table
 
 
 def _combined(asked: Asked, weighting: Neighbourhood) -> dict[str, Neighbourhood]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from subtext.data.inputs import Input
 from subtext.data.open_clip_text import OpenClipInput
 from subtext.data.text import SubwordInput, WordInput, tokenise
@@ -30,6 +33,15 @@ def too_long(reads: Input, texts: Iterable[object]) -> int:
         # Half of the room, since cleaning may add to a text.
         return _too_long(reads, _longer(texts, than=reads.max_tokens // 2))
     return 0
+
+
+def word_counts(texts: Iterable[object]) -> NDArray[np.int64]:
+    """(T) words of each text; 0 of what is no text.
+
+    >>> word_counts(["two dogs run", None]).tolist()
+    [3, 0]
+    """
+    return np.array([len(tokenise(text)) if isinstance(text, str) else 0 for text in texts], dtype=np.int64)
 
 
 def _longer(texts: Iterable[object], *, than: int) -> list[str]:

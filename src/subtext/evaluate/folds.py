@@ -140,7 +140,7 @@ def _by_length(
     """Recall of the texts of each length; figures are added to `figures`."""
     if lengths is None:
         return
-    for (low, high), label in zip(edges(), words(), strict=True):
+    for (low, high), label in zip(_edges(), words(), strict=True):
         inside = (lengths >= low) & (lengths < high)
         for k in protocol.recall:
             name = f"text_to_image/recall@{k}"
@@ -156,11 +156,10 @@ def words() -> list[str]:
     >>> words()
     ['words 0-9', 'words 10-14', 'words 15-19', 'words 20-']
     """
-    return [f"words {low}-{'' if math.isinf(high) else int(high) - 1}" for low, high in edges()]
+    return [f"words {low}-{'' if math.isinf(high) else int(high) - 1}" for low, high in _edges()]
 
 
-def edges() -> Sequence[tuple[int, float]]:
-    """Fewest words of each bucket, and from how many on it has ended."""
+def _edges() -> Sequence[tuple[int, float]]:
     return list(zip((0, *WORDS), (*WORDS, math.inf), strict=True))
 
 
@@ -181,7 +180,7 @@ def _result(
     if not further.empty:
         statement["further"] = further.stated()
     if further.lengths is not None:
-        sizes = [int(((further.lengths >= low) & (further.lengths < high)).sum()) for low, high in edges()]
+        sizes = [int(((further.lengths >= low) & (further.lengths < high)).sum()) for low, high in _edges()]
         statement["words"] = dict(zip(words(), sizes, strict=True))
     return Result(
         figures=table.figures,

@@ -13,10 +13,10 @@ from subtext.app.tabling.asked import Asked
 from subtext.app.tabling.material import Loaded, graph_of_scored, one_text_each, require
 from subtext.core import DIRECTIONS, Comparison, Embeddings
 from subtext.data.fingerprint import fingerprint
-from subtext.data.text import tokenise
+from subtext.data.lengths import word_counts
 from subtext.errors import RequirementError, counted
 from subtext.evaluate import Protocol, embed_pairs, evaluate
-from subtext.evaluate.folds import edges, words
+from subtext.evaluate.folds import words
 from subtext.evaluate.further import Further
 from subtext.evaluate.gallery import of_pairs
 from subtext.evaluate.space import space
@@ -129,24 +129,28 @@ def _space(model: Model, asked: Asked, loaded: Loaded) -> Measured:
 def _lengths(model: Model, asked: Asked, loaded: Loaded) -> Measured:
     """Recall of drawn texts against all pictures, by how many words they have; NaN where none has so many."""
     pairs = loaded.scored
+    drawn = draw.permutation(len(pairs.texts), seed=0, epoch=0, purpose="texts by length")
+    lengths = word_counts(pairs.texts.values)
+    # Those that are not drawn are of no length, and so in no bucket.
+    lengths[drawn[TEXTS:]] = -1
     result = evaluate(
-        model, pairs, protocol=Protocol(recall=RECALLS, c_way=(), bootstrap=0), batch_size=256, workers=asked.workers
+        model,
+        pairs,
+        protocol=Protocol(recall=RECALLS, c_way=(), bootstrap=0),
+        batch_size=256,
+        workers=asked.workers,
+        further=Further(lengths=lengths),
     )
-    drawn = np.sort(draw.permutation(len(pairs.texts), seed=0, epoch=0, purpose="texts by length")[:TEXTS])
-    counts = np.array([len(tokenise(str(value))) for value in pairs.texts.values], dtype=np.int64)[drawn]
-    owners = of_pairs(pairs).clusters("text_to_image")[drawn]
-    figures: dict[str, float] = {}
+    owners = of_pairs(pairs).clusters("text_to_image")
+    figures = {f"texts({label})": float(count) for label, count in result.protocol["words"].items()}
     values: dict[str, NDArray[np.float64]] = {}
     clusters: dict[str, NDArray[np.int64]] = {}
-    for (low, high), label in zip(edges(), words(), strict=True):
-        inside = (counts >= low) & (counts < high)
-        figures[f"texts({label})"] = float(inside.sum())
-        for k in RECALLS:
-            name = f"text_to_image/recall@{k}({label})"
-            column = result.per_query[f"text_to_image/recall@{k}"][drawn][inside]
-            figures[name] = float(column.mean()) if len(column) else np.nan
-            if len(column):
-                values[name], clusters[name] = column, owners[inside]
+    for name in (f"text_to_image/recall@{k}({label})" for label in words() for k in RECALLS):
+        column = result.per_query.get(name, np.full(len(lengths), np.nan))
+        there = ~np.isnan(column)
+        figures[name] = float(column[there].mean()) if there.any() else np.nan
+        if there.any():
+            values[name], clusters[name] = column[there], owners[there]
     return Measured(figures, values, clusters, fingerprint(pairs))
 
 
