@@ -248,15 +248,20 @@ def test_a_table_of_rankings(made: Path, tmp_path: Path) -> None:
     assert not any("choice among" in note for note in found["notes"])
 
 
-def test_a_table_of_recall_by_length(made: Path, tmp_path: Path) -> None:
-    """Of fewer texts than a thousand all are drawn: the figures of `evaluate --words`."""
-    regions = tmp_path / "made"
+def without_both(folder: Path, name: str) -> dict[str, Any]:
+    """The cells of AsCL's row without generated texts, trained once on made regions, below out/."""
+    regions = folder / "made"
     made_data.write_regions(regions)
-    given = words(regions, tmp_path / "out", "without_both", name="ascl2024_figure5")
+    given = words(regions, folder / "out", "without_both", name=name)
     given[given.index(f"mine={regions / 'features.npz'}")] = f"mine={regions / 'regions.npz'}"
     call(*given, "--seeds", 1, "--set", "text=gru")
-    found = told(tmp_path / "out", "ascl2024_figure5")
-    cells = next(row["cells"] for row in found["rows"] if row["row"] == "w/o P&N")
+    found: dict[str, Any] = next(row["cells"] for row in told(folder / "out", name)["rows"] if row["row"] == "w/o P&N")
+    return found
+
+
+def test_a_table_of_recall_by_length(made: Path, tmp_path: Path) -> None:
+    """Of fewer texts than a thousand all are drawn: the figures of `evaluate --words`."""
+    cells = without_both(tmp_path, "ascl2024_figure5")
     run = next((tmp_path / "out" / "runs").rglob("run.json")).parent
     figures = json.loads(call("evaluate", run, "--split", "test", "--words", "--json", "-", "-q").stdout)
     seen = 0
@@ -275,13 +280,7 @@ def test_a_table_of_recall_by_length(made: Path, tmp_path: Path) -> None:
 
 def test_a_table_of_the_joint_space(made: Path, tmp_path: Path) -> None:
     """The figures of `evaluate --space`, beside the numbers that the paper has."""
-    regions = tmp_path / "made"
-    made_data.write_regions(regions)
-    given = words(regions, tmp_path / "out", "without_both", name="ascl2024_figure4")
-    given[given.index(f"mine={regions / 'features.npz'}")] = f"mine={regions / 'regions.npz'}"
-    call(*given, "--seeds", 1, "--set", "text=gru")
-    found = told(tmp_path / "out", "ascl2024_figure4")
-    cells = next(row["cells"] for row in found["rows"] if row["row"] == "w/o P&N")
+    cells = without_both(tmp_path, "ascl2024_figure4")
     assert cells["COCO text uniformity"]["paper"] == 1.391 and cells["COCO alignment"]["paper"] is None
     run = next((tmp_path / "out" / "runs").rglob("run.json")).parent
     named = ("evaluate", run, "--split", "test", "--space", "--json", "-", "-q")
