@@ -2,8 +2,7 @@
 
 A pair of picture and text has the row of its text, and both modalities share the graph's lists: a picture's neighbours
 are the pictures of its text's neighbours. The bank of embeddings is overwritten while an epoch goes on; the tables are
-made at its start and stay, so that one bank does for two. Where pictures have several texts and one is drawn a time, a
-text that was never drawn is stood in for by the text of its picture that was drawn last.
+made at its start and stay, so that one bank does for two (`latest`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from torch import Tensor
 from subtext.core import Embeddings
 from subtext.data.pairs import Pairs
 from subtext.errors import DataError, counted
-from subtext.neighbours.graph import Graph, pictures_of_texts
+from subtext.latest import LatestEmbeddings
+from subtext.neighbours.graph import Graph
 from subtext.ops.neighbour_scores import (
     AS_PRINTED,
     Lists,
@@ -120,11 +120,9 @@ class NeighbourMemory:
         self.table: dict[str, Tensor] | None = None
         self.bank: dict[str, Embeddings] | None = None
         self._keys, self._whole = pairs.texts.keys, _Near(neighbours)
-        self._pictures = torch.from_numpy(pictures_of_texts(pairs)).to(neighbours.device)
-        self._seen: dict[str, Tensor] = {}
-        self._kept: dict[str, Tensor] = {}
-        self._sizes = {"image": len(pairs.images), "text": len(pairs.texts)}
-        self._latest = self._pictures.new_full((len(pairs.images),), -1)
+        self._latest = LatestEmbeddings(
+            pairs, mean=asked.views == "mean", storage=_DTYPES[asked.storage], device=neighbours.device
+        )
 
     @property
     def notes(self) -> Sequence[str]:
@@ -145,10 +143,11 @@ class NeighbourMemory:
         """Make the tables of an epoch, where anything is known."""
         passed = (epoch == 0 and self.asked.first == "encode") or (epoch > 0 and self.asked.bank == "evaluation")
         if passed:
-            self._keep(*embed())
-        if not self._kept:
+            self._latest.write(*embed())
+        latest = self._latest.vectors()
+        if not latest:
             return
-        known = self._known()
+        known = self._latest.rows()
         there = (known["image"] >= 0) & (known["text"] >= 0)
         near = self._whole if bool(there.all()) else _Near(known_neighbours(self._whole.neighbours, there))
         wanted = None if self.asked.every or reads is None else reads.to(there.device)
@@ -156,7 +155,7 @@ class NeighbourMemory:
         bank: dict[str, Embeddings] = {}
         for modality in MODALITIES:
             rows = known[modality]
-            found = self._scores(self._kept[modality], near, rows.clamp_min(0), wanted, seed, epoch)
+            found = self._scores(latest[modality], near, rows.clamp_min(0), wanted, seed, epoch)
             for name, values in zip(SCORES, found, strict=True):
                 if name == "discrepancy" and self.asked.scoring.second == "none":
                     continue
@@ -166,7 +165,7 @@ class NeighbourMemory:
                     scores = torch.full_like(rows, torch.nan, dtype=torch.float32).index_copy_(0, wanted, scores)
                 table[f"{name}/{modality}"] = scores.masked_fill(rows < 0, torch.nan)
             if self.asked.current:
-                vectors = self._sums(self._kept[modality], near, rows.clamp_min(0))
+                vectors = self._sums(latest[modality], near, rows.clamp_min(0))
                 bank[f"discrepancy/{modality}"] = Embeddings(vectors, torch.arange(len(rows), device=rows.device))
         before = {name: value for name, value in (self.table or {}).items() if name.startswith("moments/")}
         fixed = before if self.asked.moments == "fixed" else {}
@@ -174,74 +173,42 @@ class NeighbourMemory:
         self.bank = bank or None
         if passed:
             # A pass is for one epoch: a text that is not drawn must not keep what an untrained model made of it.
-            self._kept, self._seen = {}, {}
-            self._latest.fill_(-1)
+            self._latest.forget()
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
-        """Keep the embeddings of a step in the place of older ones, where the next epoch's tables are of these."""
+        """See a step's, where the next epoch's tables are of these."""
         if self.asked.bank == "training":
-            self._keep(images, texts)
-
-    def _keep(self, images: Embeddings, texts: Embeddings) -> None:
-        """Keep embeddings in the place of older ones; of an item that comes twice the last."""
-        for modality, items in (("image", images), ("text", texts)):
-            if modality not in self._kept:
-                shape = (self._sizes[modality], items.views, items.width)
-                self._kept[modality] = torch.zeros(
-                    shape, dtype=_DTYPES[self.asked.storage], device=self._pictures.device
-                )
-                self._seen[modality] = self._pictures.new_zeros(self._sizes[modality], dtype=torch.bool)
-            kept = self._kept[modality]
-            ids = items.ids.to(kept.device)
-            kept[ids] = items.vectors.detach().to(kept)[_last(ids)]
-            self._seen[modality][ids] = True
-        rows = texts.ids.to(self._pictures.device)
-        pictures = self._pictures[rows]
-        rows, pictures = rows[pictures >= 0], pictures[pictures >= 0]
-        self._latest[pictures] = rows[_last(pictures)]
+            self._latest.look(images, texts)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Bank, tables and what was seen."""
-        found = {f"kept/{name}": value for name, value in self._kept.items()}
-        found |= {f"seen/{name}": value for name, value in self._seen.items()}
+        """Bank and tables."""
+        found = self._latest.tensors()
         found |= {f"table/{name}": value for name, value in (self.table or {}).items()}
-        found |= {f"bank/{name}": value.vectors for name, value in (self.bank or {}).items()}
-        return {**found, "latest": self._latest} if found else {}
+        return found | {f"bank/{name}": value.vectors for name, value in (self.bank or {}).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Become what `tensors` gave."""
-        parts: dict[str, dict[str, Tensor]] = {"kept": {}, "seen": {}, "table": {}, "bank": {}}
+        parts: dict[str, dict[str, Tensor]] = {"table": {}, "bank": {}}
+        rest: dict[str, Tensor] = {}
         for name, value in tensors.items():
-            kind, _, rest = name.partition("/")
-            if rest:
-                parts[kind][rest] = value.to(self._pictures.device)
-        self._kept, self._seen = parts["kept"], parts["seen"]
+            kind, _, own = name.partition("/")
+            parts.get(kind, rest)[own if kind in parts else name] = value.to(self._whole.neighbours.device)
+        self._latest.restore(rest)
         self.table = parts["table"] or None
-        rows = torch.arange(len(self._whole.neighbours), device=self._pictures.device)
+        rows = torch.arange(len(self._whole.neighbours), device=self._whole.neighbours.device)
         self.bank = {name: Embeddings(value, rows) for name, value in parts["bank"].items()} or None
-        if tensors:
-            self._latest = tensors["latest"].to(self._pictures.device)
-
-    def _known(self) -> dict[str, Tensor]:
-        """Modality -> (T) row of its bank for every text; -1 where there is none."""
-        has = self._pictures >= 0
-        pictures = self._pictures.clamp_min(0)
-        image = torch.where(has & self._seen["image"][pictures], pictures, -1)
-        own = torch.arange(len(has), device=has.device)
-        text = torch.where(self._seen["text"], own, torch.where(has, self._latest[pictures], -1))
-        return {"image": image, "text": text}
 
     def _scores(
         self,
-        kept: Float[Tensor, "m k h"],
+        kept: Float[Tensor, "m v h"],
         near: _Near,
         rows: Int[Tensor, "t"],
         wanted: Int[Tensor, "d"] | None,
         seed: int,
         epoch: int,
     ) -> Scores:
-        scoring, views = self.asked.scoring, kept.shape[1]
-        if views > 1 and self.asked.views == "max":
+        scoring = self.asked.scoring
+        if kept.shape[1] > 1 and self.asked.views == "max":
             return pooled_scores(
                 kept[rows].float(),
                 near.neighbours,
@@ -254,22 +221,15 @@ class NeighbourMemory:
             )
         return neighbour_scores(self._flat(kept), near.lists, scoring, rows=rows, items=wanted)
 
-    def _sums(self, kept: Float[Tensor, "m k h"], near: _Near, rows: Int[Tensor, "t"]) -> Tensor:
-        """(T 1 H) or (T K H) for `current`; several views need views=mean or aligned, where both are linear."""
-        views = kept.shape[1] if self.asked.views == "aligned" else 1
-        sums = second_sums(self._flat(kept), near.lists, self.asked.scoring, rows=rows) / views**0.5
-        return sums.unflatten(1, (views, kept.shape[2]))
+    def _sums(self, kept: Float[Tensor, "m v h"], near: _Near, rows: Int[Tensor, "t"]) -> Float[Tensor, "t v h"]:
+        """For `current`; several views need views=mean or aligned, where both are linear."""
+        sums = second_sums(self._flat(kept), near.lists, self.asked.scoring, rows=rows) / kept.shape[1] ** 0.5
+        return sums.unflatten(1, kept.shape[1:])
 
-    def _flat(self, kept: Float[Tensor, "m k h"]) -> Float[Tensor, "m w"]:
+    def _flat(self, kept: Float[Tensor, "m v h"]) -> Float[Tensor, "m w"]:
         """One vector an item whose inner products are the scores."""
-        if self.asked.views == "aligned":
-            return kept.float().flatten(1) / kept.shape[1] ** 0.5
-        # View by view: torch's mean along a short axis takes three times as long.
-        first, *others = kept.float().unbind(dim=1)
-        total = first.clone()
-        for view in others:
-            total += view
-        return total.div_(kept.shape[1])
+        flat = kept.float().flatten(1)
+        return flat if kept.shape[1] == 1 else flat / kept.shape[1] ** 0.5
 
 
 def moments(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -282,11 +242,3 @@ def moments(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
             pair = torch.stack([known.mean(), known.std(correction=0)]) if len(known) else known.new_zeros(2)
             found[f"moments/{name}/{whose}"] = pair.float()
     return found
-
-
-def _last(ids: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
-    """(N) the last place of each id: writing what stands there, the order of writing does not matter."""
-    places = torch.arange(len(ids), device=ids.device)
-    order = torch.argsort(ids, stable=True)
-    _, groups, sizes = torch.unique_consecutive(ids[order], return_inverse=True, return_counts=True)
-    return places[order][sizes.cumsum(0) - 1][groups][torch.argsort(order)]

@@ -265,9 +265,9 @@ def test_only_pairs_that_the_epoch_reads_are_scored_unless_all_are_asked_for(
 
 
 def test_of_an_item_that_comes_twice_the_last_is_kept() -> None:
-    from subtext.epoch_tables import _last
+    from subtext.latest import _last
 
-    assert _last(torch.tensor([4, 2, 4, 7, 2, 4])).tolist() == [5, 4, 5, 3, 4, 5]
+    assert _last(torch.tensor([4, 2, 4, 7, 2, 4]), 8).tolist() == [5, 4, 5, 3, 4, 5]
 
 
 def test_the_exact_way_is_taken_without_samples() -> None:
@@ -284,6 +284,25 @@ def test_the_exact_way_is_taken_without_samples() -> None:
     wanted = exact_scores(bank, torch.from_numpy(near.graph(data, 4).neighbours[:, :3].copy()))
     torch.testing.assert_close(memory.table["diversity/text"], wanted.diversity)
     torch.testing.assert_close(memory.table["discrepancy/text"], wanted.discrepancy)
+
+
+def test_of_views_whose_mean_is_compared_the_mean_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a checkpoint that has every view, as they had before."""
+    data = small.pairs(12)
+    bank = torch.nn.functional.normalize(torch.randn(24, 3, 4), dim=-1)
+    monkeypatch.setattr("subtext.epoch_tables.Graph.load", lambda folder: near.graph(data, 4))
+    asked = NeighbourScores(Path("unread"), views="mean", neighbours=3, storage="float16")
+    first, later = (asked.open(data, device=torch.device("cpu")) for _ in range(2))
+    first.look(Embeddings(bank[:12], torch.arange(12)), Embeddings(bank, torch.arange(24)))
+    kept = first.tensors()
+    torch.testing.assert_close(kept["kept/text"], bank.mean(dim=1, keepdim=True).half())
+    later.restore({**kept, "kept/image": bank[:12].half(), "kept/text": bank.half()})
+    for memory in (first, later):
+        memory.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+    assert first.table is not None
+    assert later.table is not None
+    assert later.tensors()["kept/text"].dtype == torch.float16
+    torch.testing.assert_close(later.table["diversity/text"], first.table["diversity/text"], rtol=0, atol=2e-3)
 
 
 def test_another_graph_is_another_training(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Lists:
         else:
             present = neighbours >= 0
             self.counts = present.sum(dim=1)
-            self.rows = neighbours[present].int()
+            self.rows = neighbours.masked_select(present).int()
         self.starts = (self.counts.cumsum(0) - self.counts).int()
 
     def over(self, rows: Int[Tensor, "n"]) -> Lists:
@@ -247,4 +247,5 @@ def ascending(neighbours: Int[Tensor, "n e"]) -> Int[Tensor, "n e"]:
 
 def known_neighbours(neighbours: Int[Tensor, "n e"], known: Bool[Tensor, "n"]) -> Int[Tensor, "n e"]:
     """The neighbours without those of which nothing is known; their places become -1."""
-    return neighbours.masked_fill(~(known[neighbours.long().clamp_min(0)] & (neighbours >= 0)), -1)
+    there = known.index_select(0, neighbours.clamp_min(0).flatten()).view_as(neighbours)
+    return neighbours.masked_fill(~(there & (neighbours >= 0)), -1)
