@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import command
 import made_data
@@ -160,9 +162,10 @@ def weighted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train += ["--batch-size", 16, "--device", "cpu", "-q", "--workers", 0, "--epochs"]
     for seed in range(3):
         command.call(*train, 1, "--seed", seed, "--out", folder / f"plain-{seed}")
-        near = f"diversity:graph={graph},total=20,batch=16"
-        command.call(*train, 2 + seed, "--seed", seed, "--out", folder / f"div-{seed}", "--with", near)
-    command.call(*train, 2, "--out", folder / "dis", "--with", f"discrepancy:graph={graph}")
+        near = f"diversity:graph={graph},total=20,batch=16,first=encode"
+        command.call(*train, (1, 3, 4)[seed], "--seed", seed, "--out", folder / f"div-{seed}", "--with", near)
+    command.call(*train, 1, "--out", folder / "dis", "--with", f"discrepancy:graph={graph},first=encode")
+    command.call(*train, 1, "--out", folder / "first", "--with", f"diversity:graph={graph}")
     return folder
 
 
@@ -179,7 +182,8 @@ def test_gain_beside_unevenness(weighted: Path) -> None:
         assert (run["before"], run["after"]) == (before, after)
         assert run["gain"] == pytest.approx(100 * (after - before) / before)
         report = ["weights", "report", run["run"], "--graph", weighted / "graph", "-q", "--json"]
-        own = ["--total", 20, "--pairs", 16] if run["score"] == "diversity" else []
+        # Lambda is for 32 pairs, unless it is said to be for others; batches are of 16.
+        own = ["--total", 20 if run["score"] == "diversity" else 98, "--pairs", 16]
         seen = json.loads(command.call(*report, *own).stdout)
         assert run["effective"] == pytest.approx(seen["effective"][run["score"]])
         deviations = [seen["spreads"][f"{run['score']}/{side}"]["deviation"] for side in ("image", "text")]
@@ -188,15 +192,24 @@ def test_gain_beside_unevenness(weighted: Path) -> None:
     columns = {name: np.array([run[name] for run in first]) for name in ("deviation", "effective", "gain")}
     related = {name: spearman(columns[name], columns["gain"]) for name in ("deviation", "effective")}
     assert not np.isnan(list(related.values())).any()
-    assert told["spearman"] == {"diversity": related}
-    words = command.call("weights", "gain", *pairs, "-q").stdout
+    assert {name: one["rho"] for name, one in told["spearman"]["diversity"].items()} == related
+    for name, one in told["spearman"]["diversity"].items():
+        orders = [spearman(columns[name], np.array(order)) for order in itertools.permutations(columns["gain"])]
+        assert one["p"] == pytest.approx(np.mean([abs(each) >= abs(related[name]) - 1e-9 for each in orders]))
+    assert told["spearman"]["discrepancy"] is None
+    assert {run["split"] for run in told["runs"]} == {"val"}
+    assert [run["apart"] for run in told["runs"]] == [[], ["epochs (3, 1)"], ["epochs (4, 1)"], []]
+    words = command.call("weights", "gain", *pairs, pairs[0], "-q").stdout
     assert "discrepancy: 1 pair of runs; a correlation needs 3 or more" in words
-    assert "(the paper finds small variance good)" in words
+    assert "where the paper finds small variance good" in words and "over 3 pairs of runs" in words
+    assert "also differ in epochs (4, 1)" in words and "measured on the split val" in words
 
 
 def test_gain_refuses_what_is_not_weighted_or_not_comparable(weighted: Path, tmp_path: Path) -> None:
     told = command.call("weights", "gain", f"{weighted / 'plain-0'}={weighted / 'plain-1'}", "-q", code=1)
     assert "needs to be trained with diversity or discrepancy" in told.output
+    told = command.call("weights", "gain", f"{weighted / 'first'}={weighted / 'plain-0'}", "-q", code=1)
+    assert "first needs an epoch with weights: the one that it kept is its first, which is uniform" in told.output
     told = command.call("weights", "gain", weighted / "div-0", "-q", code=2)
     assert "needs two folders of runs with = between them" in told.output
     data, features = made_data.write(tmp_path)
@@ -205,3 +218,14 @@ def test_gain_refuses_what_is_not_weighted_or_not_comparable(weighted: Path, tmp
     command.call(*train, "--batch-size", 16, "--out", tmp_path / "other", "-q", "--workers", 0)
     told = command.call("weights", "gain", f"{weighted / 'div-0'}={tmp_path / 'other'}", "-q", code=1)
     assert "a gain needs two runs measured on the same pairs" in told.output
+
+
+def test_gain_refuses_a_baseline_that_finds_nothing(weighted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from subtext.app import gaining
+
+    def tied(*given: object, **rest: object) -> SimpleNamespace:
+        return SimpleNamespace(figures={"rsum": 0.0})
+
+    monkeypatch.setattr(gaining, "evaluate", tied)
+    told = command.call("weights", "gain", f"{weighted / 'div-0'}={weighted / 'plain-0'}", "-q", code=1)
+    assert "a gain in per cent needs a baseline above 0; " in told.output
