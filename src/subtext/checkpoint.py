@@ -268,7 +268,12 @@ def library_versions() -> dict[str, str]:
 
 def _said(had: Mapping[str, Any], has: Mapping[str, Any], held: Mapping[str, object]) -> dict[str, Any]:
     """The options of an older record, and for those that it lacks and the newer one has what holds unsaid."""
-    return {name: held[name] for name in has if name in held} | dict(had)
+    old = {name: held[name] for name in has if name in held} | dict(had)
+    # A file or folder may stand there as it was typed: it is the same from where it was typed.
+    typed = {
+        name for name, value in old.items() if isinstance(value, str) and str(Path(value).absolute()) == has.get(name)
+    }
+    return old | {name: has[name] for name in typed}
 
 
 def _plain(value: Any) -> Any:
@@ -291,9 +296,5 @@ def _value(value: Any) -> str:
 
 def _with(methods: tuple[tuple[str, dict[str, Any]], ...]) -> str:
     """The methods as --with has them."""
-    told = [f"--with {':'.join(filter(None, (name, _options(given))))}" for name, given in methods]
-    return " ".join(told) or "no --with"
-
-
-def _options(given: Mapping[str, Any]) -> str:
-    return ",".join(f"{name}={value}" for name, value in given.items())
+    told = ((name, ",".join(f"{key}={value}" for key, value in given.items())) for name, given in methods)
+    return " ".join(f"--with {':'.join(filter(None, one))}" for one in told) or "no --with"

@@ -15,7 +15,12 @@ The command line prints a SubtextError as one sentence and exits with 1; anythin
 
 
 class SubtextError(Exception):
-    """The root of every error that Subtext raises on purpose."""
+    """The root of every error that Subtext raises on purpose.
+
+    method  of a training that refused; the options that it speaks of are its own
+    """
+
+    method: str = ""
 
 
 class ShapeError(SubtextError, ValueError):

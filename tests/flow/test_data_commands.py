@@ -107,6 +107,8 @@ def test_loosen_refuses_what_cannot_be(tmp_path: Path) -> None:
     done("neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 5, "--neighbours", 12, "-q")
     assert "needs a graph of neighbours (--graph GRAPH)" in refused("data", "loosen", data, *out, *labels)
     assert "from 1 to 12" in refused("data", "loosen", data, *out, *labels, "--graph", graph, "--ranks", "1-20")
+    none = refused("data", "loosen", data, *out, *labels, "--kind", "mismatch", "--share", 1e-4)
+    assert "--share 0.0001 of " in none and "is none; ask for more" in none
     assert "such as 1-20; it got x" in refused("data", "loosen", data, *out, *labels, "--ranks", "x", code=2)
     assert "labels need a file of their own" in refused("data", "loosen", data, *out, "--labels", tmp_path / "o.jsonl")
     rows = [json.loads(line) for line in data.read_text().splitlines()]

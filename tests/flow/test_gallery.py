@@ -106,6 +106,16 @@ def test_the_page(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
     assert "has pulled" not in again.read_text()
 
 
+def test_a_word_is_looked_for_in_every_text_of_a_picture(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    _, (first, second) = runs
+    page = tmp_path / "page.html"
+    words = ["gallery", "compare", first, second, "--out", page, "--split", "train", "-q", "--count", 1, "--top", 3]
+    call(*words, "--word", "quadrat", "--word", "zebra")
+    by_word = page.read_text().partition("Pictures to texts")[0]
+    assert by_word.count('class="right"') == by_word.count('title">ein Quadrat, ') == 2 * 3
+    assert by_word.count(" square</span>") == 2 * 3
+
+
 def test_what_it_refuses(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
     data, (first, second) = runs
     other = drawn.run(drawn.write(tmp_path / "data"), tmp_path / "other")

@@ -39,6 +39,13 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
         return dict(file)
 
 
+def test_a_file_without_pictures_is_refused(made: Path, tmp_path: Path) -> None:
+    parts = {"names": np.zeros(0, dtype="U3"), "grid": np.zeros((0, 2, 3), np.float32)}
+    np.savez(tmp_path / "empty.npz", **parts)
+    told = call("data", "join", made / "cells.npz", tmp_path / "empty.npz", "--out", tmp_path / "o.npz", "-q", code=1)
+    assert "empty.npz needs pictures; it has none" in told.output
+
+
 def test_parts_stand_side_by_side_and_a_host_reads_both(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "both.npz"
     told = call("data", "join", made / "cells.npz", made / "regions.npz", "--out", out, "-q").stdout

@@ -115,9 +115,7 @@ def _names(first: Path, second: Path) -> tuple[str, str]:
 def _searches(asked: Asked, sides: Sequence[Side], pairs: Pairs) -> list[Section]:
     sections = []
     if not any(isinstance(side.model.text.reads, FeatureInput) for side in sides):
-        told = (
-            "Marked where the word is in the first text of the picture. The number is the run's own score: it orders."
-        )
+        told = "Marked where the word is in a text of the picture. The number is the run's own score: it orders."
         words = asked.words or _drawn_words(_texts(pairs), asked.count, asked.seed)
         found = [_by_word(side, word, pairs, asked.top) for word in words for side in sides]
         sections.append(Section("Words to pictures", told, found, len(sides)))
@@ -131,13 +129,14 @@ def _searches(asked: Asked, sides: Sequence[Side], pairs: Pairs) -> list[Section
 
 def _by_word(side: Side, word: str, pairs: Pairs, top: int) -> Search:
     scores = side.model.compare(side.images, side.model.embed_texts([word]))[:, 0].numpy()
-    texts, first = _texts(pairs), np.full(len(pairs.images), -1, dtype=np.int64)
-    first[pairs.links[::-1, 0]] = pairs.links[::-1, 1]
-    cards = []
+    texts, cards = _texts(pairs), []
     for row in _best(scores, top):
-        title = texts[first[row]] if first[row] >= 0 else pairs.images.ids[row]
+        own = [texts[text] for text in np.flatnonzero(pairs.texts.groups == pairs.images.groups[row])]
+        having = [text for text in own if word.lower() in tokenise(text)]
+        # A text that has the word stands below the picture, if there is one, and else its first.
+        title = (having or own or [pairs.images.ids[row]])[0]
         picture = thumbnail(pairs.images.values[row], pairs.root)
-        cards.append(Found(title, float(scores[row]), picture, right=word.lower() in tokenise(title)))
+        cards.append(Found(title, float(scores[row]), picture, right=bool(having)))
     return Search(word, cards, side.name)
 
 

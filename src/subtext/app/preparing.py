@@ -77,7 +77,8 @@ def dedup(sources: Sources, out: Path, *, threshold: float, words: int, quiet: b
 def loosen(sources: Sources, out: Path, labels: Path, asked: Looseness) -> str:
     """Write a data set of which a known share is loose, and which pairs those are to another file; in words.
 
-    Raises RequirementError where neighbours are asked for and there is no graph, DataError for a file that is there.
+    Raises RequirementError where neighbours are asked for and there is no graph, and for a share that is no text at
+    all; DataError for a file that is there.
     """
     _require_new(labels, out)
     graph = None
@@ -101,9 +102,13 @@ def loosen(sources: Sources, out: Path, labels: Path, asked: Looseness) -> str:
         "of": fingerprint(pairs),
         "version": __version__,
     }
-    _write_both(planted, out, labels, settings)
     total = int(np.isin(pairs.texts.splits, asked.splits).sum())
     kinds = Counter(planted.kinds[planted.kinds != ""].tolist())
+    if not kinds:
+        raise RequirementError(
+            f"--share {asked.share:g} of {counted(total, 'text')} of {', '.join(asked.splits)} is none; ask for more"
+        )
+    _write_both(planted, out, labels, settings)
     listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
     lines = [
         f"{out}: {kinds.total():,} of {counted(total, 'text')} of {', '.join(asked.splits)} are loose now ({listed})"

@@ -37,7 +37,8 @@ def weight_gallery(
     sections = []
     for name, (way, by) in ways.items():
         weights = mean_weights(table, way, batch=batch)
-        order = torch.argsort(weights, stable=True)[: int((~weights.isnan()).sum())]
+        weighed = int((~weights.isnan()).sum())
+        order = torch.argsort(weights, stable=True)[:weighed]
         ends = {"weigh most": order.flip(0)[:top], "weigh least": order[:top]}
         scores = [score for score in SCORES if getattr(way, score)]
         searches = [
@@ -55,7 +56,7 @@ def weight_gallery(
         ("combine", weighting.combine),
         ("Gamma", f"{weighting.sign:g}"),
     ]
-    lead = f"{len(pairs.texts):,} pairs, of which those at either end are shown."
+    lead = f"{weighed:,} of {len(pairs.texts):,} pairs have weights, of which those at either end are shown."
     return Page(title, lead, verdict="", figures=(), figures_text="", sections=sections, facts=facts)
 
 

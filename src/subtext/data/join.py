@@ -31,16 +31,19 @@ def join_parts(
     """Write an npz whose `grid` has the cells of each picture of `regions` and then its regions, with `counts`.
 
     The narrower parts are filled up with zeros to one width, which loses nothing where cells and regions are mapped by
-    weights of their own (`heads.graph`). Pooled vectors and boxes are left behind.
+    weights of their own (`heads.graph`); standardised features take one mean over both, zeros among them. Pooled
+    vectors and boxes are left behind.
 
-    Raises DataError for a file without parts, a picture that the cells lack, and cells that differ in number;
-    OutputError when it cannot be written.
+    Raises DataError for a file without parts or pictures, a picture that the cells lack, and cells that differ in
+    number; OutputError when it cannot be written.
     Cost   two passes over both files, in blocks of 32 MB.
     """
     for what, file in (("cells", cells), ("regions", regions)):
         if file.grid is None:
             raise DataError(f"{file.path} needs '{what}' of every picture, an array 'grid'; it has 'pooled' alone")
     assert cells.grid is not None and regions.grid is not None
+    if not regions.names:
+        raise DataError(f"{regions.path} needs pictures; it has none; name the file of the regions")
     number, widths = cells.grid.shape[1], (cells.grid.shape[2], regions.grid.shape[2])
     of_cells = cells.rows(regions.names)
     lengths = np.concatenate([own for _, own in _blocks(cells, regions, of_cells, number)])
@@ -81,7 +84,8 @@ def _blocks(
             name = regions.names[int(rows[short[0]])]
             raise DataError(
                 f"{cells.path} needs as many cells of every picture, {number}; {name!r} has "
-                f"{counted(int(_lengths(first)[short[0]]), 'cell')}; regions, any number of them, are the other file"
+                f"{counted(int(_lengths(first)[short[0]]), 'cell')}, where zeros at the end are none; regions, any "
+                "number of them, are the other file"
             )
         parts = np.zeros((len(rows), number + second.shape[1], width), dtype=np.float32)
         parts[:, :number, : first.shape[2]] = first

@@ -112,4 +112,6 @@ def read_labels(path: Path) -> Labels:
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} is damaged: {error!r}; loosen the data again") from error
+        raise DataError(
+            f"{path} is damaged, or holds no labels: {error!r}; name the file that `subtext data loosen --labels` wrote"
+        ) from error

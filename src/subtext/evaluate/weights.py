@@ -43,6 +43,7 @@ class Spread:
 class Weights:
     """Scores and weights of a data set.
 
+    pairs        that have all scores
     spreads      "diversity/image" and so on
     correlation  modality -> Spearman's between the two scores; "both" over the pairs of both (the paper: .052)
     effective    weighting -> effective sample size of its weights over the sample size, (sum w)^2 / (n sum w^2), mean
@@ -83,7 +84,7 @@ def explain(
     ways = {score: alone(weighting, score) for score in SCORES} | dict(combined or {})
     signed = {name: [_signed(values, known, way, modality) for modality in MODALITIES] for name, way in ways.items()}
     return Weights(
-        pairs=len(known),
+        pairs=int(known.sum()),
         spreads={name: spread(value) for name, value in values.items()},
         correlation={m: spearman(kept[f"diversity/{m}"].numpy(), kept[f"discrepancy/{m}"].numpy()) for m in MODALITIES}
         | {"both": spearman(*(torch.cat([kept[f"{score}/{m}"] for m in MODALITIES]).numpy() for score in SCORES))},
@@ -135,7 +136,10 @@ def unevenness(
     values = {name: table[name].double() for m in MODALITIES if (name := f"{score}/{m}")}
     known = ~torch.stack(list(values.values())).isnan().any(dim=0)
     if int(known.sum()) < 2:
-        raise DataError(f"explaining weights needs two pairs with neighbours or more; it got {int(known.sum())}")
+        raise DataError(
+            f"a deviation of {score} needs two pairs with neighbours or more; it got {int(known.sum())}; build a graph "
+            "of more texts"
+        )
     way = alone(weighting, score)
     order = draw.permutation(int(known.sum()), seed=seed, epoch=0, purpose="weights")
     image, text = (_signed(values, known, way, modality) for modality in MODALITIES)

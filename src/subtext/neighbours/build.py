@@ -57,10 +57,10 @@ def build_graph(
     """
     choice = choice or Choice()
     learn = np.ones(len(pairs.texts), dtype=bool) if choice.among == "all" else pairs.texts.splits == choice.among
-    _require_enough(choice, int(learn.sum()), len(pairs.texts))
+    _require_enough(choice, int(learn.sum()), len(pairs.texts), "")
     places = space(pairs, learn.astype(bool), placed)
     candidates = learn & places.known
-    _require_enough(choice, int(candidates.sum()), len(pairs.texts))
+    _require_enough(choice, int(candidates.sum()), len(pairs.texts), " that the space knows words of")
     distance = choice.distance or space.distance
     vectors = unit(places.vectors) if distance == "cosine" else places.vectors
     found = _search(vectors, candidates, _groups(pairs, places, choice), choice, compared)
@@ -117,13 +117,13 @@ def _groups(pairs: Pairs, places: Places, choice: Choice) -> NDArray[np.int64]:
     return np.stack(lines)
 
 
-def _require_enough(choice: Choice, have: int, total: int) -> None:
+def _require_enough(choice: Choice, have: int, total: int, which: str) -> None:
     if choice.neighbours < 1:
         raise DataError(f"a graph needs 1 neighbour or more; it got {choice.neighbours}")
     if have <= choice.neighbours:
         split = "" if choice.among == "all" else f" of the split '{choice.among}'"
         advice = f"ask for at most {have - 1}" if have > 1 else "name another split with --among"
         raise DataError(
-            f"{choice.neighbours} neighbours need more than {choice.neighbours} texts{split} with a place; "
+            f"{choice.neighbours} neighbours need more than {choice.neighbours} texts{split}{which}; "
             f"there are {have:,} among {total:,}; {advice}"
         )

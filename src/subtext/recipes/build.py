@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from subtext.errors import RecipeError
+from subtext.errors import RecipeError, SubtextError
 from subtext.recipes import catalogue, unread
 from subtext.recipes.catalogue import Option, Recipe, plan_options, read_options, unknown
 from subtext.training.plan import Plan
@@ -46,7 +47,7 @@ def build(
         raise RecipeError(unknown("host", host, known))
     recipe = known[host]
     keywords = recipe.arguments(arguments)
-    steps = [_method(name, given) for name, given in methods]
+    steps = [(name, *_method(name, given)) for name, given in methods]
     given = plan or {}
     values = _values(recipe, arguments) | read_options("training option", plan_options(recipe.plan), given)
     if supply.assets is None:
@@ -86,14 +87,15 @@ def acting(host: str, arguments: Mapping[str, object], setup: Setup) -> dict[str
 def _built(
     recipe: Recipe,
     keywords: dict[str, object],
-    steps: Sequence[tuple[Callable[..., Setup], dict[str, object]]],
+    steps: Sequence[tuple[str, Callable[..., Setup], dict[str, object]]],
     supply: Supply,
 ) -> Setup:
     """The recipe and its methods called. Raises RecipeError where their weights have no room."""
     try:
         setup: Setup = replace(recipe.function(supply, **keywords), opened=supply.assets is not None)
-        for function, options in steps:
-            setup = function(setup, **options)
+        for name, function, options in steps:
+            with _of(name):
+                setup = function(setup, **options)
         return setup
     except (RuntimeError, MemoryError, TypeError) as error:
         if not _too_large(error):
@@ -131,6 +133,17 @@ def _method(name: str, given: Mapping[str, object]) -> tuple[Callable[..., Setup
     if name not in known:
         raise RecipeError(unknown("method", name, known))
     recipe = known[name]
-    values = _values(recipe, given)
-    unread.refuse(recipe.options, values, {option: (str(value),) for option, value in values.items()})
-    return recipe.function, recipe.arguments(given)
+    with _of(name):
+        values = _values(recipe, given)
+        unread.refuse(recipe.options, values, {option: (str(value),) for option, value in values.items()})
+        return recipe.function, recipe.arguments(given)
+
+
+@contextmanager
+def _of(method: str) -> Iterator[None]:
+    """What is refused meanwhile says which method did."""
+    try:
+        yield
+    except SubtextError as error:
+        error.method = method
+        raise

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from subtext.errors import RecipeError
 from subtext.training.plan import Plan
-from subtext.training.when import Before, Span, When
+from subtext.training.when import Before, Place, Span, When
 
 RECOMMENDED = "dual"
 """The host that is trained when none is named."""
@@ -35,6 +35,7 @@ class Option:
     when     what has to be chosen for the option to be read; all of them
     span     the numbers that it takes; None for all of its type
     unsaid   what holds where an older record does not have the option: the default, or what `Before` says
+    place    whether it is a file or folder
     """
 
     name: str
@@ -46,6 +47,7 @@ class Option:
     when: tuple[When, ...] = ()
     span: Span | None = None
     unsaid: object = None
+    place: bool = False
 
     def read(self, value: object) -> object:
         """A value of this option's type, from itself or from text. Raises RecipeError when it is none that it takes."""
@@ -189,4 +191,5 @@ def _option(name: str, hint: Any, default: object, group: str) -> Option:
     text = "".join(one.prefix for one in when) + text
     if get_origin(kind) is Literal:
         return Option(name, str, get_args(kind), default, text, group, when, unsaid=unsaid)
-    return Option(name, kind, None, default, text, group, when, span, unsaid)
+    place = any(isinstance(mark, Place) for mark in marks)
+    return Option(name, kind, None, default, text, group, when, span, unsaid, place)

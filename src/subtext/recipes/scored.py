@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.errors import RecipeError
-from subtext.training.when import Span, When
+from subtext.training.when import Place, Span, When
 
 if TYPE_CHECKING:
     from subtext.core import Direction
@@ -25,7 +25,7 @@ Combine = Literal["absdiff", "difference", "sum", "product", "maximum", "image",
 class Lambda:
     """How large weights are, and how the two modalities become one."""
 
-    total: Annotated[float, "lambda, the sum of the weights over a batch; 96 to 196 in the paper", Span(0)] = 196.0
+    total: Annotated[float, "lambda, the sum of the weights over a batch; 96 to 196 in the paper"] = 196.0
     batch: Annotated[int, "pairs that total is for; 0: whatever the batch", Span(0)] = 32
     sign: Annotated[float, "Gamma: -1 counts pairs in loose neighbourhoods more, 1 less, 0 all alike"] = -1.0
     combine: Annotated[Combine, "of pictures' and texts' weights; mean: of their scores, before the softmax"] = (
@@ -42,7 +42,7 @@ class Lambda:
 class Neighbours:
     """Which neighbours scores are made from, and of which embeddings."""
 
-    graph: Annotated[str, "folder that `subtext neighbours build` wrote"] = ""
+    graph: Annotated[str, "folder that `subtext neighbours build` wrote", Place()] = ""
     neighbours: Annotated[int, "the nearest so many of the graph's; 0 for all", Span(0)] = 0
     views: Annotated[
         Literal["max", "mean", "aligned"], "several views compare by the best pair, all pairs, or view by view"

@@ -25,6 +25,11 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Stands beside an option's help: a file or folder. It is kept whole, so that it is found from everywhere."""
+
+
+@dataclass(frozen=True)
 class Before:
     """Stands beside an option's help: what held before there was the option, where that is not its default."""
 

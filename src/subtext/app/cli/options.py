@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import click
 
@@ -92,5 +93,8 @@ def _parse_method(text: str, known: Mapping[str, Recipe]) -> tuple[str, dict[str
             raise RecipeError(f"'{piece}' needs the form option=value")
         if key not in options:
             raise RecipeError(unknown(f"option of the method {name}", key, options))
-        arguments[key] = options[key].read(value.strip())
+        value = value.strip()
+        if options[key].place and value:
+            value = str(Path(value).expanduser().absolute())
+        arguments[key] = options[key].read(value)
     return name, arguments

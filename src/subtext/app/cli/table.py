@@ -87,7 +87,13 @@ def _sources(ctx: click.Context, table: Published) -> dict[str, Sources]:
         more[option] = _pairs(ctx, flag, given[option], alone=next(iter(found)) if len(found) == 1 else None)
         for key in more[option]:
             if key not in found:
-                raise click.UsageError(f"{flag} {key}=... needs {unknown('data set given', key, found)}", ctx)
+                raise click.UsageError(f"{flag} {key}=...: {unknown('data set given', key, found)}", ctx)
+
+    given_files = [("--data", key, str(path)) for key, path in found.items()]
+    given_files += [(f"--{name.replace('_', '-')}", key, place) for name in more for key, place in more[name].items()]
+    for flag, key, place in given_files:
+        if not Path(place).expanduser().exists():
+            raise click.UsageError(f"{flag} {key}={place} needs a file or folder that is there; there is none", ctx)
 
     def of(option: str, key: str) -> Path | None:
         return Path(more[option][key]) if key in more[option] else None

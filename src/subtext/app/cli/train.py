@@ -134,11 +134,14 @@ def speaks() -> bool:
 
 @contextmanager
 def spelt_as_typed(ctx: click.Context) -> Iterator[None]:
-    """What is refused meanwhile names options as they are typed."""
+    """What is refused meanwhile names options as they are typed: a method's own stay as they stand in --with."""
     try:
         yield
     except (RecipeError, RequirementError) as error:
-        raise type(error)(as_typed(str(error), [name.rpartition("__")[2] for name in ctx.params])) from error
+        own = {option.name for option in methods()[error.method].options} if error.method else set()
+        text = as_typed(str(error), {name.rpartition("__")[2] for name in ctx.params} - own)
+        told = not error.method or error.method in text
+        raise type(error)(text if told else f"--with {error.method}: {text}") from error
 
 
 def _data_options() -> list[click.Option]:

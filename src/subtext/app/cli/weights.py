@@ -81,7 +81,8 @@ weights.add_command(
 
         Mean, deviation and histogram of both scores for pictures and texts, Spearman's correlation of the two, and how
         uneven the weights are that come of each, and of both combined: by --beta and --gamma, and by the scores'
-        statistics (COMBINED-STATS). --page shows the pairs themselves.""",
+        statistics (COMBINED-STATS). Scores and weights are those that these options ask for, whatever weights RUN was
+        trained with; `weights gain` tells of its own. --page shows the pairs themselves.""",
         examples=["subtext weights report runs/pvse --graph graphs/d2v --plot scores.svg --page pairs.html"],
         usage="RUN --graph GRAPH [OPTIONS]",
     )
@@ -100,8 +101,12 @@ class _Beside(click.ParamType):  # type: ignore[type-arg]  # Generic in new clic
             sides = Path(text[:place]), Path(text[place + 1 :])
             if all((side.expanduser() / "run.json").is_file() for side in sides):
                 return sides
+        left, equals, right = text.partition("=")
+        sides = Path(left), Path(right)
+        none = [str(side) for side in sides if equals and not (side.expanduser() / "run.json").is_file()]
+        which = f"; {' and '.join(none)} {'is' if len(none) == 1 else 'are'} no run" if none else ""
         return self.fail(
-            f"'{value}' needs two folders of runs with = between them: runs/diverse=runs/plain", param, ctx
+            f"'{value}' needs two folders of runs with = between them{which}: runs/diverse=runs/plain", param, ctx
         )
 
 
@@ -129,7 +134,8 @@ weights.add_command(
 
         For every weighted RUN and its BASELINE: the score's standard deviation over the training pairs and the
         effective sample size of the weights, both in RUN's own space and by its own options, and what RUN's sum of
-        six recalls is above BASELINE's, in per cent. Over three or more of a method also Spearman's correlation.""",
+        six recalls is above BASELINE's, in per cent, beside what else the two trainings differ in. Over three or more
+        of a method also Spearman's correlation, and how often chance has as much of it.""",
         examples=["subtext weights gain runs/div-0=runs/pvse-0 runs/div-1=runs/pvse-1 runs/loose/div=runs/loose/pvse"],
         usage="RUN=BASELINE ... [OPTIONS]",
     )

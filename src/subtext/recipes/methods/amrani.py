@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.when import Before, Span
+from subtext.training.when import Before, Place, Span
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def amrani(
     setup: Setup,
     *,
-    features: Annotated[str, "file of features of the pictures, which densities are taken from"] = "",
+    features: Annotated[str, "file of features of the pictures, which densities are taken from", Place()] = "",
     text_features: Annotated[str, "file of features of the texts; none: LSA of the training texts"] = "",
     neighbours: Annotated[int, "nearest pairs that a density counts", Span(1)] = 10,
     join: Annotated[Literal["min", "sum", "product"], "of the two modalities' likeness; min: close in both"] = "min",
@@ -23,7 +23,7 @@ def amrani(
         Literal["drop", "keep"], "whether texts of one picture count as near each other", Before("keep")
     ] = "drop",
     scale: Annotated[Literal["sum", "softmax", "none"], "how densities become weights; none: as they are"] = "sum",
-    total: Annotated[float, "the sum of the weights over a batch", Span(0)] = 196.0,
+    total: Annotated[float, "the sum of the weights over a batch"] = 196.0,
     batch: Annotated[int, "pairs that total is for; 0: whatever the batch", Span(0)] = 32,
     half: Annotated[bool, "the mean of both directions, as other weights have it; off: the host's own scale"] = True,
     drop_last: Annotated[bool, "leave out the last batch of an epoch where it is smaller"] = True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.training.when import Span, When
+from subtext.training.when import Place, Span, When
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ _MINED = When("mined", ("0",), needs="mined above 0", but=True)
 def distil(
     setup: Setup,
     *,
-    teacher: Annotated[str, "RUN that is learnt from; it learnt from the same training pairs"] = "",
+    teacher: Annotated[str, "RUN that is learnt from; it learnt from the same training pairs", Place()] = "",
     weight: Annotated[float, "of lists that are the batch, half in each direction", Span(0)] = 1.0,
     mined: Annotated[int, "candidates mined for every item before each epoch but the first; 0: none", Span(0)] = 16,
     mined_weight: Annotated[float, "of lists that are mined, half in each direction", Span(0), _MINED] = 1.0,

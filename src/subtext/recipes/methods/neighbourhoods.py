@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.when import Span
+from subtext.training.when import Place, Span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,8 @@ WEIGHTS = {"triplet": (0.1, 0.3)}
 def neighbourhoods(
     setup: Setup,
     *,
-    graph: Annotated[str, "folder that `subtext neighbours build` wrote"] = "",
-    image_graph: Annotated[str, "another graph for the pictures, by their features"] = "",
+    graph: Annotated[str, "folder that `subtext neighbours build` wrote", Place()] = "",
+    image_graph: Annotated[str, "another graph for the pictures, by their features", Place()] = "",
     form: Annotated[Form, "N-pair angular, its hinge, the paper's code, or a triplet loss"] = "angular",
     between: Annotated[Between, "between pictures and texts: this form, or the host's own loss"] = "form",
     degrees: Annotated[float, "of the angular forms", Span(1, 90)] = 45.0,

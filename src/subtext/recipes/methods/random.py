@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def random(
     setup: Setup,
     *,
-    total: Annotated[float, "lambda, the sum of the weights over a batch", Span(0)] = 196.0,
+    total: Annotated[float, "lambda, the sum of the weights over a batch"] = 196.0,
     batch: Annotated[int, "pairs that total is for; 0: whatever the batch", Span(0)] = 32,
     half: Annotated[bool, "the mean of both directions, as in the paper; off: the host's own scale"] = True,
     drop_last: Annotated[bool, "leave out the last batch of an epoch where it is smaller"] = True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.when import Span
+from subtext.training.when import Place, Span
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -18,7 +18,7 @@ def struc(
     structure: Annotated[Neighbourhood, "of the same picture, or neighbours in a graph: their texts, pictures"] = (
         "captions"
     ),
-    graph: Annotated[str, "texts, pictures: folder that `subtext neighbours build` wrote"] = "",
+    graph: Annotated[str, "texts, pictures: folder that `subtext neighbours build` wrote", Place()] = "",
     pool: Annotated[int, "texts, pictures: nearest texts that one is drawn from", Span(1)] = 200,
     margin: Annotated[float, "in distances", Span(0)] = 0.05,
     hardest: Annotated[int, "negatives of a query that count", Span(1)] = 10,

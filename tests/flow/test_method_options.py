@@ -1,0 +1,70 @@
+"""Options of a method: named as they stand in --with, and found from everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import made_data
+import pytest
+from command import call
+
+TRAIN = ["--width", 8, "--word-width", 8, "--batch-size", 16, "--workers", 0, "--device", "cpu", "-q"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with data, features and a graph called near."""
+    data, _ = made_data.write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    call("neighbours", "build", "near", "--data", data, "--space", "lsa", "--width", 4, "--neighbours", 3, "-q")
+    return tmp_path
+
+
+def refused(here: Path, host: str, *words: object) -> str:
+    data = ["--data", here / "pairs.jsonl", "--features", here / "features.npz", "--out", here / "run"]
+    return call("train", host, *data, *TRAIN, "--epochs", 1, *words, code=1).output
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "wrong"),
+    [
+        (["vse", "--with", "amrani"], "amrani needs features=FILE", "--features"),
+        (["vse", "--with", "neighbourhoods"], "image=0 and text=0", "--image"),
+        (["pvse", "--views", 2, "--with", "discrepancy:graph=near,second=unique"], "views=mean", "--views"),
+        (["pvse", "--views", 1, "--with", "discrepancy:graph=near,views=mean"], "leave views out", "--views"),
+        (["pvse", "--views", 2, "--with", "diversity:graph=near,views=mean,samples=5"], "views=max", "--views"),
+        (
+            ["vse", "--with", "diversity:graph=near,total=0"],
+            "--with diversity: Neighbourhood needs a total above 0",
+            ";0",
+        ),
+        (["vse", "--with", "diversity:graph=near,total=-3"], "a total above 0; it got -3", "0 or more"),
+    ],
+)
+def test_options_of_a_method_are_named_as_they_are_typed(
+    here: Path, words: list[object], told: str, wrong: str
+) -> None:
+    found = refused(here, str(words[0]), *words[1:])
+    assert told in found and wrong not in found
+
+
+def test_a_graph_that_was_named_from_here_is_found_from_elsewhere(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = ["train", "vse", "--data", here / "pairs.jsonl", "--features", here / "features.npz", *TRAIN]
+    weighted = [*train, "--epochs", 2, "--out", here / "weighted", "--with"]
+    call(*weighted, "diversity:graph=near,first=encode")
+    call(*train, "--epochs", 2, "--out", here / "plain")
+    record = here / "weighted" / "run.json"
+    told = json.loads(record.read_text())
+    assert told["methods"][0][1]["graph"] == str(here / "near")
+    (here / "other").mkdir()
+    monkeypatch.chdir(here / "other")
+    call("weights", "gain", "../weighted=../plain", "-q")
+    # A record of before has what was typed, and is the same training from where it was typed.
+    told["methods"][0][1]["graph"] = "near"
+    record.write_text(json.dumps(told))
+    monkeypatch.chdir(here)
+    call(*weighted, "diversity:graph=near,first=encode", "--resume")
+    monkeypatch.chdir(here / "other")
+    again = call(*weighted, "diversity:graph=../near,first=encode", "--resume", code=1).output
+    assert "graph=near" in again
