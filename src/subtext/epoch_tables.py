@@ -126,11 +126,11 @@ class NeighbourMemory:
 
     @property
     def notes(self) -> Sequence[str]:
-        """How many pairs will have no score of their own."""
+        """When weights begin, and how many pairs will have no score of their own."""
         alone = int((self._whole.neighbours < 0).all(dim=1).sum())
-        if not alone:
-            return ()
-        return (f"{counted(alone, 'text')} without neighbours: such a pair counts as the mean of its batch",)
+        late = "weights begin with the second epoch; first=encode has them in the first, too"
+        lonely = f"{counted(alone, 'text')} without neighbours: such a pair counts as the mean of its batch"
+        return (*((late,) if self.asked.first == "uniform" else ()), *((lonely,) if alone else ()))
 
     def begin(
         self,
@@ -176,7 +176,7 @@ class NeighbourMemory:
             self._latest.forget()
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
-        """See a step's, where the next epoch's tables are of these."""
+        """See the embeddings of a step, where the next epoch's tables are of these."""
         if self.asked.bank == "training":
             self._latest.look(images, texts)
 
@@ -222,7 +222,9 @@ class NeighbourMemory:
         return neighbour_scores(self._flat(kept), near.lists, scoring, rows=rows, items=wanted)
 
     def _sums(self, kept: Float[Tensor, "m v h"], near: _Near, rows: Int[Tensor, "t"]) -> Float[Tensor, "t v h"]:
-        """For `current`; several views need views=mean or aligned, where both are linear."""
+        """What an embedding of now is multiplied by for its discrepancy (`current`); of several views their mean or all
+        of them, aligned, where both are linear.
+        """
         sums = second_sums(self._flat(kept), near.lists, self.asked.scoring, rows=rows) / kept.shape[1] ** 0.5
         return sums.unflatten(1, kept.shape[1:])
 

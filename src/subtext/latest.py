@@ -24,7 +24,7 @@ class LatestEmbeddings:
     its picture that was seen last.
 
     mean     an item's views are kept as their mean, (1 H) instead of (K H)
-    storage  what they are kept in
+    storage  the dtype that they are kept in
     """
 
     def __init__(self, pairs: Pairs, *, mean: bool, storage: torch.dtype, device: torch.device) -> None:
@@ -62,7 +62,7 @@ class LatestEmbeddings:
         return self._kept
 
     def rows(self) -> dict[str, Int[Tensor, "t"]]:
-        """Modality -> the row of its bank for every text's pair; -1 where there is none."""
+        """Modality -> the row of its bank for every text's pair; -1 where there is none. Needs a first look."""
         self._write_all()
         has = self._pictures >= 0
         pictures = self._pictures.clamp_min(0)

@@ -305,6 +305,18 @@ def test_of_views_whose_mean_is_compared_the_mean_is_kept(monkeypatch: pytest.Mo
     torch.testing.assert_close(later.table["diversity/text"], first.table["diversity/text"], rtol=0, atol=2e-3)
 
 
+def test_that_the_first_epoch_has_no_weights_is_told_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = small.pairs(12)
+    monkeypatch.setattr("subtext.epoch_tables.Graph.load", lambda folder: near.graph(data, 4))
+    late, whole = (
+        NeighbourScores(Path("unread"), first=first, neighbours=3).open(data, device=torch.device("cpu")).notes
+        for first in ("uniform", "encode")
+    )
+    assert [note for note in late if note not in whole] == [
+        "weights begin with the second epoch; first=encode has them in the first, too"
+    ]
+
+
 def test_another_graph_is_another_training(tmp_path: Path) -> None:
     folder = tmp_path / "words"
     near.save(small.pairs(), folder)

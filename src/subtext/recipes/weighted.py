@@ -34,7 +34,8 @@ def weighted(method: str, setup: Setup, make: Callable[[Direction], Weighting], 
             continue
         if part.weighting is not None:
             raise RecipeError(
-                f"{method} weights a loss that has no weights yet; '{name}' has; take one weighting alone"
+                f"{method} weights a loss that has no weights yet; '{name}' has; take one weighting alone, or "
+                "combined, which is of both scores"
             )
         direction = next(known for known in DIRECTIONS if known == part.on)
         parts[name] = replace(part, weighting=make(direction), weight=part.weight / 2 if half else part.weight)
