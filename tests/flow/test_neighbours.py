@@ -147,7 +147,7 @@ def test_lists_that_fall_short_end_in_minus_one():
         (["a b"] * 9, Choice(neighbours=3), "all 9 are the same"),
         (["a b", None, "c", "d"], Choice(neighbours=2), "'t1' has none; use a space of features"),
         (["a b", "c d"], Choice(neighbours=1, among="dev"), "there are 0 among 2; name another split"),
-        (["a b", "?!", "..."], Choice(neighbours=1), "that the space knows words of; there are 1 among 3"),
+        (["a b", "?!", "..."], Choice(neighbours=1), "that the space has a place for; there are 1 among 3"),
     ],
 )
 def test_what_makes_no_graph_is_told(texts, choice, words):

@@ -134,7 +134,8 @@ def told_in_words(graph: Graph) -> str:
     short = int((counts < graph.width).sum())
     lists = f"{graph.width} neighbours each"
     if short:
-        lists += f", {short:,} of them fewer ({int((counts == 0).sum()):,} none)"
+        alone = int((counts == 0).sum())
+        lists += f", {short:,} of them fewer ({alone:,} none{', without a place in the space' if alone else ''})"
     settings = graph.settings
     return (
         f"{len(graph):,} texts, {lists}, by {settings['distance']} in {graph.space['name']}, {settings['search']}, "

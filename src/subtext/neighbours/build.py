@@ -60,7 +60,7 @@ def build_graph(
     _require_enough(choice, int(learn.sum()), len(pairs.texts), "")
     places = space(pairs, learn.astype(bool), placed)
     candidates = learn & places.known
-    _require_enough(choice, int(candidates.sum()), len(pairs.texts), " that the space knows words of")
+    _require_enough(choice, int(candidates.sum()), len(pairs.texts), " that the space has a place for")
     distance = choice.distance or space.distance
     vectors = unit(places.vectors) if distance == "cosine" else places.vectors
     found = _search(vectors, candidates, _groups(pairs, places, choice), choice, compared)

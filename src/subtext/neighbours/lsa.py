@@ -29,8 +29,8 @@ class Lsa:
     width  D; fewer where there are fewer words or texts
     seed   of the random search for the directions
 
-    Nothing but PyTorch is needed; any script is read (`data.words`). A text without a known word is not placed. Gives
-    cosine distances.
+    Nothing but PyTorch is needed; any script is read (`data.words`). A text is not placed that has no known word, or
+    whose words none of the D directions has: a larger D places more. Gives cosine distances.
 
     Raises DataError where no text to learn from has a word.
     Cost time of 2 x 5 products of the sparse matrix with D + 16 columns.
