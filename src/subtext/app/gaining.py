@@ -140,6 +140,11 @@ def _apart(run: Record, baseline: Record, score: str) -> Iterator[str]:
     for name in ("host", "seed"):
         if getattr(run, name) != getattr(baseline, name):
             yield f"{name} ({getattr(run, name)}, {getattr(baseline, name)})"
+    if run.data.fingerprint != baseline.data.fingerprint:
+        yield "the pairs that they learnt from"
+    files = [(one.data.images, one.data.features, one.data.text_features) for one in (run, baseline)]
+    if files[0] != files[1]:
+        yield "the files of pictures or features"
     for left, right in ((run.arguments, baseline.arguments), (run.plan, baseline.plan)):
         for name in sorted(left.keys() | right.keys()):
             if left.get(name) != right.get(name) and name not in unasked:
