@@ -192,7 +192,8 @@ class NeighbourMemory:
         rest: dict[str, Tensor] = {}
         for name, value in tensors.items():
             kind, _, own = name.partition("/")
-            parts.get(kind, rest)[own if kind in parts else name] = value.to(self._whole.neighbours.device)
+            into, key = (parts[kind], own) if kind in parts else (rest, name)
+            into[key] = value.to(self._whole.neighbours.device)
         self._latest.restore(rest)
         self.table = parts["table"] or None
         rows = torch.arange(len(self._whole.neighbours), device=self._whole.neighbours.device)

@@ -37,7 +37,7 @@ def refused(here: Path, host: str, *words: object) -> str:
         (
             ["vse", "--with", "diversity:graph=near,total=0"],
             "--with diversity: Neighbourhood needs a total above 0",
-            ";0",
+            "0 or more",
         ),
         (["vse", "--with", "diversity:graph=near,total=-3"], "a total above 0; it got -3", "0 or more"),
     ],

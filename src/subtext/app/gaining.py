@@ -135,8 +135,6 @@ def _point(work: Work, weighted: Path, baseline: Path, worth: dict[tuple[str, st
 
 def _apart(run: Record, baseline: Record, score: str) -> Iterator[str]:
     """What two trainings differ in beside the weights: a word for each."""
-    # A last batch that is smaller is left out for the sake of the weights.
-    unasked = {"drop_last"}
     for name in ("host", "seed"):
         if getattr(run, name) != getattr(baseline, name):
             yield f"{name} ({getattr(run, name)}, {getattr(baseline, name)})"
@@ -147,7 +145,8 @@ def _apart(run: Record, baseline: Record, score: str) -> Iterator[str]:
         yield "the files of pictures or features"
     for left, right in ((run.arguments, baseline.arguments), (run.plan, baseline.plan)):
         for name in sorted(left.keys() | right.keys()):
-            if left.get(name) != right.get(name) and name not in unasked:
+            # A last batch that is smaller is left out for the sake of the weights.
+            if left.get(name) != right.get(name) and name != "drop_last":
                 yield f"{name} ({left.get(name)}, {right.get(name)})"
     others = [[each for each in record.methods if each[0] not in (score, *CONTROLS)] for record in (run, baseline)]
     if others[0] != others[1]:

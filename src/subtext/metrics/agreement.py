@@ -10,6 +10,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from subtext.errors import ShapeError
+from subtext.ops import draw
 
 _ALL, _DRAWN = 7, 9_999
 """Up to so many values all orders are tried; else so many are drawn."""
@@ -41,16 +42,16 @@ def chance(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], *, seed:
     >>> chance(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]))  # two of six orders
     0.3333333333333333
     """
-    seen = abs(spearman(left, right))
     count = len(right)
     if count <= _ALL:
         orders = np.array(list(itertools.permutations(range(count))))
     else:
-        drawn = np.random.default_rng(seed).permuted(np.tile(np.arange(count), (_DRAWN, 1)), axis=1)
-        orders = np.concatenate([np.arange(count)[None], drawn])
+        drawn = (draw.permutation(count, seed=seed, epoch=n, purpose="chance of ranks") for n in range(_DRAWN))
+        orders = np.stack([np.arange(count), *drawn])
     ranks = [_mean_ranks(side) - (count + 1) / 2 for side in (left, right)]
     found = np.abs(ranks[1][orders] @ ranks[0]) / np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum())
-    return float(np.mean(found >= seen - 1e-12))
+    # The first order is the one that was seen.
+    return float(np.mean(found >= found[0] - 1e-12))
 
 
 def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> float:

@@ -99,15 +99,19 @@ class _Beside(click.ParamType):  # type: ignore[type-arg]  # Generic in new clic
         text = str(value)
         for place in (found for found, letter in enumerate(text) if letter == "="):
             sides = Path(text[:place]), Path(text[place + 1 :])
-            if all((side.expanduser() / "run.json").is_file() for side in sides):
+            if all(map(_is_run, sides)):
                 return sides
         left, equals, right = text.partition("=")
         sides = Path(left), Path(right)
-        none = [str(side) for side in sides if equals and not (side.expanduser() / "run.json").is_file()]
+        none = [str(side) for side in sides if equals and not _is_run(side)]
         which = f"; {' and '.join(none)} {'is' if len(none) == 1 else 'are'} no run" if none else ""
         return self.fail(
             f"'{value}' needs two folders of runs with = between them{which}: runs/diverse=runs/plain", param, ctx
         )
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder.expanduser() / "run.json").is_file()
 
 
 def _gain(ctx: click.Context) -> None:
