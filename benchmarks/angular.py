@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from benchmarks.common import interleaved, options, report
 from subtext.core import Comparison, Embeddings, Truth
-from subtext.losses.angular import Angular
+from subtext.objectives.losses.angular import Angular
 
 SIZES = (32, 64)
 WIDTH = 256

@@ -11,7 +11,7 @@ from torch.nn.functional import cosine_similarity
 from benchmarks.common import options
 from benchmarks.pairs import LENGTHS, REGIONS, WIDTH, Contest, run
 from subtext.core import Embeddings
-from subtext.similarity.ascl import Ascl
+from subtext.models.similarity.ascl import Ascl
 
 
 def gathered(direction: nn.Module, heads: int, own: Tensor, others: Tensor) -> Tensor:

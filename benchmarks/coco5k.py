@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from benchmarks.common import interleaved, options, report
 from subtext.data.pairs import Items, Pairs
-from subtext.evaluate import Further, Protocol, evaluate_matrix
-from subtext.relevance.eccv import Kind, read_eccv
-from subtext.relevance.match import Match
+from subtext.evaluation import Further, Protocol, evaluate_matrix
+from subtext.evaluation.relevance.eccv import Kind, read_eccv
+from subtext.evaluation.relevance.match import Match
 
 KS = (1, 5, 10)
 ASKED = ("coco_1k_recalls", "coco_5k_recalls", "cxc_recalls", "eccv_r1", "eccv_rprecision", "eccv_map_at_r")

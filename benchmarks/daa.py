@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.common import Timing, interleaved, options, report
 from subtext.core import Comparison, Truth
-from subtext.losses.daa import DAA
+from subtext.objectives.losses.daa import DAA
 
 SIZES = (128, 512)
 """Of both; ours alone goes on to `LARGEST`."""

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.common import interleaved, options, peak_megabytes, report
-from subtext.metrics.recall import Recall
+from subtext.evaluation.metrics.recall import Recall
 from subtext.ops.cells import Cells
 from subtext.ops.rank import Counts, both_directions
 

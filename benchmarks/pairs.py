@@ -12,8 +12,8 @@ from torch.nn.functional import normalize
 
 from benchmarks.common import Options, interleaved, report
 from subtext.core import Embeddings
+from subtext.evaluation.scoring import matrix
 from subtext.ops.half import native
-from subtext.scoring import matrix
 
 REGIONS, WIDTH = 36, 1024
 LENGTHS = (9, 10, 11, 12, 12, 13, 14, 15)

@@ -9,8 +9,8 @@ from torch.nn.functional import normalize
 from benchmarks.common import interleaved, options, report
 from benchmarks.pairs import peak
 from subtext.core import Embeddings
-from subtext.scoring import matrix
-from subtext.similarity.match_probability import MatchProbability
+from subtext.evaluation.scoring import matrix
+from subtext.models.similarity.match_probability import MatchProbability
 
 DRAWS, WIDTH, START = 7, 1024, 15.0
 

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
 from benchmarks.search_engine import PIECE, TOP, WIDTH, Drawn, entries, in_turn, milliseconds, recall
-from subtext.stores.change import Change
-from subtext.stores.condition import Condition
-from subtext.stores.folder import create as create_folder
-from subtext.stores.manifest import Manifest
-from subtext.stores.opened import make_lists
-from subtext.stores.postgres.database import create as create_database
-from subtext.stores.store import Store
+from subtext.search.stores.change import Change
+from subtext.search.stores.condition import Condition
+from subtext.search.stores.folder import create as create_folder
+from subtext.search.stores.manifest import Manifest
+from subtext.search.stores.opened import make_lists
+from subtext.search.stores.postgres.database import create as create_database
+from subtext.search.stores.store import Store
 
 SMALL, LARGE, QUERIES = 10_000, 100_000, 60
 MEMORY = "1GB"

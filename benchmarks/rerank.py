@@ -13,13 +13,12 @@ import torch
 from torch.nn.functional import normalize
 
 from benchmarks.common import interleaved, options, report
-from subtext import reranking, scoring
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.pairs import Items, Pairs
-from subtext.evaluate import Protocol, Result, evaluate_embeddings, evaluate_matrix
-from subtext.evaluate.two_stage import Stage, evaluate_two_stage
-from subtext.similarity.cosine import Cosine
-from subtext.similarity.cross_attention import CrossAttention
+from subtext.evaluation import Protocol, Result, evaluate_embeddings, evaluate_matrix, reranking, scoring
+from subtext.evaluation.two_stage import Stage, evaluate_two_stage
+from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.cross_attention import CrossAttention
 
 CANDIDATES = 100
 REGIONS, WORDS = 36, 12

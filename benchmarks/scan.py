@@ -9,7 +9,7 @@ from torch.nn.functional import cosine_similarity, leaky_relu
 from benchmarks.common import options
 from benchmarks.pairs import LENGTHS, REGIONS, WIDTH, Contest, run
 from subtext.core import Embeddings
-from subtext.similarity.cross_attention import Attending, CrossAttention
+from subtext.models.similarity.cross_attention import Attending, CrossAttention
 
 
 def plain(similarity: nn.Module, images: Embeddings, text: Embeddings) -> Tensor:

@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
-from subtext.stores.change import Change
-from subtext.stores.compaction import compact
-from subtext.stores.condition import Condition
-from subtext.stores.folder import Folder, create
-from subtext.stores.item import Entry
-from subtext.stores.manifest import Manifest
+from subtext.search.stores.change import Change
+from subtext.search.stores.compaction import compact
+from subtext.search.stores.condition import Condition
+from subtext.search.stores.folder import Folder, create
+from subtext.search.stores.item import Entry
+from subtext.search.stores.manifest import Manifest
 
 WIDTH, TOP, SHELVES, QUERIES = 512, 10, 20, 60
 BY_LISTS = 300
@@ -46,7 +46,7 @@ CLUSTERS, SPREAD = 1000, 0.5
 OPENING = """
 import sys, time
 from pathlib import Path
-from subtext.stores.folder import Folder
+from subtext.search.stores.folder import Folder
 import numpy as np
 started = time.perf_counter()
 folder = Folder(Path(sys.argv[1]))

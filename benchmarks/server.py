@@ -38,8 +38,8 @@ AT_ONCE = 48
 
 SERVE = """
 import sys
-from subtext.app.server.launch import serve
-from subtext.app.server.settings import Limits, Settings
+from subtext.server.launch import serve
+from subtext.server.settings import Limits, Settings
 limits = Limits(rate=0, at_once=int(sys.argv[3]), kept=2000)  # Full within 200 answers: what grows later is a leak.
 serve(Settings((sys.argv[1],), port=int(sys.argv[2]), log="", limits=limits), quiet=True)
 """
@@ -66,14 +66,14 @@ class Asked:
 
 def made(place: Path) -> Path:
     """An index of random vectors, by a run that was never trained."""
-    from subtext.checkpoint import Record, save_run
     from subtext.data.supply import Supply
+    from subtext.models.checkpoint import Record, save_run
     from subtext.recipes.build import build
     from subtext.search import model_fingerprint
-    from subtext.stores.change import Change
-    from subtext.stores.folder import create
-    from subtext.stores.item import Entry
-    from subtext.stores.manifest import Manifest
+    from subtext.search.stores.change import Change
+    from subtext.search.stores.folder import create
+    from subtext.search.stores.item import Entry
+    from subtext.search.stores.manifest import Manifest
 
     names = [f"word{number}" for number in range(WORDS)]
     options: dict[str, object] = {"image": "tiny", "image_size": 32, "width": WIDTH, "min_count": 1, "text": "bag"}
@@ -172,7 +172,7 @@ def memory(server: Server, minutes: float) -> dict[str, float]:
 
 def alone(index: Path, seconds: float) -> Timing:
     """The engine in this process, one question after the other."""
-    from subtext.opening import open_engine
+    from subtext.api.load import open_engine
 
     engine, timing, generator = open_engine(index), Timing(), np.random.default_rng(1)
     until = time.perf_counter() + seconds

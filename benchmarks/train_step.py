@@ -28,14 +28,14 @@ from subtext.data.batches import item_batch
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.pairs import Items, Pairs
 from subtext.data.text import Vocabulary, WordInput
-from subtext.encoders.precomputed import Precomputed
-from subtext.encoders.recurrent import GruShape, Recurrent
-from subtext.heads.mean import Mean
-from subtext.losses.infonce import InfoNCE
-from subtext.model import Branch, Model
-from subtext.objective import Objective, Term
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
+from subtext.models.encoders.precomputed import Precomputed
+from subtext.models.encoders.recurrent import GruShape, Recurrent
+from subtext.models.heads.mean import Mean
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.infonce import InfoNCE
+from subtext.objectives.objective import Objective, Term
+from subtext.objectives.scene import compose
 from subtext.training.interrupt import Stop
 from subtext.training.loop import Training
 from subtext.training.options import RunOptions

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import stored
 
-from subtext.stores.postgres.database import Database, create
+from subtext.search.stores.postgres.database import Database, create
 
 with warnings.catch_warnings():
     # A machine without XDG_RUNTIME_DIR is warned of another folder.

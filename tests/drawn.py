@@ -33,9 +33,9 @@ def write(folder: Path) -> Path:
 
 def run(data: Path, out: Path, *, seed: int = 0, host: str = "dual", **options: object) -> Path:
     """Write a run of random weights over that data; gives its folder."""
-    from subtext.checkpoint import DataSource, Record, save_run
     from subtext.data.readers import read_pairs
     from subtext.data.supply import Supply
+    from subtext.models.checkpoint import DataSource, Record, save_run
     from subtext.recipes.build import build
 
     train = read_pairs(data).pairs.split("train")

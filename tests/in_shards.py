@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from subtext.app.indexing import sharding
-from subtext.app.indexing.embedder import Embedder
-from subtext.app.job import Sources, Work
+from subtext.api.index import sharding
+from subtext.api.index.embedder import Embedder
+from subtext.api.job import Sources, Work
 from subtext.search import Engine, Order, Query
-from subtext.stores.condition import parse
-from subtext.stores.shards.manifest import write_shards
+from subtext.search.stores.condition import parse
+from subtext.search.stores.shards.manifest import write_shards
 
 BATCH = 3
 """Items embedded together: as many as make each batch the same in one folder and in four shards, to the last bit."""

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import stored
 
-from subtext.stores.change import Change
-from subtext.stores.compaction import compact
-from subtext.stores.folder import Folder
-from subtext.stores.traces import trace_name
+from subtext.search.stores.change import Change
+from subtext.search.stores.compaction import compact
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.traces import trace_name
 
 STEP = 4
 Tell = Callable[[int], None]

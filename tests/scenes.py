@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from subtext.core import Comparison, Embeddings, Scene, Truth
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.scene import compose
 
 S3 = [[0.60, 0.50, 0.55], [0.30, 0.40, 0.45], [0.65, 0.35, 0.70]]
 """Scores of three pairs, images in rows."""

@@ -17,8 +17,8 @@ from command import call
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from subtext.app.server.application import build
-from subtext.app.server.settings import Limits, Settings
+from subtext.server.application import build
+from subtext.server.settings import Limits, Settings
 
 TOKEN, READ_TOKEN = "a token for changes", "a token for reading"
 WRITES = {"Authorization": f"Bearer {TOKEN}"}

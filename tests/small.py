@@ -13,21 +13,21 @@ import torch
 from PIL import Image
 from torch import nn
 
-from subtext.checkpoint import Record
 from subtext.core import Embeddings, Encoded
 from subtext.data.images import PixelInput
 from subtext.data.inputs import Batch, Draw, Tensors
 from subtext.data.pairs import Items, Pairs
 from subtext.data.text import Vocabulary, WordInput
-from subtext.encoders.recurrent import GruShape, Recurrent
-from subtext.heads.gpo import Gpo
-from subtext.heads.mean import Mean
-from subtext.losses.infonce import InfoNCE
-from subtext.losses.triplet import Triplet
-from subtext.model import Branch, Model
-from subtext.objective import Objective, Penalty, Term
-from subtext.regularisers.mmd import MMD
-from subtext.similarity.cosine import Cosine
+from subtext.models.checkpoint import Record
+from subtext.models.encoders.recurrent import GruShape, Recurrent
+from subtext.models.heads.gpo import Gpo
+from subtext.models.heads.mean import Mean
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.infonce import InfoNCE
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Objective, Penalty, Term
+from subtext.objectives.regularisers.mmd import MMD
 from subtext.training.options import Fitted, Report, RunOptions
 from subtext.training.plan import Phase, Plan
 from subtext.training.setup import Setup

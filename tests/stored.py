@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from subtext.stores.change import Change
-from subtext.stores.condition import Condition, parse
-from subtext.stores.folder import Folder, create
-from subtext.stores.item import Entry
-from subtext.stores.manifest import Manifest
-from subtext.stores.store import Store, StoreView
+from subtext.search.stores.change import Change
+from subtext.search.stores.condition import Condition, parse
+from subtext.search.stores.folder import Folder, create
+from subtext.search.stores.item import Entry
+from subtext.search.stores.manifest import Manifest
+from subtext.search.stores.store import Store, StoreView
 
 WIDTH, VIEWS = 8, 2
 PLACES = ("Paris", "Wien", "Łódź")

@@ -12,9 +12,9 @@ import near
 import small
 import torch
 
-from subtext.checkpoint import put_tensors
 from subtext.core import Epoch
 from subtext.data.inputs import Draw
+from subtext.models.checkpoint import put_tensors
 from subtext.neighbours.sampling import Sampler, Samplers, Strangers
 from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.training.options import RunOptions

@@ -12,13 +12,13 @@ import near
 import small
 import torch
 
-from subtext.checkpoint import put_tensors
-from subtext.epoch_tables import NeighbourMemory, NeighbourScores
+from subtext.models.checkpoint import put_tensors
 from subtext.recipes.methods.combined import combined
 from subtext.recipes.scored import Lambda, Neighbours
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
+from subtext.training.weight_tables import NeighbourMemory, NeighbourScores
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from scenes import comparison, items, random_items, scene
 
 from subtext.core import Comparison, Embeddings, Encoded, Origin, Scene, Truth
 from subtext.errors import RequirementError, ShapeError, SubtextError
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.scene import compose
 
 IDS = torch.arange(3)
 EYE = torch.eye(3, dtype=torch.bool)

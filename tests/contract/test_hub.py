@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import tiny_models
 
-from subtext.encoders.backbone import open_body
-from subtext.encoders.hub import file, opened
-from subtext.encoders.preprocessor import picture_numbers
 from subtext.errors import RequirementError
+from subtext.models.encoders.backbone import open_body
+from subtext.models.encoders.hub import file, opened
+from subtext.models.encoders.preprocessor import picture_numbers
 from subtext.recipes.parts import tokeniser
 
 
@@ -67,7 +67,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(
 def test_what_the_cache_holds_is_not_asked_for(
     asked: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("subtext.encoders.hub.try_to_load_from_cache", lambda source, path: str(tmp_path / path))
+    monkeypatch.setattr("subtext.models.encoders.hub.try_to_load_from_cache", lambda source, path: str(tmp_path / path))
     assert opened("someone/something", lambda source, local: (source, local), files=["config.json"]) == (
         "someone/something",
         True,
@@ -85,8 +85,8 @@ def test_a_half_filled_cache_is_completed(monkeypatch: pytest.MonkeyPatch, tmp_p
             raise OSError("model.safetensors is not in the cache")
         return source
 
-    monkeypatch.setattr("subtext.encoders.hub.try_to_load_from_cache", lambda source, path: str(tmp_path / path))
-    monkeypatch.setattr("subtext.encoders.hub.get_hf_file_metadata", lambda url, timeout: None)
+    monkeypatch.setattr("subtext.models.encoders.hub.try_to_load_from_cache", lambda source, path: str(tmp_path / path))
+    monkeypatch.setattr("subtext.models.encoders.hub.get_hf_file_metadata", lambda url, timeout: None)
     assert opened("someone/something", read, files=["config.json"]) == "someone/something"
     assert tried == [True, False]
 

@@ -12,16 +12,16 @@ from walk import classes, instances
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
-from subtext.losses.angular import Angular
-from subtext.losses.daa import DAA
-from subtext.losses.hal import HAL
-from subtext.losses.infonce import InfoNCE
-from subtext.losses.listwise import Listwise
-from subtext.losses.sigmoid import Sigmoid
-from subtext.losses.smooth_ap import SmoothAP
-from subtext.losses.soft_contrastive import SoftContrastive
-from subtext.losses.triplet import Triplet
-from subtext.objective import Loss
+from subtext.objectives.losses.angular import Angular
+from subtext.objectives.losses.daa import DAA
+from subtext.objectives.losses.hal import HAL
+from subtext.objectives.losses.infonce import InfoNCE
+from subtext.objectives.losses.listwise import Listwise
+from subtext.objectives.losses.sigmoid import Sigmoid
+from subtext.objectives.losses.smooth_ap import SmoothAP
+from subtext.objectives.losses.soft_contrastive import SoftContrastive
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Loss
 
 SOFT = pytest.param(SoftContrastive(pseudo=0.3, smoothing=0.01), id="SoftContrastive(pseudo=0.3, smoothing=0.01)")
 every_loss = pytest.mark.parametrize("loss", [*instances("losses"), SOFT])

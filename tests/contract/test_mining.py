@@ -11,12 +11,12 @@ from walk import classes, instances
 
 from subtext.core import DIRECTIONS, Embeddings, Epoch, Scene
 from subtext.errors import RequirementError
-from subtext.losses.triplet import Triplet
-from subtext.mining.distance import Distance
-from subtext.mining.hubs import Hubs
-from subtext.objective import Mining, Term
-from subtext.scene import Groups, compose
-from subtext.similarity.cosine import Cosine
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.mining.distance import Distance
+from subtext.objectives.mining.hubs import Hubs
+from subtext.objectives.objective import Mining, Term
+from subtext.objectives.scene import Groups, compose
 
 every_mining = pytest.mark.parametrize("mining", instances("mining"))
 SIDES = [dataclasses.replace(random_items(9, seed=seed), ids=torch.arange(9) + 70) for seed in (8, 9)]

@@ -12,16 +12,16 @@ from torch import nn
 
 from subtext.core import Embeddings
 from subtext.data.features import FeatureFile, FeatureInput
-from subtext.encoders.precomputed import Precomputed
 from subtext.errors import DataError, RequirementError
-from subtext.heads.mean import Mean
-from subtext.heads.passthrough import Passthrough
-from subtext.model import Branch, Model
-from subtext.reranking import pair_scores
-from subtext.scoring import matrix
-from subtext.similarity.chan import Chan
-from subtext.similarity.cosine import Cosine
-from subtext.similarity.cross_attention import CrossAttention
+from subtext.evaluation.reranking import pair_scores
+from subtext.evaluation.scoring import matrix
+from subtext.models.encoders.precomputed import Precomputed
+from subtext.models.heads.mean import Mean
+from subtext.models.heads.passthrough import Passthrough
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.chan import Chan
+from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.cross_attention import CrossAttention
 
 
 def test_one_string_is_no_list_of_texts() -> None:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from subtext.core import DIRECTIONS, Comparison, Epoch, Scene
 from subtext.errors import RequirementError, ShapeError
-from subtext.losses.triplet import Triplet
-from subtext.objective import Objective, Penalty, Term
-from subtext.regularisers.mmd import MMD
-from subtext.weighting.uniform import Uniform
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Objective, Penalty, Term
+from subtext.objectives.regularisers.mmd import MMD
+from subtext.objectives.weighting.uniform import Uniform
 
 FIRST = Epoch(number=0, seed=0)
 

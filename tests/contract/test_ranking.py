@@ -6,8 +6,8 @@ import pytest
 
 from subtext.data.supply import FeatureShape, Supply
 from subtext.errors import RecipeError
-from subtext.losses.triplet import Triplet
-from subtext.objective import Term
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Term
 from subtext.recipes.build import build
 
 TEXTS = ("a red dog", "a blue cat")

@@ -18,17 +18,17 @@ from subtext.data.features import FeatureFile
 from subtext.data.inputs import Batch, Draw
 from subtext.data.supply import FeatureShape, Supply
 from subtext.errors import RecipeError, RequirementError
-from subtext.losses.triplet import Triplet
-from subtext.model import Model
-from subtext.objective import Term
+from subtext.models.model import Model
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Term
+from subtext.objectives.scene import compose
+from subtext.objectives.weighting.rank import Rank
 from subtext.ops import draw as draws
 from subtext.recipes.build import acting, build
 from subtext.recipes.catalogue import hosts, plan_options
-from subtext.scene import compose
 from subtext.training.phases import stage
 from subtext.training.plan import Plan
 from subtext.training.setup import Setup
-from subtext.weighting.rank import Rank
 
 TEXTS = (
     "a dog runs on the beach",

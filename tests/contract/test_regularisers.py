@@ -11,13 +11,13 @@ from walk import classes, instances
 
 from subtext.core import Comparison, Embeddings, Scene, Truth
 from subtext.errors import RequirementError
-from subtext.objective import Regulariser
-from subtext.regularisers.kl import KL
-from subtext.regularisers.mmd import MMD
-from subtext.regularisers.uniformity import Uniformity
-from subtext.regularisers.view_diversity import ViewDiversity
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.objective import Regulariser
+from subtext.objectives.regularisers.kl import KL
+from subtext.objectives.regularisers.mmd import MMD
+from subtext.objectives.regularisers.uniformity import Uniformity
+from subtext.objectives.regularisers.view_diversity import ViewDiversity
+from subtext.objectives.scene import compose
 
 every_regulariser = pytest.mark.parametrize("regulariser", instances("regularisers"))
 

@@ -14,9 +14,9 @@ from torch.nn.functional import pad
 from walk import classes
 
 from subtext.errors import RequirementError, ShapeError
+from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.cross_attention import CrossAttention
 from subtext.ops.pairwise import pairwise
-from subtext.similarity.cosine import Cosine
-from subtext.similarity.cross_attention import CrossAttention
 
 OF_VECTORS = ("Cosine", "MatchProbability", "ClosedFormDistance")
 PAIRWISE = [part for part in classes("similarity") if part.__name__ not in OF_VECTORS]

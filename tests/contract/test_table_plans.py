@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from subtext.app.job import Sources
-from subtext.app.tabling.asked import Asked
-from subtext.app.tabling.trainings import training
+from reproduce.tables.request import Asked
+from reproduce.tables.specification import Published, Row, System, tables
+from reproduce.tables.trainings import training
+from subtext.api.job import Sources
 from subtext.data.supply import FeatureShape, Supply
-from subtext.recipes import catalogue, unread
+from subtext.recipes import catalogue
+from subtext.recipes import unused_options as unread
 from subtext.recipes.build import build
 from subtext.recipes.catalogue import plan_options
-from subtext.recipes.published import Published, Row, System, tables
 from subtext.training.plan import Plan
 
 SMALL = {"width": "16", "word_width": "8", "text": "gru"}

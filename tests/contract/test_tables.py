@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from reproduce.tables.figure_names import FIGURES, LENGTHS
+from reproduce.tables.specification import DATA_SETS, RATIOS, ByData, Published, Row, Shared, System, both_ways, tables
 from subtext.errors import RecipeError
-from subtext.evaluate.folds import words
+from subtext.evaluation.folds import words
 from subtext.recipes import catalogue
 from subtext.recipes.catalogue import plan_options, read_options
-from subtext.recipes.figures import FIGURES, LENGTHS
-from subtext.recipes.published import DATA_SETS, RATIOS, ByData, Published, Row, Shared, System, both_ways, tables
 from subtext.training.plan import Plan
 
 NAMES = [f"eccv2020_{each}" for each in ("flickr30k", "table1", "table2", "table3", "table4")]

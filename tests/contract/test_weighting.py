@@ -11,13 +11,13 @@ from walk import classes, instances
 
 from subtext.core import Comparison, Epoch, Scene, Truth
 from subtext.errors import RequirementError
-from subtext.objective import Weighting
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
-from subtext.weighting.density import Density
-from subtext.weighting.random import Random
-from subtext.weighting.rank import Rank
-from subtext.weighting.uniform import Uniform
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.objective import Weighting
+from subtext.objectives.scene import compose
+from subtext.objectives.weighting.density import Density
+from subtext.objectives.weighting.random import Random
+from subtext.objectives.weighting.rank import Rank
+from subtext.objectives.weighting.uniform import Uniform
 
 every_weighting = pytest.mark.parametrize("weighting", instances("weighting"))
 EPOCH = Epoch(number=1, seed=0)

@@ -9,14 +9,14 @@ import tiny_models
 from subtext.core import DIRECTIONS
 from subtext.data.supply import FeatureShape, Supply
 from subtext.errors import RecipeError
-from subtext.losses.margin import Margin
-from subtext.mining.distance import Distance
-from subtext.objective import Term
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.margin import Margin
+from subtext.objectives.mining.distance import Distance
+from subtext.objectives.objective import Term
+from subtext.objectives.weighting.rank import Rank
 from subtext.recipes.build import build
 from subtext.recipes.catalogue import hosts
-from subtext.similarity.cosine import Cosine
 from subtext.training.setup import Setup
-from subtext.weighting.rank import Rank
 
 SMALL: dict[str, object] = {"width": 16, "word_width": 8}
 HOSTS: dict[str, dict[str, object]] = {

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from command import call
 
+from subtext.api.load import load, open_engine
 from subtext.data.readers import read_pairs
 from subtext.errors import RequirementError
-from subtext.evaluate import embed_pairs
-from subtext.opening import load, open_engine
+from subtext.evaluation import embed_pairs
 from subtext.search import Engine, Order, Query
 
 

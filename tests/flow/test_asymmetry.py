@@ -18,10 +18,10 @@ from subtext.data.inputs import Draw
 from subtext.data.lengths import cut_note, too_long
 from subtext.data.text import SubwordInput, Vocabulary, WordInput
 from subtext.errors import RecipeError
-from subtext.losses.infonce import InfoNCE
-from subtext.losses.triplet import Triplet
-from subtext.model import Branch, Model
-from subtext.objective import Objective, Term
+from subtext.models.model import Branch, Model
+from subtext.objectives.losses.infonce import InfoNCE
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Objective, Term
 from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random

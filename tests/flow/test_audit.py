@@ -18,15 +18,15 @@ from subtext.data.inputs import Batch, Draw
 from subtext.data.pairs import Items, Pairs
 from subtext.data.text import Vocabulary, WordInput
 from subtext.errors import RequirementError
-from subtext.evaluate import Protocol, embed_pairs, evaluate_embeddings
-from subtext.evaluate import audit_overlap as overlap
-from subtext.evaluate.audit import Audit, Check
-from subtext.evaluate.audit_sample import Sample
-from subtext.evaluate.audit_scores import Stability, stability
-from subtext.evaluate.audit_truth import caption_places, finite, shuffled_truth, ties
-from subtext.evaluate.audit_words import vocabulary
-from subtext.model import Branch, Model
-from subtext.similarity.cosine import Cosine
+from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings
+from subtext.evaluation import audit_overlap as overlap
+from subtext.evaluation.audit import Audit, Check
+from subtext.evaluation.audit_sample import Sample
+from subtext.evaluation.audit_scores import Stability, stability
+from subtext.evaluation.audit_truth import caption_places, finite, shuffled_truth, ties
+from subtext.evaluation.audit_words import vocabulary
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.cosine import Cosine
 
 PICTURES, EACH, WIDTH = 60, 3, 12
 LONG = "a brown dog runs over the wet grass of a park while its owner throws a red ball"
@@ -144,7 +144,7 @@ def test_tiles_that_end_in_the_wrong_place(monkeypatch: pytest.MonkeyPatch) -> N
     def shifted(items: Embeddings, start: int, size: int) -> Embeddings:
         return items[torch.arange(start + 1, start + size + 1).clamp_max(len(items) - 1)]
 
-    monkeypatch.setattr("subtext.scoring._tile", shifted)
+    monkeypatch.setattr("subtext.evaluation.scoring._tile", shifted)
     assert failing(model()) == {"blocks"}
 
 

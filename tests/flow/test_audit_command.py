@@ -13,7 +13,7 @@ import pytest
 import tiny_models
 from command import call
 
-from subtext.app.cli.audit import CHECKS
+from subtext.cli.audit import CHECKS
 from subtext.data.readers import read_pairs
 
 

@@ -11,18 +11,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from subtext import scoring
 from subtext.core import DIRECTIONS, Direction, Embeddings
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Draw
 from subtext.data.pairs import Items, Pairs
 from subtext.data.supply import FeatureShape, Supply
-from subtext.ensemble import ensemble
-from subtext.evaluate import Protocol, embed_pairs, evaluate_embeddings
-from subtext.evaluate.audit_sample import Sample
-from subtext.evaluate.audit_scores import CHECKS, Stability, stability
-from subtext.evaluate.audit_truth import caption_places, finite, shuffled_truth, ties
-from subtext.model import Model
+from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, scoring
+from subtext.evaluation.audit_sample import Sample
+from subtext.evaluation.audit_scores import CHECKS, Stability, stability
+from subtext.evaluation.audit_truth import caption_places, finite, shuffled_truth, ties
+from subtext.models.ensemble import ensemble
+from subtext.models.model import Model
 from subtext.recipes.build import build
 from subtext.training.reading import Reader
 

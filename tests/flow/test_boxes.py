@@ -12,12 +12,12 @@ import pytest
 import torch
 from command import call
 
+from subtext.api.load import open_run
 from subtext.data.boxes import open_boxes
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Batch
-from subtext.encoders.precomputed import Precomputed
 from subtext.errors import DataError
-from subtext.opening import open_run
+from subtext.models.encoders.precomputed import Precomputed
 
 NAMES = ["a.jpg", "b.jpg", "c.jpg"]
 COUNTS = np.array([2, 3, 1])

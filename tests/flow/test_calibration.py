@@ -15,25 +15,25 @@ import torch
 from command import call
 from PIL import Image
 
+from subtext.api.load import open_engine
 from subtext.core import Embeddings
 from subtext.data.pairs import Items, Pairs
 from subtext.errors import DataError, IndexError_
-from subtext.opening import open_engine
 from subtext.search import Engine, Query
 from subtext.search.background import Background, Seen, probabilities
 from subtext.search.calibrating import Held, ask, calibrate
 from subtext.search.confidence import Kept
-from subtext.stores.calibration import CALIBRATION, PLOT, Calibration, Way, read_calibration, write_calibration
-from subtext.stores.change import Change
-from subtext.stores.condition import parse
-from subtext.stores.copying import backup
-from subtext.stores.folder import Folder, create
-from subtext.stores.item import Entry
-from subtext.stores.manifest import Manifest
-from subtext.stores.postgres.database import Database
-from subtext.stores.postgres.database import create as create_database
-from subtext.stores.store import changed_since
-from subtext.stores.verification import verify
+from subtext.search.stores.calibration import CALIBRATION, PLOT, Calibration, Way, read_calibration, write_calibration
+from subtext.search.stores.change import Change
+from subtext.search.stores.condition import parse
+from subtext.search.stores.copying import backup
+from subtext.search.stores.folder import Folder, create
+from subtext.search.stores.item import Entry
+from subtext.search.stores.manifest import Manifest
+from subtext.search.stores.postgres.database import Database
+from subtext.search.stores.postgres.database import create as create_database
+from subtext.search.stores.store import changed_since
+from subtext.search.stores.verification import verify
 
 WIDTH = 16
 
@@ -214,7 +214,7 @@ def told(place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         )
 
     width = 0
-    monkeypatch.setattr("subtext.app.indexing.calibrating.embed_pairs", given)
+    monkeypatch.setattr("subtext.api.index.calibrating.embed_pairs", given)
     return call("index", "calibrate", place / "index", "--data", place / "held", "--split", "held", "--quiet").stdout
 
 

@@ -15,7 +15,9 @@ import pytest
 import small
 import torch
 
-from subtext.checkpoint import (
+from subtext.data.atomic import write_file, write_folder
+from subtext.errors import CheckpointError, OutputError
+from subtext.models.checkpoint import (
     DataSource,
     Record,
     fingerprint,
@@ -28,8 +30,6 @@ from subtext.checkpoint import (
     write_tensors,
     write_text,
 )
-from subtext.data.atomic import write_file, write_folder
-from subtext.errors import CheckpointError, OutputError
 from subtext.training.options import RunOptions
 
 RECORD = Record(

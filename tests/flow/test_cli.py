@@ -17,7 +17,7 @@ import tiny_models
 from command import call
 from PIL import Image
 
-from subtext.app.cli import COMMANDS
+from subtext.cli import COMMANDS
 from subtext.recipes.catalogue import RECOMMENDED
 
 SMALL = ["--width", "24", "--word-width", "16", "--min-count", "1", "--batch-size", "16", "--lr", "5e-3"]
@@ -205,7 +205,7 @@ def test_pixels_are_trained_and_a_pretrained_model_is_measured(tmp_path: Path) -
 
 def test_the_installed_command_trains(made: Path, tmp_path: Path) -> None:
     words = [str(word) for word in ("train", "dual", *options(made, tmp_path / "run"), "--epochs", 1)]
-    command = [sys.executable, "-c", "from subtext.app.cli import main; main()", *words]
+    command = [sys.executable, "-c", "from subtext.cli import main; main()", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "epoch 1 of 1" in done.stderr and "epoch" not in done.stdout.splitlines()[1]
@@ -214,7 +214,7 @@ def test_the_installed_command_trains(made: Path, tmp_path: Path) -> None:
 def test_an_interrupted_training_can_go_on(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = [str(word) for word in ("train", "dual", *options(made, out), "--epochs", 3000, "--workers", 0)]
-    command = [sys.executable, "-c", "from subtext.app.cli import main; main()", *words]
+    command = [sys.executable, "-c", "from subtext.cli import main; main()", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while "epoch 1 of" not in (line := process.stderr.readline()):

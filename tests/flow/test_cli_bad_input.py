@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
-from subtext.app.cli import main
+from subtext.cli import main
 
 TRAIN = ["--width", "8", "--word-width", "8", "--batch-size", "16", "--epochs", "1", "--workers", "0", "-q"]
 Rows = list[dict[str, object]]

@@ -14,10 +14,10 @@ import torch
 from command import call
 
 from subtext.errors import DataError, RequirementError
-from subtext.evaluate import Protocol, Result, evaluate_scores
-from subtext.evaluate.compare import compare, over_runs
-from subtext.evaluate.compare_files import Measured, read_measured
-from subtext.evaluate.paired import holm
+from subtext.evaluation import Protocol, Result, evaluate_scores
+from subtext.evaluation.compare import compare, over_runs
+from subtext.evaluation.compare_files import Measured, read_measured
+from subtext.evaluation.paired import holm
 
 PICTURES = 40
 

@@ -16,18 +16,18 @@ from command import call
 from PIL import Image
 
 from subtext.core import Embeddings
-from subtext.curate.alignment import align, aligned
-from subtext.curate.copies import later, leaks, picture_copies, text_copies
-from subtext.curate.flags import picture_flags, text_flags
-from subtext.curate.judged import judge, left_out
-from subtext.curate.kinds import KINDS, kinds_of
-from subtext.curate.surroundings import chance_links, near_links, surroundings
+from subtext.curation.alignment import align, aligned
+from subtext.curation.copies import later, leaks, picture_copies, text_copies
+from subtext.curation.flags import picture_flags, text_flags
+from subtext.curation.judged import judge, left_out
+from subtext.curation.kinds import KINDS, kinds_of
+from subtext.curation.surroundings import chance_links, near_links, surroundings
 from subtext.data.pairs import Items, Pairs
 from subtext.data.planting import Near, plant
 from subtext.data.readers import read_pairs
 from subtext.errors import DataError
-from subtext.evaluate.audit_looks import looks_of
-from subtext.metrics.detection import auc
+from subtext.evaluation.audit_looks import looks_of
+from subtext.evaluation.metrics.detection import auc
 from subtext.neighbours.build import Choice, build_graph
 from subtext.neighbours.lsa import Lsa
 from subtext.ops.reliability import reliability
@@ -258,7 +258,7 @@ def test_reasons_can_be_chosen(place: Path, planted):
     gone = [json.loads(line) for line in (out / "left_out.jsonl").read_text().splitlines()]
     assert {"again"} <= {row["picture"] for row in gone} and "small" in gone[0]["left_out"][0]
     with pytest.raises(DataError, match="every pair was left out"):
-        from subtext.curate.export import export
+        from subtext.curation.export import export
 
         export(judged, np.zeros(0, np.int64), place / "none.jsonl")
 
@@ -319,8 +319,8 @@ def test_pairs_are_scored_by_the_command(place: Path, tmp_path: Path):
     found = json.loads(call("score", data, "--run", run, "--json", "--quiet").stdout)
     assert len(found["pairs"]) == 29 and found["pairs"][0]["probability"] is None
     assert found["pairs"][0]["looseness"] is None and "needs 50 pairs" in found["note"]
-    from subtext.evaluate import embed_pairs
-    from subtext.opening import load
+    from subtext.api.load import load
+    from subtext.evaluation import embed_pairs
 
     pairs = read_pairs(data).pairs
     images, texts = embed_pairs(load(run), pairs)
@@ -333,7 +333,7 @@ def test_pairs_are_scored_by_the_command(place: Path, tmp_path: Path):
     call("index", "build", tmp_path / "index", "--run", run, "--quiet")
     answer = call("score", data, "--run", run, "--index", tmp_path / "index", code=1).stderr
     assert "a probability needs an index that is calibrated" in answer
-    from subtext.stores.calibration import Calibration, write_calibration
+    from subtext.search.stores.calibration import Calibration, write_calibration
 
     curve = {"xs": [-1.0, 1.0], "ys": [0.0, 1.0], "calibration_error": 0.01}
     made = Calibration({}, curve, {}, {"images": 16, "texts": 29}, {"images": 16, "texts": 45})

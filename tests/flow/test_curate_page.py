@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from subtext.curate.judged import Judged
-from subtext.curate.page import Head, page
+from subtext.curation.judged import Judged
+from subtext.curation.page import Head, page
 from subtext.data.pairs import Items, Pairs
 
 pytestmark = browser.needed

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from subtext.app.cli import main
+from subtext.cli import main
 from subtext.data.planted import read_labels
 from subtext.data.readers import read_pairs
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from subtext.app.cli import main
-from subtext.app.demo import flow, prepare
-from subtext.app.demo.emoji import LANGUAGES, base_of, emoji, split
-from subtext.app.demo.flow import Demo, demo
-from subtext.app.demo.showing import QUERIES, Asked
-from subtext.checkpoint import load_record
+from subtext.api.load import open_engine
+from subtext.cli import main
 from subtext.data.check import check
+from subtext.demo import flow, prepare
+from subtext.demo.emoji import LANGUAGES, base_of, emoji, split
+from subtext.demo.flow import Demo, demo
+from subtext.demo.showing import QUERIES, Asked
 from subtext.errors import RequirementError
-from subtext.opening import open_engine
+from subtext.models.checkpoint import load_record
 from subtext.report.page import Figure, Found, Page, Search, Section, render
 from subtext.report.thumbnail import thumbnail
 from subtext.search import Hit

@@ -12,9 +12,9 @@ import torch
 from command import call
 from transformers import AutoModelForObjectDetection
 
-from subtext.encoders.detector import Detector
+from subtext.api.load import load
 from subtext.errors import RequirementError
-from subtext.opening import load
+from subtext.models.encoders.detector import Detector
 
 NAMES = ("detr", "yolos", "rt_detr")
 SMALL = ["--width", 8, "--word-width", 8, "--batch-size", 8, "--image-size", 32, "--epochs", 2, "--workers", 0, "-q"]

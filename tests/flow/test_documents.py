@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from PIL import Image
 from walk import ROOT
 
-from subtext.app.cli import main
+from subtext.cli import main
 from subtext.data.readers import read_pairs
 from subtext.recipes.catalogue import RECOMMENDED
 

@@ -11,14 +11,13 @@ import pytest
 import torch
 from command import call
 
-from subtext import scoring
+from subtext.api.load import load, open_run, save_pretrained
 from subtext.data.readers import read_pairs
-from subtext.ensemble import Mean, ensemble
 from subtext.errors import RecipeError, ShapeError
-from subtext.evaluate import embed_pairs
-from subtext.model import Model
-from subtext.opening import load, open_run, save_pretrained
-from subtext.similarity.cosine import Cosine
+from subtext.evaluation import embed_pairs, scoring
+from subtext.models.ensemble import Mean, ensemble
+from subtext.models.model import Model
+from subtext.models.similarity.cosine import Cosine
 
 SMALL = ["--width", "12", "--word-width", "8", "--batch-size", "16", "--lr", "5e-3", "--epochs", "2", "--workers", "0"]
 SGRAF = [*SMALL, "--nodes", "6", "-q"]

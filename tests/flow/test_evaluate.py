@@ -17,13 +17,13 @@ from subtext.core import Embeddings
 from subtext.data.inputs import Batch, Draw
 from subtext.data.pairs import Items, Judgements, Pairs
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluate import Protocol, embed_pairs, evaluate, evaluate_embeddings, evaluate_scores
-from subtext.evaluate import gallery as galleries
-from subtext.evaluate import run as running
-from subtext.evaluate import source as sources
-from subtext.evaluate.bootstrap import intervals
-from subtext.model import Branch, Model
-from subtext.similarity.cosine import Cosine
+from subtext.evaluation import Protocol, embed_pairs, evaluate, evaluate_embeddings, evaluate_scores
+from subtext.evaluation import gallery as galleries
+from subtext.evaluation import run as running
+from subtext.evaluation import source as sources
+from subtext.evaluation.bootstrap import intervals
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.cosine import Cosine
 
 
 class Numbers:

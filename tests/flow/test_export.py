@@ -16,12 +16,12 @@ from command import call
 from transformers import AutoModel, AutoTokenizer
 
 import subtext
-from subtext.app.exporting import hub
-from subtext.app.exporting.stand_ins import Exportable
-from subtext.checkpoint import Record, load_record, save_run
+from subtext.api.load import load, open_run
 from subtext.data.supply import Supply
 from subtext.errors import CheckpointError
-from subtext.opening import load, open_run
+from subtext.export import hub
+from subtext.export.stand_ins import Exportable
+from subtext.models.checkpoint import Record, load_record, save_run
 from subtext.recipes.build import build
 
 
@@ -126,8 +126,8 @@ def test_onnx_gives_the_models_vectors(place: Path, tmp_path: Path, run: str) ->
     """In a process of its own: the exporter traces, and the checks of signatures would be traced with it."""
     import onnxruntime
 
-    words = [sys.executable, "-m", "subtext.app.cli", "export", str(place / run), "--onnx", str(tmp_path / "onnx")]
-    code = "import sys; from subtext.app.cli import main; main(sys.argv[1:])"
+    words = [sys.executable, "-m", "subtext.cli", "export", str(place / run), "--onnx", str(tmp_path / "onnx")]
+    code = "import sys; from subtext.cli import main; main(sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", code, *words[3:]], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "checked on random inputs and 8 items of the data; largest difference image" in done.stdout

@@ -12,13 +12,13 @@ import pytest
 import small
 import torch
 
-from subtext.checkpoint import fingerprint
 from subtext.core import Encoded
 from subtext.data.batches import item_batch
 from subtext.data.inputs import Tensors
 from subtext.errors import CheckpointError, DataError, RequirementError
-from subtext.features import Sources, cached_branch, refusal, write_cache
-from subtext.model import Branch
+from subtext.models.checkpoint import fingerprint
+from subtext.models.feature_cache import Sources, cached_branch, refusal, write_cache
+from subtext.models.model import Branch
 from subtext.training.options import RunOptions
 from subtext.training.plan import Phase, Plan
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from command import call
 
-from subtext.app.figuring.known import FIGURES
+from reproduce.figures.catalogue import FIGURES
 from subtext.data.pairs import Pairs
 from subtext.data.readers import read_pairs
-from subtext.relevance.grade import graded
+from subtext.evaluation.relevance.grade import graded
 
 
 @pytest.fixture(scope="module")

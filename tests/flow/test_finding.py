@@ -10,12 +10,12 @@ import pytest
 import small
 import torch
 
-from subtext.app.finding import Near, crowding, neighbourhood, rivals
+from subtext.api.detect_noise import Near, crowding, neighbourhood, rivals
 from subtext.core import Embeddings
 from subtext.data.pairs import Pairs
-from subtext.model import Model
+from subtext.models.model import Model
+from subtext.models.similarity.cosine import Cosine
 from subtext.ops.numerics import unit
-from subtext.similarity.cosine import Cosine
 from subtext.training.plan import Plan
 
 

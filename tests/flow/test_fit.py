@@ -13,11 +13,11 @@ import pytest
 import small
 import torch
 
-from subtext.checkpoint import fingerprint, load_record, load_run
 from subtext.core import Comparison
 from subtext.data.pairs import Pairs
 from subtext.errors import TrainingError
-from subtext.objective import Objective, Term
+from subtext.models.checkpoint import fingerprint, load_record, load_run
+from subtext.objectives.objective import Objective, Term
 from subtext.training.average import Average
 from subtext.training.options import Report, RunOptions
 from subtext.training.plan import Phase, Plan
@@ -87,7 +87,7 @@ def test_workers_and_the_callers_generator_change_nothing(tmp_path: Path) -> Non
     drawn = torch.rand(3)
     made = small.setup()
     torch.random.set_rng_state(before)
-    from subtext.checkpoint import Record
+    from subtext.models.checkpoint import Record
     from subtext.training.fit import fit
 
     fit(made, small.pairs(), None, tmp_path / "three", record=Record("small"), run=QUICK)
@@ -164,7 +164,7 @@ def test_accumulation_is_a_larger_batch_for_a_loss_of_each_pair(tmp_path: Path) 
             return -comparison.scores.diagonal()
 
     def trained(out: Path, plan: Plan) -> dict[str, torch.Tensor]:
-        from subtext.checkpoint import Record
+        from subtext.models.checkpoint import Record
         from subtext.training.fit import fit
 
         made = replace(small.setup(plan, dropout=0.0), objective=Objective({"pull": Term(Pull(), "image_to_text")}))
@@ -188,7 +188,7 @@ def test_a_bad_number_stops_with_the_batchs_ids(tmp_path: Path, chunk: int) -> N
                 )
             return tensors
 
-    from subtext.checkpoint import Record
+    from subtext.models.checkpoint import Record
     from subtext.training.fit import fit
 
     plan = Plan(epochs=3, batch_size=16, lr=1e-2, captions="one", cache_chunk=chunk)

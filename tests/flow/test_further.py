@@ -14,22 +14,22 @@ import torch
 from subtext.core import Comparison, Embeddings
 from subtext.data.pairs import Items, Judgements, Pairs
 from subtext.errors import DataError, RequirementError, ShapeError
-from subtext.evaluate import Further, Protocol, evaluate_embeddings, evaluate_matrix
-from subtext.evaluate import source as sources
-from subtext.evaluate import space as spaces
-from subtext.evaluate.space import space_of_pairs, with_space
-from subtext.metrics.asp import ASP
-from subtext.metrics.average_precision import AveragePrecision
-from subtext.metrics.ndcg import NDCG
-from subtext.metrics.pmrp import PMRP
-from subtext.metrics.r_precision import RPrecision
-from subtext.metrics.recall import Recall
-from subtext.metrics.semantic_gain import SemanticGain
-from subtext.relevance import plausible
-from subtext.relevance.graded import Graded
-from subtext.relevance.match import Match, of_groups
-from subtext.similarity.ascl import Ascl
-from subtext.similarity.cosine import Cosine
+from subtext.evaluation import Further, Protocol, evaluate_embeddings, evaluate_matrix
+from subtext.evaluation import source as sources
+from subtext.evaluation import space as spaces
+from subtext.evaluation.metrics.asp import ASP
+from subtext.evaluation.metrics.average_precision import AveragePrecision
+from subtext.evaluation.metrics.ndcg import NDCG
+from subtext.evaluation.metrics.pmrp import PMRP
+from subtext.evaluation.metrics.r_precision import RPrecision
+from subtext.evaluation.metrics.recall import Recall
+from subtext.evaluation.metrics.semantic_gain import SemanticGain
+from subtext.evaluation.relevance import plausible
+from subtext.evaluation.relevance.graded import Graded
+from subtext.evaluation.relevance.match import Match, of_groups
+from subtext.evaluation.space import space_of_pairs, with_space
+from subtext.models.similarity.ascl import Ascl
+from subtext.models.similarity.cosine import Cosine
 
 PICTURES, EACH = 20, 2
 QUIET = Protocol(c_way=(), bootstrap=0)

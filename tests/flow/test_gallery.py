@@ -13,10 +13,10 @@ import torch
 from command import call
 from scenes import random_items
 
-from subtext.app.pulled import pulled_pairs
+from reproduce.neighbour_shift import pulled_pairs
 from subtext.core import Embeddings
 from subtext.errors import DataError
-from subtext.similarity.cosine import Cosine
+from subtext.models.similarity.cosine import Cosine
 
 
 def test_pairs_that_a_run_pulled_together_stand_out() -> None:

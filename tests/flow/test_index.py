@@ -13,15 +13,15 @@ import pytest
 import stored
 
 from subtext.errors import IndexError_
-from subtext.stores.change import Change
-from subtext.stores.compaction import compact
-from subtext.stores.copying import backup, restore
-from subtext.stores.folder import Folder, beside, create, swap
-from subtext.stores.item import Entry
-from subtext.stores.journal import jobs
-from subtext.stores.manifest import FORMAT, read_manifest
-from subtext.stores.traces import trace_name
-from subtext.stores.verification import verify
+from subtext.search.stores.change import Change
+from subtext.search.stores.compaction import compact
+from subtext.search.stores.copying import backup, restore
+from subtext.search.stores.folder import Folder, beside, create, swap
+from subtext.search.stores.item import Entry
+from subtext.search.stores.journal import jobs
+from subtext.search.stores.manifest import FORMAT, read_manifest
+from subtext.search.stores.traces import trace_name
+from subtext.search.stores.verification import verify
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 

@@ -12,15 +12,15 @@ import pytest
 from command import call
 from PIL import Image
 
-from subtext.app.indexing import growth
-from subtext.app.indexing.growth import update
-from subtext.app.indexing.watching import watch
-from subtext.app.job import Sources, Work
+from subtext.api.index import growth
+from subtext.api.index.growth import update
+from subtext.api.index.watching import watch
+from subtext.api.job import Sources, Work
+from subtext.api.load import load, open_engine
 from subtext.errors import DataError
-from subtext.opening import load, open_engine
 from subtext.search import growing
-from subtext.stores.folder import Folder
-from subtext.stores.verification import verify
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.verification import verify
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import served
 import torch
 from command import call
 
+from subtext.api.load import load, open_engine
 from subtext.data.readers import read_pairs
-from subtext.evaluate import embed_pairs
-from subtext.opening import load, open_engine
+from subtext.evaluation import embed_pairs
 
 SMALL = ["--width", "12", "--word-width", "8", "--batch-size", "16", "--lr", "5e-3", "--epochs", "2", "--workers", "0"]
 

@@ -17,13 +17,13 @@ import pytest
 import stored
 
 from subtext.errors import IndexError_, OutputError
-from subtext.stores.change import Change
-from subtext.stores.compaction import compact
-from subtext.stores.folder import Folder
-from subtext.stores.item import Entry
-from subtext.stores.manifest import MANIFEST
-from subtext.stores.traces import trace_name
-from subtext.stores.verification import verify
+from subtext.search.stores.change import Change
+from subtext.search.stores.compaction import compact
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.item import Entry
+from subtext.search.stores.manifest import MANIFEST
+from subtext.search.stores.traces import trace_name
+from subtext.search.stores.verification import verify
 
 QUERIES = stored.vectors(range(1000, 1003), 1)
 SEEDS = [pytest.param(seed, marks=[] if seed < 5 else pytest.mark.slow) for seed in range(50)]

@@ -10,10 +10,10 @@ import pytest
 import stored
 
 from subtext.errors import RequirementError
-from subtext.stores.change import Change
-from subtext.stores.compaction import compact
-from subtext.stores.condition import Condition, parse
-from subtext.stores.folder import Folder
+from subtext.search.stores.change import Change
+from subtext.search.stores.compaction import compact
+from subtext.search.stores.condition import Condition, parse
+from subtext.search.stores.folder import Folder
 
 QUERIES = stored.vectors(range(1000, 1003), 1)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from command import call
 
+from subtext.api.load import open_run
 from subtext.data.feature_file import FeatureFile
-from subtext.opening import open_run
 
 CELLS, WIDE = 4, 24
 

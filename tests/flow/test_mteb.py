@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.data.inputs import Batch, Draw
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluate import Protocol, evaluate_scores
-from subtext.interop.mteb_encoder import MtebEncoder
-from subtext.model import Branch, Model
-from subtext.similarity.cosine import Cosine
+from subtext.evaluation import Protocol, evaluate_scores
+from subtext.export.mteb_encoder import MtebEncoder
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.cosine import Cosine
 
 COUNT, WIDTH = 12, 8
 

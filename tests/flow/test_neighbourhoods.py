@@ -14,9 +14,9 @@ import pytest
 import small
 from command import call
 
-from subtext.checkpoint import fingerprint, load_record
 from subtext.data.inputs import Draw
 from subtext.errors import CheckpointError, DataError
+from subtext.models.checkpoint import fingerprint, load_record
 from subtext.neighbours.sampling import NeighbourDraw, open_samplers
 from subtext.recipes.methods.struc import struc
 from subtext.training.options import Fitted, RunOptions

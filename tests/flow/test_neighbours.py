@@ -13,14 +13,15 @@ import tiny_models
 import torch
 from click.testing import CliRunner
 
-from subtext.app.cli import main
-from subtext.app.judging import CiderD
+from subtext.api.graph_quality import CiderD
+from subtext.cli import main
 from subtext.core import Comparison, Truth
 from subtext.data.feature_file import FeatureFile
 from subtext.data.pairs import Items, Pairs
 from subtext.data.readers import read_pairs
 from subtext.errors import DataError, OutputError, RequirementError
-from subtext.metrics.preservation import Preservation
+from subtext.evaluation.metrics.preservation import Preservation
+from subtext.evaluation.relevance.cider import relevance
 from subtext.neighbours import graph as graphs
 from subtext.neighbours.build import Choice, build_graph
 from subtext.neighbours.doc2vec import Doc2Vec
@@ -32,7 +33,6 @@ from subtext.neighbours.quality import Tfidf, graph_quality
 from subtext.neighbours.sentence import Sentence
 from subtext.neighbours.tfidf import cosines, tfidf
 from subtext.neighbours.truth import truth
-from subtext.relevance.cider import relevance
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ import torch
 from click.testing import CliRunner
 
 import subtext
-from subtext.app.cli import main
-from subtext.checkpoint import load_record
+from subtext.api.load import open_run
+from subtext.cli import main
 from subtext.data.features import FeatureInput
 from subtext.data.readers import read_pairs
 from subtext.errors import CheckpointError, DataError, IndexError_, RecipeError
-from subtext.evaluate import embed_pairs
-from subtext.opening import open_run
+from subtext.evaluation import embed_pairs
+from subtext.models.checkpoint import load_record
 
 TEXTS = ["a dog and a boat", "the red is near the blue", "words that nobody wrote"]
 
@@ -49,7 +49,7 @@ def test_a_run_opens_twice_alike_and_disturbs_no_draw(folder: Path) -> None:
 
 
 def test_it_gives_the_figures_of_its_record(folder: Path) -> None:
-    from subtext.evaluate import evaluate
+    from subtext.evaluation import evaluate
 
     run = open_run(folder / "run")
     pairs = read_pairs(folder / "pairs.jsonl", need_pictures=False).pairs.split("val")

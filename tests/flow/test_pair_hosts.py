@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from command import call
 
+from subtext.api.load import open_run
 from subtext.core import DIRECTIONS
-from subtext.evaluate.source import Embedded, Matrix
-from subtext.opening import open_run
+from subtext.evaluation.source import Embedded, Matrix
+from subtext.models.similarity.cross_attention import CrossAttention
 from subtext.ops.node_similarity import Nodes
-from subtext.similarity.cross_attention import CrossAttention
 
 SMALL = ["--width", "24", "--word-width", "16", "--batch-size", "16", "--lr", "5e-3", "--epochs", "6", "--workers", "0"]
 

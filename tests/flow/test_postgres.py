@@ -14,23 +14,23 @@ import stored
 from database import Server, made, started
 
 from subtext.errors import IndexError_, OutputError, RequirementError
-from subtext.stores.calibration import Calibration
-from subtext.stores.change import Change
-from subtext.stores.condition import Condition, parse
-from subtext.stores.folder import Folder
-from subtext.stores.item import Entry
-from subtext.stores.opened import exists, is_address, open_store
-from subtext.stores.postgres import layout
-from subtext.stores.postgres.address import Address
-from subtext.stores.postgres.compaction import compact
-from subtext.stores.postgres.connection import StoreGone, to_write
-from subtext.stores.postgres.database import Database, create, drop, migrate
-from subtext.stores.postgres.shelf import WHOLE
-from subtext.stores.postgres.verification import verify
-from subtext.stores.postgres.words import words
-from subtext.stores.postgres.writer import Writer
-from subtext.stores.store import Store
-from subtext.stores.verification import verify as verify_folder
+from subtext.search.stores.calibration import Calibration
+from subtext.search.stores.change import Change
+from subtext.search.stores.condition import Condition, parse
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.item import Entry
+from subtext.search.stores.opened import exists, is_address, open_store
+from subtext.search.stores.postgres import layout
+from subtext.search.stores.postgres.address import Address
+from subtext.search.stores.postgres.compaction import compact
+from subtext.search.stores.postgres.connection import StoreGone, to_write
+from subtext.search.stores.postgres.database import Database, create, drop, migrate
+from subtext.search.stores.postgres.shelf import WHOLE
+from subtext.search.stores.postgres.verification import verify
+from subtext.search.stores.postgres.words import words
+from subtext.search.stores.postgres.writer import Writer
+from subtext.search.stores.store import Store
+from subtext.search.stores.verification import verify as verify_folder
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 

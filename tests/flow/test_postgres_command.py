@@ -13,12 +13,12 @@ import pytest
 from command import call
 from database import Server, started
 
+from subtext.api.load import load, open_engine
 from subtext.errors import IndexError_
-from subtext.opening import load, open_engine
 from subtext.search import Engine, Order, Query, growing
-from subtext.stores.condition import parse
-from subtext.stores.postgres.database import Database, drop
-from subtext.stores.postgres.verification import verify
+from subtext.search.stores.condition import parse
+from subtext.search.stores.postgres.database import Database, drop
+from subtext.search.stores.postgres.verification import verify
 
 
 @pytest.fixture(scope="module")

@@ -19,17 +19,17 @@ from database import Server, started
 from fastapi.testclient import TestClient
 from gloo import free_port
 
-from subtext.app.server import library as library_module
-from subtext.app.server import served as served_module
-from subtext.app.server.application import build
-from subtext.app.server.settings import Settings
-from subtext.opening import load
+from subtext.api.load import load
 from subtext.search import Engine
-from subtext.stores.postgres import pool
-from subtext.stores.postgres.database import Database, drop
-from subtext.stores.postgres.verification import verify
-from subtext.stores.shards.store import Sharded
-from subtext.stores.traces import trace_name
+from subtext.search.stores.postgres import pool
+from subtext.search.stores.postgres.database import Database, drop
+from subtext.search.stores.postgres.verification import verify
+from subtext.search.stores.shards.store import Sharded
+from subtext.search.stores.traces import trace_name
+from subtext.server import library as library_module
+from subtext.server import served as served_module
+from subtext.server.application import build
+from subtext.server.settings import Settings
 
 ASKED = [
     "/search?q=a+blue+square&top=5&where=place+<+8",

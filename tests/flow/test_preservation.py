@@ -18,10 +18,10 @@ from scenes import items, random_items
 from subtext.core import Embeddings
 from subtext.data.pairs import Pairs
 from subtext.errors import DataError
-from subtext.evaluate import Protocol, evaluate_embeddings
-from subtext.evaluate.preservation import FIGURES, with_preservation
+from subtext.evaluation import Protocol, evaluate_embeddings
+from subtext.evaluation.preservation import FIGURES, with_preservation
+from subtext.models.similarity.cosine import Cosine
 from subtext.neighbours.graph import Graph, marks_of
-from subtext.similarity.cosine import Cosine
 
 QUIET = Protocol(bootstrap=0, c_way=())
 

@@ -17,21 +17,21 @@ import torch
 from click.testing import CliRunner
 from command import call
 
-from subtext.app.cli import main
+from subtext.api.load import open_engine, open_run
+from subtext.cli import main
 from subtext.core import DIRECTIONS
 from subtext.data.readers import read_pairs
 from subtext.errors import RecipeError, TrainingError
-from subtext.evaluate import embed_pairs
-from subtext.heads.gaussian import Gaussian
-from subtext.heads.spread import Spread
-from subtext.losses.soft_contrastive import SoftContrastive
-from subtext.model import Branch, Model
-from subtext.objective import Objective, Penalty, Term
-from subtext.opening import open_engine, open_run
+from subtext.evaluation import embed_pairs
+from subtext.models.heads.gaussian import Gaussian
+from subtext.models.heads.spread import Spread
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.match_probability import MatchProbability
+from subtext.objectives.losses.soft_contrastive import SoftContrastive
+from subtext.objectives.objective import Objective, Penalty, Term
+from subtext.objectives.regularisers.kl import KL
+from subtext.objectives.regularisers.uniformity import Uniformity
 from subtext.recipes.methods.daa import daa
-from subtext.regularisers.kl import KL
-from subtext.regularisers.uniformity import Uniformity
-from subtext.similarity.match_probability import MatchProbability
 from subtext.training.mixing import Mixing
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
@@ -164,7 +164,7 @@ def test_its_pairs_are_curated_and_scored(host: str, runs: dict[str, Path], made
 @pytest.mark.parametrize("host", HOSTS)
 def test_its_means_are_exported(host: str, runs: dict[str, Path], tmp_path: Path) -> None:
     # In a process of its own: what checks shapes while testing takes no symbols for numbers.
-    words = [sys.executable, "-m", "subtext.app", "export", runs[host], "--onnx", tmp_path / "onnx", "-q"]
+    words = [sys.executable, "-m", "subtext", "export", runs[host], "--onnx", tmp_path / "onnx", "-q"]
     answer = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True)
     assert "largest difference" in answer.stdout
 

@@ -13,7 +13,7 @@ from subtext.data.pairs import Pairs
 from subtext.data.readers import read_pairs
 from subtext.data.readers.cub import TEST_CLASSES, VAL_CLASSES
 from subtext.errors import DataError
-from subtext.relevance.match import of_pairs
+from subtext.evaluation.relevance.match import of_pairs
 
 
 def picture(path: Path, shade: int = 0) -> None:

@@ -10,16 +10,16 @@ import pytest
 import small
 import torch
 
-from subtext.checkpoint import load_run
 from subtext.core import DIRECTIONS
 from subtext.errors import DataError, RecipeError
-from subtext.losses.daa import DAA
-from subtext.losses.smooth_ap import SmoothAP
-from subtext.mining.cosines import Cosines
-from subtext.objective import Objective, Penalty
+from subtext.models.checkpoint import load_run
+from subtext.objectives.losses.daa import DAA
+from subtext.objectives.losses.smooth_ap import SmoothAP
+from subtext.objectives.mining.cosines import Cosines
+from subtext.objectives.objective import Objective, Penalty
+from subtext.objectives.regularisers.mmd import MMD
 from subtext.recipes.methods.daa import daa
 from subtext.recipes.methods.smooth_ap import smooth_ap
-from subtext.regularisers.mmd import MMD
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
 from subtext.training.related import SharedWords

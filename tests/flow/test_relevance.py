@@ -16,13 +16,13 @@ import torch
 from subtext.data.pairs import Items, Judgements, Pairs
 from subtext.data.readers import read_pairs
 from subtext.errors import DataError, RequirementError, ShapeError
+from subtext.evaluation.relevance import cache, cider, classes, eccv, grade, plausible, sentence, tfidf
+from subtext.evaluation.relevance.grade import Asked, graded
+from subtext.evaluation.relevance.graded import Graded
+from subtext.evaluation.relevance.human import read_human
+from subtext.evaluation.relevance.match import of_groups
+from subtext.models.sentence_encoder import SentenceEncoder
 from subtext.ops.cells import Cells
-from subtext.relevance import cache, cider, classes, eccv, grade, plausible, sentence, tfidf
-from subtext.relevance.grade import Asked, graded
-from subtext.relevance.graded import Graded
-from subtext.relevance.human import read_human
-from subtext.relevance.match import of_groups
-from subtext.sentence_encoder import SentenceEncoder
 
 TEXTS = ["a red dog runs", "the dog is red", "two cats sleep", "cats on a red mat", "a bird", "birds fly away"]
 DATA = pytest.mark.skipif("SUBTEXT_DATA" not in os.environ, reason="needs SUBTEXT_DATA")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import small
 
-from subtext.checkpoint import Record, fingerprint, load_record, load_run, save_record
 from subtext.errors import CheckpointError, TrainingError
+from subtext.models.checkpoint import Record, fingerprint, load_record, load_run, save_record
 from subtext.training.options import Report, RunOptions
 from subtext.training.plan import Phase, Plan
 from subtext.training.processes import Processes

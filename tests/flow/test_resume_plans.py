@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import small
 
-from subtext.checkpoint import fingerprint
+from subtext.models.checkpoint import fingerprint
 from subtext.training.options import Fitted, RunOptions
 from subtext.training.plan import Phase, Plan
 

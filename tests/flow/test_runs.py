@@ -12,8 +12,8 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-
 from runs.common import HEAD, NAMES, line, selection, subtext
+
 from subtext.data.readers import read_pairs
 from subtext.recipes.catalogue import hosts, methods, plan_options
 

@@ -14,11 +14,11 @@ from command import call
 from PIL import Image
 
 import subtext
+from subtext.api.load import load, open_engine
 from subtext.data.inputs import Batch
 from subtext.data.readers import read_pairs
 from subtext.errors import DataError, IndexError_, RequirementError
-from subtext.evaluate import embed_pairs
-from subtext.opening import load, open_engine
+from subtext.evaluation import embed_pairs
 from subtext.search import Engine, build_index, model_fingerprint
 
 

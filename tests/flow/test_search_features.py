@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from command import call
 
+from subtext.api.load import load, open_engine
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import RequirementError
-from subtext.opening import load, open_engine
 from subtext.training.options import Report
 
 TRAIN = ["--width", 8, "--word-width", 8, "--batch-size", 16, "--workers", 0, "-q"]
@@ -213,7 +213,7 @@ def test_a_run_that_was_trained_further_is_refused(
         yield hear
 
     with monkeypatch.context() as patch:
-        patch.setattr("subtext.app.training.training_meter", interrupting)
+        patch.setattr("subtext.api.train.training_meter", interrupting)
         train(place, tmp_path / "run", *BOTH, "--epochs", 2, "--lr", 0.01, code=130)
     call("index", "build", tmp_path / "index", "--run", tmp_path / "run", "-q")
     assert len(asked(tmp_path / "index", "photo001.jpg")) == 10

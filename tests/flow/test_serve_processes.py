@@ -20,9 +20,9 @@ import uvicorn
 from command import call
 from gloo import free_port
 
-from subtext.app.server.application import build
-from subtext.stores.folder import Folder
-from subtext.stores.verification import verify
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.verification import verify
+from subtext.server.application import build
 
 SEEDS = [pytest.param(seed, marks=[] if seed < 3 else pytest.mark.slow) for seed in range(50)]
 
@@ -116,7 +116,7 @@ def test_several_processes_on_one_index_end_when_they_are_asked(place: Path, tmp
     index, port, token = tmp_path / "library", free_port(), tmp_path / "token"
     call("index", "restore", place / "library", index)
     token.write_text(served.TOKEN + "\n")
-    command = [sys.executable, "-m", "subtext.app", "serve", str(index), "--port", str(port), "--workers", "2"]
+    command = [sys.executable, "-m", "subtext", "serve", str(index), "--port", str(port), "--workers", "2"]
     process = subprocess.Popen([*command, "--token-file", str(token), "--quiet"])
     try:
         answers(port, seconds=180)

@@ -15,19 +15,19 @@ import served
 from command import call
 from PIL import Image
 
-from subtext.app.server import guard
-from subtext.app.server.added import add
-from subtext.app.server.answering import Answering, Asked
-from subtext.app.server.application import build
-from subtext.app.server.metrics import Metrics
-from subtext.app.server.refusals import Refusal
-from subtext.app.server.settings import Settings
+from subtext.api.load import open_engine
 from subtext.errors import RequirementError
-from subtext.opening import open_engine
 from subtext.search import Order, Query
-from subtext.stores.condition import parse
-from subtext.stores.folder import Folder
-from subtext.stores.verification import verify
+from subtext.search.stores.condition import parse
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.verification import verify
+from subtext.server import guard
+from subtext.server.added import add
+from subtext.server.answering import Answering, Asked
+from subtext.server.application import build
+from subtext.server.metrics import Metrics
+from subtext.server.refusals import Refusal
+from subtext.server.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +299,7 @@ def test_added_items_are_found_again_by_update(fresh: Path) -> None:
 
 def test_an_addition_that_fails_leaves_nothing(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = open_engine(fresh)
-    from subtext.app.server import added
+    from subtext.server import added
 
     def fail(*_: object, **__: object) -> None:
         raise RequirementError("no")
@@ -312,7 +312,7 @@ def test_an_addition_that_fails_leaves_nothing(fresh: Path, monkeypatch: pytest.
 
 
 def test_a_writer_elsewhere_is_waited_for_then_told_of(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from subtext.app.server import added
+    from subtext.server import added
 
     monkeypatch.setattr(added, "PATIENCE", 0.1)
     with served.client(fresh) as own, Folder(fresh).writing("add"):
@@ -361,7 +361,7 @@ def test_a_picture_outside_the_collection_is_not_shown(place: Path, tmp_path: Pa
 
 
 def test_an_index_that_is_moved_is_opened_again(place: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from subtext.app.server import library
+    from subtext.server import library
 
     monkeypatch.setattr(library, "LOOK", 0.0)
     with served.client(fresh) as own:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import served
 
-from subtext.app.server.pictures import require_picture
-from subtext.app.server.refusals import Refusal
+from subtext.server.pictures import require_picture
+from subtext.server.refusals import Refusal
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 IMAGE = {"Content-Type": "image/png"}

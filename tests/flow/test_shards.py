@@ -17,22 +17,22 @@ import stored
 from command import call
 from in_shards import BATCH, assert_same_answers, built, given, work
 
-from subtext.app.indexing import sharding
-from subtext.app.indexing.embedder import Embedder
+from subtext.api.index import sharding
+from subtext.api.index.embedder import Embedder
+from subtext.api.load import load, open_engine
 from subtext.errors import DataError, IndexError_, RequirementError
-from subtext.opening import load, open_engine
 from subtext.search import Engine, Order, growing
-from subtext.stores.change import Change
-from subtext.stores.condition import Condition, parse
-from subtext.stores.folder import Folder, create
-from subtext.stores.opened import open_store
-from subtext.stores.shards import cluster
-from subtext.stores.shards.cut import cut, pieces
-from subtext.stores.shards.keeper import Keeper
-from subtext.stores.shards.manifest import FOLDER, Shard, Shards, read_shards, write_shards
-from subtext.stores.shards.numbering import numberings
-from subtext.stores.shards.store import Here, Sharded
-from subtext.stores.store import Store, StoreShelf, StoreView
+from subtext.search.stores.change import Change
+from subtext.search.stores.condition import Condition, parse
+from subtext.search.stores.folder import Folder, create
+from subtext.search.stores.opened import open_store
+from subtext.search.stores.shards import cluster
+from subtext.search.stores.shards.cut import cut, pieces
+from subtext.search.stores.shards.keeper import Keeper
+from subtext.search.stores.shards.manifest import FOLDER, Shard, Shards, read_shards, write_shards
+from subtext.search.stores.shards.numbering import numberings
+from subtext.search.stores.shards.store import Here, Sharded
+from subtext.search.stores.store import Store, StoreShelf, StoreView
 
 PICTURES, TEXTS = 40, 40
 QUERIES = stored.vectors(range(1000, 1004), 1)

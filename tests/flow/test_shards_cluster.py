@@ -17,13 +17,13 @@ import pytest
 from command import call
 from in_shards import assert_same_answers, given
 
-from subtext.app.indexing import sharding
+from subtext.api.index import sharding
+from subtext.api.load import load, open_engine
 from subtext.errors import IndexError_, RequirementError
-from subtext.opening import load, open_engine
 from subtext.search import Engine
-from subtext.stores.shards.cluster import Cluster, Workers
-from subtext.stores.shards.manifest import FOLDER, read_shards
-from subtext.stores.shards.store import ADDRESS, Sharded
+from subtext.search.stores.shards.cluster import Cluster, Workers
+from subtext.search.stores.shards.manifest import FOLDER, read_shards
+from subtext.search.stores.shards.store import ADDRESS, Sharded
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
@@ -145,7 +145,7 @@ def test_one_that_is_started_here_leaves_nothing_behind(runs: Path, tmp_path: Pa
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     around = {**kept, "HOME": str(empty), "TMPDIR": str(empty), "OMP_NUM_THREADS": "1"}
     before = set(Path("/tmp").iterdir())
-    command = [sys.executable, "-m", "subtext.app"]
+    command = [sys.executable, "-m", "subtext"]
     build = [*command, "index", "build", str(out), *map(str, given(runs)), "--ray", "local", "--shards", "4"]
     first = subprocess.Popen(build, env=around)
     until = time.monotonic() + 600

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from command import call
 from dying import killed_at_flush
 
-from subtext.app.cli import main
-from subtext.recipes.figures import FIGURES
-from subtext.recipes.published import Column, Published, Row, System, tables
+from reproduce.tables.figure_names import FIGURES
+from reproduce.tables.specification import Column, Published, Row, System, tables
+from subtext.cli import main
 
 SMALL = ("width=16", "word_width=8", "batch_size=16", "lr=0.005")
 
@@ -224,7 +224,7 @@ def test_neighbourhoods_that_are_kept_and_scores_are_measured(made: Path, tmp_pa
 
 def test_the_command_is_light() -> None:
     probe = (
-        "import sys; from subtext.app.cli import main\n"
+        "import sys; from subtext.cli import main\n"
         "try:\n main(['table', '--list'])\nexcept SystemExit: pass\n"
         "print([name for name in ('torch', 'numpy', 'pyarrow', 'rich') if name in sys.modules], file=sys.stderr)"
     )

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from command import call
 
-from subtext.app.job import Sources
-from subtext.app.tabling import material
-from subtext.app.tabling.asked import Asked
-from subtext.app.tabling.given import read_given
-from subtext.app.tabling.trainings import training
+from reproduce.tables import material
+from reproduce.tables.arguments import read_given
+from reproduce.tables.request import Asked
+from reproduce.tables.specification import Column, Published, Row, Shared, System, tables
+from reproduce.tables.trainings import training
+from subtext.api.job import Sources
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.graph import Graph
 from subtext.neighbours.lsa import Lsa
-from subtext.recipes.published import Column, Published, Row, Shared, System, tables
 
 SMALL = ("width=16", "word_width=8", "batch_size=16", "lr=0.005")
 FIGURES = ("image_preservation", "text_preservation", "diversity_mean", "discrepancy_deviation")

@@ -10,15 +10,15 @@ import pytest
 import small
 import torch
 
-from subtext.app.tabling import measures
-from subtext.app.tabling.asked import Asked
-from subtext.app.tabling.material import Loaded
-from subtext.app.training import Material
+from reproduce.tables import measures
+from reproduce.tables.material import Loaded
+from reproduce.tables.request import Asked
+from reproduce.tables.specification import tables
+from subtext.api.train import Material
 from subtext.data.pairs import Items, Pairs
-from subtext.evaluate import evaluate_matrix
-from subtext.evaluate.folds import words
+from subtext.evaluation import evaluate_matrix
+from subtext.evaluation.folds import words
 from subtext.ops import draw
-from subtext.recipes.published import tables
 
 PICTURES, EACH, DRAWN = 20, 4, 30
 SIZES = (3, 12, 17, 30)

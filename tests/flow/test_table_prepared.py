@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from command import call
 
-from subtext.app.tabling.prepared import POLITICS
+from reproduce.tables.prepared import POLITICS
+from reproduce.tables.specification import tables
 from subtext.data.readers import read_pairs
 from subtext.data.write import write_pairs
-from subtext.recipes.published import tables
 
 QUICK = ("--epochs", 1, "--seeds", 1, "--split-seed", 0, "--workers", 0, "--device", "cpu", "-q")
 SMALL = ("--set", "width=16", "--set", "word_width=8", "--set", "batch_size=16", "--rows", "uniform")

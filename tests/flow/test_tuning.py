@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from command import call
 from dying import killed_at_flush
 
-from subtext.app.cli import main
-from subtext.app.tuning import best_ratio, worth
-from subtext.checkpoint import Record, load_record
-from subtext.recipes.published import RATIOS
+from reproduce.tables.specification import RATIOS
+from reproduce.weight_tuning import best_ratio, worth
+from subtext.cli import main
+from subtext.models.checkpoint import Record, load_record
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def told(file: Path) -> dict[str, Any]:
 
 def fewer(monkeypatch: pytest.MonkeyPatch, *ratios: tuple[float, float]) -> None:
     """A smaller grid, for what needs no nine trainings."""
-    monkeypatch.setattr("subtext.app.tuning.RATIOS", ratios)
+    monkeypatch.setattr("reproduce.weight_tuning.RATIOS", ratios)
 
 
 def test_nine_ratios_are_trained_on_one_subset_and_the_best_is_named(made: Path, whole: tuple[Path, str]) -> None:

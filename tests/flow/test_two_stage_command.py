@@ -14,10 +14,10 @@ import pytest
 import small
 from command import call
 
-from subtext.app import progress
-from subtext.app.two_stage import drawing, told
-from subtext.evaluate import Result
-from subtext.opening import load
+from subtext.api.load import load
+from subtext.api.two_stage import drawing, told
+from subtext.evaluation import Result
+from subtext.report import progress
 
 SMALL = ["--width", "24", "--batch-size", "16", "--lr", "5e-3", "--epochs", "5", "--workers", "0", "-q"]
 
@@ -266,7 +266,7 @@ def test_a_taught_run_that_is_broken_off_ends_the_same(made: Path, tmp_path: Pat
 
             return both()
 
-        patch.setattr("subtext.app.training.training_meter", stopping)
+        patch.setattr("subtext.api.train.training_meter", stopping)
         call(*words, "--out", tmp_path / "halves", code=130)
     call(*words, "--out", tmp_path / "halves", "--resume")
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "halves")]
@@ -354,7 +354,7 @@ def test_what_the_second_model_lacks_is_said_before_the_first_embeds(
     def never(*given: object, **named: object) -> None:
         raise AssertionError("the first model embeds")
 
-    monkeypatch.setattr("subtext.app.evaluation.stage_of", never)
+    monkeypatch.setattr("subtext.api.evaluate.stage_of", never)
     words = ("evaluate", made / "fast", "--rerank", made / "dear", "-q")
     told = call(*words, "--rerank-features", tmp_path / "few.npz", code=1)
     assert "few.npz needs a row for every item; " in told.output

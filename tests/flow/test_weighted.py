@@ -16,16 +16,22 @@ from scenes import random_items
 
 from subtext.core import DIRECTIONS, Embeddings, Epoch
 from subtext.errors import DataError, RecipeError
-from subtext.evaluate.embedding import embed_pairs
-from subtext.losses.hal import HAL
-from subtext.losses.infonce import InfoNCE
-from subtext.losses.margin import Margin
-from subtext.losses.triplet import Triplet
-from subtext.mining.distance import Distance
-from subtext.mining.hubs import Hubs
-from subtext.model import Model
+from subtext.evaluation.embedding import embed_pairs
+from subtext.models.model import Model
+from subtext.models.similarity.cosine import Cosine
 from subtext.neighbours.lsa import Lsa
-from subtext.objective import Objective, Penalty, Term
+from subtext.objectives.losses.hal import HAL
+from subtext.objectives.losses.infonce import InfoNCE
+from subtext.objectives.losses.margin import Margin
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.mining.distance import Distance
+from subtext.objectives.mining.hubs import Hubs
+from subtext.objectives.objective import Objective, Penalty, Term
+from subtext.objectives.regularisers.mmd import MMD
+from subtext.objectives.scene import compose
+from subtext.objectives.weighting.density import Density
+from subtext.objectives.weighting.random import Random
+from subtext.objectives.weighting.uniform import Uniform
 from subtext.ops import draw
 from subtext.ops.density import Crowding, density
 from subtext.recipes.methods.amrani import amrani
@@ -36,9 +42,6 @@ from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
 from subtext.recipes.methods.uniform import uniform
 from subtext.recipes.scored import Lambda, Neighbours
-from subtext.regularisers.mmd import MMD
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
 from subtext.training.crowded_pairs import CrowdedPairs
 from subtext.training.kept_pairs import KeptPairs, PairsMemory
 from subtext.training.memory import Embed, Memories
@@ -47,9 +50,6 @@ from subtext.training.plan import Plan
 from subtext.training.possible import require_possible
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup
-from subtext.weighting.density import Density
-from subtext.weighting.random import Random
-from subtext.weighting.uniform import Uniform
 
 Method = Callable[[Setup], Setup]
 PLAN = Plan(epochs=6, batch_size=8, lr=2e-2, schedule="constant")

@@ -12,24 +12,24 @@ import pytest
 import small
 import torch
 
-from subtext.checkpoint import fingerprint, read_tensors
 from subtext.core import Embeddings
 from subtext.data.pairs import Pairs
-from subtext.epoch_tables import NeighbourMemory, NeighbourScores
 from subtext.errors import CheckpointError, DataError, RecipeError
-from subtext.heads.pie import Pie
-from subtext.model import Branch, Model
+from subtext.models.checkpoint import fingerprint, read_tensors
+from subtext.models.heads.pie import Pie
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.ops.neighbour_scores import neighbour_scores
 from subtext.ops.pooled_scores import exact_scores
 from subtext.recipes.methods.combined import combined
 from subtext.recipes.methods.discrepancy import discrepancy
 from subtext.recipes.methods.diversity import diversity
 from subtext.recipes.scored import Further, Lambda, Neighbours
-from subtext.similarity.cosine import Cosine
 from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
 from subtext.training.setup import Setup
-from subtext.weighting.neighbourhood import Neighbourhood
+from subtext.training.weight_tables import NeighbourMemory, NeighbourScores
 
 PLAN = Plan(epochs=3, batch_size=16, lr=1e-2, captions="one")
 FIRST = RunOptions(device="cpu", workers=0)
@@ -205,7 +205,7 @@ def opened(data: Pairs, **options: object) -> NeighbourMemory:
             return near.graph(data, 4)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("subtext.epoch_tables.Graph", Fixed)
+        patch.setattr("subtext.training.weight_tables.Graph", Fixed)
         return NeighbourScores(Path("unread"), **options).open(data, device=torch.device("cpu"))
 
 
@@ -265,7 +265,7 @@ def test_only_pairs_that_the_epoch_reads_are_scored_unless_all_are_asked_for(
 
 
 def test_of_an_item_that_comes_twice_the_last_is_kept() -> None:
-    from subtext.latest import _last
+    from subtext.training.embedding_bank import _last
 
     assert _last(torch.tensor([4, 2, 4, 7, 2, 4]), 8).tolist() == [5, 4, 5, 3, 4, 5]
 
@@ -275,7 +275,7 @@ def test_the_exact_way_is_taken_without_samples() -> None:
     bank = torch.nn.functional.normalize(torch.randn(24, 2, 4), dim=-1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "subtext.epoch_tables.Graph", type("G", (), {"load": staticmethod(lambda f: near.graph(data, 4))})
+            "subtext.training.weight_tables.Graph", type("G", (), {"load": staticmethod(lambda f: near.graph(data, 4))})
         )
         memory = NeighbourScores(Path("unread"), samples=0, neighbours=3).open(data, device=torch.device("cpu"))
     memory.look(Embeddings(bank[:12], torch.arange(12)), Embeddings(bank, torch.arange(24)))
@@ -290,7 +290,7 @@ def test_of_views_whose_mean_is_compared_the_mean_is_kept(monkeypatch: pytest.Mo
     """Also of a checkpoint that has every view, as they had before."""
     data = small.pairs(12)
     bank = torch.nn.functional.normalize(torch.randn(24, 3, 4), dim=-1)
-    monkeypatch.setattr("subtext.epoch_tables.Graph.load", lambda folder: near.graph(data, 4))
+    monkeypatch.setattr("subtext.training.weight_tables.Graph.load", lambda folder: near.graph(data, 4))
     asked = NeighbourScores(Path("unread"), views="mean", neighbours=3, storage="float16")
     first, later = (asked.open(data, device=torch.device("cpu")) for _ in range(2))
     first.look(Embeddings(bank[:12], torch.arange(12)), Embeddings(bank, torch.arange(24)))
@@ -307,7 +307,7 @@ def test_of_views_whose_mean_is_compared_the_mean_is_kept(monkeypatch: pytest.Mo
 
 def test_that_the_first_epoch_has_no_weights_is_told_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
     data = small.pairs(12)
-    monkeypatch.setattr("subtext.epoch_tables.Graph.load", lambda folder: near.graph(data, 4))
+    monkeypatch.setattr("subtext.training.weight_tables.Graph.load", lambda folder: near.graph(data, 4))
     late, whole = (
         NeighbourScores(Path("unread"), first=first, neighbours=3).open(data, device=torch.device("cpu")).notes
         for first in ("uniform", "encode")

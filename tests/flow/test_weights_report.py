@@ -15,13 +15,13 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from subtext.app.cli import main
+from subtext.cli import main
 from subtext.core import Comparison, Embeddings, Epoch, Scene, Truth
-from subtext.epoch_tables import moments
 from subtext.errors import DataError
-from subtext.evaluate.weights import alone, explain, mean_weights, spread
-from subtext.metrics.agreement import spearman
-from subtext.weighting.neighbourhood import Neighbourhood
+from subtext.evaluation.metrics.agreement import spearman
+from subtext.evaluation.weights import alone, explain, mean_weights, spread
+from subtext.objectives.weighting.neighbourhood import Neighbourhood
+from subtext.training.weight_tables import moments
 
 
 def table(count: int = 70) -> dict[str, torch.Tensor]:
@@ -223,7 +223,7 @@ def test_gain_refuses_what_is_not_weighted_or_not_comparable(weighted: Path, tmp
 
 
 def test_gain_refuses_a_baseline_that_finds_nothing(weighted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from subtext.app import gaining
+    from reproduce import weight_gain as gaining
 
     def tied(*given: object, **rest: object) -> SimpleNamespace:
         return SimpleNamespace(figures={"rsum": 0.0})

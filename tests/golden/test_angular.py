@@ -10,9 +10,9 @@ from scenes import comparison, doubles, items, random_items
 from torch import Tensor
 
 from subtext.core import Comparison, Embeddings, Truth
-from subtext.losses.angular import Angular
-from subtext.losses.triplet import Triplet
-from subtext.similarity.cosine import Cosine
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.angular import Angular
+from subtext.objectives.losses.triplet import Triplet
 
 # Three pairs in the plane, one neighbour of each, and three texts drawn at random.
 X = doubles([[1, 0], [0.6, 0.8], [-0.8, 0.6]])

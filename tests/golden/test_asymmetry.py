@@ -17,18 +17,18 @@ from subtext.data.pairs import Pairs
 from subtext.data.text import Vocabulary, WordInput
 from subtext.data.vocabulary import END, START
 from subtext.errors import DataError, RequirementError
-from subtext.generation import redundant
-from subtext.generation.redundant import KINDS, Rates, drawn, noised, shuffled
-from subtext.generation.richer import lengthened
-from subtext.generation.shorter import shortened
-from subtext.losses.infonce import InfoNCE
-from subtext.losses.listwise import Listwise
-from subtext.losses.ratio import Ratio
-from subtext.objective import Term
-from subtext.scene import compose, widened
-from subtext.similarity.ascl import Ascl
-from subtext.similarity.chan import Chan
-from subtext.similarity.cross_attention import CrossAttention
+from subtext.models.similarity.ascl import Ascl
+from subtext.models.similarity.chan import Chan
+from subtext.models.similarity.cross_attention import CrossAttention
+from subtext.objectives.generation import redundant
+from subtext.objectives.generation.redundant import KINDS, Rates, drawn, noised, shuffled
+from subtext.objectives.generation.richer import lengthened
+from subtext.objectives.generation.shorter import shortened
+from subtext.objectives.losses.infonce import InfoNCE
+from subtext.objectives.losses.listwise import Listwise
+from subtext.objectives.losses.ratio import Ratio
+from subtext.objectives.objective import Term
+from subtext.objectives.scene import compose, widened
 from subtext.training.rewriting import RETOLD, TEXT, Noise, Rewriting, noisy
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from subtext.data.readers import read_pairs
-from subtext.metrics.reference import ceiling, chance
+from subtext.evaluation.metrics.reference import ceiling, chance
+from subtext.evaluation.relevance.grade import graded
 from subtext.ops.semantic_rank import agreement, ranks
-from subtext.relevance.grade import graded
 
 DATA = os.environ.get("SUBTEXT_DATA")
 

@@ -11,11 +11,11 @@ import torch
 
 from subtext.data.pairs import Pairs
 from subtext.data.readers import read_pairs
-from subtext.evaluate import Further, Protocol, Result, evaluate_matrix
-from subtext.evaluate.thresholds import above
-from subtext.relevance import match as matching
-from subtext.relevance import plausible
-from subtext.relevance.grade import Asked, graded
+from subtext.evaluation import Further, Protocol, Result, evaluate_matrix
+from subtext.evaluation.relevance import match as matching
+from subtext.evaluation.relevance import plausible
+from subtext.evaluation.relevance.grade import Asked, graded
+from subtext.evaluation.thresholds import above
 
 DATA = os.environ.get("SUBTEXT_DATA")
 QUIET = Protocol(c_way=(), bootstrap=0)

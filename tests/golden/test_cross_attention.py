@@ -8,7 +8,7 @@ from pairs import card_items, random_pairs
 from scenes import cast
 from torch import Tensor
 
-from subtext.similarity.cross_attention import CrossAttention
+from subtext.models.similarity.cross_attention import CrossAttention
 
 CARD = {
     ("text_to_image", "lse"): [[1.13354439, 0.83784985, 1.10286018], [1.06384397, 1.12866769, 1.10982083]],

@@ -11,7 +11,7 @@ from scenes import comparison
 
 from subtext.core import Comparison, Embeddings, Truth
 from subtext.errors import RequirementError
-from subtext.losses.daa import DAA
+from subtext.objectives.losses.daa import DAA
 
 
 def waves(*shape: int, phase: float, step: float = 0.7) -> torch.Tensor:

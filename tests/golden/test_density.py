@@ -10,10 +10,10 @@ from scenes import S3, doubles, random_items, scene_of
 
 from subtext.core import DIRECTIONS, Epoch
 from subtext.errors import RequirementError
-from subtext.losses.triplet import Triplet
-from subtext.objective import Objective, Term
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Objective, Term
+from subtext.objectives.weighting.density import Density
 from subtext.ops.density import Crowding, _moments, density
-from subtext.weighting.density import Density
 
 V = doubles([[1, 0], [0.8, 0.6], [0.6, 0.8], [-1, 0], [0, -1]])
 T = doubles([[1, 0], [0.6, 0.8], [0.8, 0.6], [0, 1], [-0.6, -0.8]])

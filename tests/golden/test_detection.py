@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from subtext.metrics.detection import auc, auc_interval
+from subtext.evaluation.metrics.detection import auc, auc_interval
 
 
 def plain(scores: np.ndarray, marked: np.ndarray) -> float:

@@ -9,10 +9,10 @@ import torch
 from scenes import S3, doubles, items, random_items, scene_of, take
 
 from subtext.core import DIRECTIONS, Epoch, Scene
-from subtext.mining.distance import Distance
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.mining.distance import Distance
+from subtext.objectives.scene import compose
 from subtext.ops.sphere import log_rarity
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
 
 D = doubles([0.3, 0.5, 0.8, 1, 1.2, 1.39, 1.45])
 

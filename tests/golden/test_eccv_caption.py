@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.coco5k import ASKED, KS, figures, gallery, made, truths_of
-from subtext.evaluate import Further, Protocol, evaluate_matrix
+from subtext.evaluation import Further, Protocol, evaluate_matrix
 
 PICTURES = 200
 

@@ -16,19 +16,19 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
 from subtext.data.supply import Supply
-from subtext.encoders.backbone import layers, open_body
-from subtext.encoders.bag import Bag
-from subtext.encoders.dual import Dual
-from subtext.encoders.known import KNOWN
-from subtext.encoders.language import Language
-from subtext.encoders.lora import adapt
-from subtext.encoders.open_clip_dual import OpenClip
-from subtext.encoders.precomputed import Precomputed
-from subtext.encoders.preprocessor import picture_numbers
-from subtext.encoders.recurrent import GruShape, Recurrent
-from subtext.encoders.timm_vision import TimmVision
-from subtext.encoders.vision import Vision
 from subtext.errors import RequirementError
+from subtext.models.encoders.backbone import layers, open_body
+from subtext.models.encoders.bag import Bag
+from subtext.models.encoders.dual import Dual
+from subtext.models.encoders.known import KNOWN
+from subtext.models.encoders.language import Language
+from subtext.models.encoders.lora import adapt
+from subtext.models.encoders.open_clip_dual import OpenClip
+from subtext.models.encoders.precomputed import Precomputed
+from subtext.models.encoders.preprocessor import picture_numbers
+from subtext.models.encoders.recurrent import GruShape, Recurrent
+from subtext.models.encoders.timm_vision import TimmVision
+from subtext.models.encoders.vision import Vision
 from subtext.recipes.build import build
 
 

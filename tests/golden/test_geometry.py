@@ -11,10 +11,10 @@ import scipy.stats
 import torch
 
 from subtext.errors import ShapeError
-from subtext.metrics import geometry
-from subtext.metrics.agreement import kendall, spearman
-from subtext.metrics.geometry import alignment, uniformity
-from subtext.metrics.hubness import skewness, unfound
+from subtext.evaluation.metrics import geometry
+from subtext.evaluation.metrics.agreement import kendall, spearman
+from subtext.evaluation.metrics.geometry import alignment, uniformity
+from subtext.evaluation.metrics.hubness import skewness, unfound
 
 
 @pytest.mark.parametrize("count", [6, 40, 301])

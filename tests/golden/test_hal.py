@@ -8,8 +8,8 @@ import pytest
 from scenes import S3, comparison, scene_of
 
 from subtext.core import DIRECTIONS, Comparison, Epoch
-from subtext.losses.hal import HAL
-from subtext.objective import Objective, Term
+from subtext.objectives.losses.hal import HAL
+from subtext.objectives.objective import Objective, Term
 
 
 def total(loss: HAL) -> float:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from subtext.core import Encoded
-from subtext.heads.gpo import Gpo
-from subtext.heads.graph import Graph
-from subtext.heads.mean import Mean
-from subtext.heads.passthrough import Passthrough
-from subtext.heads.pie import Pie
+from subtext.models.heads.gpo import Gpo
+from subtext.models.heads.graph import Graph
+from subtext.models.heads.mean import Mean
+from subtext.models.heads.passthrough import Passthrough
+from subtext.models.heads.pie import Pie
 from subtext.ops.graph_layer import GraphLayer
 
 F64 = torch.float64

@@ -9,11 +9,11 @@ import torch
 from scenes import S3, doubles, items, random_items, scene_of
 
 from subtext.core import DIRECTIONS, Embeddings, Epoch, Scene
-from subtext.losses.hal import HAL
-from subtext.mining.hubs import Hubs
-from subtext.objective import Objective, Term
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.hal import HAL
+from subtext.objectives.mining.hubs import Hubs
+from subtext.objectives.objective import Objective, Term
+from subtext.objectives.scene import compose
 
 TEXTS = doubles([[0.5, 0.1, 0.2], [0.1, 0.3, 0], [0.2, 0.2, 0.4], [0, 0.1, 0.1], [0.9, 0.9, 0.9]])
 IMAGES = doubles([[0.3, 0, 0.1], [0.1, 0.2, 0.2], [0.2, 0.4, 0.1], [0, 0.3, 0.3], [0.9, 0.9, 0.9]])

@@ -10,7 +10,7 @@ from scenes import KINDS, comparison
 from torch.nn.functional import cross_entropy
 
 from subtext.core import Comparison, Truth
-from subtext.losses.infonce import InfoNCE
+from subtext.objectives.losses.infonce import InfoNCE
 
 
 def loops(whole: Comparison, compete: bool, smoothing: float) -> list[float]:

@@ -8,7 +8,7 @@ from scenes import doubles
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
-from subtext.losses.margin import Margin
+from subtext.objectives.losses.margin import Margin
 
 
 def of(distances: list[list[float]]) -> Comparison:

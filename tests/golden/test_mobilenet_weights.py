@@ -16,10 +16,10 @@ from benchmarks.mobilenet_weights import BLOCKS, convert, write
 from subtext.data.batches import item_batch
 from subtext.data.pairs import Items
 from subtext.data.supply import Supply
-from subtext.encoders.vision import Vision
-from subtext.features import cached_branch, write_cache
-from subtext.heads.passthrough import Passthrough
-from subtext.model import Branch
+from subtext.models.encoders.vision import Vision
+from subtext.models.feature_cache import cached_branch, write_cache
+from subtext.models.heads.passthrough import Passthrough
+from subtext.models.model import Branch
 from subtext.recipes.options import Pictures, Pixels
 from subtext.recipes.parts import image_side
 

@@ -10,14 +10,14 @@ from scenes import S3, doubles, items, q2, scene_of
 
 from subtext.core import DIRECTIONS, Embeddings, Epoch
 from subtext.errors import RequirementError
-from subtext.losses.triplet import Triplet
-from subtext.objective import Objective, Penalty, Term
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Objective, Penalty, Term
+from subtext.objectives.regularisers.mmd import MMD
+from subtext.objectives.regularisers.view_diversity import ViewDiversity
+from subtext.objectives.scene import Groups, compose
+from subtext.objectives.weighting.neighbourhood import Neighbourhood, combined
 from subtext.ops.neighbour_scores import neighbour_scores, second_sums
-from subtext.regularisers.mmd import MMD
-from subtext.regularisers.view_diversity import ViewDiversity
-from subtext.scene import Groups, compose
-from subtext.similarity.cosine import Cosine
-from subtext.weighting.neighbourhood import Neighbourhood, combined
 
 NEAR = torch.tensor([[1, 2], [0, 2], [1, 3], [4, 0], [3, 2]], dtype=torch.int32)
 IMAGES = doubles([[1, 0], [0.6, 0.8], [0, 1], [-0.8, 0.6], [0, -1]])

@@ -13,10 +13,10 @@ from pairs import random_pairs
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
-from subtext.reranking import Shortlists, pair_scores, reranked
-from subtext.similarity.ascl import Ascl
-from subtext.similarity.cross_attention import CrossAttention
-from subtext.similarity.imram import Imram
+from subtext.evaluation.reranking import Shortlists, pair_scores, reranked
+from subtext.models.similarity.ascl import Ascl
+from subtext.models.similarity.cross_attention import CrossAttention
+from subtext.models.similarity.imram import Imram
 
 Slow = Callable[[nn.Module, Embeddings, int, Tensor, Tensor], float]
 KINDS: dict[str, tuple[Callable[[], nn.Module], Slow]] = {

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from subtext.core import DIRECTIONS, Embeddings, Encoded, Epoch, Scene
-from subtext.heads.pie import Pie
-from subtext.heads.spread import Spread
-from subtext.losses.daa import DAA
-from subtext.losses.soft_contrastive import SoftContrastive
-from subtext.objective import Objective, Penalty, Term
-from subtext.regularisers.kl import KL
-from subtext.regularisers.uniformity import Uniformity
-from subtext.scene import Relevance, compose
-from subtext.similarity.closed_form_distance import ClosedFormDistance
-from subtext.similarity.match_probability import MatchProbability
+from subtext.models.heads.pie import Pie
+from subtext.models.heads.spread import Spread
+from subtext.models.similarity.closed_form_distance import ClosedFormDistance
+from subtext.models.similarity.match_probability import MatchProbability
+from subtext.objectives.losses.daa import DAA
+from subtext.objectives.losses.soft_contrastive import SoftContrastive
+from subtext.objectives.objective import Objective, Penalty, Term
+from subtext.objectives.regularisers.kl import KL
+from subtext.objectives.regularisers.uniformity import Uniformity
+from subtext.objectives.scene import Relevance, compose
 
 F64 = torch.float64
 FIRST = Epoch(number=0, seed=0)

@@ -11,12 +11,12 @@ from sklearn.metrics import average_precision_score, ndcg_score
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError, ShapeError
-from subtext.metrics.average_precision import AveragePrecision
-from subtext.metrics.best_rank import BestRank
-from subtext.metrics.ndcg import NDCG
-from subtext.metrics.pmrp import PMRP
-from subtext.metrics.r_precision import RPrecision
-from subtext.metrics.recall import Recall
+from subtext.evaluation.metrics.average_precision import AveragePrecision
+from subtext.evaluation.metrics.best_rank import BestRank
+from subtext.evaluation.metrics.ndcg import NDCG
+from subtext.evaluation.metrics.pmrp import PMRP
+from subtext.evaluation.metrics.r_precision import RPrecision
+from subtext.evaluation.metrics.recall import Recall
 from subtext.ops.cells import Cells
 from subtext.ops.standing import Standing, standing, standings
 from subtext.ops.top import occurrences

@@ -7,12 +7,12 @@ import torch
 from scenes import S3, doubles, items, q2, scene_of
 
 from subtext.core import DIRECTIONS, Epoch, Scene
-from subtext.losses.triplet import Triplet
-from subtext.objective import Objective, Penalty, Term
-from subtext.regularisers.mmd import MMD
-from subtext.regularisers.view_diversity import ViewDiversity
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Objective, Penalty, Term
+from subtext.objectives.regularisers.mmd import MMD
+from subtext.objectives.regularisers.view_diversity import ViewDiversity
+from subtext.objectives.scene import compose
 
 FIRST = Epoch(number=0, seed=0)
 

@@ -9,11 +9,11 @@ import torch
 from scenes import random_items, scene
 
 from subtext.core import DIRECTIONS, Epoch
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.scene import Groups, compose
+from subtext.objectives.weighting.random import Random
+from subtext.objectives.weighting.uniform import Uniform
 from subtext.ops import draw
-from subtext.scene import Groups, compose
-from subtext.similarity.cosine import Cosine
-from subtext.weighting.random import Random
-from subtext.weighting.uniform import Uniform
 
 
 def together():

@@ -12,13 +12,13 @@ import torch
 from subtext.core import Comparison, Truth
 from subtext.data.pairs import Judgements
 from subtext.errors import RequirementError, ShapeError
-from subtext.metrics.best_rank import BestRank
-from subtext.metrics.recall import Recall
-from subtext.metrics.reciprocal_rank import ReciprocalRank
-from subtext.metrics.summary import chance_rank, chance_recall, mean, median_rank
+from subtext.evaluation.metrics.best_rank import BestRank
+from subtext.evaluation.metrics.recall import Recall
+from subtext.evaluation.metrics.reciprocal_rank import ReciprocalRank
+from subtext.evaluation.metrics.summary import chance_rank, chance_recall, mean, median_rank
+from subtext.evaluation.relevance import match as matching
 from subtext.ops.cells import Cells
 from subtext.ops.rank import Counts, best_of, best_positive, both_directions
-from subtext.relevance import match as matching
 
 IMAGES, CAPTIONS = np.arange(3), np.arange(15) // 5
 

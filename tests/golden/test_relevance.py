@@ -13,8 +13,8 @@ import pytest
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from subtext.relevance import cider, classes, sentence, tfidf
-from subtext.relevance.words import long_words, treebank_words
+from subtext.evaluation.relevance import cider, classes, sentence, tfidf
+from subtext.evaluation.relevance.words import long_words, treebank_words
 
 CORPUS = [
     "a man rides a red motorcycle",

@@ -11,13 +11,13 @@ from pairs import assign, card_items, det, of_parts, random_pairs
 from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
-from subtext.heads.attended import Attended
-from subtext.heads.parts import Parts
+from subtext.models.heads.attended import Attended
+from subtext.models.heads.parts import Parts
+from subtext.models.similarity.saf import Saf
+from subtext.models.similarity.sgr import Sgr
 from subtext.ops.attention import context_differences, gram, over_regions, products, unit_vectors
 from subtext.ops.node_similarity import decided
 from subtext.ops.pairwise import pairwise
-from subtext.similarity.saf import Saf
-from subtext.similarity.sgr import Sgr
 
 CARD = {
     "saf": [[0.43883682, 0.42194544, 0.44803774], [0.42133401, 0.42290479, 0.42211389]],
@@ -89,7 +89,7 @@ def test_filtration_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assign([*similarity.attend.parameters(), *similarity.norm.parameters()], 0.3, 0.0)
     seen: list[Tensor] = []
     monkeypatch.setattr(
-        "subtext.similarity.saf.decided", lambda nodes, layer: seen.append(nodes) or decided(nodes, layer)
+        "subtext.models.similarity.saf.decided", lambda nodes, layer: seen.append(nodes) or decided(nodes, layer)
     )
     similarity.nodes.forward = lambda images, gram, texts: det((2, 1, 3, 4), 0.3)
     images, texts = of_parts(det((2, 2, 4), 0.1)), of_parts(det((1, 2, 4), 0.5))
@@ -152,7 +152,7 @@ def test_filtration_makes_statistics_only_while_training(monkeypatch: pytest.Mon
         made.append(tuple(found.shape))
         return found
 
-    monkeypatch.setattr("subtext.similarity.saf.pairwise", watched)
+    monkeypatch.setattr("subtext.models.similarity.saf.pairwise", watched)
     similarity = Saf(width=4, nodes=3).double()
     images, texts = of_parts(det((3, 2, 4), 0.2)), of_parts(det((4, 3, 4), 0.9), [3, 2, 1, 3])
     for learning in (True, False):

@@ -10,7 +10,7 @@ from scenes import KINDS, comparison
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from subtext.core import Comparison, Truth
-from subtext.losses.sigmoid import Sigmoid
+from subtext.objectives.losses.sigmoid import Sigmoid
 
 
 def test_by_hand():

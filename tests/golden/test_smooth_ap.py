@@ -9,7 +9,7 @@ import torch
 from scenes import S3, comparison, doubles, scene_of
 
 from subtext.core import Comparison, Truth
-from subtext.losses.smooth_ap import SmoothAP
+from subtext.objectives.losses.smooth_ap import SmoothAP
 
 FIRST = [[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1]]
 SECOND = [[1, 0], [0.6, 0.8], [0.8, 0.6], [0, 1]]

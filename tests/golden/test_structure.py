@@ -10,7 +10,7 @@ from scenes import comparison, doubles
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
-from subtext.losses.structure import SMALLEST, Structure
+from subtext.objectives.losses.structure import SMALLEST, Structure
 
 IMAGES = doubles([[1, 0], [0.6, 0.8], [-0.8, 0.6]])
 TEXTS = doubles([[0.8, 0.6], [0.6, 0.8], [0, 1], [-0.6, 0.8], [-0.6, -0.8], [0, -1]])

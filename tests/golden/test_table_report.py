@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from reproduce.tables.writer import Against, Cell, Line, Sheet, as_json, latex, markdown
 from subtext.report.plot import plot
-from subtext.report.table import Against, Cell, Line, Sheet, as_json, latex, markdown
 
 TEST = Against("PVSE", 0.012, 0.004, 0.021, 0.002, 0.004)
 SHEET = Sheet(

@@ -8,8 +8,8 @@ from pairs import det
 from scenes import S3, comparison, scene_of
 
 from subtext.core import DIRECTIONS, Comparison, Epoch, Truth
-from subtext.losses.triplet import Triplet
-from subtext.objective import Objective, Term
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Objective, Term
 
 
 @pytest.mark.parametrize(("negatives", "wanted"), [("all", 1.5), ("hardest", 1.15)])

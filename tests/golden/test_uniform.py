@@ -6,9 +6,9 @@ import pytest
 from scenes import S3, scene_of
 
 from subtext.core import DIRECTIONS, Epoch
-from subtext.losses.triplet import Triplet
-from subtext.objective import Objective, Term
-from subtext.weighting.uniform import Uniform
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Objective, Term
+from subtext.objectives.weighting.uniform import Uniform
 
 
 @pytest.mark.parametrize(("total", "wanted"), [(3.0, 0.0361111111), (12.0, 4 * 0.0361111111)])

@@ -12,7 +12,7 @@ import pytest
 HEAVY = ("torch", "numpy", "pyarrow", "transformers", "PIL", "numba", "faiss", "accelerate", "rich", "safetensors")
 PROBE = f"""
 import json, sys
-from subtext.app.cli import main
+from subtext.cli import main
 code = None
 try:
     main(sys.argv[1:])
@@ -65,7 +65,7 @@ def test_a_wrong_name_is_answered_without_anything_heavy(words: list[str]) -> No
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "vse", "--help"]], ids=" ".join)
 def test_help_takes_less_than_half_a_second(words: list[str]) -> None:
-    command = [sys.executable, "-c", "from subtext.app.cli import main; main()", *words]
+    command = [sys.executable, "-c", "from subtext.cli import main; main()", *words]
     seconds = []
     for _ in range(4):
         before = os.times()

@@ -10,15 +10,15 @@ import torch
 
 from subtext.core import DIRECTIONS, Comparison
 from subtext.errors import RequirementError
-from subtext.evaluate.asp_curve import asp_curve, asp_lines, mean_of
-from subtext.evaluate.firsts import alike, first_of, firsts
-from subtext.evaluate.source import Matrix
-from subtext.evaluate.thresholds import above
-from subtext.metrics import reference
-from subtext.metrics.asp import ASP
+from subtext.evaluation.asp_curve import asp_curve, asp_lines, mean_of
+from subtext.evaluation.firsts import alike, first_of, firsts
+from subtext.evaluation.metrics import reference
+from subtext.evaluation.metrics.asp import ASP
+from subtext.evaluation.relevance.graded import Graded
+from subtext.evaluation.relevance.match import of_groups
+from subtext.evaluation.source import Matrix
+from subtext.evaluation.thresholds import above
 from subtext.ops.semantic_rank import ranks
-from subtext.relevance.graded import Graded
-from subtext.relevance.match import of_groups
 
 PICTURES, TEXTS = 7, 14
 

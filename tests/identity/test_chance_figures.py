@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from subtext.app.figures import chance_figures, figures_table
+from subtext.api.figures import chance_figures, figures_table
 from subtext.core import Embeddings
 from subtext.data.readers import read_pairs
-from subtext.evaluate import Protocol, evaluate_embeddings
-from subtext.similarity.cosine import Cosine
+from subtext.evaluation import Protocol, evaluate_embeddings
+from subtext.models.similarity.cosine import Cosine
 
 
 def drawn(count: int, seed: int) -> Embeddings:

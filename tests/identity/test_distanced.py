@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
-from subtext.heads.distanced import Distanced
-from subtext.heads.gaussian import Gaussian
-from subtext.model import Branch, Model
-from subtext.similarity.closed_form_distance import ClosedFormDistance
-from subtext.similarity.cosine import Cosine
+from subtext.models.heads.distanced import Distanced
+from subtext.models.heads.gaussian import Gaussian
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.closed_form_distance import ClosedFormDistance
+from subtext.models.similarity.cosine import Cosine
 
 F64 = torch.float64
 

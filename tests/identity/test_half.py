@@ -18,14 +18,14 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subtext.core import Embeddings
+from subtext.evaluation.scoring import matrix
+from subtext.models.similarity.ascl import Ascl
+from subtext.models.similarity.chan import Chan
+from subtext.models.similarity.cross_attention import CrossAttention
+from subtext.models.similarity.imram import Imram
+from subtext.models.similarity.saf import Saf
+from subtext.models.similarity.sgr import Sgr
 from subtext.ops.half import native as multiplies
-from subtext.scoring import matrix
-from subtext.similarity.ascl import Ascl
-from subtext.similarity.chan import Chan
-from subtext.similarity.cross_attention import CrossAttention
-from subtext.similarity.imram import Imram
-from subtext.similarity.saf import Saf
-from subtext.similarity.sgr import Sgr
 
 Made = Callable[[int, int], nn.Module]
 SIMILARITIES: dict[str, Made] = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from subtext.errors import ShapeError
-from subtext.index import nearest
+from subtext.search.ann import nearest
 
 
 def vectors(count: int, views: int, width: int = 8, *, seed: int = 0) -> np.ndarray:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from subtext.index import lists
-from subtext.index.rows import best_rows, scores_of_all, scores_of_rows, settle
+from subtext.search.ann import lists
+from subtext.search.ann.rows import best_rows, scores_of_all, scores_of_rows, settle
 
 
 def unit(count: int, width: int = 16, *, seed: int = 0) -> np.ndarray:

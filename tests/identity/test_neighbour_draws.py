@@ -17,15 +17,15 @@ from subtext.core import DIRECTIONS, Embeddings, Epoch, Origin, Scene
 from subtext.data.inputs import Draw, Tensors
 from subtext.data.pairs import Items
 from subtext.errors import DataError, RecipeError, RequirementError
-from subtext.model import Branch, Model
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.cosine import Cosine
 from subtext.neighbours.sampling import SIDES, NeighbourDraw, Sampler, Strangers, open_samplers
+from subtext.objectives.scene import Grouped, Groups, among, beside, compose
 from subtext.recipes.methods.hal import hal
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.neighbourhoods import neighbourhoods
 from subtext.recipes.methods.struc import struc
 from subtext.recipes.methods.uniform import uniform
-from subtext.scene import Grouped, Groups, among, beside, compose
-from subtext.similarity.cosine import Cosine
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.reading import Neighbours, Reader, Reading

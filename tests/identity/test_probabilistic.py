@@ -15,18 +15,18 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.data.inputs import Draw
-from subtext.heads.gaussian import Gaussian
-from subtext.heads.graph import Graph
-from subtext.heads.mean import Mean
-from subtext.heads.spread import Spread
-from subtext.model import Branch, Model
+from subtext.evaluation.scoring import matrix
+from subtext.models.heads.gaussian import Gaussian
+from subtext.models.heads.graph import Graph
+from subtext.models.heads.mean import Mean
+from subtext.models.heads.spread import Spread
+from subtext.models.model import Branch, Model
+from subtext.models.similarity import match_probability
+from subtext.models.similarity.closed_form_distance import ClosedFormDistance
+from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.match_probability import MatchProbability
 from subtext.ops import draw
 from subtext.ops.graph_layer import GraphLayer
-from subtext.scoring import matrix
-from subtext.similarity import match_probability
-from subtext.similarity.closed_form_distance import ClosedFormDistance
-from subtext.similarity.cosine import Cosine
-from subtext.similarity.match_probability import MatchProbability
 from subtext.training.mixing import Mixing, mixed_truth
 from subtext.training.reading import Reader
 

@@ -13,7 +13,7 @@ import torch
 from gloo import free_port, started
 from two_processes import KINDS
 
-from subtext.checkpoint import load_record, read_tensors
+from subtext.models.checkpoint import load_record, read_tensors
 from subtext.training.processes import Processes
 
 PROGRAM = Path(__file__).parents[1] / "two_processes.py"
@@ -66,7 +66,7 @@ def test_accelerate_launch_trains_to_one_processes_weights(tmp_path: Path) -> No
     launch = ["-m", "accelerate.commands.launch", "--num_processes", 2, "--num_machines", 1, "--cpu"]
     launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port()]
     for out, start in (("one", []), ("two", launch)):
-        command = [sys.executable, *start, "-m", "subtext.app", *words, "--out", tmp_path / out]
+        command = [sys.executable, *start, "-m", "subtext", *words, "--out", tmp_path / out]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

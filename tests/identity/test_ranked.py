@@ -10,13 +10,13 @@ from scenes import random_items
 
 from subtext.core import DIRECTIONS, Epoch
 from subtext.data.inputs import Draw
-from subtext.losses.daa import DAA
-from subtext.losses.smooth_ap import SmoothAP
-from subtext.mining.cosines import Cosines
-from subtext.objective import Objective, Term
-from subtext.relevance import tfidf
-from subtext.scene import Relevance, compose
-from subtext.similarity.cosine import Cosine
+from subtext.evaluation.relevance import tfidf
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.daa import DAA
+from subtext.objectives.losses.smooth_ap import SmoothAP
+from subtext.objectives.mining.cosines import Cosines
+from subtext.objectives.objective import Objective, Term
+from subtext.objectives.scene import Relevance, compose
 from subtext.training.reading import Reader
 from subtext.training.related import SharedWords
 

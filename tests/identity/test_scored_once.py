@@ -11,14 +11,13 @@ from pairs import of_parts
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from subtext import scoring
 from subtext.core import Embeddings
 from subtext.data.pairs import Items, Judgements, Pairs
-from subtext.evaluate import Protocol, evaluate_embeddings
-from subtext.evaluate.further import Further
-from subtext.evaluate.source import Embedded, Matrix, scored_once
-from subtext.similarity.cosine import Cosine
-from subtext.similarity.cross_attention import CrossAttention
+from subtext.evaluation import Protocol, evaluate_embeddings, scoring
+from subtext.evaluation.further import Further
+from subtext.evaluation.source import Embedded, Matrix, scored_once
+from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.cross_attention import CrossAttention
 
 PICTURES, EACH = 256, 2
 

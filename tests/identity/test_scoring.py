@@ -13,14 +13,14 @@ from torch.nn.functional import pad
 
 from subtext.core import Embeddings
 from subtext.errors import ShapeError
-from subtext.scoring import blocks, matrix, stored
-from subtext.similarity.ascl import Ascl
-from subtext.similarity.chan import Chan
-from subtext.similarity.cosine import Cosine
-from subtext.similarity.cross_attention import CrossAttention
-from subtext.similarity.imram import Imram
-from subtext.similarity.saf import Saf
-from subtext.similarity.sgr import Sgr
+from subtext.evaluation.scoring import blocks, matrix, stored
+from subtext.models.similarity.ascl import Ascl
+from subtext.models.similarity.chan import Chan
+from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.cross_attention import CrossAttention
+from subtext.models.similarity.imram import Imram
+from subtext.models.similarity.saf import Saf
+from subtext.models.similarity.sgr import Sgr
 
 
 def items(count: int, *, views: int = 1, width: int = 48, seed: int = 0) -> Embeddings:

@@ -10,16 +10,16 @@ import torch
 from scenes import random_items
 
 from subtext.core import DIRECTIONS, Embeddings, Epoch, Scene
-from subtext.losses.infonce import InfoNCE
-from subtext.losses.sigmoid import Sigmoid
-from subtext.losses.triplet import Triplet
-from subtext.objective import Objective, Penalty, Term
-from subtext.regularisers.mmd import MMD
-from subtext.regularisers.view_diversity import ViewDiversity
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
-from subtext.weighting.rank import Rank
-from subtext.weighting.uniform import Uniform
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.infonce import InfoNCE
+from subtext.objectives.losses.sigmoid import Sigmoid
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.objective import Objective, Penalty, Term
+from subtext.objectives.regularisers.mmd import MMD
+from subtext.objectives.regularisers.view_diversity import ViewDiversity
+from subtext.objectives.scene import compose
+from subtext.objectives.weighting.rank import Rank
+from subtext.objectives.weighting.uniform import Uniform
 
 EPOCH = Epoch(number=0, seed=0)
 GROUPS = torch.tensor([0, 0, 1, 2, 1, 3])

@@ -7,8 +7,8 @@ import torch
 from scenes import comparison, items, random_items
 
 from subtext.core import Comparison, Truth
-from subtext.losses.triplet import Triplet
-from subtext.similarity.cosine import Cosine
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.triplet import Triplet
 
 
 def test_one_view_is_the_plain_cosine():

@@ -12,15 +12,15 @@ import torch
 from scenes import random_items
 from torch.nn.functional import normalize
 
-from subtext.checkpoint import Record
 from subtext.core import DIRECTIONS, Embeddings, Epoch
 from subtext.data.pairs import Pairs
-from subtext.evaluate import embed_pairs
-from subtext.losses.listwise import Listwise
-from subtext.model import Model
-from subtext.objective import Term
-from subtext.scene import compose
-from subtext.similarity.cosine import Cosine
+from subtext.evaluation import embed_pairs
+from subtext.models.checkpoint import Record
+from subtext.models.model import Model
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.listwise import Listwise
+from subtext.objectives.objective import Term
+from subtext.objectives.scene import compose
 from subtext.training.mined_lessons import Mined, MinedLessons, MinedMemory, strangers
 from subtext.training.teaching import BatchLessons, Known, Teacher, fitted_temperature
 

@@ -10,8 +10,8 @@ import torch
 from subtext.core import DIRECTIONS, Epoch
 from subtext.data.inputs import Draw
 from subtext.errors import RecipeError
-from subtext.losses.infonce import InfoNCE
-from subtext.objective import Objective, Term
+from subtext.objectives.losses.infonce import InfoNCE
+from subtext.objectives.objective import Objective, Term
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.reading import Reader

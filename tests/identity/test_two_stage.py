@@ -12,21 +12,20 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from subtext import reranking, scoring
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.pairs import Items, Pairs
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluate import Protocol, evaluate_embeddings, evaluate_matrix
-from subtext.evaluate.further import Further
-from subtext.evaluate.listed import Listed
-from subtext.evaluate.source import Embedded, Matrix
-from subtext.evaluate.two_stage import LOSS, Stage, TwoStage, evaluate_two_stage
-from subtext.relevance import plausible
-from subtext.similarity.ascl import Ascl
-from subtext.similarity.cosine import Cosine
-from subtext.similarity.cross_attention import CrossAttention
-from subtext.similarity.imram import Imram
-from subtext.similarity.sgr import Sgr
+from subtext.evaluation import Protocol, evaluate_embeddings, evaluate_matrix, reranking, scoring
+from subtext.evaluation.further import Further
+from subtext.evaluation.listed import Listed
+from subtext.evaluation.relevance import plausible
+from subtext.evaluation.source import Embedded, Matrix
+from subtext.evaluation.two_stage import LOSS, Stage, TwoStage, evaluate_two_stage
+from subtext.models.similarity.ascl import Ascl
+from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.cross_attention import CrossAttention
+from subtext.models.similarity.imram import Imram
+from subtext.models.similarity.sgr import Sgr
 
 PROTOCOL = Protocol(c_way=(), bootstrap=0)
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from gloo import started
 
-from subtext.checkpoint import fingerprint, read_tensors
 from subtext.core import Embeddings
+from subtext.models.checkpoint import fingerprint, read_tensors
 from subtext.training.processes import Processes
 
 PROGRAM = Path(__file__).parents[1] / "weights_in_processes.py"

@@ -18,7 +18,7 @@ from subtext.ops import draw
 Side = Literal["image", "text"]
 SIDES: tuple[Side, Side] = ("image", "text")
 Negatives = Literal["anchors", "neighbours", "both"]
-"""As in `subtext.scene`."""
+"""As in `subtext.objectives.scene`."""
 
 
 @dataclass(frozen=True)

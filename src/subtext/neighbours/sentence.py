@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from subtext.data.pairs import Pairs
+from subtext.models.sentence_encoder import SentenceEncoder
 from subtext.neighbours.space import Distance, Places, Told, unit, words_of
-from subtext.sentence_encoder import SentenceEncoder
 
 
 @dataclass(frozen=True)

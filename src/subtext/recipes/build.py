@@ -8,7 +8,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from subtext.errors import RecipeError, SubtextError
-from subtext.recipes import catalogue, unread
+from subtext.recipes import catalogue
+from subtext.recipes import unused_options as unread
 from subtext.recipes.catalogue import Option, Recipe, plan_options, read_options, unknown
 from subtext.training.plan import Plan
 

@@ -112,7 +112,7 @@ class Recipe:
 @cache
 def hosts() -> dict[str, Recipe]:
     """Every host by name: a model family, from encoders to objective."""
-    from subtext.recipes import hosts as package
+    from subtext.recipes import models as package
 
     return {recipe.name: recipe for recipe in _recipes(package)}
 

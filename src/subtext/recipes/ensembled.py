@@ -11,9 +11,9 @@ from subtext.errors import CheckpointError, RecipeError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from subtext.checkpoint import Record
     from subtext.data.supply import Supply
-    from subtext.model import Model
+    from subtext.models.checkpoint import Record
+    from subtext.models.model import Model
 
 HOST = "ensemble"
 """What the record of an ensemble names as its host; no recipe has this name."""
@@ -25,7 +25,7 @@ def record_of(runs: Sequence[Path], records: Sequence[Record]) -> Record:
     Raises RecipeError for runs that learnt from other pairs than the first, and for a member that is an ensemble.
     """
     from subtext import __version__
-    from subtext.checkpoint import Record, library_versions
+    from subtext.models.checkpoint import Record, library_versions
 
     first = records[0]
     for run, record in zip(runs, records, strict=True):
@@ -68,7 +68,7 @@ def rebuilt(record: Record, supply: Supply) -> Model:
 
     Raises CheckpointError for a record without members; what building the members raises.
     """
-    from subtext.ensemble import MEMBERS, ensemble
+    from subtext.models.ensemble import MEMBERS, ensemble
     from subtext.recipes.build import build
 
     try:

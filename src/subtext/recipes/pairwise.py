@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from subtext.data.supply import Supply
-    from subtext.heads.parts import Parts
-    from subtext.model import Model
-    from subtext.objective import Term
+    from subtext.models.heads.parts import Parts
+    from subtext.models.model import Model
+    from subtext.objectives.objective import Term
     from subtext.recipes.options import Pictures, Pixels, Regions, Words
     from subtext.recipes.parts import Side
     from subtext.training.plan import Plan
@@ -29,7 +29,7 @@ def pair_sides(supply: Supply, seen: tuple[Pictures, Pixels, Regions], words: Wo
 
     seen  what the picture side is told
     """
-    from subtext.encoders.recurrent import GruShape
+    from subtext.models.encoders.recurrent import GruShape
     from subtext.recipes.parts import image_side, text_side
 
     pictures, pixels, regions = seen
@@ -40,7 +40,7 @@ def pair_sides(supply: Supply, seen: tuple[Pictures, Pixels, Regions], words: Wo
 
 def averaged(encoder: Any) -> bool:
     """Whether a text encoder gives two directions side by side."""
-    from subtext.encoders.recurrent import Recurrent
+    from subtext.models.encoders.recurrent import Recurrent
 
     return isinstance(encoder, Recurrent) and bool(encoder.rnn.bidirectional)
 
@@ -51,8 +51,8 @@ def parts_heads(sides: Sides, width: int, *, unit: bool = True, pooled: bool = F
     unit    parts of unit length
     pooled  the picture's vector is a map of its pooled feature, not the mean of its regions
     """
-    from subtext.encoders.recurrent import Recurrent
-    from subtext.heads.parts import Parts
+    from subtext.models.encoders.recurrent import Recurrent
+    from subtext.models.heads.parts import Parts
 
     image, text = sides.image.encoder, sides.text.encoder
     own = isinstance(text, Recurrent)
@@ -65,7 +65,7 @@ def parts_heads(sides: Sides, width: int, *, unit: bool = True, pooled: bool = F
 
 def model_of(sides: Sides, heads: tuple[nn.Module, nn.Module], similarity: nn.Module) -> Model:
     """A model of both sides."""
-    from subtext.model import Branch, Model
+    from subtext.models.model import Branch, Model
 
     image, text = (Branch(side.reads, side.encoder, head) for side, head in zip(sides, heads, strict=True))
     return Model(image, text, similarity)
@@ -79,8 +79,8 @@ def hinges(
     easy_epochs  epochs over all negatives before that
     """
     from subtext.core import DIRECTIONS
-    from subtext.losses.triplet import Triplet
-    from subtext.objective import Term
+    from subtext.objectives.losses.triplet import Triplet
+    from subtext.objectives.objective import Term
 
     parts: dict[str, Term] = {}
     for side in DIRECTIONS:
@@ -96,7 +96,7 @@ def hinges(
 
 def ranked(model: Model, *, margin: float, plan: Plan, easy_epochs: int) -> Setup:
     """A model that learns by `hinges`."""
-    from subtext.objective import Objective
+    from subtext.objectives.objective import Objective
     from subtext.training.setup import Setup
 
     return Setup(model=model, objective=Objective({**hinges(margin, easy_epochs)}), plan=plan)

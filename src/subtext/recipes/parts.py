@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from subtext.data.inputs import Input
     from subtext.data.supply import FeatureShape, Supply
     from subtext.data.text import WordInput
-    from subtext.encoders.backbone import Weights
-    from subtext.encoders.known import PictureNumbers
-    from subtext.encoders.recurrent import GruShape
+    from subtext.models.encoders.backbone import Weights
+    from subtext.models.encoders.known import PictureNumbers
+    from subtext.models.encoders.recurrent import GruShape
     from subtext.recipes.options import Pictures, Pixels, Regions, Words
 
 
@@ -42,8 +42,8 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regi
     Raises RequirementError when features are asked for and not supplied, or a backbone cannot be had.
     """
     from subtext.data.images import PixelInput
-    from subtext.encoders.precomputed import Precomputed
-    from subtext.encoders.preprocessor import picture_numbers
+    from subtext.models.encoders.precomputed import Precomputed
+    from subtext.models.encoders.preprocessor import picture_numbers
 
     saved = supply.asset("image")
     kind = _kind(saved, pictures.image, supply.image_features, otherwise="tiny")
@@ -65,7 +65,7 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regi
         return _timm(kind.removeprefix("timm:"), pictures, pixels, saved)
     if kind.startswith("detector:"):
         return _detector(kind.removeprefix("detector:"), pictures, pixels, saved)
-    from subtext.encoders.vision import Vision
+    from subtext.models.encoders.vision import Vision
 
     if saved is not None:
         return Side(PixelInput.load(saved), Vision.open(kind, weights=pictures.weights, assets=saved))
@@ -111,9 +111,9 @@ def text_side(
 
     Raises RequirementError when features or training texts are needed and not supplied, or a backbone cannot be had.
     """
-    from subtext.encoders.bag import Bag
-    from subtext.encoders.precomputed import Precomputed
-    from subtext.encoders.recurrent import Recurrent
+    from subtext.models.encoders.bag import Bag
+    from subtext.models.encoders.precomputed import Precomputed
+    from subtext.models.encoders.recurrent import Recurrent
 
     saved = supply.asset("text")
     kind = _kind(saved, words.text, supply.text_features, otherwise=otherwise)
@@ -151,7 +151,7 @@ def tokeniser(name: str, *, option: str = "text") -> Any:
     """
     from transformers import AutoTokenizer
 
-    from subtext.encoders.hub import opened
+    from subtext.models.encoders.hub import opened
 
     found = opened(
         name,
@@ -219,7 +219,7 @@ def _statistics(shape: FeatureShape | None) -> tuple[Any, Any]:
 
 def _timm(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> Side:
     from subtext.data.images import PixelInput
-    from subtext.encoders.timm_vision import TimmVision
+    from subtext.models.encoders.timm_vision import TimmVision
 
     pretrained = pictures.weights == "pretrained"
     fetch = pretrained and saved is None
@@ -229,8 +229,8 @@ def _timm(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> 
 
 def _detector(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> Side:
     from subtext.data.images import PixelInput
-    from subtext.encoders.detector import Detector
-    from subtext.encoders.preprocessor import picture_numbers
+    from subtext.models.encoders.detector import Detector
+    from subtext.models.encoders.preprocessor import picture_numbers
 
     if saved is None:
         # Boxes are told in shares of the whole picture: nothing of it is cut off.
@@ -244,7 +244,7 @@ def _detector(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None)
 
 def _language(kind: str, words: Words, saved: Path | None, dropout: float) -> Side:
     from subtext.data.text import SubwordInput
-    from subtext.encoders.language import Language
+    from subtext.models.encoders.language import Language
 
     encoder = Language.open(kind, weights=words.text_weights, assets=saved, pooling=words.text_pooling, dropout=dropout)
     if saved is not None:
@@ -264,8 +264,8 @@ def dual_sides(
     """
     from subtext.data.images import PixelInput
     from subtext.data.text import SubwordInput
-    from subtext.encoders.dual import Dual
-    from subtext.encoders.preprocessor import picture_numbers
+    from subtext.models.encoders.dual import Dual
+    from subtext.models.encoders.preprocessor import picture_numbers
 
     if name.startswith("open_clip:"):
         return _open_clip(supply, name.removeprefix("open_clip:"), weights, pixels)
@@ -288,7 +288,7 @@ def dual_sides(
 def _open_clip(supply: Supply, name: str, weights: Weights, pixels: Pixels) -> tuple[Side, Side, float, float | None]:
     from subtext.data.images import PixelInput
     from subtext.data.open_clip_text import OpenClipInput
-    from subtext.encoders.open_clip_dual import OpenClip
+    from subtext.models.encoders.open_clip_dual import OpenClip
 
     saved_image, saved_text = supply.asset("image"), supply.asset("text")
     pretrained, fetch = weights == "pretrained", saved_image is None

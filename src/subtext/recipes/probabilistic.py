@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from torch import nn
 
-    from subtext.model import Model
-    from subtext.objective import Reduction, Term
+    from subtext.models.model import Model
+    from subtext.objectives.objective import Reduction, Term
+    from subtext.objectives.regularisers.kl import KL
     from subtext.recipes.parts import Side
-    from subtext.regularisers.kl import KL
 
 Name = Literal["image", "text"]
 _SIDES: tuple[tuple[Name, str], ...] = (("image", "image_to_text"), ("text", "text_to_image"))
@@ -19,7 +19,7 @@ _SIDES: tuple[tuple[Name, str], ...] = (("image", "image_to_text"), ("text", "te
 
 def model_of(sides: Mapping[Name, Side], heads: Mapping[Name, nn.Module], similarity: nn.Module) -> Model:
     """A model of both sides."""
-    from subtext.model import Branch, Model
+    from subtext.models.model import Branch, Model
 
     image, text = (Branch(sides[name].reads, sides[name].encoder, heads[name]) for name, _ in _SIDES)
     return Model(image, text, similarity)
@@ -33,7 +33,7 @@ def parts_of(loss: Any, divergence: KL, *, reduction: Reduction, weight: float) 
     """
     from dataclasses import replace
 
-    from subtext.objective import Penalty, Term
+    from subtext.objectives.objective import Penalty, Term
 
     terms: dict[str, Term] = {side: Term(loss, on=side, reduction=reduction) for _, side in _SIDES}
     if not weight:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from subtext.errors import RecipeError
 
 if TYPE_CHECKING:
-    from subtext.objective import Loss, Reduction
+    from subtext.objectives.objective import Loss, Reduction
     from subtext.training.setup import Setup
 
 BATCH = 128
@@ -16,14 +16,14 @@ BATCH = 128
 
 def by_cosine(setup: Setup) -> bool:
     """Whether items are compared by the cosine of their vectors, scaled or not."""
-    from subtext.similarity.cosine import Cosine
+    from subtext.models.similarity.cosine import Cosine
 
     return isinstance(setup.model.similarity, Cosine)
 
 
 def of_cosines(setup: Setup) -> bool:
     """Whether items have cosines: they are compared by these, or by their means and deviations (`pcme_plus`)."""
-    from subtext.similarity.closed_form_distance import ClosedFormDistance
+    from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 
     return by_cosine(setup) or isinstance(setup.model.similarity, ClosedFormDistance)
 
@@ -41,8 +41,8 @@ def beside(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weight: 
     from dataclasses import replace
 
     from subtext.core import DIRECTIONS
-    from subtext.mining.cosines import Cosines
-    from subtext.objective import Term
+    from subtext.objectives.mining.cosines import Cosines
+    from subtext.objectives.objective import Term
 
     parts = setup.objective.parts
     own = [part for part in parts.values() if isinstance(part, Term) and part.on in DIRECTIONS]

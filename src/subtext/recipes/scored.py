@@ -10,9 +10,9 @@ from subtext.training.when import Place, Span, When
 
 if TYPE_CHECKING:
     from subtext.core import Direction
-    from subtext.model import Branch
+    from subtext.models.model import Branch
+    from subtext.objectives.weighting.neighbourhood import Neighbourhood
     from subtext.training.setup import Setup
-    from subtext.weighting.neighbourhood import Neighbourhood
 
 _TWO = When("combine", ("image", "text", "mean"), needs="combine other than image, text and mean", but=True)
 _MAX = When("views", ("max",))
@@ -92,9 +92,9 @@ def scored(
     from dataclasses import replace
     from pathlib import Path
 
-    from subtext.epoch_tables import NeighbourScores
     from subtext.ops.neighbour_scores import Scoring
     from subtext.recipes.weighted import weighted
+    from subtext.training.weight_tables import NeighbourScores
 
     _require_host(method, setup, near)
     _require_views(method, setup, near, further)
@@ -131,7 +131,7 @@ def scored(
 
 
 def _require_host(method: str, setup: Setup, near: Neighbours) -> None:
-    from subtext.heads.gaussian import Gaussian
+    from subtext.models.heads.gaussian import Gaussian
 
     if not near.graph:
         raise RecipeError(
@@ -169,8 +169,8 @@ _LINEAR: dict[str, tuple[Any, ...]] = {"second": ("unique",), "average": ("lists
 
 
 def _views(branch: Branch) -> int:
-    from subtext.heads.gaussian import Gaussian
-    from subtext.heads.pie import Pie
+    from subtext.models.heads.gaussian import Gaussian
+    from subtext.models.heads.pie import Pie
 
     if isinstance(branch.head, Gaussian):
         return branch.head.draws or 1

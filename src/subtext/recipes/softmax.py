@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from subtext.objective import Term
-    from subtext.similarity.cosine import Cosine
+    from subtext.models.similarity.cosine import Cosine
+    from subtext.objectives.objective import Term
 
 
 def softmax(
@@ -14,9 +14,9 @@ def softmax(
 ) -> tuple[dict[str, Term], Cosine]:
     """InfoNCE in both directions, half of the objective each, and a cosine over `temperature`."""
     from subtext.core import DIRECTIONS
-    from subtext.losses.infonce import InfoNCE
-    from subtext.objective import Term
-    from subtext.similarity.cosine import Cosine
+    from subtext.models.similarity.cosine import Cosine
+    from subtext.objectives.losses.infonce import InfoNCE
+    from subtext.objectives.objective import Term
 
     loss = InfoNCE(label_smoothing=label_smoothing)
     terms: dict[str, Term] = {direction: Term(loss, on=direction, weight=0.5) for direction in DIRECTIONS}

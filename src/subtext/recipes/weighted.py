@@ -9,7 +9,7 @@ from subtext.errors import RecipeError
 
 if TYPE_CHECKING:
     from subtext.core import Direction
-    from subtext.objective import Weighting
+    from subtext.objectives.objective import Weighting
     from subtext.training.setup import Setup
 
 
@@ -24,7 +24,7 @@ def weighted(method: str, setup: Setup, make: Callable[[Direction], Weighting], 
     from dataclasses import replace
 
     from subtext.core import DIRECTIONS
-    from subtext.objective import Objective, Term
+    from subtext.objectives.objective import Objective, Term
     from subtext.recipes.within import require_own_texts
 
     require_own_texts(method, setup)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from subtext.errors import RecipeError
 
 if TYPE_CHECKING:
-    from subtext.objective import Penalty, Term
+    from subtext.objectives.objective import Penalty, Term
     from subtext.training.setup import Setup
 
 
 def require_cosine(method: str, setup: Setup) -> None:
     """Raise RecipeError unless items are compared by the cosine of their vectors, and no neighbours are drawn yet."""
-    from subtext.similarity.cosine import Cosine
+    from subtext.models.similarity.cosine import Cosine
 
     if not isinstance(setup.model.similarity, Cosine):
         raise RecipeError(
@@ -52,9 +52,9 @@ def retold(method: str, setup: Setup, terms: Mapping[str, Term] | None) -> Setup
     from dataclasses import replace
 
     from subtext.core import DIRECTIONS
-    from subtext.model import Model
-    from subtext.objective import Objective, Term
-    from subtext.similarity.cosine import Cosine
+    from subtext.models.model import Model
+    from subtext.models.similarity.cosine import Cosine
+    from subtext.objectives.objective import Objective, Term
 
     if terms is None:
         return setup

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePath
 
-from subtext.checkpoint import Record
 from subtext.core import DIRECTIONS
+from subtext.models.checkpoint import Record
 
 FIGURES = ("recall@1", "recall@5", "recall@10", "median_rank", "mean_rank")
 """The figures of each direction that a card shows, where the record has them."""

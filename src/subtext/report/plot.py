@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
+from reproduce.tables.writer import Cell, Sheet, number
 from subtext.report.svg import LINE, OURS, SOFT, THEIRS, document
-from subtext.report.table import Cell, Sheet, number
 
 _LABEL, _PANEL, _GAP, _ROW, _TOP = 200, 190, 24, 26, 70
 

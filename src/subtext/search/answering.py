@@ -13,9 +13,9 @@ from subtext.ops.reorder import fuse_ranks, inverted_softmax, local_scaling, spr
 from subtext.search.background import Background
 from subtext.search.hit import Reason
 from subtext.search.query import Order, Part
-from subtext.stores.item import SIDES, Side
-from subtext.stores.shelf import Found
-from subtext.stores.store import StoreShelf, StoreView
+from subtext.search.stores.item import SIDES, Side
+from subtext.search.stores.shelf import Found
+from subtext.search.stores.store import StoreShelf, StoreView
 
 REASONS = 3
 """Reasons that an item is given."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.stores.calibration import Way
-from subtext.stores.store import StoreShelf
+from subtext.search.stores.calibration import Way
+from subtext.search.stores.store import StoreShelf
 
 DRAWN = 4096
 """Items of a side that are drawn: a smaller index is looked at whole."""

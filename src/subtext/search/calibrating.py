@@ -27,9 +27,9 @@ from subtext.search.answering import other
 from subtext.search.background import NEAR, Background, Seen, log_odds, weakest
 from subtext.search.confidence import stands
 from subtext.search.pair_curve import first_half, held_off, pair_curve
-from subtext.stores.calibration import Calibration, Way
-from subtext.stores.item import SIDES, Side
-from subtext.stores.store import Store, StoreView
+from subtext.search.stores.calibration import Calibration, Way
+from subtext.search.stores.item import SIDES, Side
+from subtext.search.stores.store import Store, StoreView
 
 FEWEST = 100
 """Groups of pairs below which nothing can be fitted and measured."""

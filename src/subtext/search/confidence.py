@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from subtext.search.background import NEAR, Background, Seen, probabilities, standing, weakest
 from subtext.search.hit import Fit
-from subtext.stores.calibration import STALE, Calibration, Way
-from subtext.stores.item import Side
-from subtext.stores.shelf import Found
-from subtext.stores.store import Store, StoreView, changed_since
+from subtext.search.stores.calibration import STALE, Calibration, Way
+from subtext.search.stores.item import Side
+from subtext.search.stores.shelf import Found
+from subtext.search.stores.store import Store, StoreView, changed_since
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError
-from subtext.heads.distanced import Distanced
-from subtext.model import Model
+from subtext.models.heads.distanced import Distanced
+from subtext.models.model import Model
 from subtext.search.answering import Together, ordered, reasons
 from subtext.search.background import NEAR, Background
 from subtext.search.confidence import Confidence, Judgement, Kept
@@ -20,11 +20,11 @@ from subtext.search.hit import Answer, Hit, Reason
 from subtext.search.making import model_fingerprint
 from subtext.search.query import Order, Part, Query
 from subtext.search.reading import Reader
-from subtext.stores.condition import Condition
-from subtext.stores.item import SIDES, Item, Side
-from subtext.stores.opened import open_store
-from subtext.stores.shelf import Found
-from subtext.stores.store import Store, StoreView
+from subtext.search.stores.condition import Condition
+from subtext.search.stores.item import SIDES, Item, Side
+from subtext.search.stores.opened import open_store
+from subtext.search.stores.shelf import Found
+from subtext.search.stores.store import Store, StoreView
 
 PLAIN = Order()
 """By the scores alone."""

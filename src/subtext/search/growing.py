@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from subtext.data.pairs import Items, Pairs
 from subtext.errors import IndexError_
-from subtext.evaluate.embedding import embed_items
-from subtext.model import Model
+from subtext.evaluation.embedding import embed_items
+from subtext.models.model import Model
 from subtext.search.making import entries_of, links_of, model_fingerprint, side_of
-from subtext.stores.change import Change
-from subtext.stores.item import SIDES, Entry, Side
-from subtext.stores.manifest import Manifest
-from subtext.stores.rows import Known
-from subtext.stores.store import StoreWriter
+from subtext.search.stores.change import Change
+from subtext.search.stores.item import SIDES, Entry, Side
+from subtext.search.stores.manifest import Manifest
+from subtext.search.stores.rows import Known
+from subtext.search.stores.store import StoreWriter
 
 PIECE = 2048
 """Items that are embedded and acknowledged at a time: no more than these are lost when an add is killed."""

@@ -13,18 +13,18 @@ import torch
 from numpy.typing import NDArray
 
 from subtext import __version__
-from subtext.checkpoint import fingerprint
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
 from subtext.data.pairs import Items, Pairs
 from subtext.errors import DataError
-from subtext.model import Branch, Model
-from subtext.stores.change import Change
-from subtext.stores.item import SIDES, Entry, Side
-from subtext.stores.manifest import Manifest
-from subtext.stores.opened import create_store, require_free
-from subtext.stores.rows import Known
-from subtext.stores.store import Store
+from subtext.models.checkpoint import fingerprint
+from subtext.models.model import Branch, Model
+from subtext.search.stores.change import Change
+from subtext.search.stores.item import SIDES, Entry, Side
+from subtext.search.stores.manifest import Manifest
+from subtext.search.stores.opened import create_store, require_free
+from subtext.search.stores.rows import Known
+from subtext.search.stores.store import Store
 
 
 def model_fingerprint(model: Model) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import RequirementError
-from subtext.stores.item import Side
+from subtext.search.stores.item import Side
 
 HUBS = ("csls", "softmax")
 

@@ -14,7 +14,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import WordInput, tokenise
 from subtext.data.vocabulary import UNKNOWN
 from subtext.errors import DataError, RequirementError
-from subtext.model import Model
+from subtext.models.model import Model
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from subtext.errors import DataError, counted
 from subtext.neighbours.given import Features
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.neighbours.lsa import Lsa
+from subtext.objectives.weighting.density import TABLE
 from subtext.ops.density import AS_READ, Crowding, density
 from subtext.training.memory import Embed
-from subtext.weighting.density import TABLE
 
 
 @dataclass(frozen=True)

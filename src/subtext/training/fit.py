@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from subtext import __version__
-from subtext.checkpoint import WEIGHTS, Record, library_versions, load_run, write_tensors
 from subtext.data.fingerprint import fingerprint
 from subtext.data.pairs import Pairs
 from subtext.errors import CheckpointError, OutputError, SubtextError
+from subtext.models.checkpoint import WEIGHTS, Record, library_versions, load_run, write_tensors
 from subtext.neighbours.sampling import open_samplers
 from subtext.training import folder
 from subtext.training.frozen import working_model

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from subtext.checkpoint import ASSETS, RECORD, Record, load_record, save_assets, save_record, save_run
 from subtext.data.atomic import write_text, written_to
 from subtext.errors import CheckpointError
-from subtext.model import Model
+from subtext.models.checkpoint import ASSETS, RECORD, Record, load_record, save_assets, save_record, save_run
+from subtext.models.model import Model
 from subtext.report.model_card import model_card
 from subtext.training.finite import NOT_FINITE
 from subtext.training.snapshot import FOLDER, clean

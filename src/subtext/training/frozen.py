@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from subtext.checkpoint import fingerprint
 from subtext.data.pairs import Pairs
-from subtext.features import cached_branch, refusal, write_cache
-from subtext.model import Branch, Model
+from subtext.models.checkpoint import fingerprint
+from subtext.models.feature_cache import cached_branch, refusal, write_cache
+from subtext.models.model import Branch, Model
 from subtext.training.options import RunOptions
 from subtext.training.phases import Freezer
 from subtext.training.processes import Processes

@@ -12,8 +12,8 @@ from torch import Tensor
 from subtext.core import Embeddings
 from subtext.data.pairs import Pairs
 from subtext.errors import RequirementError
-from subtext.mining.hubs import IMAGES, TEXTS
 from subtext.neighbours.graph import pictures_of_texts
+from subtext.objectives.mining.hubs import IMAGES, TEXTS
 from subtext.ops import draw
 from subtext.training.memory import Embed
 

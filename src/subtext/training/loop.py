@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subtext.checkpoint import TABLES, write_tensors
 from subtext.core import Epoch
 from subtext.data.batches import read_ahead
 from subtext.data.inputs import Draw
 from subtext.data.pairs import Pairs
-from subtext.evaluate import embed_pairs
-from subtext.model import Model
+from subtext.evaluation import embed_pairs
+from subtext.models.checkpoint import TABLES, write_tensors
+from subtext.models.model import Model
 from subtext.neighbours.sampling import Samplers
 from subtext.training import validation
 from subtext.training.average import Average

@@ -16,7 +16,7 @@ from torch import Tensor
 from subtext.core import Embeddings, Epoch
 from subtext.data.pairs import Pairs
 from subtext.errors import CheckpointError
-from subtext.evaluate.embedding import Rows
+from subtext.evaluation.embedding import Rows
 from subtext.training.snapshot import Snapshot
 
 

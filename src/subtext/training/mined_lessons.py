@@ -11,11 +11,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subtext import reranking
-from subtext.checkpoint import fingerprint as of_weights
 from subtext.core import DIRECTIONS, Comparison, Direction, Embeddings, Epoch, Scene, Truth
 from subtext.data.pairs import Pairs
 from subtext.errors import RequirementError
+from subtext.evaluation import reranking
+from subtext.models.checkpoint import fingerprint as of_weights
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.ops.numerics import best_views
 from subtext.training.memory import Embed

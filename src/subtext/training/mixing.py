@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.data.inputs import Draw
-from subtext.losses.soft_contrastive import MIXED
+from subtext.objectives.losses.soft_contrastive import MIXED
+from subtext.objectives.scene import Relevance
 from subtext.ops import draw as draws
-from subtext.scene import Relevance
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from subtext.errors import CheckpointError, TrainingError
-from subtext.model import Model
+from subtext.models.model import Model
 from subtext.training.adamp import AdamP
 from subtext.training.phases import body_layers
 from subtext.training.plan import Plan

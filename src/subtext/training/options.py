@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from subtext.checkpoint import Record
 from subtext.errors import TrainingError
-from subtext.model import Model
+from subtext.models.checkpoint import Record
+from subtext.models.model import Model
 
 
 @dataclass(frozen=True)

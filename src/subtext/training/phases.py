@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from subtext.model import Branch, Model
+from subtext.models.model import Branch, Model
 from subtext.training.plan import Phase, Plan
 
 

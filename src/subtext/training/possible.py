@@ -11,13 +11,13 @@ from subtext.data.inputs import Draw
 from subtext.data.lengths import cut_note
 from subtext.data.pairs import Pairs
 from subtext.errors import TrainingError, counted
-from subtext.objective import Term
+from subtext.objectives.objective import Term
+from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.training.optimiser import parameter_groups
 from subtext.training.phases import Freezer, stage
 from subtext.training.processes import Processes
 from subtext.training.reading import batches_of
 from subtext.training.setup import Setup
-from subtext.weighting.neighbourhood import Neighbourhood
 
 SHOWN = 3
 """How many names of modules a sentence has room for."""

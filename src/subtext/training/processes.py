@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.errors import TrainingError
-from subtext.scene import Groups
+from subtext.objectives.scene import Groups
 
 PATIENCE = timedelta(hours=2)
 """How long a process waits for another, which may be validating or writing."""

@@ -15,9 +15,9 @@ from subtext.data.batches import epoch_batches, item_batch
 from subtext.data.inputs import Draw, Tensors
 from subtext.data.pairs import Items, Pairs
 from subtext.errors import TrainingError
-from subtext.model import Branch, Model
+from subtext.models.model import Branch, Model
 from subtext.neighbours.sampling import Samplers, Side
-from subtext.scene import Groups, Relevance
+from subtext.objectives.scene import Groups, Relevance
 from subtext.training.mixing import Mixing, mixed_truth
 from subtext.training.plan import Plan
 from subtext.training.processes import part

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from subtext.data.pairs import Pairs
 from subtext.errors import DataError, RequirementError, counted
-from subtext.relevance import cider, tfidf
-from subtext.relevance.products import Products
+from subtext.evaluation.relevance import cider, tfidf
+from subtext.evaluation.relevance.products import Products
 
 Words = Literal["tfidf1", "ciderd", "cider"]
 

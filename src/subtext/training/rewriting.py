@@ -24,9 +24,9 @@ from subtext.data.pairs import Pairs
 from subtext.data.text import SubwordInput, WordInput
 from subtext.data.vocabulary import END
 from subtext.errors import DataError, RequirementError, counted
-from subtext.generation import redundant
-from subtext.generation.richer import lengthened
-from subtext.generation.shorter import shortened
+from subtext.objectives.generation import redundant
+from subtext.objectives.generation.richer import lengthened
+from subtext.objectives.generation.shorter import shortened
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
 

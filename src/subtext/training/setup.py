@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from subtext.model import Model
+from subtext.models.model import Model
 from subtext.neighbours.sampling import NeighbourDraw
-from subtext.objective import Objective
+from subtext.objectives.objective import Objective
 from subtext.training.memory import Remembers
 from subtext.training.mixing import Mixing
 from subtext.training.plan import Phase, Plan

@@ -20,9 +20,9 @@ from typing import Any
 
 from torch import Tensor
 
-from subtext.checkpoint import put_tensors, read_tensors
 from subtext.data.atomic import HIDDEN, write_folder
 from subtext.errors import CheckpointError
+from subtext.models.checkpoint import put_tensors, read_tensors
 
 FOLDER, STATE, MANIFEST = "checkpoints", "state.json", "manifest.json"
 _PREFIX, _ENDED = "step-", "-epoch"

@@ -20,11 +20,11 @@ from torch import Tensor
 from subtext.core import Comparison, Embeddings, Epoch, Scene
 from subtext.data.inputs import Tensors
 from subtext.errors import TrainingError
-from subtext.model import Branch, Model
+from subtext.models.model import Branch, Model
 from subtext.neighbours.sampling import SIDES, Side
-from subtext.objective import Objective
+from subtext.objectives.objective import Objective
+from subtext.objectives.scene import Grouped, Groups, Negatives, among, beside, compose, widened
 from subtext.ops import draw
-from subtext.scene import Grouped, Groups, Negatives, among, beside, compose, widened
 from subtext.training.leaves import at_least_single, leaf, send_back
 from subtext.training.memory import Memories
 from subtext.training.plan import Plan

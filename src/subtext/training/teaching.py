@@ -18,15 +18,14 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subtext import reranking
-from subtext.checkpoint import Record, load_record
 from subtext.core import Embeddings
 from subtext.data.fingerprint import fingerprint
 from subtext.data.lengths import cut_note
 from subtext.data.pairs import Pairs
 from subtext.errors import DataError
-from subtext.evaluate import embed_pairs
-from subtext.model import Model
+from subtext.evaluation import embed_pairs, reranking
+from subtext.models.checkpoint import Record, load_record
+from subtext.models.model import Model
 from subtext.ops import draw
 from subtext.ops.numerics import masked_logsumexp
 from subtext.training.related import Related

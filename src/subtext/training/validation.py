@@ -7,8 +7,8 @@ import torch
 from subtext.core import Epoch
 from subtext.data.batches import read_ahead
 from subtext.data.pairs import Pairs
-from subtext.evaluate import Protocol, evaluate
-from subtext.model import Model
+from subtext.evaluation import Protocol, evaluate
+from subtext.models.model import Model
 from subtext.training.plan import Plan
 from subtext.training.reading import Reader, batches_of
 from subtext.training.step import Stepper

@@ -36,10 +36,10 @@ def amrani(
     from pathlib import Path
 
     from subtext.errors import RecipeError
+    from subtext.objectives.weighting.density import Density
     from subtext.ops.density import Crowding
     from subtext.recipes.weighted import weighted
     from subtext.training.crowded_pairs import CrowdedPairs
-    from subtext.weighting.density import Density
 
     if not features:
         raise RecipeError("amrani needs features=FILE, features of the pictures; it got none; name one")

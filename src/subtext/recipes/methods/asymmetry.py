@@ -8,8 +8,8 @@ from subtext.errors import RecipeError
 from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
-    from subtext.model import Model
-    from subtext.objective import Penalty, Term
+    from subtext.models.model import Model
+    from subtext.objectives.objective import Penalty, Term
     from subtext.training.setup import Setup
 
 Negatives = Literal["mixture", "gaussian", "shuffle", "cutoff", "token_cutoff", "feature_cutoff", "dropout", "none"]
@@ -50,8 +50,8 @@ def asymmetry(
     """
     from dataclasses import replace
 
-    from subtext.generation.redundant import Rates
-    from subtext.objective import Objective
+    from subtext.objectives.generation.redundant import Rates
+    from subtext.objectives.objective import Objective
     from subtext.training.rewriting import Rewriting
 
     if negatives == "none" and positives == "none":
@@ -89,10 +89,10 @@ def _ranks(part: Term | Penalty) -> bool:
     Raises RecipeError where it has sample weights or chosen negatives, which know the batch's own texts alone.
     """
     from subtext.core import DIRECTIONS
-    from subtext.losses.infonce import InfoNCE
-    from subtext.losses.ratio import Ratio
-    from subtext.losses.triplet import Triplet
-    from subtext.objective import Term
+    from subtext.objectives.losses.infonce import InfoNCE
+    from subtext.objectives.losses.ratio import Ratio
+    from subtext.objectives.losses.triplet import Triplet
+    from subtext.objectives.objective import Term
 
     if not isinstance(part, Term) or part.on not in DIRECTIONS or not isinstance(part.loss, InfoNCE | Ratio | Triplet):
         return False
@@ -108,7 +108,7 @@ def _contrasts(name: str, part: Term | Penalty, *, noisy: bool, retold: bool) ->
     """A term with what it reads besides."""
     from dataclasses import replace
 
-    from subtext.objective import Term
+    from subtext.objectives.objective import Term
 
     assert isinstance(part, Term)
     images = part.on == "image_to_text"
@@ -126,9 +126,9 @@ def _require_words(model: Model, negatives: Negatives, shuffle: Literal["input",
 
     A mixture shuffles some texts: of a bag of words they would be their own copies, taken for wrong.
     """
-    from subtext.encoders.bag import Bag
-    from subtext.heads.fused import Fused
-    from subtext.heads.parts import Parts
+    from subtext.models.encoders.bag import Bag
+    from subtext.models.heads.fused import Fused
+    from subtext.models.heads.parts import Parts
 
     head = model.text.head
     on_words = negatives == "shuffle" and shuffle == "input"

@@ -35,8 +35,8 @@ def combined(
     Weights of the two are beta and gamma, found on validation pairs (val), or each score's mean times its standard
     deviation (stats), which as printed is within about 1 % of uniform weights.
     """
+    from subtext.objectives.weighting.neighbourhood import Neighbourhood
     from subtext.recipes.scored import scored
-    from subtext.weighting.neighbourhood import Neighbourhood
 
     if how == "val":
         weighting = Neighbourhood(common.total, diversity=beta, discrepancy=gamma)

@@ -37,9 +37,9 @@ def daa(
     from dataclasses import replace
 
     from subtext.errors import RecipeError
-    from subtext.losses.daa import DAA
+    from subtext.models.similarity.match_probability import MatchProbability
+    from subtext.objectives.losses.daa import DAA
     from subtext.recipes.ranked import beside, of_cosines
-    from subtext.similarity.match_probability import MatchProbability
     from subtext.training.related import SharedWords
 
     if setup.relevance is not None:

@@ -32,12 +32,12 @@ def distance(
 
     from subtext.core import DIRECTIONS
     from subtext.errors import RecipeError
-    from subtext.losses.margin import Margin
-    from subtext.losses.triplet import Triplet
-    from subtext.mining.distance import Distance
-    from subtext.objective import Objective, Term
+    from subtext.models.similarity.cosine import Cosine
+    from subtext.objectives.losses.margin import Margin
+    from subtext.objectives.losses.triplet import Triplet
+    from subtext.objectives.mining.distance import Distance
+    from subtext.objectives.objective import Objective, Term
     from subtext.recipes.within import require_own_texts, retold
-    from subtext.similarity.cosine import Cosine
 
     if nearest >= furthest:
         raise RecipeError(f"distance needs nearest below furthest; it got {nearest} and {furthest}")

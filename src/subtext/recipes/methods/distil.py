@@ -9,8 +9,8 @@ from subtext.training.when import Place, Span, When
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from subtext.checkpoint import Record
-    from subtext.model import Model
+    from subtext.models.checkpoint import Record
+    from subtext.models.model import Model
     from subtext.training.setup import Setup
 
 _MINED = When("mined", ("0",), needs="mined above 0", but=True)
@@ -38,9 +38,9 @@ def distil(
 
     from subtext.core import DIRECTIONS
     from subtext.errors import RecipeError
-    from subtext.losses.listwise import Listwise
-    from subtext.mining.cosines import Cosines
-    from subtext.objective import Term
+    from subtext.objectives.losses.listwise import Listwise
+    from subtext.objectives.mining.cosines import Cosines
+    from subtext.objectives.objective import Term
     from subtext.recipes.ranked import by_cosine
     from subtext.training.mined_lessons import Mined, MinedLessons
     from subtext.training.teaching import BatchLessons, Teacher
@@ -75,7 +75,7 @@ def distil(
 
 def _opened(run: Path, device: str) -> tuple[Model, Record]:
     """A run as a model in eval mode, and its record."""
-    from subtext.recipes.reopened import reopened
+    from subtext.recipes.load import reopened
 
     found = reopened(run)
     return found.model.to(device).eval(), found.record

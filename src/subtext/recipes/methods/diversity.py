@@ -21,8 +21,8 @@ def diversity(
 
     Embeddings are those of the epoch before; in the first epoch all pairs count alike.
     """
+    from subtext.objectives.weighting.neighbourhood import Neighbourhood
     from subtext.recipes.scored import scored
-    from subtext.weighting.neighbourhood import Neighbourhood
 
     weighting = Neighbourhood(common.total, diversity=1.0, discrepancy=0.0)
     return scored("diversity", setup, weighting, near, common=common, diagonal=diagonal)

@@ -36,11 +36,11 @@ def hal(
 
     from subtext.core import DIRECTIONS
     from subtext.errors import RecipeError
-    from subtext.losses.hal import HAL
-    from subtext.mining.hubs import Hubs
-    from subtext.objective import Term
+    from subtext.models.similarity.cosine import Cosine
+    from subtext.objectives.losses.hal import HAL
+    from subtext.objectives.mining.hubs import Hubs
+    from subtext.objectives.objective import Term
     from subtext.recipes.within import retold
-    from subtext.similarity.cosine import Cosine
     from subtext.training.kept_pairs import KeptPairs
 
     if not isinstance(setup.model.similarity, Cosine):

@@ -28,10 +28,10 @@ def mithun(
 
     from subtext.core import DIRECTIONS
     from subtext.errors import RecipeError
-    from subtext.losses.triplet import Triplet
-    from subtext.objective import Objective, Term
+    from subtext.objectives.losses.triplet import Triplet
+    from subtext.objectives.objective import Objective, Term
+    from subtext.objectives.weighting.rank import Rank
     from subtext.recipes.within import require_own_texts
-    from subtext.weighting.rank import Rank
 
     require_own_texts("mithun", setup)
     parts = dict(setup.objective.parts)

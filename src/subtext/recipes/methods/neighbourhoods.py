@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from subtext.neighbours.sampling import Side
-    from subtext.objective import Loss, Term
+    from subtext.objectives.objective import Loss, Term
     from subtext.training.setup import Setup
 
 Form = Literal["angular", "hinge", "reference", "triplet"]
@@ -82,7 +82,7 @@ def neighbourhoods(
 
 
 def _within(form: Form, weights: Mapping[Side, float], *, degrees: float, margin: float) -> dict[str, Term]:
-    from subtext.objective import Term
+    from subtext.objectives.objective import Term
 
     return {
         f"{side} neighbours": Term(
@@ -93,7 +93,7 @@ def _within(form: Form, weights: Mapping[Side, float], *, degrees: float, margin
 
 
 def _between(form: Form, symmetric: float, *, degrees: float, margin: float) -> dict[str, Term]:
-    from subtext.objective import Term
+    from subtext.objectives.objective import Term
 
     texts = "image_to_random" if form == "reference" else "image_to_text"
     terms = {"image_to_text": Term(_loss(form, degrees=degrees, margin=margin, own=False), texts)}
@@ -105,8 +105,8 @@ def _between(form: Form, symmetric: float, *, degrees: float, margin: float) -> 
 
 def _loss(form: Form, *, degrees: float, margin: float, own: bool) -> Loss:
     """The loss of a term; `own` where the paper's code takes the positive for one more negative."""
-    from subtext.losses.angular import Angular
-    from subtext.losses.triplet import Triplet
+    from subtext.objectives.losses.angular import Angular
+    from subtext.objectives.losses.triplet import Triplet
 
     if form == "triplet":
         return Triplet(margin=margin, negatives="all")

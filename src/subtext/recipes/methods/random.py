@@ -21,8 +21,8 @@ def random(
     """Weights pairs at random, anew in every epoch (Thomas and Kovashka 2022): what uneven weights do by themselves."""
     from dataclasses import replace
 
+    from subtext.objectives.weighting.random import Random
     from subtext.recipes.weighted import weighted
-    from subtext.weighting.random import Random
 
     made = weighted("random", setup, lambda direction: Random(total, direction, batch), half=half)
     return replace(made, plan=replace(made.plan, drop_last=drop_last))

@@ -27,8 +27,8 @@ def smooth_ap(
     """
     from subtext.core import DIRECTIONS
     from subtext.errors import RecipeError
-    from subtext.losses.smooth_ap import SmoothAP
-    from subtext.objective import Term
+    from subtext.objectives.losses.smooth_ap import SmoothAP
+    from subtext.objectives.objective import Term
     from subtext.recipes.ranked import beside, by_cosine
     from subtext.recipes.within import retold
 

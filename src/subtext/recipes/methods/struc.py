@@ -37,9 +37,9 @@ def struc(
     from pathlib import Path
 
     from subtext.errors import RecipeError
-    from subtext.losses.structure import Structure
     from subtext.neighbours.sampling import NeighbourDraw, Side
-    from subtext.objective import Term
+    from subtext.objectives.losses.structure import Structure
+    from subtext.objectives.objective import Term
     from subtext.recipes.within import require_cosine, retold
 
     require_cosine("struc", setup)

@@ -21,8 +21,8 @@ def uniform(
     """Weights all pairs alike (Thomas and Kovashka 2022): what other weights of the same total have to beat."""
     from dataclasses import replace
 
+    from subtext.objectives.weighting.uniform import Uniform
     from subtext.recipes.weighted import weighted
-    from subtext.weighting.uniform import Uniform
 
     made = weighted("uniform", setup, lambda direction: Uniform(total, direction, batch), half=half)
     return replace(made, plan=replace(made.plan, drop_last=drop_last))

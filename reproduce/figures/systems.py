@@ -1,0 +1,137 @@
+"""What a figure is drawn of: pairs, their relevance, and the scores that runs or files give them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from reproduce.figures.request import Asked, is_run
+from subtext.api.external import Files, opened_files, read_split
+from subtext.api.job import Work
+from subtext.api.loaded import open_work, remembered
+from subtext.data.fingerprint import fingerprint
+from subtext.data.outputs import holds_scores
+from subtext.data.pairs import Pairs
+from subtext.errors import RequirementError
+from subtext.evaluation import embed_pairs
+from subtext.evaluation.relevance.grade import Asked as Relevance
+from subtext.evaluation.relevance.grade import graded
+from subtext.evaluation.relevance.graded import Graded
+from subtext.evaluation.source import Embedded, Source
+from subtext.models.checkpoint import load_record
+from subtext.report.progress import meter, say
+from subtext.report.thumbnail import thumbnail
+
+
+@dataclass(frozen=True)
+class System:
+    """Scores of all pictures and texts, and what they are called."""
+
+    name: str
+    source: Source
+    path: Path
+
+
+def pairs_of(asked: Asked) -> tuple[Pairs, str]:
+    """The split that is asked for, without looking at pictures: of the data named, or of the first run's own.
+
+    Raises what reading raises; RequirementError where no data is named and no run remembers any.
+    """
+    sources, split = asked.work.sources, asked.work.split
+    run = next((path for _, path in asked.systems if is_run(path)), None)
+    if run is not None:
+        record = load_record(run)
+        sources = sources.over(remembered(record.data))
+        split = split or record.data.val_split
+    if sources.data is None:
+        raise RequirementError(f"{asked.name} needs a data set; none is named and no run remembers one; give --data")
+    return read_split(sources, split)
+
+
+def systems_of(asked: Asked) -> tuple[list[System], Pairs, str]:
+    """Every system with its scores of the same pairs, these pairs, and the name of their split.
+
+    Raises RequirementError when runs remember different data; what opening and reading raise.
+    """
+    found: dict[str, System] = {}
+    known: list[tuple[Pairs, str]] = []
+    for name, path in asked.systems:
+        if is_run(path):
+            source, pairs, split = _of_run(name, replace(asked.work, run=path))
+            known.append((pairs, split))
+            found[name] = System(name, source, path)
+    pairs, split = known[0] if known else read_split(asked.work.sources, asked.work.split)
+    if any(fingerprint(other) != fingerprint(pairs) for other, _ in known):
+        raise RequirementError(
+            f"{asked.name} compares on the same pairs; these runs remember different ones; name them (--data, --split)"
+        )
+    for name, path in asked.systems:
+        if name not in found:
+            found[name] = System(name, _of_file(path, pairs), path)
+    return [found[name] for name, _ in asked.systems], pairs, split
+
+
+def relevance_of(asked: Asked, pairs: Pairs) -> Graded:
+    """The relevance that is asked for.
+
+    Raises what `relevance.grade.graded` raises.
+    """
+    say(
+        f"relevance {asked.relevance}: {len(pairs.images):,} pictures x {len(pairs.texts):,} texts",
+        quiet=asked.work.quiet,
+    )
+    return graded(pairs, asked.relevance, Relevance(references=asked.references, cache=asked.cache))
+
+
+def facts_of(asked: Asked, pairs: Pairs, split: str, systems: Sequence[System] = ()) -> list[tuple[str, str]]:
+    """How a figure was made, for its page."""
+    references = "" if asked.references is None else f", of the first {asked.references} texts of a picture"
+    return [
+        ("figure", f"{asked.name}, after {asked.figure.where}"),
+        *[(system.name, str(system.path)) for system in systems],
+        ("data", f"split {split}, {fingerprint(pairs)}"),
+        ("relevance", asked.relevance + references),
+    ]
+
+
+def about(asked: Asked, pairs: Pairs, split: str) -> dict[str, object]:
+    """What stands at the head of every figure's JSON."""
+    return {
+        "figure": asked.name,
+        "relevance": asked.relevance,
+        "references": asked.references,
+        "split": split,
+        "data_fingerprint": fingerprint(pairs),
+        "pictures": len(pairs.images),
+        "texts": len(pairs.texts),
+    }
+
+
+def texts_of(pairs: Pairs) -> list[str]:
+    """What each text says; its name where only its features are known."""
+    return [
+        name if value is None else str(value) for name, value in zip(pairs.texts.ids, pairs.texts.values, strict=True)
+    ]
+
+
+def picture_of(pairs: Pairs, row: int) -> str | None:
+    """A picture for a page; None where it cannot be shown."""
+    value = pairs.images.values[row]
+    return None if value is None else thumbnail(value, pairs.root)
+
+
+def _of_run(name: str, work: Work) -> tuple[Source, Pairs, str]:
+    opened = open_work(work)
+    pairs = opened.pairs
+    with meter(f"embedding, {name}", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
+        items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
+    whole = (np.arange(len(each), dtype=np.int64) for each in items)
+    return Embedded(opened.model.similarity, *items).part(*whole), pairs, opened.split
+
+
+def _of_file(path: Path, pairs: Pairs) -> Source:
+    files = Files(scores=path) if holds_scores(path) else Files(images=path, texts=path)
+    return opened_files(files, pairs).source

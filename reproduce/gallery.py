@@ -1,0 +1,249 @@
+"""`subtext gallery compare`: what two runs find for the same queries, side by side on one page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reproduce.neighbour_shift import Pulled, pulled_pairs
+from subtext.api.job import Work
+from subtext.api.loaded import open_work
+from subtext.core import Embeddings
+from subtext.data.atomic import write_text
+from subtext.data.features import FeatureInput
+from subtext.data.fingerprint import fingerprint
+from subtext.data.output import require_file
+from subtext.data.pairs import Pairs
+from subtext.data.words import tokenise
+from subtext.errors import DataError, RequirementError
+from subtext.evaluation import embed_pairs
+from subtext.models.checkpoint import Record
+from subtext.models.model import Model
+from subtext.neighbours.graph import Graph, pictures_of_texts
+from subtext.ops import draw
+from subtext.report.page import Found, Page, Search, Section, render
+from subtext.report.progress import meter
+from subtext.report.thumbnail import thumbnail
+
+RARE, COMMON = 2, 0.05
+"""A word is drawn from those in at least so many texts, and in at most this share of them."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Two runs, where the data is, and what is to be shown; fields are the command's options."""
+
+    first: Path
+    second: Path
+    out: Path
+    words: tuple[str, ...] = ()
+    count: int = 4
+    top: int = 5
+    graph: Path | None = None
+    pairs: int = 10_000
+    seed: int = 0
+    works: tuple[Work, ...] = ()
+
+    @staticmethod
+    def from_options(values: Mapping[str, Any]) -> Asked:
+        """What the command was told."""
+        own = {field.name: values[field.name] for field in fields(Asked) if field.name != "works"}
+        works = tuple(Work.from_options({**values, "run": values[name]}) for name in ("first", "second"))
+        return Asked(**own, works=works)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run with the embeddings of all pictures and texts."""
+
+    name: str
+    model: Model
+    record: Record
+    images: Embeddings
+    texts: Embeddings
+
+
+def compare(asked: Asked) -> str:
+    """Write the page; gives what to say of it.
+
+    Raises RequirementError when a run's vectors do not decide its scores, or the runs remember different data; and what
+    opening, reading and the graph raise.
+    """
+    require_file(asked.out)
+    graph = None if asked.graph is None else Graph.load(asked.graph.expanduser())
+    sides, pairs, split = _opened(asked)
+    moved = [] if graph is None else _moved(graph.within(pairs.texts), sides, pairs, asked)
+    sections = [*_searches(asked, sides, pairs), *moved]
+    write_text(asked.out, render(_page(asked, sides, pairs, split, sections)))
+    return f"{asked.out}: {sides[0].name} and {sides[1].name} on the split {split}"
+
+
+def _opened(asked: Asked) -> tuple[list[Side], Pairs, str]:
+    sides: list[Side] = []
+    known: list[tuple[Pairs, str]] = []
+    names = _names(asked.first, asked.second)
+    for name, work in zip(names, asked.works, strict=True):
+        opened = open_work(work).by_mean("a gallery")
+        assert opened.record is not None
+        items = len(opened.pairs.images) + len(opened.pairs.texts)
+        with meter(f"embedding, {name}", items, quiet=work.quiet) as told:
+            images, texts = embed_pairs(
+                opened.model, opened.pairs, batch_size=work.batch_size, workers=work.workers, progress=told
+            )
+        sides.append(Side(name, opened.model, opened.record, images, texts))
+        known.append((opened.pairs, opened.split))
+    if fingerprint(known[0][0]) != fingerprint(known[1][0]):
+        raise RequirementError(
+            "two runs are compared on the same pairs; these remember different ones; name them (--data, --split)"
+        )
+    return sides, *known[0]
+
+
+def _names(first: Path, second: Path) -> tuple[str, str]:
+    """The folders' names; their paths where those are the same."""
+    if first.name != second.name:
+        return first.name, second.name
+    return str(first), str(second)
+
+
+def _searches(asked: Asked, sides: Sequence[Side], pairs: Pairs) -> list[Section]:
+    sections = []
+    if not any(isinstance(side.model.text.reads, FeatureInput) for side in sides):
+        told = "Marked where the word is in a text of the picture. The number is the run's own score: it orders."
+        words = asked.words or _drawn_words(_texts(pairs), asked.count, asked.seed)
+        found = [_by_word(side, word, pairs, asked.top) for word in words for side in sides]
+        sections.append(Section("Words to pictures", told, found, len(sides)))
+    elif asked.words:
+        raise RequirementError("words need runs that read words; one of these reads features; leave --word out")
+    told = "Marked where the text is one of the picture's own. The number is the run's own score: it orders."
+    rows = draw.permutation(len(pairs.images), seed=asked.seed, epoch=0, purpose="gallery pictures")[: asked.count]
+    found = [_by_picture(side, row, pairs, asked.top) for row in rows.tolist() for side in sides]
+    return [*sections, Section("Pictures to texts", told, found, len(sides))]
+
+
+def _by_word(side: Side, word: str, pairs: Pairs, top: int) -> Search:
+    scores = side.model.compare(side.images, side.model.embed_texts([word]))[:, 0].numpy()
+    texts, cards = _texts(pairs), []
+    for row in _best(scores, top):
+        own = [texts[text] for text in np.flatnonzero(pairs.texts.groups == pairs.images.groups[row])]
+        having = [text for text in own if word.lower() in tokenise(text)]
+        # A text that has the word stands below the picture, if there is one, and else its first.
+        title = (having or own or [pairs.images.ids[row]])[0]
+        picture = thumbnail(pairs.images.values[row], pairs.root)
+        cards.append(Found(title, float(scores[row]), picture, right=bool(having)))
+    return Search(word, cards, side.name)
+
+
+def _by_picture(side: Side, row: int, pairs: Pairs, top: int) -> Search:
+    scores = side.model.compare(side.images[row : row + 1], side.texts)[0].numpy()
+    texts, own = _texts(pairs), pairs.texts.groups == pairs.images.groups[row]
+    cards = [Found(texts[text], float(scores[text]), "", right=bool(own[text])) for text in _best(scores, top)]
+    return Search(pairs.images.ids[row], cards, side.name, thumbnail(pairs.images.values[row], pairs.root))
+
+
+def _texts(pairs: Pairs) -> list[str]:
+    """What each text says; its name where only its features are known."""
+    return [
+        name if value is None else str(value) for name, value in zip(pairs.texts.ids, pairs.texts.values, strict=True)
+    ]
+
+
+def _drawn_words(texts: Sequence[str], count: int, seed: int) -> tuple[str, ...]:
+    """Words that are neither rare nor common, the same for the same texts and seed."""
+    seen = Counter(word for text in texts for word in set(tokenise(text)) if len(word) > 2)
+    most = max(RARE, COMMON * len(texts))
+    words = sorted(word for word, times in seen.items() if RARE <= times <= most) or sorted(seen)
+    if not words:
+        raise DataError("a gallery needs texts with words; there are none; name some (--word WORD)")
+    drawn = draw.uniform(draw.keys(words), seed=seed, epoch=0, purpose="gallery words")[:, 0]
+    return tuple(words[place] for place in np.argsort(drawn, kind="stable")[:count])
+
+
+def _best(scores: NDArray[np.float32], top: int) -> list[int]:
+    return [int(row) for row in np.argsort(-scores, kind="stable")[:top]]
+
+
+def _moved(graph: Graph, sides: Sequence[Side], pairs: Pairs, asked: Asked) -> list[Section]:
+    """Which texts that are neighbours each run has pulled closest, and which pictures of such texts."""
+    owners, texts = pictures_of_texts(pairs), _texts(pairs)
+    first = np.full(len(pairs.images), -1, dtype=np.int64)
+    first[pairs.links[::-1, 0]] = pairs.links[::-1, 1]
+
+    def text(row: int, score: float) -> Found:
+        return Found(texts[row], score, None if owners[row] < 0 else _shown(pairs, int(owners[row])))
+
+    def picture(row: int, score: float) -> Found:
+        return Found(pairs.images.ids[row] if first[row] < 0 else texts[first[row]], score, _shown(pairs, row))
+
+    by_text = [(side.model.similarity, side.texts) for side in sides]
+    by_picture = [(side.model.similarity, side.images) for side in sides]
+    moved = pulled_pairs(graph, by_text, count=asked.pairs, seed=asked.seed)
+    found = _closest("texts", moved, sides, pairs.texts.ids, text, asked.top)
+    if np.unique(owners[owners >= 0]).size < 2:
+        return found
+    moved = pulled_pairs(graph, by_picture, pictures=owners, count=asked.pairs, seed=asked.seed)
+    return [*found, *_closest("pictures", moved, sides, pairs.images.ids, picture, asked.top)]
+
+
+def _shown(pairs: Pairs, picture: int) -> str | None:
+    return thumbnail(pairs.images.values[picture], pairs.root)
+
+
+def _closest(
+    what: Literal["texts", "pictures"],
+    pulled: Pulled,
+    sides: Sequence[Side],
+    names: Sequence[str],
+    card: Callable[[int, float], Found],
+    top: int,
+) -> list[Section]:
+    """For each run the pairs that lie nearer in it than in the other."""
+    change = pulled.near[1] - pulled.near[0]
+    whose = "" if what == "texts" else "of pictures whose texts are "
+    sections = []
+    for place, side in enumerate(sides):
+        order = np.argsort(change if place == 0 else -change, kind="stable")[:top]
+        searches = []
+        for pair in order.tolist():
+            left, right = int(pulled.left[pair]), int(pulled.right[pair])
+            told = ", ".join(f"{one.name} {values[pair]:+.1f}" for one, values in zip(sides, pulled.near, strict=True))
+            cards = [card(row, float(pulled.near[place][pair])) for row in (left, right)]
+            searches.append(Search(names[left], cards, told))
+        sections.append(
+            Section(
+                f"Neighbours that {side.name} has pulled closest: {what}",
+                f"Of {len(change):,} pairs {whose}{'of ' if what == 'texts' else ''}neighbours in the graph, those "
+                f"whose {what} lie nearer in {side.name} than in the other run: the cosine, in standard deviations "
+                "above random pairs of the same run.",
+                searches,
+                2,
+            )
+        )
+    return sections
+
+
+def _page(asked: Asked, sides: Sequence[Side], pairs: Pairs, split: str, sections: Sequence[Section]) -> Page:
+    facts = [
+        (
+            side.name,
+            f"{side.record.host}{''.join(f' + {name}' for name, _ in side.record.methods)}, seed {side.record.seed}, "
+            f"epoch {side.record.best_epoch} of {side.record.epochs}",
+        )
+        for side in sides
+    ]
+    data = asked.works[0].sources.data or Path(sides[0].record.data.data)
+    return Page(
+        title=f"{sides[0].name} beside {sides[1].name}",
+        lead=f"{len(pairs.images):,} pictures and {len(pairs.texts):,} texts, the split {split} of {data.name}.",
+        verdict="",
+        figures=(),
+        figures_text="",
+        sections=sections,
+        facts=[*facts, ("drawn by seed", str(asked.seed))],
+    )

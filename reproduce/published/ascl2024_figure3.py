@@ -1,0 +1,30 @@
+"""ICME 2024 (AsCL), Figure 3: RSUM by what texts are made; the paper draws bars and prints no numbers."""
+
+from __future__ import annotations
+
+from reproduce.systems import ascl2024 as systems
+from reproduce.tables.specification import Column, Published, Row
+
+_NAMES = {
+    "shuffle_embedding": "noise: Shuffle, of word vectors (not in the paper)",
+    **{name: f"noise: {name.capitalize()}" for name in ("shuffle", "dropout", "gaussian", "cutoff", "mixture")},
+    "long": "positives: long (Asymmetry II)",
+    "short": "positives: short (Asymmetry III)",
+    "mixed": "positives: both",
+}
+"""Mixture and both are one system, AsCL itself: each panel has it."""
+
+TABLE = Published(
+    title="COCO and Flickr30K: the sum of six recalls, by noise and by further right texts",
+    paper=f"{systems.PAPER}, Figure 3",
+    columns=tuple(Column(data, "rsum") for data in ("coco", "flickr30k")),
+    rows=tuple(
+        Row(key, _NAMES[key], system, (None, None)) for key, system in {**systems.NOISES, **systems.POSITIVES}.items()
+    ),
+    plan=systems.PLAN,
+    pixels=systems.PIXELS,
+    notes=(
+        "The text says that short beats long, and that mixture beats every noise alone.",
+        *systems.NOTES,
+    ),
+)

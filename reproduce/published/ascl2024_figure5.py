@@ -1,0 +1,34 @@
+"""ICME 2024 (AsCL), Figure 5: recall of texts by their length; the paper draws bars and prints no numbers."""
+
+from __future__ import annotations
+
+from reproduce.systems import ascl2024 as systems
+from reproduce.tables.figure_names import LENGTHS
+from reproduce.tables.specification import Column, Published, Row
+
+COLUMNS = (
+    *(f"texts(words {size})" for size in LENGTHS),
+    *(f"text_to_image/recall@{k}(words {size})" for k in (1, 5, 10) for size in LENGTHS),
+)
+
+TABLE = Published(
+    title="COCO: recall of texts that ask for pictures, by how many words they have",
+    paper=f"{systems.PAPER}, Figure 5",
+    columns=tuple(Column("coco", name) for name in COLUMNS),
+    rows=tuple(
+        Row(key, name, system, (None,) * len(COLUMNS), baseline="" if key == "ascl" else "ascl")
+        for key, name, system in (
+            ("ascl", "AsCL", systems.ASCL),
+            ("without_pos", "w/o Pos", systems.WITHOUT_POSITIVES),
+            ("without_neg", "w/o Neg", systems.WITHOUT_NEGATIVES),
+            ("without_both", "w/o P&N", systems.WITHOUT_BOTH),
+        )
+    ),
+    plan=systems.PLAN,
+    pixels=systems.PIXELS,
+    notes=(
+        "A thousand texts are drawn, the same for every row and seed, and ask for all pictures; how many of them have "
+        "so many words stands in the first columns. `subtext evaluate RUN --words` tells the same of all texts.",
+        *systems.NOTES,
+    ),
+)

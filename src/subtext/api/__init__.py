@@ -1,0 +1,1 @@
+"""The public functions, one verb a file: what a notebook, the command line and the server call."""

@@ -1,5 +1,0 @@
-"""`subtext index`: what is done to an index, one module a group of verbs."""
-
-from subtext.app.indexing.growth import begun, build
-
-__all__ = ["begun", "build"]

@@ -1,0 +1,101 @@
+"""The command line: `subtext COMMAND ...`, each command in a module that is imported only when it is called.
+
+Exit codes: 0 done; 1 the work cannot be done, said in one sentence; 2 the command line is wrong; 130 interrupted.
+Results go to standard output, progress and remarks to standard error.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+from typing import Any
+
+import click
+
+from subtext import __version__
+from subtext.errors import SubtextError
+
+COMMANDS = {
+    "demo": "The whole way on real pictures that come as Python packages, in minutes.",
+    "data": "Look at a data set before training: what is in it and what is wrong with it.",
+    "train": "Train a model on pairs of pictures and texts.",
+    "ensemble": "Join runs to one whose scores are the mean of theirs.",
+    "evaluate": "Measure how well a run, or a pretrained model, finds partners.",
+    "compare": "Say whether one run, or one method in several seeds, is better than another.",
+    "audit": "Check an evaluation for leaks, and for scores that depend on more than their pair.",
+    "embed": "Write the vectors of a data set's pictures and texts to a file.",
+    "index": "Build a search index over pictures and texts, or look at one.",
+    "search": "Ask an index with words, with a picture, or with examples.",
+    "serve": "Answer searches over HTTP, with a page to look at.",
+    "score": "Say of given pairs whether the picture supports the text.",
+    "curate": "Look at every pair: what belongs together, what is copied, odd or mismatched.",
+    "export": "Write a run for other libraries: safetensors for the Hub, or ONNX.",
+    "neighbours": "Find the texts that lie near each text, for the methods that learn from them.",
+    "runs": "List what was trained: recipe, data, best figures, disk use.",
+}
+"""Command name -> its line in `subtext --help`. Module `subtext.cli.NAME` defines the click command NAME."""
+
+EXAMPLE = """\b
+Example:
+  subtext data check captions.jsonl
+  subtext train --data captions.jsonl --out runs/first
+  subtext evaluate runs/first --split val
+  subtext index build library --run runs/first --split all
+  subtext search library "a dog that waits for its owner"
+"""
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported when one is asked for, and whose errors end in a sentence."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order in which a new user needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, None when there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        found = getattr(importlib.import_module(f"subtext.cli.{cmd_name}"), cmd_name)
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names; an unknown one is answered with near names."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from subtext.recipes.catalogue import unknown
+
+            raise click.UsageError(unknown("command", args[0], COMMANDS), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from the table above: no module is imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what Subtext refuses becomes one sentence and exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except SubtextError as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(1)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            where = f": {error.filename}" if error.filename else ""
+            click.echo(f"error: {error.strerror or error}{where}", err=True)
+            ctx.exit(1)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(130)
+
+
+@click.group(
+    cls=Lazy, epilog=EXAMPLE, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="subtext")
+def main() -> None:
+    """Find pictures for words and words for pictures when the two do not say the same thing."""

@@ -1,6 +1,0 @@
-"""The curator's view: how well the pairs of a data set belong together, what is copied, and what to leave out."""
-
-from subtext.curate.alignment import Alignment, align
-from subtext.curate.kinds import KINDS, Kinds, kinds_of
-
-__all__ = ["KINDS", "Alignment", "Kinds", "align", "kinds_of"]

@@ -1,0 +1,208 @@
+"""`subtext demo`: pictures, training, evaluation, index, searches and a page, each step told as it is taken."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from subtext import __version__
+from subtext.api.job import Job, Sources, Work
+from subtext.data.atomic import write_text
+from subtext.demo.emoji import emoji
+from subtext.demo.prepare import prepare
+from subtext.errors import CheckpointError, RequirementError
+from subtext.models.checkpoint import load_record
+from subtext.report.progress import meter, say
+from subtext.report.text_table import duration
+
+if TYPE_CHECKING:
+    from subtext.demo.findings import Findings
+
+T = TypeVar("T")
+
+MARK = "demo.json"
+HOST = "dual"
+ARGUMENTS: dict[str, object] = {
+    "image": "tiny",
+    "image_size": 32,
+    "least_area": 0.8,
+    "width": 256,
+    "min_count": 1,
+    "token_mask": 0.1,
+    "temperature": 0.07,
+    "text": "bag",
+    "word_width": 256,
+    "word_dropout": 0.2,
+    "dropout": 0.2,
+    "image_dropout": 0.2,
+    "perceptron": False,
+    "learn_temperature": True,
+}
+PLAN: dict[str, object] = {
+    "epochs": 16,
+    "batch_size": 768,
+    "captions": "together",
+    "lr": 4e-3,
+    "weight_decay": 0.05,
+    "average": "none",
+}
+"""What the recommended recipe is told for a few thousand small drawings; found on emoji of the training split."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demonstration is asked for.
+
+    out     its folder: data, run, index, figures and page          seed    of the split, the weights and every draw
+    epochs  of training; None for the usual number                  limit   the first so many emoji alone, for tests
+    """
+
+    out: Path
+    seed: int = 0
+    epochs: int | None = None
+    limit: int | None = None
+    device: str = "cpu"
+    workers: int = 2
+    quiet: bool = False
+
+    @property
+    def plan(self) -> dict[str, object]:
+        """How it is trained."""
+        return PLAN if self.epochs is None else {**PLAN, "epochs": self.epochs}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What there is to read in the end, and whether somebody stopped the training before."""
+
+    text: str
+    stopped: bool = False
+
+
+def demo(asked: Demo) -> Shown:
+    """Take every step that is not done yet; the same call again goes on where an earlier one was stopped.
+
+    Raises RequirementError when packages are missing, or the folder is not this demonstration's.
+    """
+    started = time.monotonic()
+    _enter(asked)
+    step = _Steps(5, quiet=asked.quiet)
+    step(f"pictures and texts of emoji -> {asked.out / 'data'}", lambda: _prepare(asked))
+    if step(f"training from scratch -> {asked.out / 'run'}", lambda: _train(asked)):
+        return Shown("stopped; the same command goes on from there", stopped=True)
+    findings = step("evaluating on emoji that were held out", lambda: _evaluate(asked))
+    step(f"index of all pictures -> {asked.out / 'index'}", lambda: _index(asked))
+    page = asked.out / "page.html"
+    step(f"three searches -> {page}", lambda: _page(asked, findings, page))
+    say(f"all in {duration(time.monotonic() - started)}", quiet=asked.quiet)
+    return Shown(f"{findings.text()}\n\nopen the page:\n  {_opener()} {shlex.quote(str(page))}")
+
+
+class _Steps:
+    """Says which step of how many is taken, and how long it took."""
+
+    def __init__(self, count: int, *, quiet: bool) -> None:
+        self.count, self.done, self.quiet = count, 0, quiet
+
+    def __call__(self, what: str, take: Callable[[], T]) -> T:
+        self.done += 1
+        say(f"[{self.done}/{self.count}] {what}", quiet=self.quiet)
+        started = time.monotonic()
+        found = take()
+        say(f"      {duration(time.monotonic() - started)}", quiet=self.quiet)
+        return found
+
+
+def _enter(asked: Demo) -> None:
+    """Make the folder, or see that it is this demonstration's."""
+    settings = {"seed": asked.seed, "limit": asked.limit, "arguments": ARGUMENTS, "plan": asked.plan}
+    mark = asked.out / MARK
+    if mark.is_file():
+        found = json.loads(mark.read_text(encoding="utf-8"))
+        if found.get("settings") != settings:
+            raise RequirementError(
+                f"{asked.out} holds a demonstration of other settings ({found.get('settings')}); name another folder "
+                "with --out, or remove this one"
+            )
+        return
+    if asked.out.exists() and (not asked.out.is_dir() or any(asked.out.iterdir())):
+        raise RequirementError(
+            f"the demonstration needs a new or empty folder; {asked.out} holds something; name another with --out"
+        )
+    emoji()  # so that missing packages are told before a folder is made
+    write_text(mark, json.dumps({"settings": settings, "version": __version__}, indent=2) + "\n")
+
+
+def _prepare(asked: Demo) -> None:
+    folder = asked.out / "data"
+    if folder.is_dir():
+        say("      already there", quiet=asked.quiet)
+        return
+    total = len(emoji()[: asked.limit])
+    with meter("drawing", total, quiet=asked.quiet) as told:
+        prepare(folder, seed=asked.seed, limit=asked.limit, told=told)
+
+
+def _train(asked: Demo) -> bool:
+    """Train, or go on; True when somebody stopped it."""
+    from subtext.api.train import train
+
+    run = asked.out / "run"
+    try:
+        if load_record(run).status == "finished":
+            say("      already trained", quiet=asked.quiet)
+            return False
+    except CheckpointError:
+        pass  # Nothing was begun, or not as far as a record: training starts, or goes on from its own checkpoints.
+    job = Job(
+        host=HOST,
+        arguments=ARGUMENTS,
+        methods=(),
+        plan=asked.plan,
+        sources=Sources(data=asked.out / "data"),
+        out=run,
+        run={"seed": asked.seed, "device": asked.device, "workers": asked.workers, "resume": run.exists()},
+        quiet=asked.quiet,
+    )
+    return train(job).stopped
+
+
+def _evaluate(asked: Demo) -> Findings:
+    from subtext.demo.findings import measure
+
+    return measure(asked.out, seed=asked.seed, workers=asked.workers, quiet=asked.quiet)
+
+
+def _index(asked: Demo) -> None:
+    from subtext.api.index import begun, build
+
+    index = asked.out / "index"
+    if index.is_dir() and begun(index) is None:
+        say("      already there", quiet=asked.quiet)
+        return
+    work = Work(
+        run=asked.out / "run",
+        model=None,
+        sources=Sources(),
+        split="all",
+        device=asked.device,
+        workers=asked.workers,
+        quiet=asked.quiet,
+    )
+    build(work, index)
+
+
+def _page(asked: Demo, findings: Findings, page: Path) -> None:
+    from subtext.demo.showing import show
+
+    say(show(asked.out, findings, page), quiet=asked.quiet)
+
+
+def _opener() -> str:
+    return {"darwin": "open", "win32": "start"}.get(sys.platform, "xdg-open")

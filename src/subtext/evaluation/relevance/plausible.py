@@ -1,0 +1,102 @@
+"""Plausible matches (Chun et al. 2021): pictures with nearly the same objects might have each other's texts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+from subtext.data.pairs import Pairs
+from subtext.errors import RequirementError
+from subtext.evaluation.relevance.match import Match
+from subtext.ops.cells import Cells
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The part of a gallery whose pictures have labels, I pictures and T texts; the rest neither asks nor answers.
+
+    image_rows, text_rows  (I) and (T) int64, which items of the gallery they are
+    image_codes            (I) int64, the label set of each picture     text_codes  (T) that of each text's picture
+    codes                  (U V) float32 of 0 and 1, the label sets
+    """
+
+    image_rows: Int[np.ndarray, "i"]
+    text_rows: Int[np.ndarray, "t"]
+    image_codes: Int[np.ndarray, "i"]
+    text_codes: Int[np.ndarray, "t"]
+    codes: Float[np.ndarray, "u v"]
+
+    def match(self, zeta: int) -> Match:
+        """Who is plausible for whom: labels of the two pictures differ in at most `zeta` places.
+
+        A picture's own texts are at distance 0. Rows are those of `image_rows` and `text_rows`.
+
+        Raises RequirementError for a zeta below 0.
+        Cost   U^2 V for U different label sets, and memory for every positive of each of these.
+        """
+        if zeta < 0:
+            raise RequirementError(f"zeta needs to be 0 or more labels; it got {zeta}")
+        sizes = self.codes.sum(axis=1)
+        distances = sizes[:, None] + sizes[None, :] - 2 * self.codes @ self.codes.T
+        near = distances < zeta + 0.5
+        return Match(_cells(near, self.image_codes, self.text_codes), _cells(near, self.text_codes, self.image_codes))
+
+
+def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]) -> Labelled:
+    """From the labels of all pictures of a gallery, and (T) the picture row that each text goes with (-1 for none).
+
+    Pictures without any label, and their texts, are left out, as in the authors' code.
+
+    Raises RequirementError when none has a label.
+
+    >>> found = labelled([{"dog"}, {"dog", "cat"}, None], np.array([0, 1, 2]))
+    >>> found.text_rows.tolist(), [found.match(zeta).image_to_text.lengths.tolist() for zeta in (0, 1)]
+    ([0, 1], [[1, 1], [2, 2]])
+    """
+    kept = np.array([row for row, one in enumerate(labels) if one], dtype=np.int64)
+    if not len(kept):
+        raise RequirementError(
+            f"plausible matches need pictures with labels; none of {len(labels)} has any; give a column 'labels', or "
+            "COCO's instances_*.json beside its captions"
+        )
+    sets = [frozenset(labels[row] or ()) for row in kept]
+    numbers: dict[frozenset[str], int] = {}
+    codes_of = np.array([numbers.setdefault(one, len(numbers)) for one in sets], dtype=np.int64)
+    names = {name: place for place, name in enumerate(sorted(set().union(*sets)))}
+    codes = np.zeros((len(numbers), len(names)), dtype=np.float32)
+    for one, code in numbers.items():
+        codes[code, [names[name] for name in one]] = 1
+    code_of_row = np.full(len(labels) + 1, -1, dtype=np.int64)
+    code_of_row[kept] = codes_of
+    text_codes = code_of_row[owners]
+    texts = np.flatnonzero(text_codes >= 0).astype(np.int64)
+    return Labelled(kept, texts, codes_of, text_codes[texts], codes)
+
+
+def of_pairs(pairs: Pairs, *, column: str = "labels") -> Labelled:
+    """The same of a data set whose pictures have such a column; a text goes with the first picture that names it.
+
+    Raises RequirementError when they have none.
+    """
+    labels = pairs.images.more.get(column, [None] * len(pairs.images))
+    owners = np.full(len(pairs.texts), len(pairs.images), dtype=np.int64)
+    np.minimum.at(owners, pairs.links[:, 1], pairs.links[:, 0])
+    owners[owners == len(pairs.images)] = -1
+    return labelled([[one] if isinstance(one, str) else one for one in labels], owners)
+
+
+def _cells(near: NDArray[np.bool_], asks: NDArray[np.int64], answers: NDArray[np.int64]) -> Cells:
+    """Queries of one label set share one run of candidates."""
+    order = np.argsort(answers, kind="stable").astype(np.int64)
+    starts = np.searchsorted(answers[order], np.arange(len(near) + 1)).astype(np.int64)
+    runs = [
+        np.sort(np.concatenate([order[starts[code] : starts[code + 1]] for code in np.flatnonzero(row)]))
+        for row in near
+    ]
+    ends = np.cumsum([len(run) for run in runs], dtype=np.int64)
+    begins = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    return Cells(np.concatenate(runs), begins[asks], ends[asks])

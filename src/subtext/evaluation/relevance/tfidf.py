@@ -1,0 +1,84 @@
+"""Unigram TF-IDF cosine (what Li et al. 2022 computed and called CIDEr): how much two texts share their rare words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from subtext.evaluation.relevance.grams import Corpus, corpus, counted
+from subtext.evaluation.relevance.products import Products
+from subtext.evaluation.relevance.words import long_words
+from subtext.ops.group_products import Terms
+from subtext.ops.sparse import Sparse
+
+NAME = "tfidf1"
+
+
+def relevance(
+    references: Sequence[str],
+    groups: Sequence[int] | NDArray[np.int64],
+    candidates: Sequence[str],
+    *,
+    count: int | None = None,
+    own: NDArray[np.int64] | None = None,
+    out: Float[np.ndarray, "g c"] | None = None,
+) -> Float[np.ndarray, "g c"]:
+    """Mean over the references of a group of their cosine with a candidate, (G C) in [0, 1].
+
+        idf(w) = ln((1 + R) / (1 + df(w))) + 1        R references, df of them have the word
+        x(s)   = tf(w, s) idf(w), as a unit vector    words of two characters or more, in lower case
+        C[g,c] = mean over r in g of x(r) . x(c)
+
+    These are scikit-learn's defaults, as the released code of Li et al. calls them; their text cites CIDEr, and
+    figures under the two cannot be compared. The mean over references is not made a unit vector again.
+
+    references  texts that documents are counted in: the captions of the split that is measured
+    groups      (R) the picture of each reference, from 0        count  G; None for as many as groups names
+    candidates  texts; words that no reference has count for nothing
+    own         (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
+    out         where to, float16 or float32, in memory or mapped
+
+    Raises DataError when texts and groups do not agree.
+
+    >>> relevance(["red dog", "red cat"], [0, 1], ["red dog", "a bird"]).round(3)
+    array([[1.   , 0.   ],
+           [0.336, 0.   ]], dtype=float32)
+    """
+    return products(references, groups, candidates, count=count, own=own).all(out)
+
+
+def products(
+    references: Sequence[str],
+    groups: Sequence[int] | NDArray[np.int64],
+    candidates: Sequence[str],
+    *,
+    count: int | None = None,
+    own: NDArray[np.int64] | None = None,
+) -> Products:
+    """The same, not yet multiplied out: `block` gives the cells of a batch."""
+    texts = corpus(references, groups, candidates, count)
+    rows = unit_rows(texts)
+    sizes = texts.sizes
+    mine = rows.take(texts.references)
+    lengths = mine.starts[1:] - mine.starts[:-1]
+    weighed = (mine.values / np.repeat(sizes[texts.groups], lengths)).astype(np.float32)
+    terms = Terms(
+        Sparse(mine.starts, mine.columns, weighed, mine.width), texts.groups, rows.take(texts.candidates), texts.count
+    )
+    return Products(terms, (lengths > 0).astype(np.float64), own)
+
+
+def unit_rows(texts: Corpus) -> Sparse:
+    """The unit vectors of the different texts; one without a word of the references is a row of nothing."""
+    (grams,), _ = counted(texts.texts, long_words, longest=1)
+    times = np.bincount(texts.references, minlength=len(texts.texts))
+    frequency = np.bincount(grams.features, times[grams.rows], minlength=grams.width)
+    kept = frequency[grams.features] > 0
+    rows, features = grams.rows[kept], grams.features[kept]
+    idf = np.log((1 + len(texts.references)) / (1 + frequency)) + 1
+    weights = grams.counts[kept] * idf[features]
+    norms = np.sqrt(np.bincount(rows, weights**2, minlength=len(texts.texts)))
+    return Sparse.of_entries(rows, features, weights / norms[rows], count=len(texts.texts), width=grams.width)

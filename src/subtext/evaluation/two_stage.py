@@ -1,0 +1,254 @@
+"""Two stages measured: a second model re-orders what a first one found, and a partner that was not found is a miss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from subtext.core import DIRECTIONS, Direction, Embeddings
+from subtext.data.pairs import Pairs
+from subtext.errors import RequirementError, ShapeError
+from subtext.evaluation import gallery as galleries
+from subtext.evaluation import reranking
+from subtext.evaluation.folds import label_of, measured
+from subtext.evaluation.further import Further
+from subtext.evaluation.gallery import Gallery
+from subtext.evaluation.listed import Listed
+from subtext.evaluation.protocol import Protocol
+from subtext.evaluation.relevance.match import Match
+from subtext.evaluation.result import Result
+from subtext.evaluation.source import Block, Embedded, Matrix, Rows
+from subtext.evaluation.values import RANK
+from subtext.ops.numerics import precise
+from subtext.ops.rank import Counts
+
+LOSS = 0.2
+"""Points of R@1 that a plan may lose against scoring every pair, in each direction, to be called enough.
+
+Where a protocol has no R@1, the recall of its fewest places is meant.
+"""
+
+_ROUNDING = (
+    "two stages: the second model's scores may differ from those of scoring every pair by 1e-6 of their size (of an "
+    "IMRAM with texts of one word: by up to 1e-4), and so may ranks that hang on less"
+)
+
+
+class Stage(NamedTuple):
+    """A model's similarity, and its embeddings of all pictures and texts."""
+
+    similarity: nn.Module
+    images: Embeddings
+    texts: Embeddings
+
+
+@dataclass(frozen=True)
+class TwoStage:
+    """Scores of two models, of which the second is asked about what the first found alone.
+
+    candidates  of each query, at most `most`
+    every       the second model's scores of all pairs, where they are known
+    known       what was listed and scored, fold by fold, of every set of folds that was asked for
+    """
+
+    first: Embedded
+    second: Embedded
+    candidates: int
+    most: int
+    every: Matrix | None = None
+    known: dict[bytes, Listed] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Pictures and texts."""
+        return self.first.shape
+
+    def part(self, images: Rows, texts: Rows) -> Listed:
+        """The chosen items, each with candidates among the chosen ones."""
+        key = images.tobytes() + texts.tobytes()
+        if key not in self.known:
+            self.known[key] = self._listed(images, texts)
+        whole = self.known[key]
+        scores = {direction: scores[:, : self.candidates] for direction, scores in whole.scores.items()}
+        return Listed(whole.first, whole.lists.first(self.candidates), scores)
+
+    def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
+        """Of the whole gallery."""
+        return self._whole().counts(match, stable=stable)
+
+    def blocks(self, direction: Direction) -> Iterator[Block]:
+        """Of the whole gallery."""
+        yield from self._whole().blocks(direction)
+
+    def _whole(self) -> Listed:
+        images, texts = self.shape
+        return self.part(np.arange(images, dtype=np.int64), np.arange(texts, dtype=np.int64))
+
+    def _listed(self, images: Rows, texts: Rows) -> Listed:
+        rows, columns = torch.from_numpy(images), torch.from_numpy(texts)
+        first = self.first
+        lists = reranking.shortlists(
+            first.similarity, first.images[rows], first.texts[columns], self.most, exact=first.exact
+        )
+        if self.every is None:
+            others = self.second.images[rows], self.second.texts[columns]
+            scores = reranking.reranked(self.second.similarity, *others, lists)
+        else:
+            every = precise(self.every.part(images, texts).scores).numpy()
+            asked = np.arange(len(texts))[:, None]
+            scores = {
+                "image_to_text": np.take_along_axis(every, lists.image_to_text, axis=1),
+                "text_to_image": every[lists.text_to_image, asked],
+            }
+        return Listed(self.first.part(images, texts), lists, scores)
+
+
+def evaluate_two_stage(
+    first: Stage,
+    second: Stage,
+    pairs: Pairs,
+    *,
+    candidates: Sequence[int] = (100,),
+    protocol: Protocol | None = None,
+    further: Further | None = None,
+) -> Result:
+    """How well two models together find partners: the first lists candidates, and the second orders them.
+
+    candidates  how many a query; several make a sweep, for which the second model scores every pair once, so that the
+                loss of each number against that is told. Figures are those of the largest number
+
+    A partner that is not among the candidates stands behind them all, where the first stage had it. What the second
+    model was asked, and what was missed, is under "two_stage" in `Result.about`; what is of `also_folds` stands there
+    by itself, as every set of folds has lists of its own. What is lost is told of the first set.
+
+    Raises RequirementError where there is no candidate to list, for a first stage whose vectors do not decide the
+    score, and for people's judgements, which compare scores of different queries.
+    Cost   the first model's similarity of all pairs twice, and the second's of the pairs that are listed.
+    """
+    asked, more, counts = protocol or Protocol(), further or Further(), sorted(set(candidates))
+    require_plan(counts, more)
+    _require(first, second, pairs)
+    one, two = (Embedded(*stage, exact=asked.exact) for stage in (first, second))
+    gallery = galleries.of_pairs(pairs)
+    plan = TwoStage(one, two, candidates=counts[-1], most=counts[-1], every=two.kept() if len(counts) > 1 else None)
+    result = measured(plan, gallery, asked, more)
+    told = _told(plan, result, gallery, asked)
+    if plan.every is not None:
+        told |= _sweep(plan, counts, gallery, replace(asked, bootstrap=0))
+    return replace(result, about={**result.about, "two_stage": told}, notes=(*_notes(told), *result.notes))
+
+
+def require_plan(candidates: Sequence[int], further: Further) -> None:
+    """Raise RequirementError for what two stages cannot be asked, before either model has embedded anything."""
+    if not candidates or min(candidates) < 1:
+        raise RequirementError(f"two stages need 1 candidate a query or more; it got {list(candidates)}")
+    if further.human is not None:
+        raise RequirementError("people's scores need one model's; two stages order each query by itself; leave one out")
+
+
+def _require(first: Stage, second: Stage, pairs: Pairs) -> None:
+    if not first.similarity.indexable:
+        raise RequirementError(
+            f"a first stage needs a model whose vectors decide the score; {type(first.similarity).__name__} scores "
+            "pairs; take a dual encoder first, and this one second"
+        )
+    for stage in (first, second):
+        got = (len(stage.images), len(stage.texts))
+        if got != (len(pairs.images), len(pairs.texts)):
+            raise ShapeError(
+                f"two stages need embeddings of {len(pairs.images)} pictures and {len(pairs.texts)} texts; it got {got}"
+            )
+
+
+def _sweep(plan: TwoStage, counts: Sequence[int], gallery: Gallery, protocol: Protocol) -> dict[str, Any]:
+    """What each number of candidates loses against scoring every pair, and the smallest that loses little enough."""
+    assert plan.every is not None
+    whole = measured(plan.every, gallery, protocol, Further())
+    k = min(protocol.recall)
+    rows = []
+    for count in counts:
+        cut = replace(plan, candidates=count)
+        found = measured(cut, gallery, protocol, Further())
+        rows.append({**_told(cut, found, gallery, protocol), "lost": _lost(found, whole, k)})
+    return {
+        "sweep": rows,
+        "exhaustive": _recalls(whole),
+        "allowed": {"recall": k, "points": LOSS},
+        "enough": _enough(rows, DIRECTIONS),
+        "enough_of": {str(direction): _enough(rows, [direction]) for direction in DIRECTIONS},
+    }
+
+
+def _enough(rows: Sequence[Mapping[str, Any]], directions: Sequence[Direction]) -> int | None:
+    """The smallest number of candidates that loses at most LOSS in each of these directions; None where none does."""
+    fits = (row["candidates"] for row in rows if max(row["lost"][direction] for direction in directions) <= LOSS)
+    return next(fits, None)
+
+
+def _told(plan: TwoStage, found: Result, gallery: Gallery, protocol: Protocol) -> dict[str, Any]:
+    labels = {label_of(len(gallery.image_ids), count): count for count in protocol.also_folds}
+    more = {label: _cost(plan, found, gallery, count, label) for label, count in labels.items()}
+    return {
+        "candidates": plan.candidates,
+        **_cost(plan, found, gallery, protocol.folds, ""),
+        **({"also_folds": more} if more else {}),
+        **_recalls(found),
+    }
+
+
+def _cost(plan: TwoStage, found: Result, gallery: Gallery, folds: int, label: str) -> dict[str, Any]:
+    """Of one set of folds: pairs that the second model scores, their share of all pairs in folds, and what was missed.
+
+    A pair that both directions want is counted once in "together".
+    """
+    parts = [plan.part(images, texts) for images, texts, _ in gallery.folds(folds)]
+    every = sum(part.shape[0] * part.shape[1] for part in parts)
+    pairs = {str(direction): sum(part.lists.of(direction).size for part in parts) for direction in DIRECTIONS}
+    pairs["together"] = sum(len(part.lists.pairs()) for part in parts)
+    ranks = {str(direction): found.per_query[f"{direction}/{RANK}{label}"] for direction in DIRECTIONS}
+    return {
+        "folds": folds,
+        "pairs": pairs,
+        "share_of_pairs": {name: count / every for name, count in pairs.items()},
+        "missed": {
+            name: 100 * float((rank > plan.candidates).sum() / (~np.isnan(rank)).sum()) for name, rank in ranks.items()
+        },
+    }
+
+
+def _recalls(found: Result) -> dict[str, float]:
+    return {name: value for name, value in found.figures.items() if "/recall@" in name or name == "rsum"}
+
+
+def _lost(found: Result, whole: Result, k: int) -> dict[str, float]:
+    """Points of recall at k below the second model's on every pair; below 0 where it is above."""
+    names = {str(direction): f"{direction}/recall@{k}" for direction in DIRECTIONS}
+    return {way: whole.figures[name] - found.figures[name] for way, name in names.items()}
+
+
+def _notes(told: Mapping[str, Any]) -> list[str]:
+    more = told.get("also_folds", {})
+    sets = [told, *more.values()]
+    return [
+        *(note for one in sets for note in _notes_of(one, several=bool(more))),
+        # A sweep takes its scores from those of every pair.
+        *([] if "sweep" in told else [_ROUNDING]),
+    ]
+
+
+def _notes_of(cost: Mapping[str, Any], *, several: bool) -> list[str]:
+    """What one set of folds cost and missed; which set it is, where that is not plain."""
+    missed, share, folds = cost["missed"], cost["share_of_pairs"], cost["folds"]
+    where = "two stages" if folds == 1 and not several else f"two stages, {'whole' if folds == 1 else f'{folds} folds'}"
+    return [
+        f"{where}: the second model scored {cost['pairs']['together']:,} pairs, {100 * share['together']:.1f} % of "
+        f"all{' within a fold' if folds > 1 else ''} (1 in {1 / share['image_to_text']:.0f} for pictures, "
+        f"1 in {1 / share['text_to_image']:.0f} for texts)",
+        f"{where}: no partner was listed of {missed['image_to_text']:.1f} % of the pictures and "
+        f"{missed['text_to_image']:.1f} % of the texts; they count as misses",
+    ]

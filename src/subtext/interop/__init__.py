@@ -1,1 +1,0 @@
-"""Subtext's models inside other people's tools."""

@@ -1,0 +1,1 @@
+"""Models: encoders, heads, similarities, and what joins, saves and loads them."""

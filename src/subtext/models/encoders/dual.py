@@ -1,0 +1,122 @@
+"""Pretrained dual encoders of the CLIP and SigLIP families: two encoders out of one model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+from subtext.core import Encoded
+from subtext.errors import RequirementError
+from subtext.models.encoders.backbone import Weights, has_weights, layers, open_body, save_config, settle
+
+
+@dataclass(frozen=True)
+class Dual:
+    """Both halves of a dual encoder, and how it compares them.
+
+    scale, shift  scores are scale * cosine + shift; shift is None for a model without (CLIP)
+    """
+
+    image: Half
+    text: Half
+    scale: float
+    shift: float | None
+
+    @staticmethod
+    def open(name: str, *, weights: Weights = "pretrained", assets: Path | None = None) -> Dual:
+        """By hub name or folder (see `open_body`), or from the configuration that one half saved.
+
+        Raises RequirementError for a model that has not one body a modality.
+        """
+        model = open_body(name, weights=weights, assets=assets, option="model")
+        vision, text = getattr(model, "vision_model", None), getattr(model, "text_model", None)
+        if not isinstance(vision, nn.Module) or not isinstance(text, nn.Module) or not hasattr(model, "logit_scale"):
+            raise RequirementError(
+                f"a dual encoder needs a vision_model, a text_model and a logit_scale, as CLIP and SigLIP have; "
+                f"{type(model).__name__} of '{name}' has not; use another host with it as image= or text="
+            )
+        config, knows = model.config, has_weights(name, weights)
+        shift = getattr(model, "logit_bias", None)
+        return Dual(
+            image=Half(vision, getattr(model, "visual_projection", None), config, reads="pixels", pretrained=knows),
+            text=Half(text, getattr(model, "text_projection", None), config, reads="tokens", pretrained=knows),
+            scale=float(model.logit_scale.detach().exp()),
+            shift=None if shift is None else float(shift.detach()),
+        )
+
+
+class Half(nn.Module):
+    """One modality's half of a dual encoder.
+
+    parts   (N P E): last hidden states, with their mask for texts
+    pooled  (N G): what the model itself compares, projected, not yet of unit length
+
+    body        the half's transformer
+    projection  into the joint space; None where the body does it (SigLIP)
+    config      the whole model's, so that either half can bring both back
+    reads       "pixels" or "tokens"
+    pretrained  whether the body knows something that plans may want to freeze or to change slowly
+    """
+
+    def __init__(
+        self,
+        body: PreTrainedModel,
+        projection: nn.Module | None,
+        config: PretrainedConfig,
+        *,
+        reads: str,
+        pretrained: bool = False,
+    ) -> None:
+        super().__init__()
+        self.body = body
+        self.projection = nn.Identity() if projection is None else projection
+        self.config = config
+        self.reads = reads
+        self.pretrained = pretrained
+        own = config.vision_config if reads == "pixels" else config.text_config
+        self.parts_width = int(own.hidden_size)
+        outer = getattr(config, "projection_dim", None) if projection is not None else None
+        self.pooled_width = int(outer or getattr(own, "projection_size", None) or own.hidden_size)
+        # SigLIP learnt with texts padded to full length and nothing masked, and reads its last token.
+        self.full_length = reads == "tokens" and "siglip" in config.model_type
+        self.size = int(config.vision_config.image_size)
+        self.longest = int(own.max_position_embeddings) if reads == "tokens" else 0
+        self.padding = getattr(own, "pad_token_id", None) if reads == "tokens" else None
+
+    def forward(self, inputs: dict[str, Tensor]) -> Encoded:
+        """States and joint vectors of pictures or texts."""
+        settle(self.body, self.training)
+        if self.reads == "pixels":
+            pixels = inputs["pixels"]
+            other = tuple(pixels.shape[-2:]) != (self.config.vision_config.image_size,) * 2
+            found = self.body(pixel_values=pixels, interpolate_pos_encoding=other)
+            return Encoded(parts=found.last_hidden_state, pooled=self.projection(found.pooler_output))
+        tokens, mask = inputs["tokens"], inputs["mask"]
+        if self.full_length:
+            tokens, mask = self._filled(tokens, mask)
+            found = self.body(input_ids=tokens)
+        else:
+            found = self.body(input_ids=tokens, attention_mask=mask.to(tokens.dtype))
+        return Encoded(parts=found.last_hidden_state, mask=mask, pooled=self.projection(found.pooler_output))
+
+    def body_layers(self) -> list[list[nn.Parameter]]:
+        """Parameters of a pretrained transformer and its projection, bottom to top; none otherwise."""
+        if not self.pretrained:
+            return []
+        top = list(self.projection.parameters())
+        return [*layers(self.body), top] if top else layers(self.body)
+
+    def save_assets(self, folder: Path) -> None:
+        """Write the whole model's configuration."""
+        save_config(self.config, folder)
+
+    def _filled(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Texts at full length, the padding that the model knows where no word is."""
+        missing = self.longest - tokens.shape[1]
+        padding = 0 if self.padding is None else int(self.padding)
+        tokens = torch.nn.functional.pad(tokens.masked_fill(~mask, padding), (0, missing), value=padding)
+        return tokens, torch.nn.functional.pad(mask, (0, missing), value=False)

@@ -1,0 +1,199 @@
+"""Ensemble: several models that read alike as one, whose score of a pair is the mean of theirs.
+
+SGRAF (Diao et al. 2021) is published so: one model with SAF and one with SGR, trained apart. What the models make of an
+item stands side by side in its Embeddings, so that whatever takes a model takes an ensemble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from subtext.core import Embeddings
+from subtext.data.features import FeatureInput
+from subtext.data.inputs import Input, Tensors
+from subtext.errors import RecipeError, ShapeError
+from subtext.models.heads.gaussian import Gaussian
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.cosine import Cosine
+
+MEMBERS = "members"
+"""Folder of what the members need to be built again, inside a modality's assets; one inside it a member, by number."""
+
+
+def ensemble(models: Sequence[Model]) -> Model:
+    """One model that scores a pair by the mean of the scores of these; nothing is rescaled.
+
+    Where all of them compare plain vectors by cosine, so does the ensemble, and can fill an index: its vectors are
+    theirs, each times the root of its scale's share of all scales, and its cosine is the mean of the scores, without
+    shifts, over the mean scale.
+
+    Raises RecipeError for fewer than two models, for models that read otherwise than the first (another vocabulary or
+    longest text, other features, other pixels), and for items that are distributions.
+    """
+    _require(models)
+    images, texts = [model.image for model in models], [model.text for model in models]
+    similarities = [model.similarity for model in models]
+    cosines = [each for each in similarities if isinstance(each, Cosine)]
+    device = next(models[0].parameters()).device
+    if len(cosines) == len(models):
+        scales = torch.tensor([torch.as_tensor(each.scale).item() for each in cosines])
+        factors = (scales / scales.sum()).sqrt()
+        return Model(_abreast(images, factors), _abreast(texts, factors), Cosine()).to(device).eval()
+    return Model(_abreast(images), _abreast(texts), Mean(similarities)).to(device).eval()
+
+
+class Members(nn.Module):
+    """What several branches of one modality make of the same tensors: an encoder whose output is one Embeddings each.
+
+    branches  of the members, in order
+    """
+
+    def __init__(self, branches: Sequence[Branch]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(branches)
+
+    def forward(self, inputs: Tensors) -> list[Embeddings]:
+        """Each member's embeddings of the items."""
+        return [member(inputs) for member in self.members]
+
+    def save_assets(self, folder: Path) -> None:
+        """Write what every member needs, in a folder of its own."""
+        for place, member in enumerate(self.members):
+            assert isinstance(member, Branch)
+            own = folder / MEMBERS / str(place)
+            own.mkdir(parents=True)
+            member.reads.save(own)
+            save = getattr(member.encoder, "save_assets", None)
+            if callable(save):
+                save(own)
+
+
+class Abreast(nn.Module):
+    """Several models' vectors and parts of an item, side by side: the first D numbers are the first model's.
+
+    factors  (M) what each model's vectors, of any widths, are multiplied by; parts are then left out. None for both as
+             they are
+
+    Takes   a list of Embeddings of the same items, one vector an item, without factors of one width D.
+    Gives   Embeddings, vectors (N 1 M*D); without factors parts (N P M*D) and their mask.
+    Raises  ShapeError when vectors or parts are not alike.
+    """
+
+    def __init__(self, factors: Float[Tensor, "m"] | None = None) -> None:
+        super().__init__()
+        self.factors: Tensor | None
+        self.register_buffer("factors", factors)
+
+    def forward(self, found: list[Embeddings], ids: Int[Tensor, "n"]) -> Embeddings:
+        """The items as all members have them."""
+        if several := [each.views for each in found if each.views != 1]:
+            raise ShapeError(f"an ensemble needs models of one vector an item; one gives {several[0]}; join others")
+        if self.factors is not None:
+            vectors = [each.vectors * factor for each, factor in zip(found, self.factors, strict=True)]
+            return Embeddings(torch.cat(vectors, dim=2), ids)
+        vectors = [each.vectors for each in found]
+        _require_alike("vectors", vectors)
+        _require_alike("parts", [each.parts for each in found])
+        _require_alike("masks", [each.mask for each in found])
+        parts = [each.parts for each in found if each.parts is not None]
+        joined = torch.cat(parts, dim=2) if parts else None
+        return Embeddings(torch.cat(vectors, dim=2), ids, parts=joined, mask=found[0].mask)
+
+
+class Mean(nn.Module):
+    """Mean of similarities (SGRAF, Diao et al. 2021, section 4.1): what several models say of a pair, with equal say.
+
+    score = sum over m of score_m / M, each of the items' own share of numbers (`Abreast`)
+
+    similarities  the members'
+
+    Takes   Embeddings as `Abreast` gives them.
+    Gives   (I T) scores, on the scale of the members'; each member's are to the bit what it gives alone.
+    Cost    that of all members.
+    """
+
+    indexable = False
+
+    def __init__(self, similarities: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(similarities)
+
+    def forward(
+        self, images: Embeddings, texts: Embeddings, made: tuple[tuple[Any, ...], ...] | None = None
+    ) -> Float[Tensor, "i t"]:
+        """Scores of every image with every text, larger is better.
+
+        made  what `prepare` gave for these images
+        """
+        count = len(self.members)
+        given = made if made is not None else ((),) * count
+        sides = zip(self.members, _apart(images, count), _apart(texts, count), given, strict=True)
+        scores = torch.stack([member(rows, columns, *own) for member, rows, columns, own in sides])
+        return scores.sum(dim=0) / count
+
+    def prepare(self, images: Embeddings) -> tuple[tuple[Any, ...], ...]:
+        """What the members need of pictures alone, for scoring them with texts in several calls."""
+        found = []
+        for member, own in zip(self.members, _apart(images, len(self.members)), strict=True):
+            prepare = getattr(member, "prepare", None)
+            found.append(() if prepare is None else (prepare(own),))
+        return tuple(found)
+
+
+def _apart(items: Embeddings, count: int) -> list[Embeddings]:
+    """Each member's own: copies, so that they are multiplied as they would be alone."""
+    vectors = [each.contiguous() for each in items.vectors.chunk(count, dim=2)]
+    if items.parts is None:
+        return [replace(items, vectors=each) for each in vectors]
+    parts = [each.contiguous() for each in items.parts.chunk(count, dim=2)]
+    return [replace(items, vectors=each, parts=own) for each, own in zip(vectors, parts, strict=True)]
+
+
+def _abreast(branches: Sequence[Branch], factors: Tensor | None = None) -> Branch:
+    return Branch(branches[0].reads, Members(branches), Abreast(factors))
+
+
+def _require(models: Sequence[Model]) -> None:
+    if len(models) < 2:
+        raise RecipeError(f"an ensemble needs two models or more; it got {len(models)}; name another")
+    for side in ("image", "text"):
+        first, *others = (getattr(model, side) for model in models)
+        for place, branch in enumerate(others, start=2):
+            if not _reads_alike(first.reads, branch.reads):
+                raise RecipeError(
+                    f"an ensemble needs models that read alike; model {place} reads {side}s otherwise than the first "
+                    "(another vocabulary, longest text, feature file or picture size); train them on the same data "
+                    "with the same options of reading"
+                )
+        if any(isinstance(branch.head, Gaussian) for branch in (first, *others)):
+            raise RecipeError(
+                "an ensemble needs items that are vectors or parts; those of a probabilistic model are distributions; "
+                "average its scores outside (evaluate --scores)"
+            )
+
+
+def _reads_alike(one: Input, other: Input) -> bool:
+    if isinstance(one, FeatureInput) and isinstance(other, FeatureInput) and None in (one.file, other.file):
+        one, other = replace(one, file=None), replace(other, file=None)
+    return type(one) is type(other) and one.fingerprint == other.fingerprint
+
+
+def _require_alike(what: str, values: Sequence[Tensor | None]) -> None:
+    """Raise ShapeError unless all members have these, of one shape, or none has; masks must be equal."""
+    present = [value for value in values if value is not None]
+    shapes = [None if value is None else tuple(value.shape) for value in values]
+    alike = len(present) in (0, len(values)) and len(set(shapes)) == 1
+    if alike and what == "masks":
+        alike = all(torch.equal(present[0], value) for value in present[1:])
+    if not alike:
+        raise ShapeError(
+            f"an ensemble needs models of one width that see the same regions and words; their {what} are {shapes}; "
+            "train them with the same width and the same options of reading"
+        )

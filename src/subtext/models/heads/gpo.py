@@ -1,0 +1,161 @@
+"""Generalised pooling head: each dimension's values sorted over the parts, weighted by place."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from subtext.core import Embeddings, Encoded
+from subtext.errors import RequirementError
+from subtext.models.heads.mean import linear
+from subtext.ops.numerics import masked_softmax, unit
+from subtext.ops.ordered_sum import MOST_PARTS, ordered_sum
+
+COUNTED_CELLS = 1 << 20
+"""Numbers to be sorted from which compiling the counting of their places pays."""
+
+
+class PlaceWeights(nn.Module):
+    """How much the k-th largest of n values counts, learnt from k and n alone (GPO, Chen et al. 2021, eq. 4-5).
+
+    theta = softmax over k <= n of W s_k / temperature     s: a GRU of both directions, averaged, over sinusoids of k
+
+    width        of the sinusoids          hidden  of each direction of the GRU
+    temperature  0.1 in the paper's code; towards zero one place takes all
+    """
+
+    def __init__(self, *, width: int = 32, hidden: int = 32, temperature: float = 0.1) -> None:
+        super().__init__()
+        self.gru = nn.GRU(width, hidden, batch_first=True, bidirectional=True)
+        self.linear = nn.Linear(hidden, 1, bias=False)
+        self.width = width
+        self.temperature = temperature
+
+    def forward(self, lengths: Int[Tensor, "n"], longest: int) -> Float[Tensor, "n p"]:
+        """The weights of `longest` places for items of `lengths` parts; zero beyond an item's length.
+
+        Items of one length have one answer, so the GRU runs once a length.
+        """
+        present, which = torch.unique(lengths, return_inverse=True)
+        places = _sinusoids(longest, self.width).to(self.linear.weight)
+        packed = pack_padded_sequence(
+            places.expand(len(present), -1, -1), present.clamp_min(1).cpu(), batch_first=True, enforce_sorted=False
+        )
+        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
+        ahead, back = states.chunk(2, dim=2)
+        logits = self.linear((ahead + back) / 2).squeeze(2) / self.temperature
+        mask = torch.arange(longest, device=lengths.device) < present[:, None]
+        return masked_softmax(logits, mask)[which]
+
+
+class Gpo(nn.Module):
+    """Generalised pooling head (VSE-infinity, Chen et al. 2021): learnt between mean, max and all k-max pooling.
+
+    z_d = sum over k of theta_k (k-th largest of x_:d)     x = W f + b, and a perceptron of f beside it where asked
+    then z / |z|
+
+    width_in     E of the parts          width  D
+    perceptron   adds a two-layer perceptron with batch norm between, as the paper does for regions and not for words
+    place_width  of the sinusoids and of the GRU over places
+
+    Takes   Encoded with parts.
+    Gives   Embeddings, vectors (N 1 D).
+    Raises  RequirementError when there are no parts.
+    Cost    O(N P log P D) for the sort.
+    """
+
+    reads = ("parts",)
+    """What it takes of an encoder's output."""
+
+    def __init__(self, width_in: int, width: int, *, perceptron: bool = False, place_width: int = 32) -> None:
+        super().__init__()
+        self.project = linear(width_in, width)
+        self.places = PlaceWeights(width=place_width, hidden=place_width)
+        self.inner: nn.Linear | None = None
+        if perceptron:
+            self.inner = linear(width_in, width // 2)
+            self.norm = nn.BatchNorm1d(width // 2)
+            self.outer = linear(width // 2, width)
+
+    def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
+        """One vector an item."""
+        if encoded.parts is None:
+            raise RequirementError(
+                "generalised pooling needs an encoder that gives parts; use a mean head without them"
+            )
+        return Embeddings(vectors=unit(self.pooled(encoded.parts, encoded.mask))[:, None], ids=ids)
+
+    def pooled(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n d"]:
+        """The pooled vectors as they are, of no fixed length."""
+        return self.pool(self._lifted(parts, mask), mask)[0]
+
+    def pool(
+        self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n p"]]:
+        """Pooled vectors, and the weights of the places."""
+        items, longest = parts.shape[:2]
+        if _counted(parts):
+            every = torch.full((items,), longest) if mask is None else mask.sum(dim=1)
+            weights = self.places(every, longest)
+            return ordered_sum(_first(parts, mask), every, weights), weights
+        if mask is None:
+            lengths = torch.full((items,), longest, device=parts.device)
+            ordered = parts.sort(dim=1, descending=True).values
+        else:
+            lengths = mask.sum(dim=1)
+            ordered = parts.masked_fill(~mask[:, :, None], -math.inf).sort(dim=1, descending=True).values
+            ordered = ordered.masked_fill(torch.isinf(ordered), 0)
+        weights = self.places(lengths, longest)
+        return torch.einsum("np,npd->nd", weights.to(parts.dtype), ordered), weights
+
+    def _lifted(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
+        """Parts in the joint space, zeros where there is none: those cost nothing, and enter no batch's statistics."""
+        present = torch.ones(parts.shape[:2], dtype=torch.bool, device=parts.device) if mask is None else mask
+        inside = parts[present]
+        lifted = self.project(inside)
+        if self.inner is not None:
+            hidden = self.inner(inside)
+            normed = nn.functional.batch_norm(
+                hidden,
+                self.norm.running_mean,
+                self.norm.running_var,
+                self.norm.weight,
+                self.norm.bias,
+                training=self.training and len(hidden) > 1,
+                momentum=0.1,
+                eps=self.norm.eps,
+            )
+            lifted = lifted + self.outer(torch.relu(normed)).to(lifted.dtype)
+        whole = lifted.new_zeros(*parts.shape[:2], lifted.shape[1])
+        whole[present] = lifted
+        return whole
+
+
+def _counted(parts: Tensor) -> bool:
+    """Whether places are counted rather than sorted: in training on a processor, where there is enough to sort."""
+    return (
+        parts.requires_grad
+        and parts.device.type == "cpu"
+        and parts.dtype == torch.float32
+        and parts.shape[1] <= MOST_PARTS
+        and parts.numel() >= COUNTED_CELLS
+    )
+
+
+def _first(parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
+    """Each item's own parts moved before those that are not there: a hidden region leaves a hole."""
+    if mask is None or not bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        return parts
+    order = torch.argsort((~mask).byte(), dim=1, stable=True)
+    return parts.gather(1, order[:, :, None].expand_as(parts))
+
+
+def _sinusoids(places: int, width: int) -> Float[Tensor, "p d"]:
+    """Places as sines and cosines of falling frequency (Vaswani et al. 2017)."""
+    place = torch.arange(places, dtype=torch.float64)[:, None]
+    angle = place * torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000.0) / width))
+    return torch.stack([torch.sin(angle), torch.cos(angle)], dim=2).reshape(places, -1)[:, :width]

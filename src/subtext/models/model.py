@@ -1,0 +1,238 @@
+"""Model = a branch per modality (what it reads, its encoder, its head) and a similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from subtext.core import Embeddings
+from subtext.data.features import FeatureInput
+from subtext.data.inputs import Batch, Draw, Input, Tensors
+from subtext.errors import RequirementError
+from subtext.models.heads.distanced import Distanced
+from subtext.models.heads.gaussian import Gaussian
+from subtext.models.similarity.closed_form_distance import ClosedFormDistance
+from subtext.models.similarity.cosine import Cosine
+from subtext.ops import draw as draws
+from subtext.ops import half
+
+
+class Branch(nn.Module):
+    """One modality's way into the joint space: tensors -> encoder -> head -> Embeddings.
+
+    A head that draws (`heads.gaussian`) is given its noise with the tensors, so that it needs no generator.
+    """
+
+    def __init__(self, reads: Input, encoder: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.reads = reads
+        self.encoder = encoder
+        self.head = head
+
+    def read(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+        """What `reads` makes of a batch, and "noise" (N K D) where the head draws."""
+        tensors = self.reads(batch, draw)
+        if isinstance(self.head, Gaussian):
+            seed, epoch = (None, 0) if draw is None else (draw.seed, draw.epoch)
+            noise = self.head.noise(batch.keys, seed=seed, epoch=epoch)
+            if noise is not None:
+                tensors["noise"] = noise
+        return tensors
+
+    def forward(self, inputs: Tensors) -> Embeddings:
+        """Embeddings of the items whose tensors these are."""
+        encoded = self.encoder(inputs)
+        if "noise" in inputs:
+            return self.head(encoded, inputs["ids"], inputs["noise"])
+        return self.head(encoded, inputs["ids"])
+
+    def by_mean(self) -> Branch:
+        """The same weights with the mean of every item as its vector, where the head gives means and draws."""
+        if not isinstance(self.head, Gaussian):
+            return self
+        return Branch(self.reads, self.encoder, self.head.by_mean()).train(self.training)
+
+    def uncertainty(self, items: Embeddings) -> Tensor | None:
+        """(N) how uncertain items of this branch are, as `Embeddings.uncertainty`; None where it does not say."""
+        if isinstance(self.head, Distanced):
+            return torch.from_numpy(self.head.uncertainty(items.vectors.numpy()))
+        return items.uncertainty
+
+    def distanced(self, side: Literal["image", "text"], kind: Literal["sampled", "wasserstein"]) -> Branch:
+        """The same weights with vectors whose products are expected distances; see `heads.distanced`."""
+        head = Distanced(self.by_mean().head, side=side, kind=kind)
+        return Branch(self.reads, self.encoder, head).train(self.training)
+
+
+class Model(nn.Module):
+    """Pictures and texts to one space, and how they are compared there.
+
+    `embed_images`, `embed_texts` and `compare` are for use; `forward` is one training pass over a batch of pairs.
+    """
+
+    def __init__(self, image: Branch, text: Branch, similarity: nn.Module) -> None:
+        super().__init__()
+        self.image = image
+        self.text = text
+        self.similarity = similarity
+        if next(chain(similarity.parameters(), similarity.buffers()), None) is None:
+            # Embeddings come to the processor; what scores them has to know where the model is, weights or none.
+            similarity.register_buffer("place", torch.zeros(1, dtype=torch.int8, device=self._device), persistent=False)
+
+    def forward(self, images: Tensors, texts: Tensors) -> tuple[Embeddings, Embeddings]:
+        """Both sides of a batch, for training: one call, so that a distributed wrapper sees it."""
+        return self.image(images), self.text(texts)
+
+    @property
+    def indexable(self) -> bool:
+        """Whether items can be embedded one by one and found by nearest vectors."""
+        return bool(self.similarity.indexable)
+
+    def indexed(self, purpose: str) -> Model:
+        """What can be found by nearest vectors: this model, or a probabilistic one by vectors of its own, same weights.
+
+        Where distances have a closed form (PCME++) vectors have two more numbers, and scores are this model's own
+        (`heads.distanced`). Where items are drawn (PCME) no vectors give its scores: there it is `by_mean`.
+        Raises RequirementError as `require_indexable` does, and where scores rise with the distance.
+        """
+        similarity = self.similarity
+        if not isinstance(similarity, ClosedFormDistance):
+            return self.by_mean(purpose)
+        scale, shift = similarity.scale.item(), similarity.shift.item()
+        if scale <= 0:
+            raise RequirementError(
+                f"{purpose} needs a model whose score falls as distances grow; it learnt a scale of {scale:.3g}; train "
+                "it further, or again"
+            )
+        # shift - scale * d, with d = 2 - 2 * product
+        cosine = Cosine(scale=2 * scale, shift=shift - 2 * scale)
+        image, text = self.image.distanced("image", similarity.kind), self.text.distanced("text", similarity.kind)
+        return Model(image, text, cosine).train(self.training)
+
+    def by_mean(self, purpose: str) -> Model:
+        """The model itself, or of a probabilistic one items' means for vectors and their cosine for a score.
+
+        For what compares items of one kind, or needs their vectors as they are. Raises RequirementError as
+        `require_indexable` does.
+        """
+        gaussian = all(isinstance(branch.head, Gaussian) for branch in (self.image, self.text))
+        if self.indexable or not gaussian:
+            self.require_indexable(purpose)
+            return self
+        return Model(self.image.by_mean(), self.text.by_mean(), Cosine()).train(self.training)
+
+    def score_in_bf16(self, asked: bool = True) -> bool:
+        """Have scores of pairs multiplied in bfloat16, or (False) in float32; whether they will be in bfloat16.
+
+        It is a choice of use, whatever the training's option said, and leaves the weights as they are. Where the
+        machine has no such products they stay in float32: elsewhere they are slower.
+        Raises RequirementError for a model whose scores are not made of products of parts.
+        """
+        parts = _multiplying(self.similarity)
+        if not parts:
+            raise RequirementError(
+                "bfloat16 is for the scores of models that compare regions with words; "
+                f"{type(self.similarity).__name__} compares vectors, in float32"
+            )
+        for part in parts:
+            part.bf16 = asked
+        return self.scores_in_bf16
+
+    @property
+    def scores_in_bf16(self) -> bool:
+        """Whether scores of pairs are multiplied in bfloat16 here: where that was asked for and the machine does so."""
+        parts = _multiplying(self.similarity)
+        return bool(parts) and all(part.bf16 for part in parts) and half.native(self._device.type)
+
+    def require_indexable(self, purpose: str) -> None:
+        """Raise RequirementError unless vectors alone decide the score."""
+        if not self.indexable:
+            raise RequirementError(
+                f"{purpose} needs a model whose vectors decide the score; {type(self.similarity).__name__} only scores "
+                "pairs; use two stages: index a dual encoder, and re-order what it finds with this model"
+            )
+
+    def embed_images(
+        self, images: Sequence[Any] | NDArray[Any], *, batch_size: int = 64, root: Path | str = "."
+    ) -> Embeddings:
+        """Embeddings of pictures; ids are positions.
+
+        images  paths (against root), bytes or PIL pictures. For a model that reads features: of each picture an array,
+                (G) or (P E); where it reads both parts {"pooled": (G), "grid": (P E)}; or its name in the file of
+                features that the run was opened with
+
+        Raises DataError when a picture cannot be read, or features are of another shape than the model reads.
+        """
+        return self.embed(self.image, _batches(self.image.reads, images, batch_size, Path(root)))
+
+    def embed_texts(self, texts: Sequence[Any] | NDArray[Any], *, batch_size: int = 256) -> Embeddings:
+        """Embeddings of texts: strings, or features as `embed_images` takes them; ids are positions."""
+        return self.embed(self.text, _batches(self.text.reads, texts, batch_size, Path()))
+
+    def embed(
+        self, branch: Branch, batches: Iterator[Batch], *, done: Callable[[int], None] | None = None
+    ) -> Embeddings:
+        """Embeddings of batches in eval mode, on the CPU; `done` hears how many items are finished."""
+        device = self._device
+        was_training = self.training
+        self.eval()
+        pieces: list[Embeddings] = []
+        finished = 0
+        try:
+            with torch.inference_mode():
+                for batch in batches:
+                    inputs = {name: value.to(device) for name, value in branch.read(batch).items()}
+                    pieces.append(branch(inputs).to("cpu"))
+                    finished += len(batch.rows)
+                    if done is not None:
+                        done(finished)
+        finally:
+            self.train(was_training)
+        return Embeddings.cat(pieces)
+
+    def compare(self, images: Embeddings, texts: Embeddings) -> Tensor:
+        """(I T) scores of every picture with every text, on the CPU and without gradient.
+
+        All at once: the last bits of a score may depend on the items beside it, 1e-6 of the largest score
+        (IMRAM with a text of one word: up to 1e-4). `scoring.matrix` gives a model of pairs the scores of an
+        evaluation, which depend on their pair alone.
+        """
+        device = self._device
+        with torch.inference_mode():
+            return self.similarity(images.to(device), texts.to(device)).cpu()
+
+    @property
+    def _device(self) -> torch.device:
+        """Where its weights are; the processor for a model that has none."""
+        return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
+
+
+def _multiplying(similarity: nn.Module) -> list[Any]:
+    """The parts of a similarity that say of themselves whether they multiply in bfloat16."""
+    return [part for part in similarity.modules() if hasattr(part, "bf16")]
+
+
+def _batches(reads: Input, values: Sequence[Any] | NDArray[Any], size: int, root: Path) -> Iterator[Batch]:
+    one_array = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiub"
+    if one_array or isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
+        raise RequirementError(
+            f"embedding needs a list of items; it got one {type(values).__name__}, {str(values)[:40]!r}; "
+            "put it in a list"
+        )
+    if not len(values):
+        raise RequirementError("embedding needs at least one item; the list is empty")
+    for start in range(0, len(values), size):
+        chosen = [str(value) if isinstance(value, Path) else value for value in values[start : start + size]]
+        if isinstance(reads, FeatureInput):
+            # Items are named by their positions here, which a file of features may happen to use as names.
+            reads.require(chosen)
+        rows = np.arange(start, start + len(chosen), dtype=np.int64)
+        ids = [value if isinstance(value, str) else str(row) for value, row in zip(chosen, rows, strict=True)]
+        yield Batch(values=chosen, ids=ids, rows=rows, keys=draws.keys(ids), root=root)

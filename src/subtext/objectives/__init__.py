@@ -1,0 +1,1 @@
+"""Training objectives: losses, sample weights, mining, regularisers and text generation."""

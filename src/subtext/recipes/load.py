@@ -1,0 +1,110 @@
+"""A run's folder as the model that its recipe makes, with its weights: what opening does, and a teacher needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from subtext.errors import CheckpointError, DataError, RecipeError, RequirementError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from subtext.data.features import FeatureFile
+    from subtext.data.supply import Supply
+    from subtext.models.checkpoint import Record
+    from subtext.models.model import Branch, Model
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """A model in eval mode with the kept weights, the record of its run, and what its recipe was built from."""
+
+    model: Model
+    record: Record
+    supply: Supply
+
+
+def reopened(folder: Path, *, features: Path | None = None, text_features: Path | None = None) -> Reopened:
+    """The model of a run's folder on the CPU.
+
+    features, text_features  files that replace those which the run remembers. A remembered file that is gone is no
+                             error until an item is looked up in it by name
+
+    Raises CheckpointError when the folder is no run, or is damaged or of another recipe; DataError when a file that was
+    given cannot be read or has other widths; RecipeError when a file is given for a modality that reads none.
+    """
+    from pathlib import Path
+
+    from subtext.data.features import FeatureFile, FeatureInput
+    from subtext.data.supply import Supply
+    from subtext.models.checkpoint import ASSETS, load_run
+
+    record, tensors = load_run(folder)
+    supply = Supply(assets=folder / ASSETS, seed=record.seed)
+    model = _rebuilt(folder, record, supply)
+    _fill(model, tensors, folder)
+    for modality, given, remembered in (
+        ("image", features, record.data.features),
+        ("text", text_features, record.data.text_features),
+    ):
+        branch = getattr(model, modality)
+        if given is not None:
+            attach(branch, FeatureFile.open(given.expanduser()), modality)
+        elif remembered is not None and Path(remembered).exists() and isinstance(branch.reads, FeatureInput):
+            attach(branch, FeatureFile.open(Path(remembered)), modality)
+    return Reopened(model.eval(), record, supply)
+
+
+def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
+    """Let a branch look its items up in a file of features.
+
+    Raises RecipeError when the branch reads something else, and DataError when the widths differ.
+    """
+    from subtext.data.features import FeatureInput
+
+    if not isinstance(branch.reads, FeatureInput):
+        option = "features" if modality == "image" else "text features"
+        raise RecipeError(
+            f"{option} need a model whose {modality} side reads them; this one reads by {type(branch.reads).__name__}; "
+            f"leave the {option} out"
+        )
+    branch.reads = branch.reads.with_file(file)
+
+
+def _rebuilt(folder: Path, record: Record, supply: Supply) -> Model:
+    """The recipe called again, as it was for training; its weights are still to be filled in."""
+    from subtext.recipes import ensembled
+    from subtext.recipes.build import build
+
+    try:
+        if record.host == ensembled.HOST:
+            return ensembled.rebuilt(record, supply)
+        return build(record.host, record.arguments, methods=record.methods, plan=record.plan, supply=supply).model
+    except (RecipeError, RequirementError, DataError) as error:
+        raise CheckpointError(
+            f"{folder} needs the recipe '{record.host}' as it was (Subtext {record.version}), and its assets; {error}"
+        ) from error
+
+
+def _fill(model: Model, tensors: dict[str, Tensor], folder: Path) -> None:
+    own = model.state_dict()
+    missing, further = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    shaped = [
+        f"{name} {tuple(tensors[name].shape)} for {tuple(value.shape)}"
+        for name, value in own.items()
+        if name in tensors and tensors[name].shape != value.shape
+    ]
+    wrong = [
+        f"{len(names)} {what}, first {names[0]}"
+        for what, names in (("missing", missing), ("unknown", further), ("of another shape", shaped))
+        if names
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"{folder} needs weights of the recipe that its record names; its tensors are of another: "
+            f"{'; '.join(wrong)}; put back the run.json and model.safetensors that belong together"
+        )
+    model.load_state_dict(tensors, strict=True)

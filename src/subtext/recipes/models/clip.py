@@ -1,0 +1,73 @@
+"""A pretrained dual encoder of the CLIP or SigLIP family, fine-tuned whole or by low-rank adapters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from subtext.recipes.options import Pixels
+from subtext.training.plan import Plan
+from subtext.training.when import Span, When
+
+if TYPE_CHECKING:
+    from subtext.data.supply import Supply
+    from subtext.training.setup import Setup
+
+_SUBWORDS = When("text", ("backbone",), needs="a model of transformers, not of open_clip")
+_ADAPTERS = When("lora", ("0",), needs="lora above 0", but=True)
+PLAN = Plan(
+    epochs=5, batch_size=128, lr=1e-5, optimiser="adamw", weight_decay=0.05, clip=1.0, schedule="cosine", warmup=0.1
+)
+
+
+def clip(
+    supply: Supply,
+    *,
+    model: Annotated[
+        str, "hub name or folder of a dual encoder, or open_clip:ARCHITECTURE/WEIGHTS"
+    ] = "openai/clip-vit-base-patch32",
+    weights: Annotated[Literal["pretrained", "random"], "what the model starts from"] = "pretrained",
+    pixels: Pixels = Pixels(),
+    max_tokens: Annotated[int, "longest text in subwords; 0 for all that the model can read", Span(0), _SUBWORDS] = 0,
+    token_mask: Annotated[float, "share of subwords masked while training", Span(0, 1), _SUBWORDS] = 0.0,
+    lora: Annotated[int, "rank of low-rank adapters; 0 to fine-tune everything", Span(0)] = 0,
+    lora_scale: Annotated[float, "adapters: what their update is multiplied by, over the rank", _ADAPTERS] = 16.0,
+    lora_dropout: Annotated[float, "adapters: dropout before them", Span(0, 1), _ADAPTERS] = 0.0,
+    loss: Annotated[
+        Literal["auto", "infonce", "sigmoid"], "auto: sigmoid for a model with a shift (SigLIP), else infonce"
+    ] = "auto",
+) -> Setup:
+    """CLIP or SigLIP fine-tuned: a pretrained dual encoder, its own scale and shift, and the loss that it learnt by.
+
+    Without training it is the pretrained model as it is. Adapters learn ten times faster than the whole does; give
+    `lr` to say otherwise. Scale and shift stay learnable.
+    """
+    from dataclasses import replace
+
+    from subtext.models.encoders.lora import adapt
+    from subtext.models.heads.passthrough import Passthrough
+    from subtext.models.model import Branch, Model
+    from subtext.models.similarity.cosine import Cosine
+    from subtext.objectives.losses.infonce import InfoNCE
+    from subtext.objectives.losses.sigmoid import Sigmoid
+    from subtext.objectives.objective import Objective, Term
+    from subtext.recipes.parts import dual_sides
+    from subtext.training.setup import Setup
+
+    image, text, scale, shift = dual_sides(supply, model, weights, pixels, (max_tokens, token_mask))
+    if lora:
+        for side in (image, text):
+            adapt(side.encoder, rank=lora, scale=lora_scale, dropout=lora_dropout)
+    # CLIP holds its scale at 100; models with a shift learnt without a bound that would ever be met.
+    largest = 100.0 if shift is None else 1000.0
+    by_sigmoid = loss == "sigmoid" or (loss == "auto" and shift is not None)
+    shift = 0.0 if shift is None and by_sigmoid else shift
+    chosen = Sigmoid() if by_sigmoid else InfoNCE()
+    return Setup(
+        model=Model(
+            Branch(image.reads, image.encoder, Passthrough()),
+            Branch(text.reads, text.encoder, Passthrough()),
+            Cosine(scale=min(scale, largest), learnable=True, shift=shift, largest=largest),
+        ),
+        objective=Objective({side: Term(chosen, on=side, weight=0.5) for side in ("image_to_text", "text_to_image")}),
+        plan=replace(PLAN, lr=PLAN.lr * 10) if lora else PLAN,
+    )

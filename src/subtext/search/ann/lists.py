@@ -1,0 +1,136 @@
+"""Inverted lists: rows sorted by the nearest of some centroids, so that a query compares the likeliest lists alone.
+
+The rows of the lists are the vectors themselves, unquantised: what is compared is compared exactly, and what is lost is
+lost only by lists that were not looked at. How many lists that takes is measured, not guessed (`probes_needed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import faiss
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+from subtext.ops import draw
+from subtext.search.ann.rows import best_rows, scores_of_all, scores_of_rows
+
+ROUNDS = 8
+"""Passes of k-means; more of them change recall by less than a point."""
+PER_LIST = 40
+"""Rows a list that k-means looks at."""
+BLOCK = 16_384
+"""Rows that are assigned at a time."""
+RECALL = 0.985
+"""Share of the exact answer that as many lists are looked at for: 0.98 is promised, and the rest is for the error of
+measuring it on few queries."""
+DEPTH = 10
+"""Length of the answers that recall is measured on."""
+
+
+def list_count(rows: int) -> int:
+    """How many lists: about twice the square root of the rows, so that centroids and lists cost alike.
+
+    >>> list_count(100), list_count(1_000_000)
+    (16, 2048)
+    """
+    return 2 ** max(4, round(np.log2(2 * np.sqrt(max(1, rows)))))
+
+
+def train(vectors: Float[np.ndarray, "r d"], count: int, *, seed: int) -> Float[np.ndarray, "c d"]:
+    """(C D) centroids of unit length, by spherical k-means on a drawn sample.
+
+    vectors  float32; may be memory-mapped: only the sample is read
+    count    C, at most R
+
+    Cost time min(R, 40 C) C D, eight times over.
+    """
+    chosen = draw.permutation(len(vectors), seed=seed, epoch=0, purpose="lists: sample")[: count * PER_LIST]
+    sample = np.ascontiguousarray(vectors[np.sort(chosen)], dtype=np.float32)
+    start = draw.permutation(len(sample), seed=seed, epoch=0, purpose="lists: start")[:count]
+    means = faiss.Kmeans(
+        vectors.shape[1], count, niter=ROUNDS, spherical=True, min_points_per_centroid=1,
+        max_points_per_centroid=PER_LIST + 1, seed=seed + 1,
+    )  # fmt: skip
+    means.train(sample, init_centroids=sample[start])
+    return np.ascontiguousarray(means.centroids, dtype=np.float32)
+
+
+def assign(vectors: Float[np.ndarray, "r d"], centroids: Float[np.ndarray, "c d"]) -> Int[np.ndarray, "r"]:
+    """(R) int64 list of each row: the centroid of the largest inner product. Cost time R C D."""
+    found = np.empty(len(vectors), dtype=np.int64)
+    for start in range(0, len(vectors), BLOCK):
+        block = np.ascontiguousarray(vectors[start : start + BLOCK], dtype=np.float32)
+        found[start : start + len(block)] = best_rows(block, centroids, 1)[:, 0]
+    return found
+
+
+def likeliest(query: Float[np.ndarray, "d"], centroids: Float[np.ndarray, "c d"], probes: int) -> Int[np.ndarray, "p"]:
+    """The `probes` lists whose centroids are nearest, in ascending order, as they lie on the disk."""
+    scores = scores_of_all(query, centroids)
+    return np.sort(np.argpartition(scores, len(scores) - probes)[len(scores) - probes :])
+
+
+def rows_in(lists: Int[np.ndarray, "p"], offsets: Int[np.ndarray, "c1"]) -> Int[np.ndarray, "n"]:
+    """The rows of some lists; list c holds rows offsets[c] to offsets[c + 1].
+
+    >>> rows_in(np.array([0, 2]), np.array([0, 2, 5, 6])).tolist()
+    [0, 1, 5]
+    """
+    starts = offsets[lists]
+    lengths = offsets[lists + 1] - starts
+    ends = np.cumsum(lengths)
+    rows: NDArray[np.int64] = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
+    return rows + np.repeat(starts - ends + lengths, lengths)
+
+
+def probes_needed(
+    queries: Sequence[NDArray[np.float32]],
+    vectors: Float[np.ndarray, "r d"],
+    centroids: Float[np.ndarray, "c d"],
+    offsets: Int[np.ndarray, "c1"],
+) -> tuple[int, list[float]]:
+    """How many lists find `RECALL` of the ten nearest rows, for each set of queries; at most one in 16 too many.
+
+    queries  sets of (Q D), each to be answered that well: pictures and texts lie apart, and ask differently
+
+    A query that is itself a row is passed over as its own answer. Gives the number and the recall of each set with it.
+    Cost time Q R D for the exact answers.
+    """
+    wanted = [best_rows(asked, vectors, DEPTH + 1) for asked in queries]
+
+    def recalls(probes: int) -> list[float]:
+        return [
+            float(
+                np.mean([_recall(q, rows, vectors, (centroids, offsets), probes) for q, rows in zip(a, w, strict=True)])
+            )
+            for a, w in zip(queries, wanted, strict=True)
+        ]
+
+    few, enough = 0, 1
+    while enough < len(centroids) and min(recalls(enough), default=1.0) < RECALL:
+        few, enough = enough, min(2 * enough, len(centroids))
+    while enough - few > max(1, enough // 16):
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if min(recalls(middle), default=1.0) >= RECALL else (middle, enough)
+    return enough, recalls(enough)
+
+
+def _recall(
+    query: NDArray[np.float32],
+    wanted: NDArray[np.int64],
+    vectors: NDArray[np.float32],
+    lists: tuple[NDArray[np.float32], NDArray[np.int64]],
+    probes: int,
+) -> float:
+    """Share of the wanted rows, but for the query itself, whose lists are looked at: all of these are compared."""
+    centroids, offsets = lists
+    wanted = wanted[wanted >= 0]
+    scores = scores_of_rows(query, vectors, wanted)
+    best = wanted[np.argsort(-scores, kind="stable")]
+    others = best[1:] if np.array_equal(vectors[best[0]], query) else best[:DEPTH]
+    if not len(others):
+        return 1.0
+    inside = np.searchsorted(offsets, others, side="right") - 1
+    return float(np.isin(inside, likeliest(query, centroids, probes)).mean())

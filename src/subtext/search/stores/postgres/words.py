@@ -1,0 +1,94 @@
+"""Words as they are looked for: the same in every database, whatever its language settings.
+
+Letters, digits and private signs make words; capitals, accents and other marks do not count. This is what the folder
+store's FTS5 does (tokenizer unicode61), so that both stores find the same texts by the same words. Signs that are
+younger than its tables (Unicode 6.1) are words to FTS5, such as the skin tones of emoji; here they are none.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from subtext.search.stores.postgres.connection import Connection
+
+LONGEST = 200
+"""Letters of a word that count."""
+PLACES, TIMES = 16_383, 255
+"""PostgreSQL keeps so many places in a text, and so many of one word."""
+SATURATION, LENGTH = 1.2, 0.75
+"""k1 and b of BM25, as FTS5 has them."""
+LEAST = 1e-6
+"""Weight of a word that more than half of the texts have, as in FTS5."""
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in their order.
+
+    >>> words("The café's N°7 — ÉTÉ!")
+    ['the', 'cafe', 's', 'n', '7', 'ete']
+    """
+    plain = "".join(
+        sign if unicodedata.category(sign)[0] in "LN" or unicodedata.category(sign) == "Co" else " "
+        for sign in unicodedata.normalize("NFD", text)
+        if unicodedata.category(sign) != "Mn"
+    )
+    return [word[:LONGEST] for word in plain.casefold().split()]
+
+
+def as_vector(found: Sequence[str]) -> str:
+    """Words and their places, as PostgreSQL writes a tsvector.
+
+    >>> as_vector(["a", "dog", "a"])
+    "'a':1,3 'dog':2"
+    """
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(found[:PLACES], start=1):
+        own = places.setdefault(word, [])
+        if len(own) < TIMES:
+            own.append(place)
+    return " ".join(f"'{word}':{','.join(map(str, own))}" for word, own in places.items())
+
+
+def phrase(text: str) -> str:
+    """A tsquery for all words of a text in their order; "" for none.
+
+    >>> phrase("a dog's day")
+    "'a' <-> 'dog' <-> 's' <-> 'day'"
+    """
+    return " <-> ".join(f"'{word}'" for word in words(text))
+
+
+def by_words(connection: Connection, text: str, *, top: int, counted: tuple[int, int]) -> list[tuple[int, float]]:
+    """The `top` texts that have some of the words, as (key, BM25 score).
+
+    counted  texts that have words, and their words
+
+    sum over words of idf f (k1 + 1) / (f + k1 (1 - b + b length / mean length)), idf = log((N - n + .5) / (n + .5)).
+    """
+    asked = words(text)
+    number, total = counted
+    if not asked or not number:
+        return []
+    sql = (
+        "WITH asked AS (SELECT word, count(*) AS times FROM unnest(%(asked)s::text[]) AS a(word) GROUP BY word), "
+        "weighed AS (SELECT word, times * greatest(%(least)s::float8, ln((%(number)s::float8 - n + 0.5) / (n + 0.5))) "
+        "AS weight FROM asked, LATERAL (SELECT count(*)::float8 AS n FROM items "
+        "WHERE words @@ ('''' || word || '''')::tsquery) AS c) "
+        "SELECT key, sum(weight * f * (%(k)s::float8 + 1) / "
+        "(f + %(k)s::float8 * (1 - %(b)s::float8 + %(b)s::float8 * length / %(mean)s::float8))) AS score "
+        "FROM items CROSS JOIN LATERAL unnest(words) AS u(lexeme, places, weights) "
+        "JOIN weighed ON word = lexeme CROSS JOIN LATERAL (SELECT cardinality(places)::float8 AS f) AS t "
+        "WHERE words @@ %(any)s::tsquery GROUP BY key ORDER BY score DESC, key LIMIT %(top)s"
+    )
+    values = {
+        "asked": asked,
+        "any": " | ".join(f"'{word}'" for word in dict.fromkeys(asked)),
+        "number": float(number),
+        "mean": total / number,
+        "least": LEAST,
+        "k": SATURATION,
+        "b": LENGTH,
+        "top": top,
+    }
+    return [(int(key), float(score)) for key, score in connection.execute(sql, values)]

@@ -1,0 +1,78 @@
+"""What is kept of an item outside the tables and the vectors, by whoever serves an index, and how it goes with it.
+
+INDEX/cache/**/NAME*        thumbnails and the like; NAME is `trace_name` of the item
+INDEX/logs/**/*.jsonl       a line of JSON a request; one that names an item, as a text of its own, goes with the item
+INDEX/added/NAME*           pictures that were handed in over the network; metadata.jsonl beside them is their data set
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from subtext.data.atomic import write_text
+from subtext.search.stores.item import Side
+
+CACHE, LOGS, ADDED = "cache", "logs", "added"
+ROWS = "metadata.jsonl"
+
+
+def trace_name(side: Side, name: str) -> str:
+    """32 hexadecimal digits that stand for an item in the names of cached files: ids may be of any length and letters.
+
+    >>> len(trace_name("images", "a/b.jpg"))
+    32
+    """
+    return hashlib.blake2b(f"{side}/{name}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
+    """Remove cached files and log lines of items; gives how many files and lines.
+
+    gone  trace name -> texts that name the item in logs: its id, and its path
+
+    Raises OutputError when a log cannot be written.
+    """
+    removed = 0
+    for file in [*(index / CACHE).rglob("*"), *(index / ADDED).glob("*")]:
+        if file.is_file() and file.name[:32] in gone:
+            file.unlink(missing_ok=True)
+            removed += 1
+    # As JSON writes it, in either of its spellings, quotation marks and all: a part of a longer name is none.
+    written = {
+        json.dumps(name, ensure_ascii=plain) for names in gone.values() for name in names for plain in (True, False)
+    }
+    for log in (index / LOGS).rglob("*.jsonl") if written else []:
+        lines = log.read_text(encoding="utf-8", errors="surrogateescape").splitlines(keepends=True)
+        kept = [line for line in lines if not any(name in line for name in written)]
+        if len(kept) < len(lines):
+            removed += len(lines) - len(kept)
+            write_text(log, "".join(kept), errors="surrogateescape")
+    return removed + _remove_rows(index / ADDED / ROWS, gone)
+
+
+def _remove_rows(file: Path, gone: Mapping[str, Sequence[str]]) -> int:
+    """Remove the rows of pictures that are gone from a data set of added ones, and texts from the others."""
+    if not file.is_file():
+        return 0
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in (_without(line, gone) for line in lines) if line]
+    if kept == lines:
+        return 0
+    write_text(file, "".join(kept), errors="surrogateescape")
+    return len(lines) - len(kept)
+
+
+def _without(line: str, gone: Mapping[str, Sequence[str]]) -> str:
+    """A row without its texts that are gone; "" where the picture is, or no text is left."""
+    row = json.loads(line)
+    if trace_name("images", row["id"]) in gone:
+        return ""
+    pairs = list(zip(row["text_ids"], row["captions"], strict=True))
+    kept = [(name, text) for name, text in pairs if trace_name("texts", name) not in gone]
+    if len(kept) == len(pairs):
+        return line
+    row |= {"text_ids": [name for name, _ in kept], "captions": [text for _, text in kept]}
+    return json.dumps(row, ensure_ascii=False) + "\n" if kept else ""

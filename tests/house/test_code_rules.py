@@ -1,0 +1,95 @@
+"""Rules that hold for every file: no pickle, no swallowed errors, no catch-all names, no paths of one machine."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from walk import ROOT, SOURCE
+
+FILES = sorted(SOURCE.rglob("*.py"))
+CATCH_ALL_FILES = {"utils", "util", "helpers", "misc", "common"}
+CATCH_ALL_CLASSES = ("Manager", "Handler", "Wrapper", "Base", "Mixin", "Util", "Utils")
+PICKLES = {"pickle", "dill", "joblib", "shelve", "marshal"}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def every(*kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
+    for path in FILES:
+        yield from ((path, node) for node in ast.walk(parsed(path)) if isinstance(node, kinds))
+
+
+def at(path: Path, node: ast.AST) -> str:
+    return f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 1)} {getattr(node, 'name', '')}".rstrip()
+
+
+def test_there_is_something_to_look_at():
+    assert len(FILES) > 100
+
+
+def test_no_function_takes_any_keyword():
+    assert not [at(path, node) for path, node in every(ast.FunctionDef) if node.args.kwarg is not None]
+
+
+def test_classes_inherit_once():
+    """From one class of anybody's; an error may be a built-in one as well."""
+    found = []
+    for path, node in every(ast.ClassDef):
+        bases = [base for base in map(ast.unparse, node.bases) if not hasattr(builtins, base)]
+        if len(bases) > 1:
+            found.append(at(path, node))
+    assert not found
+
+
+def test_no_error_is_swallowed_whole():
+    found = []
+    for path, node in every(ast.ExceptHandler):
+        caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type] if node.type else []
+        names = {ast.unparse(each) for each in caught}
+        if not names or names & {"Exception", "BaseException"}:
+            found.append(at(path, node))
+    assert not found
+
+
+def test_no_pickle():
+    found = []
+    for path, node in every(ast.Import, ast.ImportFrom):
+        names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+        if PICKLES & {name.split(".")[0] for name in names}:
+            found.append(at(path, node))
+    for path, node in every(ast.Call):
+        called = ast.unparse(node.func)
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        allowed = given.get("allow_pickle", "False") == "False"
+        if not allowed or called == "torch.save" or (called == "torch.load" and given.get("weights_only") != "True"):
+            found.append(at(path, node))
+    assert not found
+
+
+def test_no_catch_all_names():
+    assert not [str(path) for path in FILES if path.stem in CATCH_ALL_FILES]
+    assert not [at(path, node) for path, node in every(ast.ClassDef) if node.name.endswith(CATCH_ALL_CLASSES)]
+
+
+def texts() -> list[Path]:
+    kinds = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".cfg", ".html", ".css", ".js", ".sh"}
+    rooms = [ROOT / name for name in ("src", "tests", "docs", "examples", "benchmarks", "reproduce", ".ci")]
+    found = [*ROOT.glob("*"), *(path for room in rooms if room.is_dir() for path in room.rglob("*"))]
+    return [path for path in found if path.is_file() and (path.suffix in kinds or path.name in ("Makefile", "run"))]
+
+
+FORBIDDEN = ("../" + "shared", "/" + "work/", "/" + "root/", "/" + "home/", "TO" + "DO", "FIX" + "ME")
+
+
+@pytest.mark.parametrize("words", FORBIDDEN)
+def test_nothing_points_at_one_machine_or_puts_work_off(words):
+    found = [str(path.relative_to(ROOT)) for path in texts() if words in path.read_text(errors="replace")]
+    assert not found
