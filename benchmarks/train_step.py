@@ -98,8 +98,8 @@ class ModuleLoop:
         self.model = copy.deepcopy(made.model)
         self.objective = made.objective
         rows = np.arange(len(pairs.texts), dtype=np.int64)
-        self.images = self.model.image.reads(item_batch(pairs.images, rows, pairs.root))
-        self.texts = self.model.text.reads(item_batch(pairs.texts, rows, pairs.root))
+        self.images = self.model.image.input_spec(item_batch(pairs.images, rows, pairs.root))
+        self.texts = self.model.text.input_spec(item_batch(pairs.texts, rows, pairs.root))
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=PLAN.lr)
 
     def epoch(self, batches: list[NDArray[np.int64]]) -> None:
@@ -120,9 +120,9 @@ class PlainLoop:
     """The plain loop over the same batches; texts are coded before it begins."""
 
     def __init__(self, model: Model, pairs: Pairs, file: FeatureFile) -> None:
-        reads = model.text.reads
+        input_spec = model.text.input_spec
         rows = np.arange(len(pairs.texts), dtype=np.int64)
-        coded = reads(item_batch(pairs.texts, rows, pairs.root))
+        coded = input_spec(item_batch(pairs.texts, rows, pairs.root))
         self.codes = [tokens[mask] for tokens, mask in zip(coded["tokens"], coded["mask"], strict=True)]
         self.features = torch.from_numpy(file.take("pooled", rows))
         self.model = Plain(int(model.text.encoder.words.num_embeddings))

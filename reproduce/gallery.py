@@ -114,7 +114,7 @@ def _names(first: Path, second: Path) -> tuple[str, str]:
 
 def _searches(asked: Asked, sides: Sequence[Side], pairs: Pairs) -> list[Section]:
     sections = []
-    if not any(isinstance(side.model.text.reads, FeatureInput) for side in sides):
+    if not any(isinstance(side.model.text.input_spec, FeatureInput) for side in sides):
         told = "Marked where the word is in a text of the picture. The number is the run's own score: it orders."
         words = asked.words or _drawn_words(_texts(pairs), asked.count, asked.seed)
         found = [_by_word(side, word, pairs, asked.top) for word in words for side in sides]

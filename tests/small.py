@@ -146,7 +146,7 @@ def setup(
 def setup_with_parts() -> Setup:
     """Without dropout; the texts' words take part in the score, and their number differs."""
     made = setup(dropout=0.0)
-    text = Branch(made.model.text.reads, made.model.text.encoder, Lookup())
+    text = Branch(made.model.text.input_spec, made.model.text.encoder, Lookup())
     return replace(made, model=Model(made.model.image, text, BestWord()))
 
 
@@ -161,8 +161,10 @@ def setup_with_penalty() -> Setup:
 def setup_with_pooling(plan: Plan | None = None, *, perceptron: bool = True) -> Setup:
     """Generalised pooling on both sides; the perceptron beside it norms over the batch."""
     made = setup(plan)
-    image = Branch(made.model.image.reads, made.model.image.encoder, Gpo(16, 8, perceptron=perceptron, place_width=4))
-    text = Branch(made.model.text.reads, made.model.text.encoder, Gpo(8, 8, place_width=4))
+    image = Branch(
+        made.model.image.input_spec, made.model.image.encoder, Gpo(16, 8, perceptron=perceptron, place_width=4)
+    )
+    text = Branch(made.model.text.input_spec, made.model.text.encoder, Gpo(8, 8, place_width=4))
     return replace(made, model=Model(image, text, made.model.similarity))
 
 
@@ -181,7 +183,7 @@ def setup_with_pixels(plan: Plan | None = None) -> Setup:
     """Pictures cropped, mirrored and erased, words dropped and masked, all at random."""
     made = setup(plan)
     pixels = PixelInput(size=8, least_area=0.3, flip=0.5, erase=0.5)
-    words = replace(made.model.text.reads, word_drop=0.2, token_mask=0.3)
+    words = replace(made.model.text.input_spec, word_drop=0.2, token_mask=0.3)
     image = Branch(pixels, Glance(), made.model.image.head)
     return replace(
         made, model=Model(image, Branch(words, made.model.text.encoder, made.model.text.head), Cosine(temperature=0.1))

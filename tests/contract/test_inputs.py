@@ -83,22 +83,22 @@ def every(folder: Path) -> list[tuple[Input, Batch]]:
 
 @pytest.mark.parametrize("place", range(9))
 def test_contract_of_an_input(tmp_path: Path, place: int) -> None:
-    reads, items = every(tmp_path)[place]
-    assert isinstance(reads, Input)
-    plain, again = reads(items), reads(items)
+    input_spec, items = every(tmp_path)[place]
+    assert isinstance(input_spec, Input)
+    plain, again = input_spec(items), input_spec(items)
     assert plain["ids"].tolist() == list(range(7, 7 + len(items.values)))
     assert all(torch.equal(plain[name], again[name]) for name in plain)
-    first, second = (reads(items, Draw(seed=0, epoch=epoch)) for epoch in (0, 1))
+    first, second = (input_spec(items, Draw(seed=0, epoch=epoch)) for epoch in (0, 1))
     same = all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(first.values(), second.values(), strict=True))
-    assert same != reads.augments, "augments says whether epochs differ"
+    assert same != input_spec.augments, "augments says whether epochs differ"
 
-    reads.save(tmp_path / "assets")
-    opened = type(reads).load(tmp_path / "assets")
+    input_spec.save(tmp_path / "assets")
+    opened = type(input_spec).load(tmp_path / "assets")
     if isinstance(opened, FeatureInput):
         opened = opened.with_file(features(tmp_path))
-    assert opened.fingerprint == reads.fingerprint
+    assert opened.fingerprint == input_spec.fingerprint
     for drawn in (None, Draw(seed=3, epoch=2)):
-        for name, tensor in reads(items, drawn).items():
+        for name, tensor in input_spec(items, drawn).items():
             assert torch.equal(opened(items, drawn)[name], tensor)
     assert all(
         path.suffix in (".json", ".txt", ".jinja") for path in (tmp_path / "assets").rglob("*") if path.is_file()
@@ -107,11 +107,11 @@ def test_contract_of_an_input(tmp_path: Path, place: int) -> None:
 
 @pytest.mark.parametrize("place", range(9))
 def test_an_item_is_read_alike_in_any_batch(tmp_path: Path, place: int) -> None:
-    reads, items = every(tmp_path)[place]
+    input_spec, items = every(tmp_path)[place]
     for drawn in (None, Draw(seed=0, epoch=4)):
-        whole = reads(items, drawn)
+        whole = input_spec(items, drawn)
         for row in range(len(items.values)):
-            alone = reads(
+            alone = input_spec(
                 Batch(
                     items.values[row : row + 1],
                     items.ids[row : row + 1],
@@ -239,12 +239,12 @@ def test_guess_language(text: str, code: str) -> None:
 
 
 def test_subwords_mask_keeps_marks_and_full_length_pads() -> None:
-    reads = subwords(token_mask=0.99)
-    masked = reads(batch(["a dog runs word"]), Draw(seed=0, epoch=0))["tokens"][0].tolist()
+    input_spec = subwords(token_mask=0.99)
+    masked = input_spec(batch(["a dog runs word"]), Draw(seed=0, epoch=0))["tokens"][0].tolist()
     assert masked[0] == 2
     assert masked[-1] == 3
     assert 4 in masked[1:-1]
-    full = SubwordInput(reads.tokeniser, max_tokens=10, padding="max")(batch(["a dog"]))
+    full = SubwordInput(input_spec.tokeniser, max_tokens=10, padding="max")(batch(["a dog"]))
     assert full["tokens"].tolist() == [[2, 5, 6, 3] + [0] * 6]
     assert full["mask"].sum() == 4
 
@@ -303,9 +303,9 @@ def test_padding_regions_and_region_drop(tmp_path: Path) -> None:
     file = FeatureFile.open(tmp_path / "f.npz")
     items = batch([None] * 3)
     assert FeatureInput("image", file)(items)["mask"].sum(dim=1).tolist() == [5, 2, 1]
-    reads = FeatureInput("image", file, region_drop=0.9)
+    input_spec = FeatureInput("image", file, region_drop=0.9)
     for epoch in range(30):
-        mask = reads(items, Draw(seed=0, epoch=epoch))["mask"]
+        mask = input_spec(items, Draw(seed=0, epoch=epoch))["mask"]
         assert mask.any(dim=1).all(), "an item always keeps a region"
         assert not mask[1, 2:].any(), "padding is never kept instead"
 
@@ -313,9 +313,9 @@ def test_padding_regions_and_region_drop(tmp_path: Path) -> None:
 def test_zeros_before_a_real_region_are_real_in_any_batch() -> None:
     gap, padded = np.ones((4, 3), np.float32), np.ones((4, 3), np.float32)
     gap[1], padded[2:] = 0, 0
-    reads = FeatureInput("image", grid=3)
-    assert reads(batch([gap]))["mask"].tolist() == [[True] * 4]
-    assert reads(batch([gap, padded]))["mask"].tolist() == [[True] * 4, [True, True, False, False]]
+    input_spec = FeatureInput("image", grid=3)
+    assert input_spec(batch([gap]))["mask"].tolist() == [[True] * 4]
+    assert input_spec(batch([gap, padded]))["mask"].tolist() == [[True] * 4, [True, True, False, False]]
 
 
 def test_features_that_items_bring() -> None:
@@ -355,14 +355,14 @@ def test_features_of_another_form_are_told_what_is_needed(value: object, told: s
 
 
 def test_items_may_differ_in_how_many_regions_they_have_and_have_to_be_finite() -> None:
-    reads = FeatureInput("image", grid=3)
-    assert reads(batch([np.ones((4, 3)), np.ones((2, 3))]))["mask"].sum(dim=1).tolist() == [4, 2]
+    input_spec = FeatureInput("image", grid=3)
+    assert input_spec(batch([np.ones((4, 3)), np.ones((2, 3))]))["mask"].sum(dim=1).tolist() == [4, 2]
     with pytest.raises(DataError, match="'grid' of this batch has NaN or infinity"):
-        reads(batch([np.full((4, 3), np.nan)]))
+        input_spec(batch([np.full((4, 3), np.nan)]))
     with pytest.raises(DataError, match=r"it got a\.jpg"):
-        reads(batch([np.ones((4, 3)), "a.jpg"]))
+        input_spec(batch([np.ones((4, 3)), "a.jpg"]))
     with pytest.raises(DataError, match=r"has no file to look it up in; .*--features"):
-        reads(batch(["a.jpg"]))
+        input_spec(batch(["a.jpg"]))
 
 
 def test_a_file_that_has_more_is_read_for_what_the_encoder_reads(tmp_path: Path) -> None:
@@ -387,8 +387,8 @@ def test_the_fingerprint_of_a_file_is_of_every_number(tmp_path: Path, row: int) 
 def test_pixels_are_normalised_and_cropped_in_the_middle() -> None:
     image = np.zeros((40, 80, 3), np.uint8)
     image[:, 20:60] = (255, 0, 128)
-    reads = PixelInput(size=8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.25, 0.5), crop_share=1.0)
-    pixels = reads(batch([image]))["pixels"]
+    input_spec = PixelInput(size=8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.25, 0.5), crop_share=1.0)
+    pixels = input_spec(batch([image]))["pixels"]
     assert pixels.shape == (1, 3, 8, 8)
     wanted = torch.tensor([1.0, -2.0, 2 * 128 / 255 - 1]).view(3, 1, 1).expand(3, 8, 6)
     # The outermost columns mix with what lies beside the crop, as in resizing first and cropping then.
@@ -398,8 +398,8 @@ def test_pixels_are_normalised_and_cropped_in_the_middle() -> None:
 def test_crop_equals_resizing_first() -> None:
     wave = np.sin(np.arange(160)[:, None] / 9) * np.cos(np.arange(240) / 13)
     image = Image.fromarray(np.uint8(127.5 + 127.5 * wave)).convert("RGB")
-    reads = PixelInput(size=56, mean=(0, 0, 0), std=(1, 1, 1))
-    pixels = reads(batch([image]))["pixels"][0].permute(1, 2, 0).numpy() * 255
+    input_spec = PixelInput(size=56, mean=(0, 0, 0), std=(1, 1, 1))
+    pixels = input_spec(batch([image]))["pixels"][0].permute(1, 2, 0).numpy() * 255
     resized = image.resize((96, 64), Image.Resampling.BILINEAR).crop((20, 4, 76, 60))
     assert np.abs(pixels - np.asarray(resized)).max() <= 2
 
@@ -445,12 +445,12 @@ def test_features_of_a_batch_take_three_milliseconds() -> None:
     if "SUBTEXT_DATA" not in os.environ:
         pytest.skip("SUBTEXT_DATA is not set")
     file = FeatureFile.open(Path(os.environ["SUBTEXT_DATA"]) / "flickr8k" / "mobilenet_pooled.npz")
-    reads = FeatureInput("image", file)
+    input_spec = FeatureInput("image", file)
     items = batch([None] * 512, file.names[:5120:10])
     took = []
     for _ in range(10):
         start = time.perf_counter()
-        reads(items)
+        input_spec(items)
         took.append(time.perf_counter() - start)
     # Three alone; the checks of signatures and other work on the machine take some more.
     assert min(took) < 0.010

@@ -34,8 +34,8 @@ def test_one_string_is_no_list_of_texts() -> None:
 def reading(pooled: int | None, grid: int | None, file: FeatureFile | None = None) -> Model:
     """A model whose pictures are features; its texts are words."""
     other = small.setup().model
-    reads = FeatureInput("image", file, pooled=pooled, grid=grid)
-    image = Branch(reads, Precomputed(pooled, grid), Mean(pooled or grid, 8))
+    input_spec = FeatureInput("image", file, pooled=pooled, grid=grid)
+    image = Branch(input_spec, Precomputed(pooled, grid), Mean(pooled or grid, 8))
     return Model(image, other.text, other.similarity).eval()
 
 

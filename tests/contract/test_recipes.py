@@ -156,7 +156,7 @@ def made(case: Case, models: dict[str, str], supply: Supply) -> Setup:
 def with_files(model: Model, case: Case, features: dict[str, FeatureFile]) -> None:
     for branch, name in ((model.image, case.image), (model.text, case.text)):
         if name:
-            branch.reads = branch.reads.with_file(features[name])
+            branch.input_spec = branch.input_spec.with_file(features[name])
 
 
 def supply_of(case: Case, features: dict[str, FeatureFile]) -> Supply:
@@ -224,15 +224,15 @@ def test_a_saved_run_comes_back_the_same_to_the_bit(
     for name, branch in (("image", setup.model.image), ("text", setup.model.text)):
         folder = tmp_path / "assets" / name
         folder.mkdir(parents=True)
-        branch.reads.save(folder)
+        branch.input_spec.save(folder)
         branch.encoder.save_assets(folder)
     again = made(case, models, Supply(assets=tmp_path / "assets", seed=99))
     again.model.load_state_dict(setup.model.state_dict(), strict=True)
     with_files(again.model, case, features)
     for old, new in zip(before, embedded(again.model), strict=True):
         assert torch.equal(old, new)
-    assert again.model.image.reads.fingerprint == setup.model.image.reads.fingerprint
-    assert again.model.text.reads.fingerprint == setup.model.text.reads.fingerprint
+    assert again.model.image.input_spec.fingerprint == setup.model.image.input_spec.fingerprint
+    assert again.model.text.input_spec.fingerprint == setup.model.text.input_spec.fingerprint
 
 
 def test_every_host_is_tried() -> None:
@@ -280,7 +280,7 @@ def test_a_pretrained_dual_encoder_is_used_as_it_is(models: dict[str, str]) -> N
             max_length=16,
             return_tensors="pt",
         )
-        pixels = setup.model.image.reads(batches()[0])["pixels"]
+        pixels = setup.model.image.input_spec(batches()[0])["pixels"]
         more = {} if name == "siglip" else {"attention_mask": coded["attention_mask"]}
         with torch.inference_mode():
             logits = own(input_ids=coded["input_ids"], pixel_values=pixels, **more).logits_per_image
@@ -571,6 +571,6 @@ def test_a_backbones_words_are_dropped_where_pooling_is_learnt(
     told = {"width": 16, "text": "{bert}", "pooling": "learnt", "dropout": 0.9}
     setup = made(case := Case("dual", told, "pooled"), models, supply_of(case, features))
     text = setup.model.text
-    inputs = text.reads(batches()[1])
+    inputs = text.input_spec(batches()[1])
     zeros = float((text.train().encoder(inputs).parts == 0).float().mean())
     assert zeros > 0.8 and float((text.eval().encoder(inputs).parts == 0).float().mean()) < 0.1

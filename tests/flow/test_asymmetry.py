@@ -221,7 +221,7 @@ def test_joined_texts_longer_than_the_model_takes_are_told() -> None:
 def with_room(tokens: int) -> Setup:
     """The small setup whose texts may have so many tokens."""
     host = small.setup()
-    text = Branch(replace(host.model.text.reads, max_tokens=tokens), host.model.text.encoder, host.model.text.head)
+    text = Branch(replace(host.model.text.input_spec, max_tokens=tokens), host.model.text.encoder, host.model.text.head)
     return replace(host, model=Model(host.model.image, text, host.model.similarity))
 
 

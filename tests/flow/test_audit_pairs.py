@@ -90,9 +90,9 @@ def built(name: str, pairs: Pairs, features: FeatureFile) -> Model:
     model = build(
         host, {**SMALL, **options}, supply=Supply(image_features=shape, texts=tuple(map(str, pairs.texts.values)))
     ).model
-    reads = model.image.reads
-    assert isinstance(reads, FeatureInput)
-    model.image.reads = reads.with_file(features)
+    input_spec = model.image.input_spec
+    assert isinstance(input_spec, FeatureInput)
+    model.image.input_spec = input_spec.with_file(features)
     with torch.no_grad():
         batch = Reader(model, pairs, Draw(0, 0))(pairs.links[:16])
         model.similarity(*model.train()(batch.images, batch.texts))

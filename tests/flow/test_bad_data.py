@@ -452,12 +452,12 @@ def test_features_that_are_not_numbers_or_of_another_width(tmp_path: Path) -> No
 
 
 def test_features_without_a_file_or_of_odd_arrays() -> None:
-    reads = FeatureInput("image", pooled=3)
+    input_spec = FeatureInput("image", pooled=3)
     with pytest.raises(DataError, match=r"it got the name 'a.png' and has no file to look it up in; .* \(--features"):
-        reads(batch("a.png"))
+        input_spec(batch("a.png"))
     arrays = Batch([np.ones(4)], ["x"], np.arange(1), np.arange(1), Path())
     with pytest.raises(DataError, match=r"needs an array \(3\) for each item, .*; it got an array \(4,\) of float64"):
-        reads(arrays)
+        input_spec(arrays)
 
 
 @pytest.mark.parametrize("name", ["x.npz", "x.npy", "x.txt"])

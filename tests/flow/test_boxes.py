@@ -139,18 +139,18 @@ def test_every_form_gives_a_region_its_features_and_then_its_box(form: Callable[
     file = FeatureFile.open(form(tmp_path))
     names = ["train/0", "train/1", "test/0"] if form is scan_folder else NAMES
     assert sorted(file.names) == sorted(names), "files of boxes are no pictures"
-    reads = FeatureInput("image", file, boxes=True)
-    assert reads.grid == 9
-    tensors = reads(batch([names[1], names[2], names[0]]))
+    input_spec = FeatureInput("image", file, boxes=True)
+    assert input_spec.grid == 9
+    tensors = input_spec(batch([names[1], names[2], names[0]]))
     for place, picture in enumerate((1, 2, 0)):
         found = tensors["grid"][place][tensors["mask"][place]].numpy()
         np.testing.assert_array_equal(found[:, :5], FEATURES[picture])
         np.testing.assert_allclose(found[:, 5:], SHARES[picture], atol=1e-6)
         assert not tensors["grid"][place][~tensors["mask"][place]].any(), "padding has no box"
-    reads.require_boxes(names, names)
+    input_spec.require_boxes(names, names)
     plain = FeatureInput("image", file)
     assert plain.grid == 5 and plain(batch([names[0]]))["grid"].shape[2] == 5
-    assert plain.fingerprint != reads.fingerprint
+    assert plain.fingerprint != input_spec.fingerprint
 
 
 @pytest.mark.parametrize("form", [npz_of_counts, npy, npz_each, npy_each, h5_padded, scan_folder])
@@ -248,7 +248,7 @@ def test_a_run_remembers_that_it_reads_boxes(host: str, tmp_path: Path) -> None:
     call("train", host, *given, "--features", tmp_path / "boxed.npz", "--out", out, *small)
     assert json.loads((out / "run.json").read_text())["arguments"]["boxes"] is True
     run = open_run(out)
-    assert run.model.image.reads.boxes and run.model.image.encoder.parts_width == made_data.WIDTH + 4
+    assert run.model.image.input_spec.boxes and run.model.image.encoder.parts_width == made_data.WIDTH + 4
     again = json.loads(call("evaluate", out, "--split", "val", "--json", "-", "-q").stdout)
     assert again["rsum"] == pytest.approx(json.loads((out / "run.json").read_text())["best"]["rsum"])
     refused = call("evaluate", out, "--features", tmp_path / "regions.npz", code=1)

@@ -99,8 +99,8 @@ def test_a_run_reads_pictures_through_it(name: str, folders: dict[str, Path], tm
 def test_the_whole_picture_is_read(folders: dict[str, Path], tmp_path: Path) -> None:
     data = drawn.write(tmp_path / "data")
     call("train", "scan", "--data", data, "--out", tmp_path / "run", "--image", f"detector:{folders['yolos']}", *SMALL)
-    reads = load(tmp_path / "run").image.reads
-    assert reads.resize == "squash" and reads.crop_share == 1.0 and reads.size == 32
+    input_spec = load(tmp_path / "run").image.input_spec
+    assert input_spec.resize == "squash" and input_spec.crop_share == 1.0 and input_spec.size == 32
 
 
 def test_what_is_no_detector_is_said(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -157,4 +157,4 @@ def _text_batches(model: object, texts: list[str]) -> list[dict[str, torch.Tenso
     from subtext.data.inputs import Batch
 
     rows = np.arange(len(texts), dtype=np.int64)
-    return [model.text.reads(Batch(texts, texts, rows, rows, Path()))]  # type: ignore[attr-defined]
+    return [model.text.input_spec(Batch(texts, texts, rows, rows, Path()))]  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ def _written(branch: Branch, sources: Sources, folder: Path) -> Path:
 def _encoded(branch: Branch, rows: list[int], split: str = "val") -> Encoded:
     items = small.pairs(12, split).images
     with torch.no_grad():
-        return branch.encoder(branch.reads(item_batch(items, np.array(rows, dtype=np.int64), Path())))
+        return branch.encoder(branch.input_spec(item_batch(items, np.array(rows, dtype=np.int64), Path())))
 
 
 def _calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -76,7 +76,7 @@ def test_parts_of_different_number_come_back_with_their_mask(tmp_path: Path) -> 
             return Encoded(parts=parts, mask=torch.arange(4)[None] < count[:, None])
 
     branch = small.setup().model.image
-    branch = Branch(branch.reads, Uneven(), branch.head).eval()
+    branch = Branch(branch.input_spec, Uneven(), branch.head).eval()
     cached = _cached(branch, tmp_path)
     mine, theirs = _encoded(cached, [1, 5, 2]), _encoded(branch, [1, 5, 2])
     assert mine.pooled is None
@@ -90,11 +90,11 @@ def test_parts_of_different_number_come_back_with_their_mask(tmp_path: Path) -> 
 def test_the_key_is_of_weights_items_and_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = _calls(monkeypatch)
     branch = small.setup().model.image.eval()
-    folders = {_cached(branch, tmp_path).reads.folder}
-    folders.add(_cached(branch, tmp_path, weights="other").reads.folder)
-    folders.add(_cached(branch, tmp_path, precision="float16").reads.folder)
+    folders = {_cached(branch, tmp_path).input_spec.folder}
+    folders.add(_cached(branch, tmp_path, weights="other").input_spec.folder)
+    folders.add(_cached(branch, tmp_path, precision="float16").input_spec.folder)
     seen.clear()
-    assert _cached(branch, tmp_path).reads.folder in folders
+    assert _cached(branch, tmp_path).input_spec.folder in folders
     assert not seen
     assert len(folders) == len(list(tmp_path.iterdir())) == 3
 
@@ -131,7 +131,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="it has no 'test000'"):
         _encoded(_cached(branch, tmp_path), [0], split="test")
     with pytest.raises(RequirementError, match="got a cache"):
-        _cached(branch, tmp_path).reads.save(tmp_path)
+        _cached(branch, tmp_path).input_spec.save(tmp_path)
 
 
 def test_a_killed_writer_leaves_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,8 +217,8 @@ def test_a_setting_of_the_encoder_is_another_key(tmp_path: Path) -> None:
     image = small.setup().model.image
     encoders = [Pooled("first"), Pooled("mean")]
     encoders[1].load_state_dict(encoders[0].state_dict())
-    first, mean = (_cached(Branch(image.reads, encoder, image.head).eval(), tmp_path) for encoder in encoders)
-    assert first.reads.folder != mean.reads.folder
+    first, mean = (_cached(Branch(image.input_spec, encoder, image.head).eval(), tmp_path) for encoder in encoders)
+    assert first.input_spec.folder != mean.input_spec.folder
     assert not torch.equal(_encoded(first, [1]).pooled, _encoded(mean, [1]).pooled)
 
 
@@ -282,7 +282,7 @@ def test_what_killed_writers_left_is_removed_and_others_work_is_not(tmp_path: Pa
 
 def test_a_damaged_cache_is_told(tmp_path: Path) -> None:
     branch = small.setup().model.image.eval()
-    folder = _cached(branch, tmp_path).reads.folder
+    folder = _cached(branch, tmp_path).input_spec.folder
     (folder / "pooled.npy").write_bytes(b"GIF89a")
     with pytest.raises(DataError, match=r"is damaged: .*; remove that folder, it is made again"):
         _cached(branch, tmp_path)
@@ -292,8 +292,8 @@ def test_outputs_beyond_float16_are_refused(tmp_path: Path) -> None:
     branch = small.setup().model.image.eval()
     with torch.no_grad():
         branch.encoder.body[2].weight.mul_(1e9)
-    branch = Branch(branch.reads, Large(branch.encoder), branch.head).eval()
-    assert _cached(branch, tmp_path).reads.folder.is_dir()
+    branch = Branch(branch.input_spec, Large(branch.encoder), branch.head).eval()
+    assert _cached(branch, tmp_path).input_spec.folder.is_dir()
     with pytest.raises(DataError, match=r"needs outputs within \+-65,504"):
         _cached(branch, tmp_path, precision="float16")
 

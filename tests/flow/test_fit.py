@@ -193,7 +193,7 @@ def test_a_bad_number_stops_with_the_batchs_ids(tmp_path: Path, chunk: int) -> N
 
     plan = Plan(epochs=3, batch_size=16, lr=1e-2, captions="one", cache_chunk=chunk)
     made = small.setup(plan)
-    made.model.image.reads = Spoilt()
+    made.model.image.input_spec = Spoilt()
     with pytest.raises(
         TrainingError, match=r"lower --lr, or look at its pairs \(all of them: .*nan\.json\): "
     ) as caught:

@@ -74,7 +74,7 @@ def test_a_written_model_is_the_same_model_without_the_log(folder: Path, tmp_pat
 def test_features_are_remembered_and_replaced(folder: Path, tmp_path: Path) -> None:
     pairs = read_pairs(folder / "pairs.jsonl", need_pictures=False).pairs.split("test")
     remembered = open_run(folder / "run").model
-    assert isinstance(remembered.image.reads, FeatureInput) and remembered.image.reads.file is not None
+    assert isinstance(remembered.image.input_spec, FeatureInput) and remembered.image.input_spec.file is not None
     moved = shutil.copytree(folder / "run", tmp_path / "run")
     record = json.loads((moved / "run.json").read_text())
     record["data"]["features"] = "/nowhere/features.npz"

@@ -186,7 +186,7 @@ def drawing(plan: Plan | None = None) -> Setup:
         Gaussian(made.model.text.head, Spread(8, 8, recurrent=True, start=-2.0), 8, draws=3, side="text"),
     )
     sides = (made.model.image, made.model.text)
-    branches = [Branch(side.reads, side.encoder, head) for side, head in zip(sides, heads, strict=True)]
+    branches = [Branch(side.input_spec, side.encoder, head) for side, head in zip(sides, heads, strict=True)]
     parts = {side: Term(SoftContrastive(), on=side, reduction="sum") for side in DIRECTIONS}
     penalties = {"divergence": Penalty(KL(), 1e-3), "uniformity": Penalty(Uniformity(), 0.1)}
     model = Model(branches[0], branches[1], MatchProbability(scale=5.0, shift=5.0))

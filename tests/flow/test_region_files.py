@@ -130,15 +130,15 @@ def without_any(path: Path) -> dict[str, Path]:
 def test_a_picture_without_regions_is_named_wherever_it_is_met(form: str, tmp_path: Path) -> None:
     file = FeatureFile.open(without_any(tmp_path)[form])
     told = r"needs one region or more.*'b\.jpg'.*leave it out, or extract it again"
-    reads, rows = FeatureInput("image", file), np.arange(2)
+    input_spec, rows = FeatureInput("image", file), np.arange(2)
     with pytest.raises(DataError, match=told):
-        reads(Batch(["a.jpg", "b.jpg"], list("xy"), rows, rows, tmp_path))
+        input_spec(Batch(["a.jpg", "b.jpg"], list("xy"), rows, rows, tmp_path))
     with pytest.raises(DataError, match=told):
         file.require(NAMES, NAMES)
     with pytest.raises(DataError, match=told):
         file.shape()
     file.require(["a.jpg", "c.jpg"], ["a.jpg", "c.jpg"])
-    assert reads(Batch(["a.jpg", "c.jpg"], list("xy"), rows, rows, tmp_path))["mask"][:, 0].all()
+    assert input_spec(Batch(["a.jpg", "c.jpg"], list("xy"), rows, rows, tmp_path))["mask"][:, 0].all()
 
 
 def test_an_array_of_zeros_is_no_regions() -> None:

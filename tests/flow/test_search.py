@@ -73,10 +73,10 @@ def test_a_large_jpeg_finds_itself(place: Path, engine: Engine, tmp_path: Path) 
     """JPEG is decoded at a smaller scale where that is enough: for a question as for the index."""
     pixels = np.random.default_rng(0).integers(0, 255, size=(300, 300, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "noise.jpg")
-    reads = engine.model.image.reads
+    input_spec = engine.model.image.input_spec
     batch = Batch(["noise.jpg"], ["noise"], np.zeros(1, np.int64), np.zeros(1, np.int64), tmp_path)
     with torch.inference_mode():
-        indexed = engine.model.image(reads(batch)).vectors
+        indexed = engine.model.image(input_spec(batch)).vectors
     asked = engine.reader.image(tmp_path / "noise.jpg").vectors
     torch.testing.assert_close(asked, indexed, rtol=0, atol=1e-6)
 
@@ -100,8 +100,8 @@ def test_another_model_is_refused(place: Path) -> None:
 def test_how_texts_are_read_is_part_of_the_fingerprint(place: Path) -> None:
     model = load(place / "run")
     before = model_fingerprint(model)
-    reads = model.text.reads
-    model.text.reads = type(reads)(reads.vocabulary, max_tokens=5)  # type: ignore[attr-defined]
+    input_spec = model.text.input_spec
+    model.text.input_spec = type(input_spec)(input_spec.vocabulary, max_tokens=5)  # type: ignore[attr-defined]
     assert model_fingerprint(model) != before
 
 
@@ -164,12 +164,12 @@ def test_words_that_the_model_does_not_know_are_told(place: Path) -> None:
 def test_what_a_model_knows_of_words(engine: Engine) -> None:
     assert engine.words("A red tram, a tram!") == {"a": True, "red": True, "tram": False}
     assert engine.words("...") == {}
-    longest = engine.model.text.reads.max_tokens - 2  # type: ignore[attr-defined]
+    longest = engine.model.text.input_spec.max_tokens - 2  # type: ignore[attr-defined]
     assert engine.words("red " * longest + "tram") == {"red": True}, "what is cut off is not read"
 
 
 def test_a_model_of_pieces_of_words_has_no_unknown_words(engine: Engine) -> None:
-    engine.model.text.reads = small.Traits()
+    engine.model.text.input_spec = small.Traits()
     assert engine.words("Kleiderschrank") is None
 
 

@@ -193,7 +193,7 @@ def test_an_index_remembers_the_features_that_it_was_built_from(place: Path, tmp
     shutil.copy(place / "features.npz", tmp_path / "copy.npz")
     call("index", "build", tmp_path / "index", "--run", place / "run", "--features", tmp_path / "copy.npz", "-q")
     engine = open_engine(tmp_path / "index")
-    assert engine.model.image.reads.file.path == tmp_path / "copy.npz"  # type: ignore[attr-defined]
+    assert engine.model.image.input_spec.file.path == tmp_path / "copy.npz"  # type: ignore[attr-defined]
     assert str(tmp_path / "copy.npz") in call("index", "info", tmp_path / "index").stdout
     (tmp_path / "copy.npz").unlink()
     assert asked(tmp_path / "index", "photo001.jpg", "--features", place / "features.npz")[0] == "photo001.jpg"

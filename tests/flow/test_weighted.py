@@ -248,7 +248,7 @@ def test_a_bank_embeds_what_it_keeps_and_nothing_else() -> None:
     for rate, wanted in ((0.2, np.flatnonzero(drawn < 0.2)), (1e-9, np.array([drawn.argmin()])), (1.0, np.arange(80))):
         memory = KeptPairs(rate).open(data, device=torch.device("cpu"))
         whole = embed_pairs(model, data, workers=0)
-        traits = model.image.reads
+        traits = model.image.input_spec
         traits.read = 0
         memory.begin(epoch=2, seed=4, embed=lambda rows: embed_pairs(model, data, rows=rows, workers=0))
         assert traits.read == len(set((wanted // 2).tolist()))

@@ -55,8 +55,8 @@ def made(method, plan: Plan | None = None, **options: object) -> Setup:
 def two_views(setup: Setup) -> Setup:
     """The same with two views of every picture and text."""
     model = setup.model
-    image = Branch(model.image.reads, model.image.encoder, Pie(16, 16, 8, views=2, project=True))
-    text = Branch(model.text.reads, model.text.encoder, Pie(8, 8, 8, views=2, project=True))
+    image = Branch(model.image.input_spec, model.image.encoder, Pie(16, 16, 8, views=2, project=True))
+    text = Branch(model.text.input_spec, model.text.encoder, Pie(8, 8, 8, views=2, project=True))
     return replace(setup, model=Model(image, text, Cosine()))
 
 

@@ -211,21 +211,23 @@ def test_a_pictures_only_text_stays_and_that_is_told() -> None:
 
 def test_what_is_read_beside_a_batch() -> None:
     data = pairs()
-    reads = WordInput(Vocabulary.build([str(value) for value in data.texts.values]))
-    texts = reads(item_batch(data.texts, data.links[:, 1], data.root))
+    input_spec = WordInput(Vocabulary.build([str(value) for value in data.texts.values]))
+    texts = input_spec(item_batch(data.texts, data.links[:, 1], data.root))
     rewriter = Rewriting().open(data)
-    made = rewriter(reads, data.links, texts, DRAW)
+    made = rewriter(input_spec, data.links, texts, DRAW)
     assert set(made.items) == {RETOLD, "shuffled text", "shuffled retold"} and set(made.noise) == {TEXT, RETOLD}
     again = made.noise[TEXT].again
     assert (made.noise[TEXT].kinds[again] == redundant.SHUFFLE).all() and 0 < len(again) < 18
     assert torch.equal(
         made.items["shuffled text"]["tokens"].sort(1).values, texts["tokens"][torch.from_numpy(again)].sort(1).values
     )
-    part = rewriter(reads, data.links[4:9], reads(item_batch(data.texts, data.links[4:9, 1], data.root)), DRAW)
+    part = rewriter(
+        input_spec, data.links[4:9], input_spec(item_batch(data.texts, data.links[4:9, 1], data.root)), DRAW
+    )
     assert np.array_equal(part.noise[TEXT].seeds, made.noise[TEXT].seeds[4:9])
-    literal = Rewriting(shuffle_at="embedding").open(data)(reads, data.links, texts, DRAW)
+    literal = Rewriting(shuffle_at="embedding").open(data)(input_spec, data.links, texts, DRAW)
     assert set(literal.items) == {RETOLD}
-    assert not Rewriting(negatives="none").open(data)(reads, data.links, texts, DRAW).noise
+    assert not Rewriting(negatives="none").open(data)(input_spec, data.links, texts, DRAW).noise
 
 
 def test_texts_that_were_read_anew_stand_in_their_places() -> None:

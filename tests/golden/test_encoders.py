@@ -421,7 +421,7 @@ class TestTimm:
     ) -> None:
         texts = ("a b", "b a", "a b")
         model = build("dual", {"image": f"timm:{name}", "image_size": 64}, supply=Supply(texts=texts)).model
-        assert model.image.encoder.body.made_for == made_for and model.image.reads.size == 64
+        assert model.image.encoder.body.made_for == made_for and model.image.input_spec.size == 64
         assert fake == [(name, True)]
 
     def test_a_saved_run_fetches_nothing(self, fake: list[tuple[str, bool]]) -> None:
@@ -499,16 +499,16 @@ class TestOpenClip:
         assert first.compare(pixels, found).shape == (2, 2)
         assert len(first.image.encoder.body_layers()) == 3
         for name, branch in (("image", first.image), ("text", first.text)):
-            branch.reads.save(tmp_path / name)
+            branch.input_spec.save(tmp_path / name)
             branch.encoder.save_assets(tmp_path / name)
         again = build("clip", told, supply=Supply(assets=tmp_path)).model
         again.load_state_dict(first.state_dict(), strict=True)
         assert torch.equal(again.embed_texts(["a", "two"]).vectors, found.vectors)
-        assert again.image.reads == first.image.reads and again.image.reads.size == 32
+        assert again.image.input_spec == first.image.input_spec and again.image.input_spec.size == 32
         assert fake == ["tag", None]
         assert first.image.encoder.body.made_for is None
         larger = build("clip", told | {"image_size": 64}, supply=Supply()).model.image
-        assert larger.encoder.body.made_for == larger.reads.size == 64
+        assert larger.encoder.body.made_for == larger.input_spec.size == 64
 
     def test_an_unknown_name_is_said(self, fake: list[str | None]) -> None:
         with pytest.raises(RequirementError, match="Model config for large not found"):

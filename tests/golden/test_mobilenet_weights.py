@@ -105,13 +105,13 @@ def test_a_missing_and_a_strange_array_are_named() -> None:
 def through_the_cache(folder: Path, names: list[str], root: Path, cache: Path) -> Tensor:
     """What a frozen run reads of these pictures: the recipe's own reader and encoder, run once, and read back."""
     side = image_side(Supply(), Pictures(image=str(folder)), Pixels())
-    branch = Branch(side.reads, side.encoder, Passthrough()).eval()
+    branch = Branch(side.input_spec, side.encoder, Passthrough()).eval()
     count = len(names)
     items = Items(names, list(names), np.arange(count), np.array(["train"] * count))
     sources = [(items, root)]
     write_cache(branch, sources, cache, weights="w", precision="float32", device=torch.device("cpu"))
     found = cached_branch(branch, sources, cache, weights="w", precision="float32")
-    tensors = found.reads(item_batch(items, np.arange(count), root))
+    tensors = found.input_spec(item_batch(items, np.arange(count), root))
     return tensors["pooled"]
 
 

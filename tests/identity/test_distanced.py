@@ -82,7 +82,7 @@ def test_a_head_without_deviations_is_refused() -> None:
 class Halves(nn.Module):
     """Mean or log deviation of the fake encoder above."""
 
-    reads = ("pooled",)
+    inputs = ("pooled",)
 
     def __init__(self, *, mean: bool) -> None:
         super().__init__()

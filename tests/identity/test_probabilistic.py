@@ -190,8 +190,8 @@ def probabilistic(**given: object) -> Model:
     torch.manual_seed(1)
     text = Gaussian(Mean(8, 8), Spread(8, 8, recurrent=True), 8, draws=3, side="text", **given)  # type: ignore[arg-type]
     return Model(
-        Branch(other.image.reads, small.Body(), gaussian(**given)),
-        Branch(other.text.reads, other.text.encoder, text),
+        Branch(other.image.input_spec, small.Body(), gaussian(**given)),
+        Branch(other.text.input_spec, other.text.encoder, text),
         MatchProbability(),
     )
 

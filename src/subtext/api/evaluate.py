@@ -141,7 +141,7 @@ def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rer
     require_plan(rerank.candidates, further)
     require_features(run.model, pairs)
     texts = pairs.texts.values
-    if (note := cut_note(run.model.text.reads, texts)) is not None:
+    if (note := cut_note(run.model.text.input_spec, texts)) is not None:
         say(f"note: the re-ranking run: {note}", quiet=work.quiet)
     first, second = (
         stage_of(model, pairs, batch_size=work.batch_size, workers=work.workers, quiet=work.quiet)
@@ -152,7 +152,7 @@ def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rer
     sources = Sources.from_json(subject["data"])
     both = Opened(run.model, pairs, opened.split, run.record)
     (role, warning), (other, more) = split_role(opened, work.sources), split_role(both, sources)
-    cut = too_long(run.model.text.reads, texts)
+    cut = too_long(run.model.text.input_spec, texts)
     again = {**_run(run.path, run.record, run.model), **({"texts_cut": cut} if cut else {})}
     plan = {"rerank": again, "split_role": other, **result.about["two_stage"]}
     about = {**subject, "split": opened.split, "split_role": role, "two_stage": plan}
@@ -251,7 +251,7 @@ def _subject(opened: Opened, work: Work) -> dict[str, Any]:
         assert work.run is not None
         sources = sources.over(remembered(record.data))
         model = _run(work.run, record, opened.model)
-    cut = too_long(opened.model.text.reads, opened.pairs.texts.values)
+    cut = too_long(opened.model.text.input_spec, opened.pairs.texts.values)
     return {"model": model, "data": sources.to_json(), **({"texts_cut": cut} if cut else {})}
 
 

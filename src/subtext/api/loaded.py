@@ -65,7 +65,7 @@ def open_work(work: Work, *, decoded: bool = True) -> Opened:
     split = work.split or (record is not None and record.data.val_split) or "val"
     pairs = reading.pairs.split(split)
     require_features(model, pairs)
-    if (note := cut_note(model.text.reads, pairs.texts.values)) is not None:
+    if (note := cut_note(model.text.input_spec, pairs.texts.values)) is not None:
         say(f"note: {note}", quiet=work.quiet)
     return Opened(model, pairs, split, record)
 
@@ -75,9 +75,9 @@ def require_features(model: Model, pairs: Pairs) -> None:
     from subtext.data.features import FeatureInput
 
     for branch, items in ((model.image, pairs.images), (model.text, pairs.texts)):
-        if isinstance(branch.reads, FeatureInput):
-            branch.reads.rows(items.ids, items.values)
-            branch.reads.require_boxes(items.ids, items.values)
+        if isinstance(branch.input_spec, FeatureInput):
+            branch.input_spec.rows(items.ids, items.values)
+            branch.input_spec.require_boxes(items.ids, items.values)
 
 
 def pretrained(name: str, device: str) -> Model:

@@ -106,14 +106,14 @@ def ask(index: Path | str, question: Question, *, places: Places, as_json: bool)
     unit: str = answer.unit
     again: str | None = None
     if second is not None:
-        again = cut_note(second.text.reads, read_again(answer.hits, text=question.text))
+        again = cut_note(second.text.input_spec, read_again(answer.hits, text=question.text))
         found = reorder(second, answer.hits, text=question.text, image=question.image, target=question.target)
         # The probability was that of the first model's score.
         answer = replace(answer, hits=[replace(hit, probability=None) for hit in found[: question.top]])
         unit = "score"
     known = None if question.text is None else engine.words(question.text)
     unread = None if known is None else _warning(known)
-    cut = None if question.text is None else cut_note(engine.model.text.reads, [question.text])
+    cut = None if question.text is None else cut_note(engine.model.text.input_spec, [question.text])
     again = None if again is None else f"the re-ranking run: {again}"
     warnings = [warning for warning in (unread, cut, again, _stale(answer)) if warning is not None]
     for warning in warnings:

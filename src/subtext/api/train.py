@@ -172,8 +172,8 @@ def _require_rows(file: FeatureFile | None, items: Items) -> None:
 
 
 def _require_boxes(model: Model, items: Items) -> None:
-    if isinstance(model.image.reads, FeatureInput):
-        model.image.reads.require_boxes(items.ids, items.values)
+    if isinstance(model.image.input_spec, FeatureInput):
+        model.image.input_spec.require_boxes(items.ids, items.values)
 
 
 def _shape(file: FeatureFile | None, items: Items) -> FeatureShape | None:

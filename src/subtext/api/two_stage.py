@@ -140,8 +140,8 @@ def require_order(model: Model, *, text: str | None, image: Path | None, target:
         )
     if image is not None and text is None:
         _picture(model.image, [str(image), image.stem], str(image))
-    reads = model.image.reads
-    if isinstance(reads, FeatureInput) and reads.file is None:
+    input_spec = model.image.input_spec
+    if isinstance(input_spec, FeatureInput) and input_spec.file is None:
         raise RequirementError(
             "the re-ranking model reads precomputed features, and the file of them that its run remembers is not "
             "there; name one (--rerank-features FILE)"
@@ -187,12 +187,12 @@ def _picture(branch: Branch, names: Sequence[str], path: str | None) -> str:
     """
     from subtext.data.features import FeatureInput
 
-    reads = branch.reads
-    if isinstance(reads, FeatureInput):
+    input_spec = branch.input_spec
+    if isinstance(input_spec, FeatureInput):
         every = [*names, *([path] if path is not None else [])]
-        name = None if reads.file is None else reads.file.name_of(*every)
+        name = None if input_spec.file is None else input_spec.file.name_of(*every)
         if name is None:
-            file = "a file of features (there is none)" if reads.file is None else str(reads.file.path)
+            file = "a file of features (there is none)" if input_spec.file is None else str(input_spec.file.path)
             raise RequirementError(
                 f"the re-ranking model needs the picture '{names[0]}' in {file}; it is not there; name the file that "
                 "has it (--rerank-features FILE)"

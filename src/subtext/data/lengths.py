@@ -16,22 +16,22 @@ MARKS = 2
 """Places that the start and end marks take."""
 
 
-def too_long(reads: Input, texts: Iterable[object]) -> int:
+def too_long(input_spec: Input, texts: Iterable[object]) -> int:
     """How many texts lose their end when they are read; 0 for an input of which that is not known.
 
     Cost   splitting into words the texts that have more characters than the model takes tokens, and no others.
     """
-    if isinstance(reads, WordInput):
-        room = reads.max_tokens - MARKS
+    if isinstance(input_spec, WordInput):
+        room = input_spec.max_tokens - MARKS
         return sum(len(tokenise(text)) > room for text in texts if isinstance(text, str) and len(text) > room)
-    if isinstance(reads, SubwordInput):
+    if isinstance(input_spec, SubwordInput):
         # A subword has a byte or more.
-        long = _longer(texts, than=reads.max_tokens - MARKS)
-        found = reads.tokeniser(long, truncation=False, verbose=False)["input_ids"] if long else []
-        return sum(len(codes) > reads.max_tokens for codes in found)
-    if isinstance(reads, OpenClipInput):
+        long = _longer(texts, than=input_spec.max_tokens - MARKS)
+        found = input_spec.tokeniser(long, truncation=False, verbose=False)["input_ids"] if long else []
+        return sum(len(codes) > input_spec.max_tokens for codes in found)
+    if isinstance(input_spec, OpenClipInput):
         # Half of the room, since cleaning may add to a text.
-        return _too_long(reads, _longer(texts, than=reads.max_tokens // 2))
+        return _too_long(input_spec, _longer(texts, than=input_spec.max_tokens // 2))
     return 0
 
 
@@ -49,28 +49,30 @@ def _longer(texts: Iterable[object], *, than: int) -> list[str]:
     return [text for text in texts if isinstance(text, str) and len(text.encode("utf-8", "replace")) > than]
 
 
-def _too_long(reads: OpenClipInput, texts: list[str]) -> int:
+def _too_long(input_spec: OpenClipInput, texts: list[str]) -> int:
     """How many texts have another token where there is room for one more: what reads them only says what is left."""
     if not texts:
         return 0
-    own, wider = (reads.tokens(["", *texts], room=room) for room in (reads.max_tokens, reads.max_tokens + 1))
+    own, wider = (
+        input_spec.tokens(["", *texts], room=room) for room in (input_spec.max_tokens, input_spec.max_tokens + 1)
+    )
     # What nothing is filled up with, behind its marks; of some tokenisers the last place is a mark, too.
     filled = (own != own[0, -2]).sum(dim=1), (wider != wider[0, -2]).sum(dim=1)
     return int((filled[1] > filled[0]).sum())
 
 
-def cut_note(reads: Input, texts: Iterable[object], *, of: str = "text") -> str | None:
+def cut_note(input_spec: Input, texts: Iterable[object], *, of: str = "text") -> str | None:
     """A sentence on texts that are cut; None where all are read to their end.
 
     of  what one of them is called
     """
     every = list(texts)
-    cut = too_long(reads, every)
+    cut = too_long(input_spec, every)
     if not cut:
         return None
-    assert isinstance(reads, WordInput | SubwordInput | OpenClipInput)
-    option = "" if isinstance(reads, OpenClipInput) else " (--max-tokens when it is trained)"
+    assert isinstance(input_spec, WordInput | SubwordInput | OpenClipInput)
+    option = "" if isinstance(input_spec, OpenClipInput) else " (--max-tokens when it is trained)"
     return (
-        f"{counted(cut, of)} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {reads.max_tokens} "
+        f"{counted(cut, of)} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {input_spec.max_tokens} "
         f"tokens that the model takes{option}: what is beyond is not read"
     )

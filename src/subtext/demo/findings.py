@@ -94,7 +94,7 @@ def measure(out: Path, *, seed: int, workers: int, quiet: bool) -> Findings:
 
 def _known(model: Model, pairs: Pairs) -> NDArray[np.bool_]:
     """(T) which texts have a word that the training texts had: of the others nothing can be known."""
-    reads = model.text.reads
-    assert isinstance(reads, WordInput)
-    codes = (reads.vocabulary.encode(tokenise(str(text))) for text in pairs.texts.values)
+    input_spec = model.text.input_spec
+    assert isinstance(input_spec, WordInput)
+    codes = (input_spec.vocabulary.encode(tokenise(str(text))) for text in pairs.texts.values)
     return np.array([any(code != UNKNOWN for code in row) for row in codes])

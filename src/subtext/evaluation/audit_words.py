@@ -14,10 +14,12 @@ from subtext.evaluation.audit import Check
 _SHOWN = 5
 
 
-def vocabulary(reads: object, train: Sequence[str], audited: Sequence[str], *, min_count: int | None = None) -> Check:
+def vocabulary(
+    input_spec: object, train: Sequence[str], audited: Sequence[str], *, min_count: int | None = None
+) -> Check:
     """Build the vocabulary anew from the training texts and compare.
 
-    reads      what the text branch reads by
+    input_spec  the input of the text branch
     train      texts that the run learnt from       audited  texts of the audited split
     min_count  how often the run wanted to see a word; None where it does not say
     """
@@ -25,10 +27,10 @@ def vocabulary(reads: object, train: Sequence[str], audited: Sequence[str], *, m
         "The vocabulary was built anew from the texts of the training split"
         f"{'' if min_count is None else f', words seen {min_count} times or more'}, and compared with the model's."
     )
-    if not isinstance(reads, WordInput):
-        why = f"texts are read by {type(reads).__name__}, which has no vocabulary made from this data"
+    if not isinstance(input_spec, WordInput):
+        why = f"texts are read by {type(input_spec).__name__}, which has no vocabulary made from this data"
         return Check("vocabulary", did, "not applicable", why)
-    own = reads.vocabulary.tokens[len(MARKS) :]
+    own = input_spec.vocabulary.tokens[len(MARKS) :]
     seen = Counter(word for text in train for word in tokenise(text))
     foreign = [word for word in own if not seen[word]]
     rare = [word for word in own if 0 < seen[word] < (min_count or 1)]

@@ -119,10 +119,10 @@ def _write_dual(run: Run, place: Path) -> None:
         if getattr(whole, "logit_bias", None) is not None:
             whole.logit_bias.copy_(torch.as_tensor(model.similarity.shift))
     whole.save_pretrained(place)
-    if isinstance(model.text.reads, SubwordInput):
-        model.text.reads.tokeniser.save_pretrained(place)
-    if isinstance(model.image.reads, PixelInput):
-        numbers = json.dumps(_preprocessor(model.image.reads, whole.config.model_type), indent=2)
+    if isinstance(model.text.input_spec, SubwordInput):
+        model.text.input_spec.tokeniser.save_pretrained(place)
+    if isinstance(model.image.input_spec, PixelInput):
+        numbers = json.dumps(_preprocessor(model.image.input_spec, whole.config.model_type), indent=2)
         (place / "preprocessor_config.json").write_text(numbers + "\n", encoding="utf-8")
     (place / "README.md").write_text(_dual_card(run.record), encoding="utf-8")
 
@@ -133,9 +133,11 @@ def _compare_dual(model: Model, place: Path, samples: Samples) -> float:
     whole: Any = AutoModel.from_pretrained(place, use_safetensors=True).eval()
     halves = {
         "image": Half(
-            whole.vision_model, getattr(whole, "visual_projection", None), whole.config, reads="pixels"
+            whole.vision_model, getattr(whole, "visual_projection", None), whole.config, input_name="pixels"
         ).eval(),
-        "text": Half(whole.text_model, getattr(whole, "text_projection", None), whole.config, reads="tokens").eval(),
+        "text": Half(
+            whole.text_model, getattr(whole, "text_projection", None), whole.config, input_name="tokens"
+        ).eval(),
     }
     differences = []
     for side, batches in samples.batches.items():
@@ -164,23 +166,23 @@ def _merged(half: nn.Module) -> Any:
     return half
 
 
-def _preprocessor(reads: PixelInput, family: str) -> dict[str, Any]:
+def _preprocessor(input_spec: PixelInput, family: str) -> dict[str, Any]:
     """What `transformers` calls an image processor, as near as it has words for how pictures were read."""
-    side = {"height": reads.size, "width": reads.size}
-    cropped = reads.resize == "crop"
+    side = {"height": input_spec.size, "width": input_spec.size}
+    cropped = input_spec.resize == "crop"
     return {
         "image_processor_type": "SiglipImageProcessor" if "siglip" in family else "CLIPImageProcessor",
         "do_convert_rgb": True,
         "do_resize": True,
-        "size": {"shortest_edge": round(reads.size / reads.crop_share)} if cropped else side,
+        "size": {"shortest_edge": round(input_spec.size / input_spec.crop_share)} if cropped else side,
         "do_center_crop": cropped,
         "crop_size": side,
-        "resample": 3 if reads.filter == "bicubic" else 2,
+        "resample": 3 if input_spec.filter == "bicubic" else 2,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": list(reads.mean),
-        "image_std": list(reads.std),
+        "image_mean": list(input_spec.mean),
+        "image_std": list(input_spec.std),
     }
 
 

@@ -67,7 +67,7 @@ def export(run_folder: Path, out: Path, *, quiet: bool = False) -> str:
             _write(branch, names, samples.batches[side], place / f"{side}.onnx")
             differences[side] = _difference(run, side, names, samples, place / f"{side}.onnx")
             (place / "assets" / side).mkdir(parents=True)
-            branch.reads.save(place / "assets" / side)
+            branch.input_spec.save(place / "assets" / side)
         _describe(run, samples, differences, place)
 
     write_folder(out, fill)
@@ -149,14 +149,16 @@ def _side(branch: Branch, batch: Tensors) -> dict[str, Any]:
         for name in ORDER
         if name in batch
     }
-    reads = branch.reads
-    if isinstance(reads, PixelInput):
+    input_spec = branch.input_spec
+    if isinstance(input_spec, PixelInput):
         how: dict[str, Any] = {
             "kind": "pixels",
             "how": "RGB in [0, 1], minus mean, over std; crop_share of the short side's middle square if crop",
-            **{name: value for name, value in asdict(reads).items() if name not in ("flip", "erase", "least_area")},
+            **{
+                name: value for name, value in asdict(input_spec).items() if name not in ("flip", "erase", "least_area")
+            },
         }
-    elif isinstance(reads, FeatureInput):
+    elif isinstance(input_spec, FeatureInput):
         how = {"kind": "features", "how": "precomputed, as for training; mask is true where a region is"}
     else:
         how = {"kind": "words", "how": "codes of the files in assets/text; mask is true where a token is"}

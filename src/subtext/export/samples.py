@@ -66,21 +66,21 @@ def _real(run: Run) -> dict[str, Tensors]:
 
 def _random(branch: Branch, count: int, generator: torch.Generator) -> Tensors:
     """A batch of the right shapes; texts of unequal lengths."""
-    reads, ids = branch.reads, torch.arange(count)
-    if isinstance(reads, PixelInput):
-        return {"pixels": torch.randn(count, 3, reads.size, reads.size, generator=generator), "ids": ids}
-    if isinstance(reads, FeatureInput):
+    input_spec, ids = branch.input_spec, torch.arange(count)
+    if isinstance(input_spec, PixelInput):
+        return {"pixels": torch.randn(count, 3, input_spec.size, input_spec.size, generator=generator), "ids": ids}
+    if isinstance(input_spec, FeatureInput):
         tensors = {"ids": ids}
-        if reads.pooled is not None:
-            tensors["pooled"] = torch.randn(count, reads.pooled, generator=generator)
-        if reads.grid is not None:
-            tensors["grid"] = torch.randn(count, 4 + count, reads.grid, generator=generator)
+        if input_spec.pooled is not None:
+            tensors["pooled"] = torch.randn(count, input_spec.pooled, generator=generator)
+        if input_spec.grid is not None:
+            tensors["grid"] = torch.randn(count, 4 + count, input_spec.grid, generator=generator)
             tensors["mask"] = _mask(count, 4 + count)
         return tensors
     words = ["a", "red dog on the beach", "two old boats and a very small house in the dark 🚣🏽"]
     rows = np.arange(count, dtype=np.int64)
     texts = [words[row % len(words)] for row in range(count)]
-    return reads(Batch(texts, texts, rows, rows, Path()))
+    return input_spec(Batch(texts, texts, rows, rows, Path()))
 
 
 def _mask(count: int, length: int) -> Tensor:

@@ -195,7 +195,7 @@ def save_assets(run: Path, model: nn.Module) -> None:
             place = folder / modality
             place.mkdir()
             branch = getattr(model, modality)
-            branch.reads.save(place)
+            branch.input_spec.save(place)
             if hasattr(branch.encoder, "save_assets"):
                 branch.encoder.save_assets(place)
 

@@ -69,7 +69,7 @@ class Members(nn.Module):
             assert isinstance(member, Branch)
             own = folder / MEMBERS / str(place)
             own.mkdir(parents=True)
-            member.reads.save(own)
+            member.input_spec.save(own)
             save = getattr(member.encoder, "save_assets", None)
             if callable(save):
                 save(own)
@@ -157,7 +157,7 @@ def _apart(items: Embeddings, count: int) -> list[Embeddings]:
 
 
 def _abreast(branches: Sequence[Branch], factors: Tensor | None = None) -> Branch:
-    return Branch(branches[0].reads, Members(branches), Abreast(factors))
+    return Branch(branches[0].input_spec, Members(branches), Abreast(factors))
 
 
 def _require(models: Sequence[Model]) -> None:
@@ -166,7 +166,7 @@ def _require(models: Sequence[Model]) -> None:
     for side in ("image", "text"):
         first, *others = (getattr(model, side) for model in models)
         for place, branch in enumerate(others, start=2):
-            if not _reads_alike(first.reads, branch.reads):
+            if not _reads_alike(first.input_spec, branch.input_spec):
                 raise RecipeError(
                     f"an ensemble needs models that read alike; model {place} reads {side}s otherwise than the first "
                     "(another vocabulary, longest text, feature file or picture size); train them on the same data "

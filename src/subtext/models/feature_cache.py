@@ -45,7 +45,7 @@ _ABANDONED = 3600.0
 
 def refusal(branch: Branch, sources: Sources) -> str | None:
     """Why the branch's encoder cannot be cached, as the end of a sentence; None where it can."""
-    if branch.reads.augments:
+    if branch.input_spec.augments:
         return "its input is augmented, so that it gives something else every time"
     seen: dict[str, object] = {}
     for items, root in sources:
@@ -83,10 +83,10 @@ def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: st
     place = _place(folder, _about(branch, sources, weights, precision))
     if not place.is_dir():
         raise DataError(f"cached outputs need {place}; it is not there; write it first")
-    reads = CachedInput(place, _names(sources))
+    input_spec = CachedInput(place, _names(sources))
     if branch.training:
-        return Branch(reads, CachedEncoder(branch.encoder), branch.head).train()
-    return Branch(reads, CachedEncoder(branch.encoder), branch.head).eval()
+        return Branch(input_spec, CachedEncoder(branch.encoder), branch.head).train()
+    return Branch(input_spec, CachedEncoder(branch.encoder), branch.head).eval()
 
 
 class CachedInput:
@@ -182,7 +182,7 @@ def _run(branch: Branch, sources: Sources, place: Path, *, about: dict[str, obje
         with torch.inference_mode(), parts, pooled:
             for items, root in sources:
                 for batch in item_blocks(items, root, batch_size=_BLOCK):
-                    inputs = {name: value.to(device) for name, value in branch.reads(batch).items()}
+                    inputs = {name: value.to(device) for name, value in branch.input_spec(batch).items()}
                     encoded: Encoded = branch.encoder(inputs)
                     if encoded.pooled is not None:
                         pooled.add(encoded.pooled)
@@ -255,7 +255,7 @@ def _about(branch: Branch, sources: Sources, weights: str, precision: Precision)
         "weights": weights,
         "encoder": f"{type(branch.encoder).__qualname__} {branch.encoder}",
         "settings": _settings(branch.encoder),
-        "input": branch.reads.fingerprint,
+        "input": branch.input_spec.fingerprint,
         "items": digest.hexdigest(),
         "precision": precision,
     }

@@ -30,15 +30,15 @@ class Branch(nn.Module):
     A head that draws (`heads.gaussian`) is given its noise with the tensors, so that it needs no generator.
     """
 
-    def __init__(self, reads: Input, encoder: nn.Module, head: nn.Module) -> None:
+    def __init__(self, input_spec: Input, encoder: nn.Module, head: nn.Module) -> None:
         super().__init__()
-        self.reads = reads
+        self.input_spec = input_spec
         self.encoder = encoder
         self.head = head
 
     def read(self, batch: Batch, draw: Draw | None = None) -> Tensors:
-        """What `reads` makes of a batch, and "noise" (N K D) where the head draws."""
-        tensors = self.reads(batch, draw)
+        """What `input_spec` makes of a batch, and "noise" (N K D) where the head draws."""
+        tensors = self.input_spec(batch, draw)
         if isinstance(self.head, Gaussian):
             seed, epoch = (None, 0) if draw is None else (draw.seed, draw.epoch)
             noise = self.head.noise(batch.keys, seed=seed, epoch=epoch)
@@ -57,7 +57,7 @@ class Branch(nn.Module):
         """The same weights with the mean of every item as its vector, where the head gives means and draws."""
         if not isinstance(self.head, Gaussian):
             return self
-        return Branch(self.reads, self.encoder, self.head.by_mean()).train(self.training)
+        return Branch(self.input_spec, self.encoder, self.head.by_mean()).train(self.training)
 
     def uncertainty(self, items: Embeddings) -> Tensor | None:
         """(N) how uncertain items of this branch are, as `Embeddings.uncertainty`; None where it does not say."""
@@ -68,7 +68,7 @@ class Branch(nn.Module):
     def distanced(self, side: Literal["image", "text"], kind: Literal["sampled", "wasserstein"]) -> Branch:
         """The same weights with vectors whose products are expected distances; see `heads.distanced`."""
         head = Distanced(self.by_mean().head, side=side, kind=kind)
-        return Branch(self.reads, self.encoder, head).train(self.training)
+        return Branch(self.input_spec, self.encoder, head).train(self.training)
 
 
 class Model(nn.Module):
@@ -170,11 +170,11 @@ class Model(nn.Module):
 
         Raises DataError when a picture cannot be read, or features are of another shape than the model reads.
         """
-        return self.embed(self.image, _batches(self.image.reads, images, batch_size, Path(root)))
+        return self.embed(self.image, _batches(self.image.input_spec, images, batch_size, Path(root)))
 
     def embed_texts(self, texts: Sequence[Any] | NDArray[Any], *, batch_size: int = 256) -> Embeddings:
         """Embeddings of texts: strings, or features as `embed_images` takes them; ids are positions."""
-        return self.embed(self.text, _batches(self.text.reads, texts, batch_size, Path()))
+        return self.embed(self.text, _batches(self.text.input_spec, texts, batch_size, Path()))
 
     def embed(
         self, branch: Branch, batches: Iterator[Batch], *, done: Callable[[int], None] | None = None
@@ -219,7 +219,7 @@ def _multiplying(similarity: nn.Module) -> list[Any]:
     return [part for part in similarity.modules() if hasattr(part, "bf16")]
 
 
-def _batches(reads: Input, values: Sequence[Any] | NDArray[Any], size: int, root: Path) -> Iterator[Batch]:
+def _batches(input_spec: Input, values: Sequence[Any] | NDArray[Any], size: int, root: Path) -> Iterator[Batch]:
     one_array = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiub"
     if one_array or isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
         raise RequirementError(
@@ -230,9 +230,9 @@ def _batches(reads: Input, values: Sequence[Any] | NDArray[Any], size: int, root
         raise RequirementError("embedding needs at least one item; the list is empty")
     for start in range(0, len(values), size):
         chosen = [str(value) if isinstance(value, Path) else value for value in values[start : start + size]]
-        if isinstance(reads, FeatureInput):
+        if isinstance(input_spec, FeatureInput):
             # Items are named by their positions here, which a file of features may happen to use as names.
-            reads.require(chosen)
+            input_spec.require(chosen)
         rows = np.arange(start, start + len(chosen), dtype=np.int64)
         ids = [value if isinstance(value, str) else str(row) for value, row in zip(chosen, rows, strict=True)]
         yield Batch(values=chosen, ids=ids, rows=rows, keys=draws.keys(ids), root=root)

@@ -43,13 +43,13 @@ class SentenceEncoder:
 
         Raises RequirementError when the model or its tokeniser cannot be had; DataError for an item without a text.
         """
-        reads = SubwordInput(self._tokeniser(), max_tokens=self.max_tokens)
+        input_spec = SubwordInput(self._tokeniser(), max_tokens=self.max_tokens)
         encoder = Language.open(self.model, pooling=self.pooling).eval().to(self.device)
         pieces = []
         with torch.inference_mode():
             for start in range(0, len(texts), self.batch_size):
                 batch = _batch(texts[start : start + self.batch_size], start)
-                tensors = {name: value.to(self.device) for name, value in reads(batch).items()}
+                tensors = {name: value.to(self.device) for name, value in input_spec(batch).items()}
                 pieces.append(encoder(tensors).pooled.float().cpu().numpy())
                 if told is not None:
                     told(start + len(batch.values))

@@ -53,7 +53,7 @@ def reopened(folder: Path, *, features: Path | None = None, text_features: Path 
         branch = getattr(model, modality)
         if given is not None:
             attach(branch, FeatureFile.open(given.expanduser()), modality)
-        elif remembered is not None and Path(remembered).exists() and isinstance(branch.reads, FeatureInput):
+        elif remembered is not None and Path(remembered).exists() and isinstance(branch.input_spec, FeatureInput):
             attach(branch, FeatureFile.open(Path(remembered)), modality)
     return Reopened(model.eval(), record, supply)
 
@@ -65,13 +65,13 @@ def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
     """
     from subtext.data.features import FeatureInput
 
-    if not isinstance(branch.reads, FeatureInput):
+    if not isinstance(branch.input_spec, FeatureInput):
         option = "features" if modality == "image" else "text features"
         raise RecipeError(
-            f"{option} need a model whose {modality} side reads them; this one reads by {type(branch.reads).__name__}; "
-            f"leave the {option} out"
+            f"{option} need a model whose {modality} side reads them; "
+            f"this one reads by {type(branch.input_spec).__name__}; leave the {option} out"
         )
-    branch.reads = branch.reads.with_file(file)
+    branch.input_spec = branch.input_spec.with_file(file)
 
 
 def _rebuilt(folder: Path, record: Record, supply: Supply) -> Model:

@@ -67,7 +67,7 @@ def model_of(sides: Sides, heads: tuple[nn.Module, nn.Module], similarity: nn.Mo
     """A model of both sides."""
     from subtext.models.model import Branch, Model
 
-    image, text = (Branch(side.reads, side.encoder, head) for side, head in zip(sides, heads, strict=True))
+    image, text = (Branch(side.input_spec, side.encoder, head) for side, head in zip(sides, heads, strict=True))
     return Model(image, text, similarity)
 
 

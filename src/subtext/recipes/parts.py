@@ -27,7 +27,7 @@ class Side:
     several  whether an item has more than one part, so that attention has something to choose from
     """
 
-    reads: Input
+    input_spec: Input
     encoder: Any
     several: bool = True
 
@@ -48,19 +48,19 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regi
     saved = supply.asset("image")
     kind = _kind(saved, pictures.image, supply.image_features, otherwise="tiny")
     if kind == "features":
-        reads = _feature_input("image", saved, supply.image_features, regions)
+        input_spec = _feature_input("image", saved, supply.image_features, regions)
         mean, std = _statistics(supply.image_features)
         encoder = Precomputed(
-            reads.pooled,
-            reads.grid,
+            input_spec.pooled,
+            input_spec.grid,
             scaling=pictures.feature_scaling,
             mean=mean,
             std=std,
             dropout=pictures.feature_dropout,
             append_pooled=regions is not None and regions.append_pooled,
-            boxes=reads.boxes,
+            boxes=input_spec.boxes,
         )
-        return Side(reads, encoder, several=reads.grid is not None)
+        return Side(input_spec, encoder, several=input_spec.grid is not None)
     if kind.startswith("timm:"):
         return _timm(kind.removeprefix("timm:"), pictures, pixels, saved)
     if kind.startswith("detector:"):
@@ -118,10 +118,12 @@ def text_side(
     saved = supply.asset("text")
     kind = _kind(saved, words.text, supply.text_features, otherwise=otherwise)
     if kind == "features":
-        reads = _feature_input("text", saved, supply.text_features)
+        input_spec = _feature_input("text", saved, supply.text_features)
         mean, std = _statistics(supply.text_features)
-        encoder = Precomputed(reads.pooled, reads.grid, scaling=words.text_scaling, mean=mean, std=std, dropout=dropout)
-        return Side(reads, encoder, several=reads.grid is not None)
+        encoder = Precomputed(
+            input_spec.pooled, input_spec.grid, scaling=words.text_scaling, mean=mean, std=std, dropout=dropout
+        )
+        return Side(input_spec, encoder, several=input_spec.grid is not None)
     if kind not in ("bag", "gru"):
         return _language(kind, words, saved, dropout)
     word_input = _word_input(saved, supply.texts, words)
@@ -235,11 +237,11 @@ def _detector(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None)
     if saved is None:
         # Boxes are told in shares of the whole picture: nothing of it is cut off.
         numbers = replace(picture_numbers(name, option="image"), resize="squash", crop_share=1.0)
-    reads = pixel_input(pixels, numbers) if saved is None else PixelInput.load(saved)
+    input_spec = pixel_input(pixels, numbers) if saved is None else PixelInput.load(saved)
     detector = Detector.open(
         name, weights=pictures.weights, assets=saved, regions=pictures.detected, least=pictures.least_sure
     )
-    return Side(reads, detector)
+    return Side(input_spec, detector)
 
 
 def _language(kind: str, words: Words, saved: Path | None, dropout: float) -> Side:

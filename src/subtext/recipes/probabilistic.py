@@ -21,7 +21,7 @@ def model_of(sides: Mapping[Name, Side], heads: Mapping[Name, nn.Module], simila
     """A model of both sides."""
     from subtext.models.model import Branch, Model
 
-    image, text = (Branch(sides[name].reads, sides[name].encoder, heads[name]) for name, _ in _SIDES)
+    image, text = (Branch(sides[name].input_spec, sides[name].encoder, heads[name]) for name, _ in _SIDES)
     return Model(image, text, similarity)
 
 

@@ -47,7 +47,7 @@ def found(setup: Setup) -> dict[str, tuple[str, ...]]:
     from subtext.data.features import FeatureInput
     from subtext.training.phases import body_layers, body_norms
 
-    image, branches = setup.model.image.reads, (setup.model.image, setup.model.text)
+    image, branches = setup.model.image.input_spec, (setup.model.image, setup.model.text)
     bodies = [layers for layers in map(body_layers, branches) if layers]
     facts = {"text": _text(setup.model.text)}
     if isinstance(image, FeatureInput):
@@ -103,9 +103,9 @@ def _text(branch: Branch) -> tuple[str, ...]:
     from subtext.models.encoders.precomputed import Precomputed
     from subtext.models.encoders.recurrent import Recurrent
 
-    encoder, reads = branch.encoder, branch.reads
-    several = reads.grid is not None if isinstance(reads, FeatureInput) else not isinstance(encoder, Tower)
-    built = ("parts",) * several + ("whole",) * ("pooled" in getattr(branch.head, "reads", ()))
+    encoder, input_spec = branch.encoder, branch.input_spec
+    several = input_spec.grid is not None if isinstance(input_spec, FeatureInput) else not isinstance(encoder, Tower)
+    built = ("parts",) * several + ("whole",) * ("pooled" in getattr(branch.head, "inputs", ()))
     for kind, name in ((Bag, "bag"), (Recurrent, "gru"), (Precomputed, "features"), (Tower, "open_clip")):
         if isinstance(encoder, kind):
             return (name, *built)

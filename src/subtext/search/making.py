@@ -34,8 +34,8 @@ def model_fingerprint(model: Model) -> str:
     """
     digest = hashlib.blake2b(fingerprint(model.state_dict()).encode(), digest_size=16)
     for branch in (model.image, model.text):
-        if not isinstance(branch.reads, FeatureInput):
-            digest.update(branch.reads.fingerprint.encode())
+        if not isinstance(branch.input_spec, FeatureInput):
+            digest.update(branch.input_spec.fingerprint.encode())
     return digest.hexdigest()
 
 
@@ -129,7 +129,7 @@ def entries_of(
 
     Raises DataError when a picture's file, or an item's features, cannot be read.
     """
-    features = _digests(branch.reads, items, rows) if isinstance(branch.reads, FeatureInput) else None
+    features = _digests(branch.input_spec, items, rows) if isinstance(branch.input_spec, FeatureInput) else None
     own, root = (place.resolve() for place in roots)
     entries = []
     for place, row in enumerate(rows.tolist()):
@@ -151,11 +151,11 @@ def entries_of(
     return entries
 
 
-def _digests(reads: FeatureInput, items: Items, rows: NDArray[np.int64]) -> list[bytes]:
+def _digests(input_spec: FeatureInput, items: Items, rows: NDArray[np.int64]) -> list[bytes]:
     """Of each chosen item the digest of its features."""
-    found = reads.rows([items.ids[row] for row in rows], [items.values[row] for row in rows])
+    found = input_spec.rows([items.ids[row] for row in rows], [items.values[row] for row in rows])
     digests = [hashlib.blake2b(digest_size=16) for _ in rows]
-    for rows_of_part in reads.taken(found).values():
+    for rows_of_part in input_spec.taken(found).values():
         for digest, row in zip(digests, rows_of_part, strict=True):
             digest.update(np.ascontiguousarray(row).tobytes())
     return [digest.digest() for digest in digests]

@@ -32,11 +32,11 @@ class Reader:
 
         An answer to words of which none is known means nothing, however large its scores.
         """
-        reads = self.model.text.reads
-        if not isinstance(reads, WordInput):
+        input_spec = self.model.text.input_spec
+        if not isinstance(input_spec, WordInput):
             return None
-        words = tokenise(text)[: reads.max_tokens - 2]
-        codes = reads.vocabulary.encode(words)
+        words = tokenise(text)[: input_spec.max_tokens - 2]
+        codes = input_spec.vocabulary.encode(words)
         return {word: code != UNKNOWN for word, code in zip(words, codes, strict=True)}
 
     def named(self, image: Any) -> str | None:
@@ -44,19 +44,19 @@ class Reader:
 
         None where the model reads the picture itself, or its file of features has no such name.
         """
-        reads = self.model.image.reads
-        if not isinstance(reads, FeatureInput) or reads.file is None or not isinstance(image, str | Path):
+        input_spec = self.model.image.input_spec
+        if not isinstance(input_spec, FeatureInput) or input_spec.file is None or not isinstance(image, str | Path):
             return None
         path = Path(image).expanduser().resolve()
         inside = [path.relative_to(self.root).as_posix()] if path.is_relative_to(self.root) else []
-        return reads.file.name_of(str(image), *inside)
+        return input_spec.file.name_of(str(image), *inside)
 
     def text(self, text: str) -> Embeddings:
         """Words as the model places them. Raises DataError for none, RequirementError where it reads no words."""
         if not text.strip():
             raise DataError("a search needs words; the text is empty")
-        reads = self.model.text.reads
-        if isinstance(reads, FeatureInput) and (reads.file is None or reads.file.name_of(text) is None):
+        input_spec = self.model.text.input_spec
+        if isinstance(input_spec, FeatureInput) and (input_spec.file is None or input_spec.file.name_of(text) is None):
             raise RequirementError(
                 "this model reads precomputed text features, not words: it needs a text that its file names; it got "
                 f"{text[:60]!r}; search with a picture, or embed features of the words and ask `Engine.near`"
@@ -65,21 +65,21 @@ class Reader:
 
     def image(self, image: Any) -> Embeddings:
         """A picture, or what stands for it, as the model places it. Raises what reading it raises."""
-        reads = self.model.image.reads
-        if isinstance(reads, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
-            image = self._features(reads, image)
+        input_spec = self.model.image.input_spec
+        if isinstance(input_spec, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
+            image = self._features(input_spec, image)
         # Handed on as it is: a JPEG that the index decoded at a smaller scale has to be decoded so again.
         return self.model.embed_images([image])
 
-    def _features(self, reads: FeatureInput, image: Any) -> Any:
+    def _features(self, input_spec: FeatureInput, image: Any) -> Any:
         """What stands for a picture where its pixels are not read: a name to be looked up, or arrays."""
         name = self.named(image)
         if name is not None:
             return name
         if isinstance(image, str | Path) and Path(image).suffix in (".npy", ".npz"):
-            return reads.of_file(Path(image).expanduser())
+            return input_spec.of_file(Path(image).expanduser())
         got = str(image) if isinstance(image, str | Path) else f"a value of type {type(image).__name__}"
-        file = "a file of features (there is none)" if reads.file is None else str(reads.file.path)
+        file = "a file of features (there is none)" if input_spec.file is None else str(input_spec.file.path)
         raise RequirementError(
             f"this model reads precomputed picture features, not pictures: it needs a picture that {file} names, or an "
             f".npy or .npz with the features of one picture; it got {got}; compute them as those that the model was "

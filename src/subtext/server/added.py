@@ -72,7 +72,7 @@ def add(engine: Engine, items: Sequence[Incoming], *, keep: Path | None = None) 
     if kept is None:
         sentence = "this server has no folder for pictures that are handed in; start it with --keep to allow that"
         raise Refusal(HTTPStatus.FORBIDDEN, sentence)
-    if isinstance(engine.model.image.reads, FeatureInput):
+    if isinstance(engine.model.image.input_spec, FeatureInput):
         raise RequirementError("this library's model reads precomputed features; pictures are added to its data set")
     place = kept / ADDED
     with changing(store, "add", kept) as writer:

@@ -205,7 +205,7 @@ def require_readable(engine: Engine, query: Query) -> None:
         (query.text, engine.model.text, "words"),
         (query.image, engine.model.image, "pictures"),
     ):
-        if given is not None and isinstance(branch.reads, FeatureInput):
+        if given is not None and isinstance(branch.input_spec, FeatureInput):
             raise RequirementError(
                 f"this library's model reads precomputed features, and no {kind}; ask with an item of the library"
             )
@@ -279,5 +279,5 @@ def _told(engine: Engine, asked: Asked, answer: Answer, state: Hashable) -> Answ
     own = asked.item[1] if asked.item is not None and asked.item[0] == asked.target else None
     kept = [hit for hit in answer.hits if hit.id != own][: asked.top]
     texts = [] if asked.query is None else [what for kind, what, _ in asked.query.parts if kind == "text"]
-    cut = cut_note(engine.model.text.reads, texts)
+    cut = cut_note(engine.model.text.input_spec, texts)
     return Answered(replace(answer, hits=kept), None if known is None else tuple(known.items()), cut, state)

@@ -281,7 +281,9 @@ def _described(
     """The record of what is about to be trained."""
     (train, val), model = sets, setup.model
     cached = "" if run.cache_precision == "float32" else run.cache_precision
-    inputs = "-".join(filter(None, [model.image.reads.fingerprint, model.text.reads.fingerprint, cached, *graphs]))
+    inputs = "-".join(
+        filter(None, [model.image.input_spec.fingerprint, model.text.input_spec.fingerprint, cached, *graphs])
+    )
     pairs = f"{fingerprint(train)}-{fingerprint(val) if val is not None else 'none'}"
     return replace(
         record,

@@ -66,12 +66,12 @@ def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[s
 
 def _texts(setup: Setup, train: Pairs) -> list[str]:
     """Notes on texts that are cut, and on what cannot be made of them; raises DataError where nothing can."""
-    reads = setup.model.text.reads
-    notes = [cut_note(reads, train.texts.values)]
+    input_spec = setup.model.text.input_spec
+    notes = [cut_note(input_spec, train.texts.values)]
     if setup.rewriting is not None:
         rewriter = setup.rewriting.open(train)
         # Other texts are joined in every epoch: those of one tell how many are too long.
-        notes += [cut_note(reads, rewriter.joined(Draw(seed=0, epoch=0)), of="joined text"), *rewriter.notes]
+        notes += [cut_note(input_spec, rewriter.joined(Draw(seed=0, epoch=0)), of="joined text"), *rewriter.notes]
     return [note for note in notes if note is not None]
 
 

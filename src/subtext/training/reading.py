@@ -130,7 +130,7 @@ class Reader:
     def _rewritten(self, links: NDArray[np.int64], texts: Tensors) -> Rewritten | None:
         if self.rewriter is None or self.draw is None:
             return None
-        return self.rewriter(self.model.text.reads, links, texts, self.draw)
+        return self.rewriter(self.model.text.input_spec, links, texts, self.draw)
 
     def _relevance(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Relevance | None:
         """Of the step's pictures and texts; own ones are queries, and the first of the candidates."""

@@ -113,13 +113,13 @@ class Rewriter:
             return []
         return [f"{counted(lonely, 'picture')} with one text: there is no other to make it longer by, and it stays"]
 
-    def __call__(self, reads: Input, links: NDArray[np.int64], texts: Tensors, draw: Draw) -> Rewritten:
+    def __call__(self, input_spec: Input, links: NDArray[np.int64], texts: Tensors, draw: Draw) -> Rewritten:
         """What is made of the texts of (B 2) links, whose own tensors are `texts`."""
         keys = self._pairs.texts.keys[links[:, 1]]
         items: dict[str, Tensors] = {}
         if self.asked.positives != "none":
             batch = item_batch(self._pairs.texts, links[:, 1], self._pairs.root)
-            items[RETOLD] = reads(replace(batch, values=self.retold(links, draw)), draw)
+            items[RETOLD] = input_spec(replace(batch, values=self.retold(links, draw)), draw)
         noise: dict[str, Noise] = {}
         for label, own in {TEXT: texts, **items}.items():
             if self.asked.negatives == "none":
@@ -129,7 +129,7 @@ class Rewriter:
             )
             again = np.flatnonzero((kinds == redundant.SHUFFLE) & (self.asked.shuffle_at == "input"))
             if len(again):
-                items[f"shuffled {label}"] = _shuffled(reads, own, again, seeds[again])
+                items[f"shuffled {label}"] = _shuffled(input_spec, own, again, seeds[again])
             noise[label] = Noise(kinds, seeds, again.astype(np.int64))
         return Rewritten(items, noise)
 
@@ -192,27 +192,27 @@ def wrong_texts(parts: Mapping[str, Embeddings], made: Rewritten, asked: Rewriti
     }
 
 
-def _shuffled(reads: Input, texts: Tensors, rows: NDArray[np.int64], seeds: NDArray[np.int64]) -> Tensors:
+def _shuffled(input_spec: Input, texts: Tensors, rows: NDArray[np.int64], seeds: NDArray[np.int64]) -> Tensors:
     """The tensors of some texts, their words in another order."""
     if "tokens" not in texts:
         raise RequirementError(
-            f"shuffling words needs a text side that reads words; {type(reads).__name__} gives none; shuffle their "
-            "vectors instead (shuffle=embedding)"
+            f"shuffling words needs a text side that reads words; {type(input_spec).__name__} gives none; shuffle "
+            "their vectors instead (shuffle=embedding)"
         )
     some = {name: value[torch.from_numpy(rows)] for name, value in texts.items()}
-    movable = some["mask"] & ~torch.isin(some["tokens"], _marks(reads))
+    movable = some["mask"] & ~torch.isin(some["tokens"], _marks(input_spec))
     return {**some, "tokens": redundant.shuffled(some["tokens"], movable, seeds)}
 
 
-def _marks(reads: Input) -> Tensor:
+def _marks(input_spec: Input) -> Tensor:
     """Codes of tokens that are no words."""
-    if isinstance(reads, WordInput):
+    if isinstance(input_spec, WordInput):
         return torch.arange(END + 1)
-    if not isinstance(reads, SubwordInput):
+    if not isinstance(input_spec, SubwordInput):
         raise RequirementError(
-            f"shuffling words needs to know which tokens are marks; {type(reads).__name__} does not say; take "
+            f"shuffling words needs to know which tokens are marks; {type(input_spec).__name__} does not say; take "
             "shuffle=embedding"
         )
     names = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
-    found = {getattr(reads.tokeniser, name, None) for name in names}
+    found = {getattr(input_spec.tokeniser, name, None) for name in names}
     return torch.tensor(sorted(code for code in found if code is not None), dtype=torch.int64)

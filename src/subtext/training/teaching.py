@@ -102,7 +102,7 @@ class Teacher:
         key = fingerprint(pairs)
         if key not in self._known:
             model, _ = self._opened(self.run, self._device)
-            cut = cut_note(model.text.reads, pairs.texts.values)
+            cut = cut_note(model.text.input_spec, pairs.texts.values)
             notes = () if cut is None else (f"the teacher {self.run}: {cut}",)
             plain = Known(model, *embed_pairs(model, pairs), 1.0, notes)
             self._known[key] = replace(plain, temperature=self._temperature or fitted_temperature(plain, pairs))

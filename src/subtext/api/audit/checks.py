@@ -68,9 +68,9 @@ def _pictures(subject: Subject) -> Check:
         return _unknown("picture-overlap", subject.known)
     with meter("comparing pictures", len(subject.pairs.images) + len(train.images), quiet=work.quiet) as told:
         check = overlap.pictures(subject.pairs, train, workers=work.workers, told=told)
-    reads = None if subject.opened is None else subject.opened.model.image.reads
-    if check.outcome == "not applicable" and isinstance(reads, FeatureInput) and reads.file is not None:
-        return overlap.features(subject.pairs, train, reads.file)
+    input_spec = None if subject.opened is None else subject.opened.model.image.input_spec
+    if check.outcome == "not applicable" and isinstance(input_spec, FeatureInput) and input_spec.file is not None:
+        return overlap.features(subject.pairs, train, input_spec.file)
     return check
 
 
@@ -91,7 +91,7 @@ def _vocabulary(subject: Subject) -> Check:
         return _unknown("vocabulary", subject.known)
     words, other = ([t for t in each.texts.values if isinstance(t, str)] for each in (train, subject.pairs))
     least = None if record is None else record.arguments.get("min_count")
-    return vocabulary(subject.opened.model.text.reads, words, other, min_count=least)
+    return vocabulary(subject.opened.model.text.input_spec, words, other, min_count=least)
 
 
 def _impossible(subject: Subject, name: str) -> Check:

@@ -58,7 +58,7 @@ class Embedder:
         listed = read_shards(index, whole=False)
         source = Sources.from_json(self.task.source)
         model = self._opened(source)
-        if not isinstance(model.image.reads, FeatureInput):
+        if not isinstance(model.image.input_spec, FeatureInput):
             _require_readable(share)
         how = Growing(verb="build", source=self.task.source, batch_size=self.task.batch_size, workers=self.task.workers)
         folder = _folder(index / listed.shards[number].folder, listed.manifest)

@@ -268,4 +268,8 @@ def _run(work: Work, manifest: Manifest) -> Path:
 
 def _file(branch: Branch) -> Path | None:
     """The file of features that a branch has read: given, remembered by the run, or part of the data set."""
-    return branch.reads.file.path if isinstance(branch.reads, FeatureInput) and branch.reads.file is not None else None
+    return (
+        branch.input_spec.file.path
+        if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
+        else None
+    )

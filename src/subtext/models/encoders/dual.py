@@ -30,7 +30,7 @@ class Dual:
     def open(name: str, *, weights: Weights = "pretrained", assets: Path | None = None) -> Dual:
         """By hub name or folder (see `open_body`), or from the configuration that one half saved.
 
-        Raises RequirementError for a model that has not one body a modality.
+        Raises RequirementError for a model that has not one body a input_name.
         """
         model = open_body(name, weights=weights, assets=assets, option="model")
         vision, text = getattr(model, "vision_model", None), getattr(model, "text_model", None)
@@ -42,15 +42,17 @@ class Dual:
         config, knows = model.config, has_weights(name, weights)
         shift = getattr(model, "logit_bias", None)
         return Dual(
-            image=Half(vision, getattr(model, "visual_projection", None), config, reads="pixels", pretrained=knows),
-            text=Half(text, getattr(model, "text_projection", None), config, reads="tokens", pretrained=knows),
+            image=Half(
+                vision, getattr(model, "visual_projection", None), config, input_name="pixels", pretrained=knows
+            ),
+            text=Half(text, getattr(model, "text_projection", None), config, input_name="tokens", pretrained=knows),
             scale=float(model.logit_scale.detach().exp()),
             shift=None if shift is None else float(shift.detach()),
         )
 
 
 class Half(nn.Module):
-    """One modality's half of a dual encoder.
+    """One input_name's half of a dual encoder.
 
     parts   (N P E): last hidden states, with their mask for texts
     pooled  (N G): what the model itself compares, projected, not yet of unit length
@@ -58,7 +60,7 @@ class Half(nn.Module):
     body        the half's transformer
     projection  into the joint space; None where the body does it (SigLIP)
     config      the whole model's, so that either half can bring both back
-    reads       "pixels" or "tokens"
+    input_name  "pixels" or "tokens"
     pretrained  whether the body knows something that plans may want to freeze or to change slowly
     """
 
@@ -68,29 +70,29 @@ class Half(nn.Module):
         projection: nn.Module | None,
         config: PretrainedConfig,
         *,
-        reads: str,
+        input_name: str,
         pretrained: bool = False,
     ) -> None:
         super().__init__()
         self.body = body
         self.projection = nn.Identity() if projection is None else projection
         self.config = config
-        self.reads = reads
+        self.input_name = input_name
         self.pretrained = pretrained
-        own = config.vision_config if reads == "pixels" else config.text_config
+        own = config.vision_config if input_name == "pixels" else config.text_config
         self.parts_width = int(own.hidden_size)
         outer = getattr(config, "projection_dim", None) if projection is not None else None
         self.pooled_width = int(outer or getattr(own, "projection_size", None) or own.hidden_size)
         # SigLIP learnt with texts padded to full length and nothing masked, and reads its last token.
-        self.full_length = reads == "tokens" and "siglip" in config.model_type
+        self.full_length = input_name == "tokens" and "siglip" in config.model_type
         self.size = int(config.vision_config.image_size)
-        self.longest = int(own.max_position_embeddings) if reads == "tokens" else 0
-        self.padding = getattr(own, "pad_token_id", None) if reads == "tokens" else None
+        self.longest = int(own.max_position_embeddings) if input_name == "tokens" else 0
+        self.padding = getattr(own, "pad_token_id", None) if input_name == "tokens" else None
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States and joint vectors of pictures or texts."""
         settle(self.body, self.training)
-        if self.reads == "pixels":
+        if self.input_name == "pixels":
             pixels = inputs["pixels"]
             other = tuple(pixels.shape[-2:]) != (self.config.vision_config.image_size,) * 2
             found = self.body(pixel_values=pixels, interpolate_pos_encoding=other)

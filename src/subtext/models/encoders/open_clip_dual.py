@@ -65,8 +65,8 @@ class OpenClip:
             )
         shift = getattr(model, "logit_bias", None)
         return OpenClip(
-            image=Tower(model.visual, reads="pixels", pretrained=knows),
-            text=Tower(model.text, reads="tokens", pretrained=knows),
+            image=Tower(model.visual, input_name="pixels", pretrained=knows),
+            text=Tower(model.text, input_name="tokens", pretrained=knows),
             scale=float(model.logit_scale.detach().exp()),
             shift=None if shift is None else float(shift.detach()),
             numbers=_numbers(model.visual),
@@ -74,26 +74,26 @@ class OpenClip:
 
 
 class Tower(nn.Module):
-    """One modality's tower: its pooled vector is in the joint space, not yet of unit length.
+    """One input_name's tower: its pooled vector is in the joint space, not yet of unit length.
 
     body        the tower
-    reads       "pixels" or "tokens"
+    input_name  "pixels" or "tokens"
     pretrained  whether the body knows something that plans may want to freeze or to change slowly
     """
 
     parts_width = None
 
-    def __init__(self, body: Any, *, reads: str, pretrained: bool = False) -> None:
+    def __init__(self, body: Any, *, input_name: str, pretrained: bool = False) -> None:
         super().__init__()
         self.body = body
-        self.reads = reads
+        self.input_name = input_name
         self.pretrained = pretrained
         self.pooled_width = int(body.output_dim)
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """Joint vectors of pictures or texts."""
         settle(self.body, self.training)
-        return Encoded(pooled=self.body(inputs[self.reads]))
+        return Encoded(pooled=self.body(inputs[self.input_name]))
 
     def body_layers(self) -> list[list[nn.Parameter]]:
         """Parameters of a pretrained tower, bottom to top; none where all is new."""

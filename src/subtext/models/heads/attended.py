@@ -31,7 +31,7 @@ class Attended(nn.Module):
     Raises  RequirementError when there are no parts, or not as many as `places`.
     """
 
-    reads = ("parts",)
+    inputs = ("parts",)
     """What it takes of an encoder's output."""
 
     def __init__(

@@ -43,7 +43,7 @@ class Distanced(nn.Module):
     ) -> None:
         super().__init__()
         self.gaussian, self.side, self.kind = gaussian, side, kind
-        self.reads = getattr(gaussian, "reads", ())
+        self.inputs = getattr(gaussian, "inputs", ())
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """One vector of every item."""

@@ -30,7 +30,7 @@ class Fused(nn.Module):
         self.keep = keep
         self.parts = parts
         self.fusion = Fusion(width, fusion) if fusion != "none" else None
-        self.reads = parts.reads
+        self.inputs = parts.inputs
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """One vector an item."""

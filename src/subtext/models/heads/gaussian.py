@@ -52,8 +52,8 @@ class Gaussian(nn.Module):
         self.mean, self.spread = mean, spread
         self.width, self.draws, self.drawn = width, draws, drawn
         self.side, self.seed = side, seed
-        reads: list[str] = [name for part in (mean, spread) for name in getattr(part, "reads", ())]
-        self.reads = tuple(dict.fromkeys(reads))
+        names: list[str] = [name for part in (mean, spread) for name in getattr(part, "inputs", ())]
+        self.inputs = tuple(dict.fromkeys(names))
 
     def forward(
         self, encoded: Encoded, ids: Int[Tensor, "n"], noise: Float[Tensor, "n k d"] | None = None

@@ -68,7 +68,7 @@ class Gpo(nn.Module):
     Cost    O(N P log P D) for the sort.
     """
 
-    reads = ("parts",)
+    inputs = ("parts",)
     """What it takes of an encoder's output."""
 
     def __init__(self, width_in: int, width: int, *, perceptron: bool = False, place_width: int = 32) -> None:

@@ -34,7 +34,7 @@ class Graph(nn.Module):
     Cost    O(N P^2 D + N P D^2) a graph.
     """
 
-    reads = ("parts",)
+    inputs = ("parts",)
     """What it takes of an encoder's output."""
 
     def __init__(self, width_in: int, width: int, *, cells: int = 0, joint: int = 2, dropout: float = 0.2) -> None:

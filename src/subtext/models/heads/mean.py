@@ -48,7 +48,7 @@ class Mean(nn.Module):
                 "set the widths equal or project"
             )
         self.source = source
-        self.reads = (source,)
+        self.inputs = (source,)
         self.normalise = normalise
         self.dropout = nn.Dropout(dropout)
         self.project = linear(width_in, width) if project else nn.Identity()

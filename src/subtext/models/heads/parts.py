@@ -56,7 +56,7 @@ class Parts(nn.Module):
         self.pooled: nn.Linear | None = None
         if whole == "pooled" and pooled_width is not None:
             self.pooled = linear(pooled_width, width)
-        self.reads = ("parts", "pooled") if self.pooled is not None else ("parts",)
+        self.inputs = ("parts", "pooled") if self.pooled is not None else ("parts",)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """The parts of every item, and one vector of the whole."""

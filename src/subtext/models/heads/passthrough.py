@@ -18,7 +18,7 @@ class Passthrough(nn.Module):
     Raises  RequirementError when there is no pooled vector.
     """
 
-    reads = ("pooled",)
+    inputs = ("pooled",)
     """What it takes of an encoder's output."""
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:

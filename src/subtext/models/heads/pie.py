@@ -67,7 +67,7 @@ class Pie(nn.Module):
         self.lift = linear(parts_width, width)
         self.norm = nn.LayerNorm(width)
         self.whole = whole
-        self.reads = ("parts", "pooled") if whole == "pooled" else ("parts",)
+        self.inputs = ("parts", "pooled") if whole == "pooled" else ("parts",)
         self.project = linear(pooled_width, width) if project else nn.Identity()
         self.dropout = nn.Dropout(dropout)
 

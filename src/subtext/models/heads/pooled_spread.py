@@ -27,7 +27,7 @@ class PooledSpread(nn.Module):
     Raises  RequirementError when there are no parts.
     """
 
-    reads = ("parts",)
+    inputs = ("parts",)
     """What it takes of an encoder's output."""
 
     def __init__(

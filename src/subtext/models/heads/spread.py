@@ -54,13 +54,13 @@ class Spread(nn.Module):
             self.whole = linear(pooled_width, width)
         else:
             raise RequirementError("a spread needs the width of the pooled vector, or recurrent=True; it got neither")
-        self.reads = ("parts",) if recurrent else ("parts", "pooled")
+        self.inputs = ("parts",) if recurrent else ("parts", "pooled")
 
     def forward(self, encoded: Encoded) -> Float[Tensor, "n d"]:
         """The logarithm of every item's standard deviations."""
-        missing = [name for name in self.reads if getattr(encoded, name) is None]
+        missing = [name for name in self.inputs if getattr(encoded, name) is None]
         if missing:
-            raise RequirementError(f"a spread needs an encoder with {' and '.join(self.reads)}; {missing[0]} missing")
+            raise RequirementError(f"a spread needs an encoder with {' and '.join(self.inputs)}; {missing[0]} missing")
         assert encoded.parts is not None
         logits = self.outer(torch.tanh(self.inner(encoded.parts)))[..., 0]
         attention = masked_softmax(logits, encoded.mask)

@@ -64,8 +64,8 @@ def clip(
     chosen = Sigmoid() if by_sigmoid else InfoNCE()
     return Setup(
         model=Model(
-            Branch(image.reads, image.encoder, Passthrough()),
-            Branch(text.reads, text.encoder, Passthrough()),
+            Branch(image.input_spec, image.encoder, Passthrough()),
+            Branch(text.input_spec, text.encoder, Passthrough()),
             Cosine(scale=min(scale, largest), learnable=True, shift=shift, largest=largest),
         ),
         objective=Objective({side: Term(chosen, on=side, weight=0.5) for side in ("image_to_text", "text_to_image")}),

@@ -48,5 +48,7 @@ def dsran(
     text = text_side(supply, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
     image_head = Graph(image.encoder.parts_width, width, cells=cells, joint=joint, dropout=dropout)
     text_head = Graph(text.encoder.parts_width, width, joint=0, dropout=dropout)
-    model = Model(Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), Cosine())
+    model = Model(
+        Branch(image.input_spec, image.encoder, image_head), Branch(text.input_spec, text.encoder, text_head), Cosine()
+    )
     return ranked(model, margin=margin, plan=PLAN, easy_epochs=easy_epochs)

@@ -73,7 +73,9 @@ def dual(
     terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
     return Setup(
         model=Model(
-            Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), similarity
+            Branch(image.input_spec, image.encoder, image_head),
+            Branch(text.input_spec, text.encoder, text_head),
+            similarity,
         ),
         objective=Objective(dict(terms)),
         plan=replace(PLAN, batch_size=_batch_size(supply)),

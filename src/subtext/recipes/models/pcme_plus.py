@@ -92,12 +92,12 @@ def pcme_plus(
         model=model_of(sides, heads, ClosedFormDistance(kind=distance, scale=scale, shift=shift)),
         objective=Objective(parts),
         plan=PLAN,
-        mixing=Mixing(mixing, mixing_kind) if mixing and _seen(sides["image"].reads) else None,
+        mixing=Mixing(mixing, mixing_kind) if mixing and _seen(sides["image"].input_spec) else None,
     )
 
 
-def _seen(reads: object) -> bool:
+def _seen(input_spec: object) -> bool:
     """Whether pictures come as pixels."""
     from subtext.data.images import PixelInput
 
-    return isinstance(reads, PixelInput)
+    return isinstance(input_spec, PixelInput)

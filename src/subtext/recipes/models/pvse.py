@@ -87,7 +87,7 @@ def pvse(
     if views > 1 and diversity:
         parts["image view diversity"] = Penalty(ViewDiversity(of="image"), diversity, share_of="image_to_text")
         parts["text view diversity"] = Penalty(ViewDiversity(of="text"), diversity, share_of="text_to_image")
-    branches = [Branch(side.reads, side.encoder, head) for side, head in zip((image, text), heads, strict=True)]
+    branches = [Branch(side.input_spec, side.encoder, head) for side, head in zip((image, text), heads, strict=True)]
     return Setup(model=Model(branches[0], branches[1], similarity), objective=Objective(parts), plan=PLAN)
 
 

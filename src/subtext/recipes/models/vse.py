@@ -50,7 +50,9 @@ def vse(
     loss = Triplet(margin=margin, negatives=negatives)
     return Setup(
         model=Model(
-            Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), Cosine()
+            Branch(image.input_spec, image.encoder, image_head),
+            Branch(text.input_spec, text.encoder, text_head),
+            Cosine(),
         ),
         objective=Objective(
             {side: Term(loss, on=side, reduction="sum") for side in ("image_to_text", "text_to_image")}

@@ -64,7 +64,9 @@ def vse_infinity(
         parts, similarity = hinges(margin, easy_epochs), Cosine()
     return Setup(
         model=Model(
-            Branch(image.reads, image.encoder, image_head), Branch(text.reads, text.encoder, text_head), similarity
+            Branch(image.input_spec, image.encoder, image_head),
+            Branch(text.input_spec, text.encoder, text_head),
+            similarity,
         ),
         objective=Objective({**parts}),
         plan=PLAN,

@@ -50,6 +50,6 @@ def _about(library: Library) -> About:
         texts=counts["texts"],
         host=library.store.manifest.host,
         changed=generation,
-        asks_pictures=not isinstance(engine.model.image.reads, FeatureInput),
-        asks_words=not isinstance(engine.model.text.reads, FeatureInput),
+        asks_pictures=not isinstance(engine.model.image.input_spec, FeatureInput),
+        asks_words=not isinstance(engine.model.text.input_spec, FeatureInput),
     )

@@ -26,7 +26,7 @@ def add_items(request: Request, served: Writing, addition: Addition) -> Changed:
     items = [_incoming(item, served.settings.limits.pixels) for item in addition.items]
     texts = [caption for item in items for caption in item.captions]
     grown, cut = library.answering.do(
-        lambda engine: (add(engine, items, keep=library.place), cut_note(engine.model.text.reads, texts))
+        lambda engine: (add(engine, items, keep=library.place), cut_note(engine.model.text.input_spec, texts))
     )
     served.metrics.event("items_added", grown.embedded)
     note(request, {"index": library.name, "added": [item.id for item in items]})

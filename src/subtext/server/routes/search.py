@@ -82,13 +82,13 @@ def score(request: Request, served: Reading, asked: Scored) -> Pairs:
 
 def _scores(engine: Engine, words: str, ids: list[str]) -> tuple[list[float], str | None]:
     """Scores of words with pictures, and a sentence where the words are longer than the model reads."""
-    if isinstance(engine.model.text.reads, FeatureInput):
+    if isinstance(engine.model.text.input_spec, FeatureInput):
         raise RequirementError("this library's model reads precomputed features of texts; it cannot score words")
     if not words.strip():
         raise RequirementError("a score needs words; there are only spaces")
     query = engine.model.embed_texts([words]).vectors[0].double().numpy()
     own = [vectors_of(engine, "images", name).astype(np.float64) for name in ids]
-    return [float((query @ vectors.T).max()) for vectors in own], cut_note(engine.model.text.reads, [words])
+    return [float((query @ vectors.T).max()) for vectors in own], cut_note(engine.model.text.input_spec, [words])
 
 
 def _answered(request: Request, library: Library, wanted: ByWords | ByPicture, query: Asking) -> Answered:
