@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.common import interleaved, options, report
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.evaluation import Further, Protocol, evaluate_matrix
 from subtext.evaluation.relevance.eccv import Kind, read_eccv
 from subtext.evaluation.relevance.match import Match
@@ -27,7 +27,7 @@ ASKED = ("coco_1k_recalls", "coco_5k_recalls", "cxc_recalls", "eccv_r1", "eccv_r
 SIDES = {"i2t": "image_to_text", "t2i": "text_to_image"}
 
 
-def gallery(metrics: Any, pictures: int) -> Pairs:
+def gallery(metrics: Any, pictures: int) -> Dataset:
     """The first so many pictures of the test set, in its order, with their texts; the peer's truth is cut to them."""
     texts = [int(one) for one in metrics.coco_ids][: 5 * pictures]
     owner = [metrics.coco_gts["t2i"][text][0] for text in texts]
@@ -45,10 +45,10 @@ def gallery(metrics: Any, pictures: int) -> Pairs:
         return Items([str(name) for name in names], [None] * len(names), of, np.array(["test"] * len(names)))
 
     links = np.stack([groups, np.arange(len(texts))], axis=1)
-    return Pairs(items(images, np.arange(len(images))), items(texts, groups), links, Path())
+    return Dataset(items(images, np.arange(len(images))), items(texts, groups), links, Path())
 
 
-def made(pairs: Pairs, truths: dict[str, Match]) -> NDArray[np.float32]:
+def made(pairs: Dataset, truths: dict[str, Match]) -> NDArray[np.float32]:
     """Noise with partners raised. What is right under any truth stands between steps of the noise: no wrong one ties
     with it, so sorting, which breaks ties as it likes, has one right answer.
     """
@@ -67,7 +67,7 @@ def made(pairs: Pairs, truths: dict[str, Match]) -> NDArray[np.float32]:
     return scores
 
 
-def truths_of(folder: Path, pairs: Pairs) -> dict[str, Match]:
+def truths_of(folder: Path, pairs: Dataset) -> dict[str, Match]:
     """The positives of ECCV Caption and of Crisscrossed Captions among these."""
     kinds: tuple[Kind, ...] = ("eccv", "cxc")
     return {kind: read_eccv(folder, kind).match(pairs.images.ids, pairs.texts.ids) for kind in kinds}

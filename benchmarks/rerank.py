@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from benchmarks.common import interleaved, options, report
 from subtext.core import DIRECTIONS, Embeddings
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.evaluation import Protocol, Result, evaluate_embeddings, evaluate_matrix, reranking, scoring
 from subtext.evaluation.two_stage import Stage, evaluate_two_stage
 from subtext.models.similarity.cosine import Cosine
@@ -26,7 +26,7 @@ PROTOCOL = Protocol(c_way=(), bootstrap=0)
 COUNTS = (10, 20, 50, 100, 200, 300, 500, 700)
 
 
-def made(pictures: int, width: int) -> tuple[Stage, Stage, Pairs]:
+def made(pictures: int, width: int) -> tuple[Stage, Stage, Dataset]:
     """Pictures of regions that share topics, five texts each whose words are some of them, seen by both stages."""
     g = torch.Generator().manual_seed(0)
     topics = torch.randn(4 * pictures, width, generator=g)
@@ -45,7 +45,7 @@ def made(pictures: int, width: int) -> tuple[Stage, Stage, Pairs]:
         return normalize(mean + 0.03 * torch.randn(mean.shape, generator=g), dim=-1)
 
     groups = owners.numpy()
-    pairs = Pairs(
+    pairs = Dataset(
         _items("p", np.arange(pictures, dtype=np.int64)),
         _items("t", groups),
         np.stack([groups, texts.numpy()], 1),

@@ -66,7 +66,7 @@ class Asked:
 
 def made(place: Path) -> Path:
     """An index of random vectors, by a run that was never trained."""
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.models.checkpoint import Record, save_run
     from subtext.recipes.build import build
     from subtext.search import model_fingerprint
@@ -77,7 +77,7 @@ def made(place: Path) -> Path:
 
     names = [f"word{number}" for number in range(WORDS)]
     options: dict[str, object] = {"image": "tiny", "image_size": 32, "width": WIDTH, "min_count": 1, "text": "bag"}
-    model = build("dual", options, supply=Supply(texts=tuple(names))).model.eval()
+    model = build("dual", options, context=BuildContext(texts=tuple(names))).model.eval()
     save_run(place / "run", model, Record(host="dual", arguments=options, status="finished"))
     manifest = Manifest(fingerprint=model_fingerprint(model), run=str(place / "run"), host="dual", width=WIDTH)
     folder = create(place / "index", manifest)

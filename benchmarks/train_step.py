@@ -25,8 +25,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from benchmarks.common import interleaved, options, report
 from subtext.core import Epoch
 from subtext.data.batches import item_batch
+from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureFile, FeatureInput
-from subtext.data.pairs import Items, Pairs
 from subtext.data.text import Vocabulary, WordInput
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.recurrent import GruShape, Recurrent
@@ -47,7 +47,7 @@ BATCH, FEATURES, WIDTH, WORD_WIDTH, VOCABULARY, TEMPERATURE = 128, 768, 512, 300
 PLAN = Plan(epochs=1_000, batch_size=BATCH, lr=2e-4, clip=2.0, positives="pair", select="last")
 
 
-def data(count: int, folder: Path) -> tuple[Pairs, FeatureFile]:
+def data(count: int, folder: Path) -> tuple[Dataset, FeatureFile]:
     """Pictures of noise and texts of 6 to 18 drawn words; one text a picture."""
     g = np.random.default_rng(0)
     names = [f"{row:06d}.jpg" for row in range(count)]
@@ -59,10 +59,10 @@ def data(count: int, folder: Path) -> tuple[Pairs, FeatureFile]:
     groups, splits = np.arange(count, dtype=np.int64), np.array(["train"] * count)
     images = Items(names, list(names), groups, splits)
     items = Items([f"t{row}" for row in range(count)], list(texts), groups, splits)
-    return Pairs(images, items, np.stack([groups, groups], axis=1), folder), FeatureFile.open(folder / "features.npz")
+    return Dataset(images, items, np.stack([groups, groups], axis=1), folder), FeatureFile.open(folder / "features.npz")
 
 
-def setup(pairs: Pairs, file: FeatureFile) -> Setup:
+def setup(pairs: Dataset, file: FeatureFile) -> Setup:
     """The model in the house's parts."""
     torch.manual_seed(0)
     words = Vocabulary.build([str(text) for text in pairs.texts.values])
@@ -94,7 +94,7 @@ class Plain(nn.Module):
 class ModuleLoop:
     """The plain loop again, over a copy of the house's own modules."""
 
-    def __init__(self, made: Setup, pairs: Pairs) -> None:
+    def __init__(self, made: Setup, pairs: Dataset) -> None:
         self.model = copy.deepcopy(made.model)
         self.objective = made.objective
         rows = np.arange(len(pairs.texts), dtype=np.int64)
@@ -119,7 +119,7 @@ class ModuleLoop:
 class PlainLoop:
     """The plain loop over the same batches; texts are coded before it begins."""
 
-    def __init__(self, model: Model, pairs: Pairs, file: FeatureFile) -> None:
+    def __init__(self, model: Model, pairs: Dataset, file: FeatureFile) -> None:
         input_spec = model.text.input_spec
         rows = np.arange(len(pairs.texts), dtype=np.int64)
         coded = input_spec(item_batch(pairs.texts, rows, pairs.root))

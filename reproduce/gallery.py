@@ -16,10 +16,10 @@ from subtext.api.job import Work
 from subtext.api.loaded import open_work
 from subtext.core import Embeddings
 from subtext.data.atomic import write_text
+from subtext.data.dataset import Dataset
 from subtext.data.features import FeatureInput
 from subtext.data.fingerprint import fingerprint
 from subtext.data.output import require_file
-from subtext.data.pairs import Pairs
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation import embed_pairs
@@ -84,9 +84,9 @@ def compare(asked: Asked) -> str:
     return f"{asked.out}: {sides[0].name} and {sides[1].name} on the split {split}"
 
 
-def _opened(asked: Asked) -> tuple[list[Side], Pairs, str]:
+def _opened(asked: Asked) -> tuple[list[Side], Dataset, str]:
     sides: list[Side] = []
-    known: list[tuple[Pairs, str]] = []
+    known: list[tuple[Dataset, str]] = []
     names = _names(asked.first, asked.second)
     for name, work in zip(names, asked.works, strict=True):
         opened = open_work(work).by_mean("a gallery")
@@ -112,7 +112,7 @@ def _names(first: Path, second: Path) -> tuple[str, str]:
     return str(first), str(second)
 
 
-def _searches(asked: Asked, sides: Sequence[Side], pairs: Pairs) -> list[Section]:
+def _searches(asked: Asked, sides: Sequence[Side], pairs: Dataset) -> list[Section]:
     sections = []
     if not any(isinstance(side.model.text.input_spec, FeatureInput) for side in sides):
         told = "Marked where the word is in a text of the picture. The number is the run's own score: it orders."
@@ -127,7 +127,7 @@ def _searches(asked: Asked, sides: Sequence[Side], pairs: Pairs) -> list[Section
     return [*sections, Section("Pictures to texts", told, found, len(sides))]
 
 
-def _by_word(side: Side, word: str, pairs: Pairs, top: int) -> Search:
+def _by_word(side: Side, word: str, pairs: Dataset, top: int) -> Search:
     scores = side.model.compare(side.images, side.model.embed_texts([word]))[:, 0].numpy()
     texts, cards = _texts(pairs), []
     for row in _best(scores, top):
@@ -140,14 +140,14 @@ def _by_word(side: Side, word: str, pairs: Pairs, top: int) -> Search:
     return Search(word, cards, side.name)
 
 
-def _by_picture(side: Side, row: int, pairs: Pairs, top: int) -> Search:
+def _by_picture(side: Side, row: int, pairs: Dataset, top: int) -> Search:
     scores = side.model.compare(side.images[row : row + 1], side.texts)[0].numpy()
     texts, own = _texts(pairs), pairs.texts.groups == pairs.images.groups[row]
     cards = [Found(texts[text], float(scores[text]), "", right=bool(own[text])) for text in _best(scores, top)]
     return Search(pairs.images.ids[row], cards, side.name, thumbnail(pairs.images.values[row], pairs.root))
 
 
-def _texts(pairs: Pairs) -> list[str]:
+def _texts(pairs: Dataset) -> list[str]:
     """What each text says; its name where only its features are known."""
     return [
         name if value is None else str(value) for name, value in zip(pairs.texts.ids, pairs.texts.values, strict=True)
@@ -169,7 +169,7 @@ def _best(scores: NDArray[np.float32], top: int) -> list[int]:
     return [int(row) for row in np.argsort(-scores, kind="stable")[:top]]
 
 
-def _moved(graph: Graph, sides: Sequence[Side], pairs: Pairs, asked: Asked) -> list[Section]:
+def _moved(graph: Graph, sides: Sequence[Side], pairs: Dataset, asked: Asked) -> list[Section]:
     """Which texts that are neighbours each run has pulled closest, and which pictures of such texts."""
     owners, texts = pictures_of_texts(pairs), _texts(pairs)
     first = np.full(len(pairs.images), -1, dtype=np.int64)
@@ -191,7 +191,7 @@ def _moved(graph: Graph, sides: Sequence[Side], pairs: Pairs, asked: Asked) -> l
     return [*found, *_closest("pictures", moved, sides, pairs.images.ids, picture, asked.top)]
 
 
-def _shown(pairs: Pairs, picture: int) -> str | None:
+def _shown(pairs: Dataset, picture: int) -> str | None:
     return thumbnail(pairs.images.values[picture], pairs.root)
 
 
@@ -228,7 +228,7 @@ def _closest(
     return sections
 
 
-def _page(asked: Asked, sides: Sequence[Side], pairs: Pairs, split: str, sections: Sequence[Section]) -> Page:
+def _page(asked: Asked, sides: Sequence[Side], pairs: Dataset, split: str, sections: Sequence[Section]) -> Page:
     facts = [
         (
             side.name,

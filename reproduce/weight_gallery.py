@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.evaluation.weights import MODALITIES, SCORES, alone, mean_weights
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
@@ -19,7 +19,7 @@ def weight_gallery(
     table: Mapping[str, Tensor],
     weighting: Neighbourhood,
     combined: Mapping[str, Neighbourhood],
-    pairs: Pairs,
+    pairs: Dataset,
     *,
     title: str,
     batch: int,
@@ -61,7 +61,7 @@ def weight_gallery(
 
 
 def _card(
-    table: Mapping[str, Tensor], weights: Tensor, scores: Sequence[str], row: int, pairs: Pairs, picture: int
+    table: Mapping[str, Tensor], weights: Tensor, scores: Sequence[str], row: int, pairs: Dataset, picture: int
 ) -> Found:
     text = pairs.texts.values[row]
     return Found(

@@ -15,8 +15,8 @@ from reproduce.weight_gallery import weight_gallery
 from subtext.api.job import Work
 from subtext.api.loaded import Opened, open_work
 from subtext.data.atomic import write_text
+from subtext.data.dataset import Dataset
 from subtext.data.output import require_file
-from subtext.data.pairs import Pairs
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.weights import Weights, explain
@@ -114,7 +114,7 @@ def _combined(asked: Asked, weighting: Neighbourhood) -> dict[str, Neighbourhood
     }
 
 
-def _require_views(asked: Asked, model: Model, pairs: Pairs) -> None:
+def _require_views(asked: Asked, model: Model, pairs: Dataset) -> None:
     """Raise RequirementError where items have one view: the option would change nothing."""
     one = np.zeros(1, dtype=np.int64)
     found = embed_pairs(model, pairs.subset(one, one), batch_size=1, workers=0)

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import small
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.neighbours.graph import Graph, marks_of
 from subtext.recipes.methods.neighbourhoods import neighbourhoods
 from subtext.training.plan import Plan
 from subtext.training.setup import Setup
 
 
-def graph(pairs: Pairs, count: int = 6) -> Graph:
+def graph(pairs: Dataset, count: int = 6) -> Graph:
     """The `count` texts of other pictures that share most words with each text."""
     words = [set(str(text).split()) for text in pairs.texts.values]
     shared = np.array([[len(one & other) for other in words] for one in words], dtype=np.float32)
@@ -25,7 +25,7 @@ def graph(pairs: Pairs, count: int = 6) -> Graph:
     return Graph(list(pairs.texts.ids), marks_of(pairs.texts), order, distances, {"name": "words"}, {"among": "train"})
 
 
-def save(pairs: Pairs, folder: Path, count: int = 6) -> Path:
+def save(pairs: Dataset, folder: Path, count: int = 6) -> Path:
     """The same in a folder."""
     graph(pairs, count).save(folder)
     return folder

@@ -14,9 +14,9 @@ from PIL import Image
 from torch import nn
 
 from subtext.core import Embeddings, Encoded
-from subtext.data.images import PixelInput
+from subtext.data.dataset import Dataset, Items
 from subtext.data.inputs import Batch, Draw, Tensors
-from subtext.data.pairs import Items, Pairs
+from subtext.data.pixels import PixelInput
 from subtext.data.text import Vocabulary, WordInput
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.recurrent import GruShape, Recurrent
@@ -104,7 +104,7 @@ class BestWord(nn.Module):
         return scores.masked_fill(~texts.mask[None], -9.0).amax(2)
 
 
-def pairs(count: int = 40, split: str = "train", captions: int = 2) -> Pairs:
+def pairs(count: int = 40, split: str = "train", captions: int = 2) -> Dataset:
     """Pictures named by a number, and texts with one word a digit."""
     names = [f"{split}{place:03d}" for place in range(count)]
     image_groups = np.arange(count, dtype=np.int64)
@@ -113,7 +113,7 @@ def pairs(count: int = 40, split: str = "train", captions: int = 2) -> Pairs:
     ]
     text_groups = np.repeat(image_groups, captions)
     links = np.stack([text_groups, np.arange(len(texts), dtype=np.int64)], axis=1)
-    return Pairs(
+    return Dataset(
         images=Items(names, [None] * count, image_groups, np.array([split] * count)),
         texts=Items(
             [f"{split}t{row}" for row in range(len(texts))], list(texts), text_groups, np.array([split] * len(texts))
@@ -190,7 +190,7 @@ def setup_with_pixels(plan: Plan | None = None) -> Setup:
     )
 
 
-def with_pictures(data: Pairs, folder: Path) -> Pairs:
+def with_pictures(data: Dataset, folder: Path) -> Dataset:
     """The same pairs with a picture of noise on the disk for each image."""
     for row, name in enumerate(data.images.ids):
         pixels = np.random.default_rng(row).integers(0, 256, (12, 16, 3), dtype=np.uint8)

@@ -8,7 +8,7 @@ import numpy as np
 
 from reproduce.figures.request import Asked, Drawn
 from reproduce.figures.systems import about, facts_of, pairs_of, picture_of, relevance_of, texts_of
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, counted
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.graded import Graded
@@ -129,7 +129,7 @@ def chosen(asked: Asked, items: Items, among: Sequence[int] | np.ndarray) -> int
     return int(rows[draw.uniform(items.keys[rows], seed=asked.seed, epoch=0, purpose="figure item")[:, 0].argmin()])
 
 
-def lead(pairs: Pairs, split: str) -> str:
+def lead(pairs: Dataset, split: str) -> str:
     """What a figure is of."""
     return f"{counted(len(pairs.images), 'picture')} and {counted(len(pairs.texts), 'text')}, split {split}."
 

@@ -13,8 +13,8 @@ from reproduce.figures.request import Asked, Drawn
 from reproduce.figures.systems import about, facts_of, pairs_of, relevance_of
 from subtext.api.loaded import open_work
 from subtext.core import DIRECTIONS, Direction
+from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint
-from subtext.data.pairs import Pairs
 from subtext.errors import CheckpointError, RequirementError
 from subtext.evaluation import Further, Protocol, embed_pairs, evaluate_embeddings
 from subtext.evaluation.relevance.graded import Graded
@@ -91,7 +91,7 @@ def logged(run: Path, name: str) -> dict[int, dict[str, float]]:
     return found
 
 
-def _course(asked: Asked, system: tuple[str, Path], pairs: Pairs, graded: Graded | None) -> Course:
+def _course(asked: Asked, system: tuple[str, Path], pairs: Dataset, graded: Graded | None) -> Course:
     """Of one run.
 
     Raises RequirementError when it has neither; what opening and evaluating raise.

@@ -10,7 +10,7 @@ from reproduce.figures.of_data import chosen, lead
 from reproduce.figures.request import Asked, Drawn
 from reproduce.figures.systems import System, about, facts_of, picture_of, relevance_of, systems_of, texts_of
 from subtext.core import DIRECTIONS, Direction
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.evaluation.asp_curve import asp_curve, asp_lines, mean_of
 from subtext.evaluation.firsts import Firsts, List, alike, first_of, firsts
 from subtext.evaluation.relevance import match as matching
@@ -147,7 +147,7 @@ def _told(
 
 
 def _section(
-    asked: Asked, systems: list[System], lists: list[List], own: np.ndarray, pairs: Pairs, query: int
+    asked: Asked, systems: list[System], lists: list[List], own: np.ndarray, pairs: Dataset, query: int
 ) -> Section:
     texts = texts_of(pairs)
     first = np.full(len(pairs.images), -1, dtype=np.int64)
@@ -171,11 +171,11 @@ def _section(
     return Section("Side by side", told, searches, len(searches))
 
 
-def _asking(pairs: Pairs, direction: Direction, query: int) -> dict[str, str]:
+def _asking(pairs: Dataset, direction: Direction, query: int) -> dict[str, str]:
     if direction == "image_to_text":
         return {"id": pairs.images.ids[query], "text": ""}
     return {"id": pairs.texts.ids[query], "text": texts_of(pairs)[query]}
 
 
-def _answering(pairs: Pairs, direction: Direction) -> list[str]:
+def _answering(pairs: Dataset, direction: Direction) -> list[str]:
     return pairs.texts.ids if direction == "image_to_text" else pairs.images.ids

@@ -12,9 +12,9 @@ from reproduce.figures.request import Asked, is_run
 from subtext.api.external import Files, opened_files, read_split
 from subtext.api.job import Work
 from subtext.api.loaded import open_work, remembered
+from subtext.data.dataset import Dataset
+from subtext.data.external_outputs import holds_scores
 from subtext.data.fingerprint import fingerprint
-from subtext.data.outputs import holds_scores
-from subtext.data.pairs import Pairs
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.relevance.grade import Asked as Relevance
@@ -35,7 +35,7 @@ class System:
     path: Path
 
 
-def pairs_of(asked: Asked) -> tuple[Pairs, str]:
+def pairs_of(asked: Asked) -> tuple[Dataset, str]:
     """The split that is asked for, without looking at pictures: of the data named, or of the first run's own.
 
     Raises what reading raises; RequirementError where no data is named and no run remembers any.
@@ -51,13 +51,13 @@ def pairs_of(asked: Asked) -> tuple[Pairs, str]:
     return read_split(sources, split)
 
 
-def systems_of(asked: Asked) -> tuple[list[System], Pairs, str]:
+def systems_of(asked: Asked) -> tuple[list[System], Dataset, str]:
     """Every system with its scores of the same pairs, these pairs, and the name of their split.
 
     Raises RequirementError when runs remember different data; what opening and reading raise.
     """
     found: dict[str, System] = {}
-    known: list[tuple[Pairs, str]] = []
+    known: list[tuple[Dataset, str]] = []
     for name, path in asked.systems:
         if is_run(path):
             source, pairs, split = _of_run(name, replace(asked.work, run=path))
@@ -74,7 +74,7 @@ def systems_of(asked: Asked) -> tuple[list[System], Pairs, str]:
     return [found[name] for name, _ in asked.systems], pairs, split
 
 
-def relevance_of(asked: Asked, pairs: Pairs) -> Graded:
+def relevance_of(asked: Asked, pairs: Dataset) -> Graded:
     """The relevance that is asked for.
 
     Raises what `relevance.grade.graded` raises.
@@ -86,7 +86,7 @@ def relevance_of(asked: Asked, pairs: Pairs) -> Graded:
     return graded(pairs, asked.relevance, Relevance(references=asked.references, cache=asked.cache))
 
 
-def facts_of(asked: Asked, pairs: Pairs, split: str, systems: Sequence[System] = ()) -> list[tuple[str, str]]:
+def facts_of(asked: Asked, pairs: Dataset, split: str, systems: Sequence[System] = ()) -> list[tuple[str, str]]:
     """How a figure was made, for its page."""
     references = "" if asked.references is None else f", of the first {asked.references} texts of a picture"
     return [
@@ -97,7 +97,7 @@ def facts_of(asked: Asked, pairs: Pairs, split: str, systems: Sequence[System] =
     ]
 
 
-def about(asked: Asked, pairs: Pairs, split: str) -> dict[str, object]:
+def about(asked: Asked, pairs: Dataset, split: str) -> dict[str, object]:
     """What stands at the head of every figure's JSON."""
     return {
         "figure": asked.name,
@@ -110,20 +110,20 @@ def about(asked: Asked, pairs: Pairs, split: str) -> dict[str, object]:
     }
 
 
-def texts_of(pairs: Pairs) -> list[str]:
+def texts_of(pairs: Dataset) -> list[str]:
     """What each text says; its name where only its features are known."""
     return [
         name if value is None else str(value) for name, value in zip(pairs.texts.ids, pairs.texts.values, strict=True)
     ]
 
 
-def picture_of(pairs: Pairs, row: int) -> str | None:
+def picture_of(pairs: Dataset, row: int) -> str | None:
     """A picture for a page; None where it cannot be shown."""
     value = pairs.images.values[row]
     return None if value is None else thumbnail(value, pairs.root)
 
 
-def _of_run(name: str, work: Work) -> tuple[Source, Pairs, str]:
+def _of_run(name: str, work: Work) -> tuple[Source, Dataset, str]:
     opened = open_work(work)
     pairs = opened.pairs
     with meter(f"embedding, {name}", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
@@ -132,6 +132,6 @@ def _of_run(name: str, work: Work) -> tuple[Source, Pairs, str]:
     return Embedded(opened.model.similarity, *items).part(*whole), pairs, opened.split
 
 
-def _of_file(path: Path, pairs: Pairs) -> Source:
+def _of_file(path: Path, pairs: Dataset) -> Source:
     files = Files(scores=path) if holds_scores(path) else Files(images=path, texts=path)
     return opened_files(files, pairs).source

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.dataset import Dataset
+from subtext.data.read import read_pairs
 from subtext.evaluation.metrics.agreement import spearman
 from subtext.evaluation.relevance import cider, tfidf
 from subtext.neighbours.lsa import Lsa
@@ -52,7 +52,7 @@ def main() -> None:
     )
 
 
-def relevances(pairs: Pairs, split: str, features: Path) -> dict[str, Matrix]:
+def relevances(pairs: Dataset, split: str, features: Path) -> dict[str, Matrix]:
     """Name -> (I T) of a split's pictures and captions."""
     chosen = pairs.split(split)
     texts = [str(value) for value in chosen.texts.values]

@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 from subtext.api.load import open_run
 from subtext.core import Embeddings
 from subtext.curation.judged import kinds_of_pairs
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.data.planting import Near, Planted, plant
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.data.write import write_pairs
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.metrics.detection import auc
@@ -80,14 +80,14 @@ def main() -> None:
         return
     asked.loosened.mkdir(parents=True, exist_ok=True)
     captions = selection(data / "captions.jsonl", asked.loosened / "chosen.jsonl", held_out=HELD_OUT, first=asked.first)
-    pairs = read_pairs(captions, need_pictures=False).pairs
+    pairs = read_pairs(captions, need_images=False).pairs
     for row in asked.rows:
         of_an_archive(pairs, PLANTED[row], data, asked.loosened, asked.seeds, asked.epochs)
 
 
 def of_clean_runs(runs: list[Path], data: Path, rows: list[int]) -> None:
     """Judge val, loosened, by runs that learnt from pairs as they are."""
-    pairs = read_pairs(data / "captions.jsonl", need_pictures=False).pairs.split("val")
+    pairs = read_pairs(data / "captions.jsonl", need_images=False).pairs.split("val")
     graph = neighbours(pairs)
     embedded = [embed_pairs(open_run(run).model, pairs) for run in runs]
     for shares in (PLANTED[row] for row in rows):
@@ -102,7 +102,7 @@ def of_clean_runs(runs: list[Path], data: Path, rows: list[int]) -> None:
 
 
 def of_an_archive(
-    pairs: Pairs, shares: Mapping[str, float], data: Path, out: Path, seeds: list[int], epochs: int | None
+    pairs: Dataset, shares: Mapping[str, float], data: Path, out: Path, seeds: list[int], epochs: int | None
 ) -> None:
     """Loosen all pairs, learn from those of train with each seed, and judge what was learnt from and what was not."""
     folder = out / ("-".join(f"{kind}-{share:g}" for kind, share in shares.items()) or "nothing")
@@ -138,12 +138,12 @@ def line(shares: Mapping[str, float], judged: str, rows: list[dict[str, float]])
     print(f"| {name} | {judged} | {' | '.join(cells)} |", flush=True)
 
 
-def neighbours(pairs: Pairs) -> Graph:
+def neighbours(pairs: Dataset) -> Graph:
     """A graph of the words of all texts."""
     return build_graph(pairs, Lsa(), Choice(neighbours=40, among="all"))
 
 
-def loosened(pairs: Pairs, shares: Mapping[str, float], splits: tuple[str, ...]) -> Planted:
+def loosened(pairs: Dataset, shares: Mapping[str, float], splits: tuple[str, ...]) -> Planted:
     """The pairs with shares of those of each split loosened, within the split; the same for every call."""
     count = len(pairs.texts)
     if not shares:
@@ -162,7 +162,9 @@ def loosened(pairs: Pairs, shares: Mapping[str, float], splits: tuple[str, ...])
     return plant(pairs, shares, near=near, splits=splits)
 
 
-def figures(pairs: Pairs, kinds: NDArray[Any], images: Embeddings, texts: Embeddings, graph: Graph) -> dict[str, float]:
+def figures(
+    pairs: Dataset, kinds: NDArray[Any], images: Embeddings, texts: Embeddings, graph: Graph
+) -> dict[str, float]:
     """The figures of one run on pairs of which these texts (T) are loose."""
     columns, found = kinds_of_pairs(pairs, images, texts, graph=graph)
     assert found is not None

@@ -19,8 +19,8 @@ from subtext.api.neighbours import Asked as Wanted
 from subtext.api.neighbours import open_space
 from subtext.api.train import Material
 from subtext.data.atomic import write_file
+from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
-from subtext.data.pairs import Pairs
 from subtext.neighbours.build import Choice, build_graph
 from subtext.neighbours.given import Features
 from subtext.neighbours.graph import Graph
@@ -42,7 +42,7 @@ class Loaded:
     """
 
     material: Material
-    scored: Pairs
+    scored: Dataset
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Pictures, texts and pairs of each part."""
@@ -95,7 +95,7 @@ def require(asked: Asked, key: str, kind: Shared, loaded: Loaded) -> None:
         build_graph(train, space, choice, source=source, placed=placed).save(place)
 
 
-def graph_of_scored(asked: Asked, key: str, pairs: Pairs, loaded: Loaded) -> Graph:
+def graph_of_scored(asked: Asked, key: str, pairs: Dataset, loaded: Loaded) -> Graph:
     """The neighbours among the texts that are scored, in the space that was learnt from the training texts.
 
     It is that of the table's graph, of one that was given, too; it is built once for all rows and seeds.
@@ -125,14 +125,14 @@ def _save_places(ids: list[str], places: Places, place: Path) -> None:
     write_file(place, fill)
 
 
-def one_text_each(pairs: Pairs) -> Pairs:
+def one_text_each(pairs: Dataset) -> Dataset:
     """Every picture with the first of its texts alone, row by row."""
     order = np.lexsort((pairs.links[:, 1], pairs.links[:, 0]))
     images, first = np.unique(pairs.links[order, 0], return_index=True)
     return pairs.subset(images, pairs.links[order[first], 1])
 
 
-def drawn(pairs: Pairs, count: int, purpose: str, *, seed: int = 0) -> tuple[Pairs, Pairs]:
+def drawn(pairs: Dataset, count: int, purpose: str, *, seed: int = 0) -> tuple[Dataset, Dataset]:
     """Pairs of about `count` drawn pictures, whole groups of them, and the others; all where there are no more.
 
     Of one purpose and seed a smaller draw is part of a larger one.
@@ -144,7 +144,7 @@ def drawn(pairs: Pairs, count: int, purpose: str, *, seed: int = 0) -> tuple[Pai
     return _of_groups(pairs, chosen, inside=True), _of_groups(pairs, chosen, inside=False)
 
 
-def _of_groups(pairs: Pairs, groups: NDArray[np.int64], *, inside: bool) -> Pairs:
+def _of_groups(pairs: Dataset, groups: NDArray[np.int64], *, inside: bool) -> Dataset:
     rows = [
         np.flatnonzero(np.isin(items.groups, groups) == inside).astype(np.int64)
         for items in (pairs.images, pairs.texts)
@@ -174,7 +174,7 @@ class _Learnt:
     """A space that learns from other pairs than those whose texts it places."""
 
     space: Space
-    learnt: Pairs
+    learnt: Dataset
 
     @property
     def distance(self) -> Distance:
@@ -185,7 +185,7 @@ class _Learnt:
         """The space's own."""
         return self.space.settings()
 
-    def __call__(self, pairs: Pairs, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
         """The places of the texts of `pairs`; `learn` is not read."""
         both = _joined(self.learnt, pairs)
         count = len(self.learnt.texts)
@@ -193,7 +193,7 @@ class _Learnt:
         return Places(found.vectors[count:], found.known[count:])
 
 
-def _joined(first: Pairs, second: Pairs) -> Pairs:
+def _joined(first: Dataset, second: Dataset) -> Dataset:
     """The texts of both, for a space that reads words or text features."""
     from dataclasses import replace
 

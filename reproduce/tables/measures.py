@@ -97,7 +97,7 @@ def _rankings(model: Model, asked: Asked, loaded: Loaded) -> Measured:
     """Figures of whole rankings; NaN where there are no labels, or the pictures make no folds of 1,000."""
     pairs = loaded.scored
     count, left = divmod(len(pairs.images), FOLD)
-    labels = plausible.of_pairs(pairs) if LABELS in pairs.images.more else None
+    labels = plausible.of_pairs(pairs) if LABELS in pairs.images.metadata else None
     result = evaluate(
         model,
         pairs,

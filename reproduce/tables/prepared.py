@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reproduce.tables.request import Asked
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.data.readers.politics import is_politics
 from subtext.data.sentences import first_sentences
 from subtext.errors import DataError, counted
@@ -31,7 +31,7 @@ def require_prepared(asked: Asked) -> None:
         )
 
 
-def require_sentences(asked: Asked, key: str, pairs: Pairs, path: Path | None) -> None:
+def require_sentences(asked: Asked, key: str, pairs: Dataset, path: Path | None) -> None:
     """Raise DataError where most texts are longer than what the table's paper reads of this data set.
 
     Most, and not one: where sentences end is told by rules here, and whoever cut them by another tool may differ.

@@ -9,7 +9,7 @@ from pathlib import Path
 from reproduce.tables.request import FACTORS, Asked, digest, options_of
 from reproduce.tables.specification import Row, Shared
 from subtext.api.job import Job, Sources
-from subtext.data.supply import Supply
+from subtext.data.build_context import BuildContext
 from subtext.recipes import catalogue
 from subtext.recipes import unused_options as unread
 from subtext.recipes.catalogue import hosts
@@ -141,7 +141,7 @@ def _settled(
     known = {option.name: option for option in options_of(host)}
     changes = {name: known[name].read(value) for name, value in asked.changes.items() if name in known}
     values = {**own, **changes}
-    facts = unread.asked(values, Supply())
+    facts = unread.asked(values, BuildContext())
     if sources.features is not None and values.get("image", "auto") == "auto":
         facts["image"] = ("features", "regions", "regions beside a vector")
     if facts["image"][0] in ("features", "tiny", "auto") and "backbone" not in facts.get("text", ()):

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from subtext.data.dataset import Dataset, Items
 from subtext.data.dedup import _jaccard, _runs, near_copies
-from subtext.data.pairs import Items, Pairs
 from subtext.data.prepare import cut_sentences, draw_anew, keep_texts, only_longer
 from subtext.data.sentences import first_sentences
 from subtext.errors import DataError
@@ -18,13 +18,13 @@ from subtext.errors import DataError
 LONG = "we use cookies to make this site work and to show what you may like to read next so please say yes"
 
 
-def made(values: list[str], splits: list[str] | None = None, groups: list[int] | None = None) -> Pairs:
+def made(values: list[str], splits: list[str] | None = None, groups: list[int] | None = None) -> Dataset:
     count = len(values)
     of = np.array(groups if groups is not None else range(count), dtype=np.int64)
     named = np.array(splits or ["train"] * count)
     images = Items([f"p{n}" for n in range(count)], [f"p{n}.jpg" for n in range(count)], of, named)
     texts = Items([f"p{n}#0" for n in range(count)], list(values), of, named)
-    return Pairs(images, texts, np.stack([np.arange(count)] * 2, axis=1), Path())
+    return Dataset(images, texts, np.stack([np.arange(count)] * 2, axis=1), Path())
 
 
 def varied(count: int, seed: int) -> list[str]:

@@ -15,9 +15,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from subtext.data.features import FeatureFile, FeatureInput
-from subtext.data.images import PixelInput, random_box
 from subtext.data.inputs import Batch, Draw, Input
 from subtext.data.language import guess_language
+from subtext.data.pixels import PixelInput, random_box
 from subtext.data.text import SubwordInput, Vocabulary, WordInput, tokenise
 from subtext.data.vocabulary import END, PAD, START, UNKNOWN
 from subtext.errors import CheckpointError, DataError, OutputError

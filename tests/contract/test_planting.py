@@ -10,11 +10,11 @@ import grimp
 import numpy as np
 import pytest
 
+from subtext.data.dataset import Dataset, Items
 from subtext.data.fingerprint import fingerprint
-from subtext.data.pairs import Items, Pairs
 from subtext.data.planted import read_labels, write_labels
 from subtext.data.planting import Near, plant
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.data.write import write_pairs
 from subtext.errors import DataError
 
@@ -40,7 +40,7 @@ BLIND = (
 )
 
 
-def made(count: int = 60, *, each: int = 2, val: int = 6) -> Pairs:
+def made(count: int = 60, *, each: int = 2, val: int = 6) -> Dataset:
     """Pictures with `each` texts; the last `val` pictures are the split val."""
     splits = np.array(["train"] * (count - val) + ["val"] * val)
     groups = np.arange(count, dtype=np.int64)
@@ -48,10 +48,10 @@ def made(count: int = 60, *, each: int = 2, val: int = 6) -> Pairs:
     ids = [f"p{n}#{k}" for n in range(count) for k in range(each)]
     texts = Items(ids, [f"words of {name}" for name in ids], np.repeat(groups, each), np.repeat(splits, each))
     links = np.stack([np.repeat(groups, each), np.arange(count * each)], axis=1)
-    return Pairs(images, texts, links, Path())
+    return Dataset(images, texts, links, Path())
 
 
-def near(pairs: Pairs, width: int = 20, *, first: int = 1, last: int = 20) -> Near:
+def near(pairs: Dataset, width: int = 20, *, first: int = 1, last: int = 20) -> Near:
     """Neighbours on a line of made places; texts of one picture are none, nor those of another split."""
     places = np.random.default_rng(3).normal(size=len(pairs.texts))
     apart = np.abs(places[:, None] - places[None, :])
@@ -62,7 +62,7 @@ def near(pairs: Pairs, width: int = 20, *, first: int = 1, last: int = 20) -> Ne
     return Near(np.where(np.isfinite(distances), rows, -1), distances, first, last)
 
 
-def shuffled(pairs: Pairs, seed: int) -> tuple[Pairs, np.ndarray]:
+def shuffled(pairs: Dataset, seed: int) -> tuple[Dataset, np.ndarray]:
     """The same data with other rows and other numbers of groups; and which row each text had."""
     rng = np.random.default_rng(seed)
     images, texts = rng.permutation(len(pairs.images)), rng.permutation(len(pairs.texts))
@@ -222,7 +222,7 @@ def test_the_loosened_file_does_not_tell(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "loose.jsonl").read_text().splitlines()]
     assert {name for row in rows for name in row} == {"id", "image", "captions", "text_ids", "split"}
     assert all(name.split("#")[0] == row["id"] for row in rows for name in row["text_ids"])
-    read = read_pairs(tmp_path / "loose.jsonl", need_pictures=False).pairs
+    read = read_pairs(tmp_path / "loose.jsonl", need_images=False).pairs
     assert fingerprint(read) == fingerprint(planted.pairs)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from subtext.data.supply import FeatureShape, Supply
+from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.errors import RecipeError
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Term
 from subtext.recipes.build import build
 
 TEXTS = ("a red dog", "a blue cat")
-SUPPLY = Supply(image_features=FeatureShape(pooled=8), texts=TEXTS)
+CONTEXT = BuildContext(image_features=FeatureShape(pooled=8), texts=TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ SUPPLY = Supply(image_features=FeatureShape(pooled=8), texts=TEXTS)
 )
 def test_an_option_of_the_other_loss_is_refused(host: str, given: dict[str, object], named: str) -> None:
     with pytest.raises(RecipeError, match=named):
-        build(host, {"width": 8, **given}, supply=SUPPLY)
+        build(host, {"width": 8, **given}, context=CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_easy_epochs_sum_over_all_negatives(
 ) -> None:
     options = {"width": 8, "margin": 0.3, "easy_epochs": 2, **given}
     parts = build(
-        host, options, supply=Supply(image_features=FeatureShape(pooled=8, grid=8), texts=TEXTS)
+        host, options, context=BuildContext(image_features=FeatureShape(pooled=8, grid=8), texts=TEXTS)
     ).objective.parts
     for side in ("image_to_text", "text_to_image"):
         easy, hard = parts[f"{side}, all negatives"], parts[side]
@@ -62,6 +62,6 @@ def test_easy_epochs_sum_over_all_negatives(
 
 @pytest.mark.parametrize(("texts", "wanted"), [(10, 64), (2_000, 100), (40_000, 1280)])
 def test_the_recommended_batch_follows_the_number_of_pairs(texts: int, wanted: int) -> None:
-    supply = Supply(image_features=FeatureShape(pooled=8), texts=("a red dog",) * texts)
-    assert build("dual", {"width": 8}, supply=supply).plan.batch_size == wanted
-    assert build("dual", {"width": 8}, supply=supply, plan={"batch_size": 32}).plan.batch_size == 32
+    context = BuildContext(image_features=FeatureShape(pooled=8), texts=("a red dog",) * texts)
+    assert build("dual", {"width": 8}, context=context).plan.batch_size == wanted
+    assert build("dual", {"width": 8}, context=context, plan={"batch_size": 32}).plan.batch_size == 32

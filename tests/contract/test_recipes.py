@@ -14,9 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from subtext.core import Epoch
+from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.data.features import FeatureFile
 from subtext.data.inputs import Batch, Draw
-from subtext.data.supply import FeatureShape, Supply
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.model import Model
 from subtext.objectives.losses.triplet import Triplet
@@ -146,11 +146,11 @@ def shape(file: FeatureFile | None) -> FeatureShape | None:
     return FeatureShape(widths.get("pooled"), widths.get("grid"), mean, std)
 
 
-def made(case: Case, models: dict[str, str], supply: Supply) -> Setup:
+def made(case: Case, models: dict[str, str], context: BuildContext) -> Setup:
     arguments = {
         name: value.format(**models) if isinstance(value, str) else value for name, value in case.arguments.items()
     }
-    return build(case.host, arguments, methods=case.methods, supply=supply)
+    return build(case.host, arguments, methods=case.methods, context=context)
 
 
 def with_files(model: Model, case: Case, features: dict[str, FeatureFile]) -> None:
@@ -159,8 +159,8 @@ def with_files(model: Model, case: Case, features: dict[str, FeatureFile]) -> No
             branch.input_spec = branch.input_spec.with_file(features[name])
 
 
-def supply_of(case: Case, features: dict[str, FeatureFile]) -> Supply:
-    return Supply(
+def context_of(case: Case, features: dict[str, FeatureFile]) -> BuildContext:
+    return BuildContext(
         image_features=shape(features.get(case.image)), text_features=shape(features.get(case.text)), texts=TEXTS
     )
 
@@ -197,7 +197,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 def test_every_weight_of_every_recipe_learns(
     case: Case, models: dict[str, str], features: dict[str, FeatureFile]
 ) -> None:
-    setup = made(case, models, supply_of(case, features))
+    setup = made(case, models, context_of(case, features))
     with_files(setup.model, case, features)
     for epoch in (0, 2):
         setup.model.zero_grad()
@@ -215,7 +215,7 @@ def test_every_weight_of_every_recipe_learns(
 def test_a_saved_run_comes_back_the_same_to_the_bit(
     case: Case, models: dict[str, str], features: dict[str, FeatureFile], tmp_path: Path
 ) -> None:
-    setup = made(case, models, supply_of(case, features))
+    setup = made(case, models, context_of(case, features))
     with_files(setup.model, case, features)
     loss_of(setup).backward()
     torch.nn.utils.clip_grad_norm_(setup.model.parameters(), setup.plan.clip)
@@ -226,7 +226,7 @@ def test_a_saved_run_comes_back_the_same_to_the_bit(
         folder.mkdir(parents=True)
         branch.input_spec.save(folder)
         branch.encoder.save_assets(folder)
-    again = made(case, models, Supply(assets=tmp_path / "assets", seed=99))
+    again = made(case, models, BuildContext(assets=tmp_path / "assets", seed=99))
     again.model.load_state_dict(setup.model.state_dict(), strict=True)
     with_files(again.model, case, features)
     for old, new in zip(before, embedded(again.model), strict=True):
@@ -242,12 +242,12 @@ def test_every_host_is_tried() -> None:
 def test_initial_weights_are_the_seeds_alone(features: dict[str, FeatureFile]) -> None:
     case = Case("dual", SMALL, "pooled")
     state = torch.random.get_rng_state()
-    first = made(case, {}, supply_of(case, features)).model.state_dict()
+    first = made(case, {}, context_of(case, features)).model.state_dict()
     torch.manual_seed(77)
-    second = made(case, {}, supply_of(case, features)).model.state_dict()
+    second = made(case, {}, context_of(case, features)).model.state_dict()
     assert all(torch.equal(value, second[name]) for name, value in first.items())
     torch.random.set_rng_state(state)
-    other = Supply(image_features=shape(features["pooled"]), texts=TEXTS, seed=1)
+    other = BuildContext(image_features=shape(features["pooled"]), texts=TEXTS, seed=1)
     third = made(case, {}, other).model.state_dict()
     assert not torch.equal(first["image.head.project.weight"], third["image.head.project.weight"])
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -255,7 +255,7 @@ def test_initial_weights_are_the_seeds_alone(features: dict[str, FeatureFile]) -
 
 def test_the_loss_falls(features: dict[str, FeatureFile]) -> None:
     case = Case("dual", {**SMALL, "dropout": 0.0, "image_dropout": 0.0, "token_mask": 0.0}, "pooled")
-    setup = made(case, {}, supply_of(case, features))
+    setup = made(case, {}, context_of(case, features))
     with_files(setup.model, case, features)
     optimiser = torch.optim.Adam(setup.model.parameters(), lr=0.01)
     first = float(loss_of(setup).detach())
@@ -271,7 +271,7 @@ def test_a_pretrained_dual_encoder_is_used_as_it_is(models: dict[str, str]) -> N
     from transformers import AutoTokenizer, CLIPModel, SiglipModel
 
     for name, kind in (("clip", CLIPModel), ("siglip", SiglipModel)):
-        setup = build("clip", {"model": models[name]}, supply=Supply())
+        setup = build("clip", {"model": models[name]}, context=BuildContext())
         own = kind.from_pretrained(models[name]).eval()
         coded = AutoTokenizer.from_pretrained(models[name])(
             list(TEXTS),
@@ -289,22 +289,24 @@ def test_a_pretrained_dual_encoder_is_used_as_it_is(models: dict[str, str]) -> N
 
 def test_pictures_of_pooled_features_have_one_view(features: dict[str, FeatureFile]) -> None:
     case = Case("pvse", {**SMALL, "views": 3}, "pooled")
-    setup = made(case, {}, supply_of(case, features))
+    setup = made(case, {}, context_of(case, features))
     with_files(setup.model, case, features)
     images, texts, _ = embedded(setup.model)
     assert images.shape == (6, 1, 16) and texts.shape == (6, 3, 16)
 
 
 def test_plan_changes_reach_the_setup(features: dict[str, FeatureFile]) -> None:
-    setup = build("vse", SMALL, plan={"epochs": 3, "lr": 0.5}, supply=Supply(shape(features["pooled"]), texts=TEXTS))
+    setup = build(
+        "vse", SMALL, plan={"epochs": 3, "lr": 0.5}, context=BuildContext(shape(features["pooled"]), texts=TEXTS)
+    )
     assert (setup.plan.epochs, setup.plan.lr, setup.plan.schedule) == (3, 0.5, "step")
 
 
 def test_adapters_learn_faster_unless_told(models: dict[str, str]) -> None:
-    whole = build("clip", {"model": models["clip"]}, supply=Supply())
-    adapted = build("clip", {"model": models["clip"], "lora": 2}, supply=Supply())
+    whole = build("clip", {"model": models["clip"]}, context=BuildContext())
+    adapted = build("clip", {"model": models["clip"], "lora": 2}, context=BuildContext())
     assert adapted.plan.lr == pytest.approx(10 * whole.plan.lr)
-    told = build("clip", {"model": models["clip"], "lora": 2}, plan={"lr": 0.25}, supply=Supply())
+    told = build("clip", {"model": models["clip"], "lora": 2}, plan={"lr": 0.25}, context=BuildContext())
     assert told.plan.lr == 0.25
     assert adapted.model.image.encoder.body_layers() == [] != whole.model.image.encoder.body_layers()
 
@@ -313,7 +315,7 @@ def test_text_is_read_into_values(features: dict[str, FeatureFile]) -> None:
     setup = build(
         "vse",
         {"width": "16", "margin": "0.3", "normalise": "no", "negatives": "all"},
-        supply=Supply(shape(features["pooled"]), texts=TEXTS),
+        context=BuildContext(shape(features["pooled"]), texts=TEXTS),
     )
     term = setup.objective.parts["image_to_text"]
     assert isinstance(term, Term) and isinstance(term.loss, Triplet)
@@ -324,7 +326,7 @@ def test_text_is_read_into_values(features: dict[str, FeatureFile]) -> None:
 class TestMithun:
     def test_weights_both_directions_of_the_hardest_negative(self, features: dict[str, FeatureFile]) -> None:
         case = Case("pvse", {**SMALL, "negatives": "all"}, "pooled", methods=(("mithun", {"strength": 2.0}),))
-        parts = made(case, {}, supply_of(case, features)).objective.parts
+        parts = made(case, {}, context_of(case, features)).objective.parts
         for side in ("image_to_text", "text_to_image"):
             term = parts[side]
             assert isinstance(term, Term) and isinstance(term.loss, Triplet) and isinstance(term.weighting, Rank)
@@ -333,25 +335,25 @@ class TestMithun:
 
     def test_leaves_easy_epochs_easy(self, features: dict[str, FeatureFile]) -> None:
         case = Case("vse_infinity", SMALL, "grid", methods=(("mithun", {}),))
-        term = made(case, {}, supply_of(case, features)).objective.parts["image_to_text, all negatives"]
+        term = made(case, {}, context_of(case, features)).objective.parts["image_to_text, all negatives"]
         assert isinstance(term, Term) and isinstance(term.loss, Triplet)
         assert term.loss.negatives == "all" and term.until_epoch == 1 and term.weighting is not None
 
     def test_is_refused_without_a_triplet_loss(self, features: dict[str, FeatureFile]) -> None:
         case = Case("dual", SMALL, "pooled", methods=(("mithun", {}),))
         with pytest.raises(RecipeError, match=r"needs a host with a triplet loss .*InfoNCE"):
-            made(case, {}, supply_of(case, features))
+            made(case, {}, context_of(case, features))
 
     def test_is_refused_twice(self, features: dict[str, FeatureFile]) -> None:
         case = Case("vse", SMALL, "pooled", methods=(("mithun", {}), ("mithun", {})))
         with pytest.raises(RecipeError, match="one weighting alone"):
-            made(case, {}, supply_of(case, features))
+            made(case, {}, context_of(case, features))
 
 
 class TestThaw:
     def test_gives_heads_then_everything(self, models: dict[str, str]) -> None:
         thawed = [("thaw", {"heads": 2, "rate": 0.5})]
-        setup = build("clip", {"model": models["clip"]}, methods=thawed, plan={"epochs": 3}, supply=Supply())
+        setup = build("clip", {"model": models["clip"]}, methods=thawed, plan={"epochs": 3}, context=BuildContext())
         stages = [stage(setup.plan, setup.phases, epoch) for epoch in range(3)]
         assert [(one.bodies, one.factor) for one in stages] == [(False, 1.0), (False, 1.0), (True, 0.5)]
 
@@ -368,7 +370,7 @@ class TestThaw:
     ) -> None:
         given = {"model": models["clip"], **model}
         with pytest.raises(RecipeError, match=said):
-            build("clip", given, methods=[("thaw", told)], plan={"epochs": epochs}, supply=Supply())
+            build("clip", given, methods=[("thaw", told)], plan={"epochs": epochs}, context=BuildContext())
 
 
 @pytest.mark.parametrize(
@@ -396,29 +398,34 @@ def test_a_wrong_name_or_value_is_answered_with_the_right_ones(
     host: str, arguments: dict[str, object], more: dict[str, object], said: str
 ) -> None:
     with pytest.raises(RecipeError, match=said):
-        build(host, arguments, supply=Supply(FeatureShape(pooled=10), texts=TEXTS), **more)
+        build(host, arguments, context=BuildContext(FeatureShape(pooled=10), texts=TEXTS), **more)
 
 
 @pytest.mark.parametrize(
-    ("host", "arguments", "supply", "said"),
+    ("host", "arguments", "context", "said"),
     [
-        ("vse", {"image": "features"}, Supply(texts=TEXTS), "none was given; give features=FILE"),
-        ("vse", {"text": "features"}, Supply(FeatureShape(pooled=10), texts=TEXTS), "give text_features=FILE"),
-        ("vse", {}, Supply(FeatureShape(pooled=10)), "a vocabulary needs the training texts"),
-        ("pvse", {**SMALL, "width": 15}, Supply(FeatureShape(pooled=10), texts=TEXTS), "an even width; it got 15"),
-        ("pvse", SMALL, Supply(FeatureShape(pooled=10, grid=8), texts=TEXTS), "they are 10 and 8"),
-        ("clip", {"model": "{bert}"}, Supply(), "needs a vision_model, a text_model"),
-        ("vse", {"image": "/nowhere/at/all"}, Supply(texts=TEXTS), "image=/nowhere/at/all needs a folder"),
-        ("vse", {"text": "{clip}"}, Supply(FeatureShape(pooled=10), texts=TEXTS), "use the host 'clip'"),
-        ("vse", {"image": "timm:resnet10t"}, Supply(texts=TEXTS), "needs the packages timm and torchvision"),
+        ("vse", {"image": "features"}, BuildContext(texts=TEXTS), "none was given; give features=FILE"),
+        ("vse", {"text": "features"}, BuildContext(FeatureShape(pooled=10), texts=TEXTS), "give text_features=FILE"),
+        ("vse", {}, BuildContext(FeatureShape(pooled=10)), "a vocabulary needs the training texts"),
+        (
+            "pvse",
+            {**SMALL, "width": 15},
+            BuildContext(FeatureShape(pooled=10), texts=TEXTS),
+            "an even width; it got 15",
+        ),
+        ("pvse", SMALL, BuildContext(FeatureShape(pooled=10, grid=8), texts=TEXTS), "they are 10 and 8"),
+        ("clip", {"model": "{bert}"}, BuildContext(), "needs a vision_model, a text_model"),
+        ("vse", {"image": "/nowhere/at/all"}, BuildContext(texts=TEXTS), "image=/nowhere/at/all needs a folder"),
+        ("vse", {"text": "{clip}"}, BuildContext(FeatureShape(pooled=10), texts=TEXTS), "use the host 'clip'"),
+        ("vse", {"image": "timm:resnet10t"}, BuildContext(texts=TEXTS), "needs the packages timm and torchvision"),
     ],
 )
 def test_what_is_missing_is_said(
-    host: str, arguments: dict[str, object], supply: Supply, said: str, models: dict[str, str]
+    host: str, arguments: dict[str, object], context: BuildContext, said: str, models: dict[str, str]
 ) -> None:
     told = {name: value.format(**models) if isinstance(value, str) else value for name, value in arguments.items()}
     with pytest.raises(RequirementError, match=said):
-        build(host, told, supply=supply)
+        build(host, told, context=context)
 
 
 # An option that what was chosen does not read -> the host, what is told, and what there is. {bert} and the like are
@@ -505,13 +512,13 @@ def test_an_option_that_nothing_reads_is_refused(
     given = {key: text.format(**models) if isinstance(text, str) else text for key, text in told.items()}
     if host != "clip":
         given["width"] = 16
-    supply = supply_of(Case(host, image=image, text="pooled" if told.get("text") == "features" else ""), features)
+    context = context_of(Case(host, image=image, text="pooled" if told.get("text") == "features" else ""), features)
     plan = {key: given.pop(key) for key in list(given) if key in PLANNED}
     changed = plan | {name: value} if name in PLANNED else plan
     more = {} if name in PLANNED else {name: value}
     with pytest.raises(RecipeError, match=rf"^{name} needs .*leave {name} out"):
-        build(host, given | more, plan=changed, supply=supply)
-    build(host, given, plan=plan, supply=supply)
+        build(host, given | more, plan=changed, context=context)
+    build(host, given, plan=plan, context=context)
 
 
 def test_every_option_with_a_condition_is_refused_somewhere() -> None:
@@ -523,7 +530,7 @@ def test_every_option_with_a_condition_is_refused_somewhere() -> None:
 
 def test_what_a_host_was_published_with_trips_nobody(features: dict[str, FeatureFile]) -> None:
     """Flips and slower bodies of VSE-infinity mean nothing for features: they go, without a word."""
-    setup = made(case := Case("vse_infinity", SMALL, "grid"), {}, supply_of(case, features))
+    setup = made(case := Case("vse_infinity", SMALL, "grid"), {}, context_of(case, features))
     assert setup.plan.encoder_factor == 1.0 and hosts()["vse_infinity"].plan.encoder_factor == 0.1
     acts = acting("vse_infinity", SMALL, setup)
     assert acts["word_width"] == 8 and acts["region_drop"] == 0.2 and acts["easy_epochs"] == 1
@@ -531,37 +538,42 @@ def test_what_a_host_was_published_with_trips_nobody(features: dict[str, Feature
 
 
 def test_a_run_on_pixels_records_how_pictures_are_read() -> None:
-    supply = Supply(texts=("a dog", "a cat"))
+    context = BuildContext(texts=("a dog", "a cat"))
     acts = acting(
-        "dual", given := {"image": "tiny", "image_size": 32, "text": "bag"}, build("dual", given, supply=supply)
+        "dual", given := {"image": "tiny", "image_size": 32, "text": "bag"}, build("dual", given, context=context)
     )
     assert acts["image_size"] == 32 and acts["least_area"] == 1.0 and "feature_scaling" not in acts
 
 
 def test_a_new_optimiser_leaves_the_old_ones_options_behind(features: dict[str, FeatureFile]) -> None:
-    supply = supply_of(Case("pvse", image="grid"), features)
-    assert build("pvse", SMALL, plan={"optimiser": "sgd"}, supply=supply).plan.amsgrad is False
+    context = context_of(Case("pvse", image="grid"), features)
+    assert build("pvse", SMALL, plan={"optimiser": "sgd"}, context=context).plan.amsgrad is False
 
 
 @pytest.mark.parametrize(
-    ("host", "told", "supply", "said"),
+    ("host", "told", "context", "said"),
     [
-        ("clip", {}, Supply(FeatureShape(pooled=4)), "^features needs another host; clip reads none"),
-        ("clip", {}, Supply(text_features=FeatureShape(pooled=4)), "^text_features needs another host"),
-        ("vse", {"image": "resnet-50"}, Supply(FeatureShape(pooled=4)), "features needs image=features; image is resn"),
+        ("clip", {}, BuildContext(FeatureShape(pooled=4)), "^features needs another host; clip reads none"),
+        ("clip", {}, BuildContext(text_features=FeatureShape(pooled=4)), "^text_features needs another host"),
+        (
+            "vse",
+            {"image": "resnet-50"},
+            BuildContext(FeatureShape(pooled=4)),
+            "features needs image=features; image is resn",
+        ),
     ],
 )
 def test_features_that_nobody_reads_are_refused_before_anything_is_fetched(
-    host: str, told: dict[str, object], supply: Supply, said: str, monkeypatch: pytest.MonkeyPatch
+    host: str, told: dict[str, object], context: BuildContext, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the hub was asked"))
     with pytest.raises(RecipeError, match=said):
-        build(host, told, supply=supply)
+        build(host, told, context=context)
 
 
 def test_both_dropouts_of_a_bag_act(features: dict[str, FeatureFile]) -> None:
     told = {**SMALL, "text": "bag", "pooling": "learnt", "dropout": 0.5, "word_dropout": 0.2}
-    setup = made(case := Case("dual", told, "pooled"), {}, supply_of(case, features))
+    setup = made(case := Case("dual", told, "pooled"), {}, context_of(case, features))
     assert setup.model.text.encoder.dropout.p == pytest.approx(1 - 0.5 * 0.8)
 
 
@@ -569,7 +581,7 @@ def test_a_backbones_words_are_dropped_where_pooling_is_learnt(
     models: dict[str, str], features: dict[str, FeatureFile]
 ) -> None:
     told = {"width": 16, "text": "{bert}", "pooling": "learnt", "dropout": 0.9}
-    setup = made(case := Case("dual", told, "pooled"), models, supply_of(case, features))
+    setup = made(case := Case("dual", told, "pooled"), models, context_of(case, features))
     text = setup.model.text
     inputs = text.input_spec(batches()[1])
     zeros = float((text.train().encoder(inputs).parts == 0).float().mean())

@@ -12,7 +12,7 @@ from reproduce.tables.request import Asked
 from reproduce.tables.specification import Published, Row, System, tables
 from reproduce.tables.trainings import training
 from subtext.api.job import Sources
-from subtext.data.supply import FeatureShape, Supply
+from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.recipes import catalogue
 from subtext.recipes import unused_options as unread
 from subtext.recipes.build import build
@@ -56,8 +56,8 @@ def as_features(name: str, row: Row, data: str) -> dict[str, object]:
     job = training(asked, row, data, seed=0).job
     regions = catalogue.hosts()[job.host].name in ("scan", "imram", "sgraf", "ascl", "dsran", "chan")
     shape = FeatureShape(pooled=None if regions else 8, grid=8)
-    supply = Supply(image_features=shape, texts=("two dogs run", "a red hat"), seed=0)
-    return acting(asdict(build(job.host, job.arguments, methods=job.methods, plan=job.plan, supply=supply).plan))
+    context = BuildContext(image_features=shape, texts=("two dogs run", "a red hat"), seed=0)
+    return acting(asdict(build(job.host, job.arguments, methods=job.methods, plan=job.plan, context=context).plan))
 
 
 def apart(name: str, plans: dict[str, tuple[dict[str, object], System]]) -> dict[str, dict[str, object]]:

@@ -7,7 +7,7 @@ import pytest
 import tiny_models
 
 from subtext.core import DIRECTIONS
-from subtext.data.supply import FeatureShape, Supply
+from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.errors import RecipeError
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.margin import Margin
@@ -66,9 +66,9 @@ def made(host: str, clip: str, *methods: tuple[str, dict[str, object]]) -> Setup
     shape = FeatureShape(6, 6, {n: np.zeros(6, np.float32) for n in ("pooled", "grid")}, {
         n: np.ones(6, np.float32) for n in ("pooled", "grid")
     })  # fmt: skip
-    supply = Supply(image_features=None if host == "clip" else shape, texts=("a dog", "a dog and boats"), seed=0)
+    context = BuildContext(image_features=None if host == "clip" else shape, texts=("a dog", "a dog and boats"), seed=0)
     arguments = {key: clip if value == "{clip}" else value for key, value in HOSTS[host].items()}
-    return build(host, arguments, methods=methods, supply=supply)
+    return build(host, arguments, methods=methods, context=context)
 
 
 def test_every_host_that_gives_embeddings_is_walked() -> None:
@@ -136,8 +136,8 @@ def test_refusals_name_the_way_out(clip: str) -> None:
 def made_pairs(method: str, options: dict[str, object]) -> Setup:
     """A host that scores pairs."""
     shape = FeatureShape(None, 6, {"grid": np.zeros(6, np.float32)}, {"grid": np.ones(6, np.float32)})
-    supply = Supply(image_features=shape, texts=("a dog", "a dog and boats"), seed=0)
-    return build("scan", SMALL, methods=[(method, options)], supply=supply)
+    context = BuildContext(image_features=shape, texts=("a dog", "a dog and boats"), seed=0)
+    return build("scan", SMALL, methods=[(method, options)], context=context)
 
 
 def test_draws_are_views_of_an_item(clip: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from command import call
 
 from subtext.api.load import load, open_engine
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.search import Engine, Order, Query

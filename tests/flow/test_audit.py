@@ -13,9 +13,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
+from subtext.data.dataset import Dataset, Items
 from subtext.data.feature_file import FeatureFile
 from subtext.data.inputs import Batch, Draw
-from subtext.data.pairs import Items, Pairs
 from subtext.data.text import Vocabulary, WordInput
 from subtext.errors import RequirementError
 from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings
@@ -76,7 +76,7 @@ class Bent(nn.Module):
         return self.change(images.vectors[:, 0] @ texts.vectors[:, 0].T, images, texts)
 
 
-def made(*, leak: float = 0.0, noise: float = 2.0) -> Pairs:
+def made(*, leak: float = 0.0, noise: float = 2.0) -> Dataset:
     """Pictures, and texts that are noisy copies; with `leak` each picture holds so much of its first text."""
     g = np.random.default_rng(0)
     x = g.standard_normal((PICTURES, WIDTH))
@@ -93,14 +93,14 @@ def made(*, leak: float = 0.0, noise: float = 2.0) -> Pairs:
         )
 
     links = np.stack([owner, np.arange(len(owner))], axis=1).astype(np.int64)
-    return Pairs(items("image", x, np.arange(PICTURES)), items("text", y, owner), links, Path())
+    return Dataset(items("image", x, np.arange(PICTURES)), items("text", y, owner), links, Path())
 
 
 def model(similarity: nn.Module | None = None, change: Callable[[Tensor, Tensor], Tensor] | None = None) -> Model:
     return Model(Branch(Numbers(), Same(), Unit(change)), Branch(Numbers(), Same(), Unit()), similarity or Cosine())
 
 
-def audited(subject: Model, pairs: Pairs | None = None) -> dict[str, Check]:
+def audited(subject: Model, pairs: Dataset | None = None) -> dict[str, Check]:
     """All checks that need no training data."""
     pairs = pairs or made()
     base = Stability.of(Sample.drawn(subject, pairs, pictures=40, seed=0, batch_size=32))
@@ -116,7 +116,7 @@ def audited(subject: Model, pairs: Pairs | None = None) -> dict[str, Check]:
     return {check.name: check for check in checks}
 
 
-def failing(subject: Model, pairs: Pairs | None = None) -> set[str]:
+def failing(subject: Model, pairs: Dataset | None = None) -> set[str]:
     return set(Audit(tuple(audited(subject, pairs).values())).named("fail"))
 
 
@@ -249,11 +249,11 @@ def photo(seed: int) -> Image.Image:
     return Image.fromarray(greys).resize((96, 96), Image.Resampling.BICUBIC)
 
 
-def on_disk(folder: Path, split: str, texts: list[str], values: list[str | bytes | None]) -> Pairs:
+def on_disk(folder: Path, split: str, texts: list[str], values: list[str | bytes | None]) -> Dataset:
     count = len(texts)
     rows = np.arange(count, dtype=np.int64)
     splits = np.array([split] * count)
-    return Pairs(
+    return Dataset(
         Items([f"{split}{n}" for n in range(count)], values, rows, splits),
         Items([f"{split}{n}#0" for n in range(count)], list(texts), rows, splits),
         np.stack([rows, rows], axis=1),

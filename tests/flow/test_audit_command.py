@@ -14,7 +14,7 @@ import tiny_models
 from command import call
 
 from subtext.cli.audit import CHECKS
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ MODELS_ALONE = {"repeat", "order", "blocks", "neighbours", "names", "truth", "vo
 
 def test_scores_and_vectors_of_another_program(run: Path, tmp_path: Path) -> None:
     """What needs the model is named as not possible; the rest is checked, with and without a training split."""
-    pairs = read_pairs(run.parent / "pairs.jsonl", need_pictures=False, verify=False).pairs.split("test")
+    pairs = read_pairs(run.parent / "pairs.jsonl", need_images=False, verify=False).pairs.split("test")
     scores = np.random.default_rng(0).standard_normal((len(pairs.images), len(pairs.texts))).astype(np.float32)
     ids = {"image_ids": np.array(pairs.images.ids), "text_ids": np.array(pairs.texts.ids)}
     np.savez(tmp_path / "mine.npz", scores=scores, **ids)
@@ -150,7 +150,7 @@ def test_scores_and_vectors_of_another_program(run: Path, tmp_path: Path) -> Non
 
 
 def test_scores_that_tie_fail(run: Path, tmp_path: Path) -> None:
-    pairs = read_pairs(run.parent / "pairs.jsonl", need_pictures=False, verify=False).pairs.split("test")
+    pairs = read_pairs(run.parent / "pairs.jsonl", need_images=False, verify=False).pairs.split("test")
     np.save(tmp_path / "flat.npy", np.zeros((len(pairs.images), len(pairs.texts)), dtype=np.float32))
     (tmp_path / "flat.image_ids.json").write_text(json.dumps(pairs.images.ids))
     (tmp_path / "flat.text_ids.json").write_text(json.dumps(pairs.texts.ids))

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from subtext.core import DIRECTIONS, Direction, Embeddings
+from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Draw
-from subtext.data.pairs import Items, Pairs
-from subtext.data.supply import FeatureShape, Supply
 from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, scoring
 from subtext.evaluation.audit_sample import Sample
 from subtext.evaluation.audit_scores import CHECKS, Stability, stability
@@ -53,14 +53,14 @@ ENSEMBLE = "sgraf"
 
 
 @pytest.fixture(scope="module")
-def pairs() -> Pairs:
+def pairs() -> Dataset:
     """Texts of two to eight words; what they name is in the regions, weakly."""
     rng = np.random.default_rng(1)
     names = [f"p{place:03d}" for place in range(PICTURES)]
     groups = np.arange(PICTURES, dtype=np.int64)
     texts = [" ".join(rng.choice(WORDS, size=rng.integers(2, 9))) for _ in range(EACH * PICTURES)]
     owners = np.repeat(groups, EACH)
-    return Pairs(
+    return Dataset(
         images=Items(names, [None] * PICTURES, groups, np.array(["test"] * PICTURES)),
         texts=Items([f"t{row}" for row in range(len(texts))], texts, owners, np.array(["test"] * len(texts))),
         links=np.stack([owners, np.arange(len(texts), dtype=np.int64)], axis=1),
@@ -81,14 +81,16 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> FeatureFile:
     return FeatureFile.open(file)
 
 
-def built(name: str, pairs: Pairs, features: FeatureFile) -> Model:
+def built(name: str, pairs: Dataset, features: FeatureFile) -> Model:
     """A model of random weights whose norms have seen one batch, in eval mode."""
     if name == ENSEMBLE:
         return ensemble([built(part, pairs, features) for part in ("saf", "sgr")])
     host, options = HOSTS[name]
     shape = FeatureShape(pooled=WIDTH, grid=WIDTH)
     model = build(
-        host, {**SMALL, **options}, supply=Supply(image_features=shape, texts=tuple(map(str, pairs.texts.values)))
+        host,
+        {**SMALL, **options},
+        context=BuildContext(image_features=shape, texts=tuple(map(str, pairs.texts.values))),
     ).model
     input_spec = model.image.input_spec
     assert isinstance(input_spec, FeatureInput)
@@ -100,12 +102,12 @@ def built(name: str, pairs: Pairs, features: FeatureFile) -> Model:
 
 
 @pytest.fixture(scope="module", params=[*HOSTS, ENSEMBLE])
-def model(request: pytest.FixtureRequest, pairs: Pairs, features: FeatureFile) -> Model:
+def model(request: pytest.FixtureRequest, pairs: Dataset, features: FeatureFile) -> Model:
     return built(request.param, pairs, features)
 
 
 @pytest.fixture(scope="module")
-def items(model: Model, pairs: Pairs) -> tuple[Embeddings, Embeddings]:
+def items(model: Model, pairs: Dataset) -> tuple[Embeddings, Embeddings]:
     return embed_pairs(model, pairs, workers=0)
 
 
@@ -133,7 +135,7 @@ def test_a_score_is_its_pairs_own_to_the_bit(model: Model, items: tuple[Embeddin
     assert torch.equal(scoring.matrix(similarity, *blank, exact=True), wanted)
 
 
-def test_it_passes_the_audit(model: Model, pairs: Pairs, items: tuple[Embeddings, Embeddings]) -> None:
+def test_it_passes_the_audit(model: Model, pairs: Dataset, items: tuple[Embeddings, Embeddings]) -> None:
     base = Stability.of(Sample.drawn(model, pairs, pictures=24, seed=0, batch_size=16))
     found = {check.name: check for check in [*stability(base), shuffled_truth(base)]}
     assert set(found) == {*CHECKS, "truth"}

@@ -16,7 +16,7 @@ from PIL import Image
 from subtext.data.check import Report, check
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Batch
-from subtext.data.readers import read_pairs, told
+from subtext.data.read import read_pairs, told
 from subtext.errors import DataError
 from subtext.ops import draw
 

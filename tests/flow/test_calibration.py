@@ -17,7 +17,7 @@ from PIL import Image
 
 from subtext.api.load import open_engine
 from subtext.core import Embeddings
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, IndexError_
 from subtext.search import Engine, Query
 from subtext.search.background import Background, Seen, probabilities
@@ -55,7 +55,7 @@ def made(start: int, count: int, *, noise: float = 0.5) -> Held:
     images = Items([f"p{n}" for n in groups], [None] * count, groups, np.array(["held"] * count))
     names, words = [f"t{n}" for n in 2 * start + rows], [f"text {n}" for n in rows]
     items = Items(names, words, groups.repeat(2), np.array(["held"] * (2 * count)))
-    pairs = Pairs(images, items, np.stack([rows // 2, rows], axis=1), Path())
+    pairs = Dataset(images, items, np.stack([rows // 2, rows], axis=1), Path())
     return Held(pairs, *(Embeddings(torch.from_numpy(v[:, None]), torch.arange(len(v))) for v in (pictures, texts)))
 
 

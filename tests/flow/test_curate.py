@@ -22,9 +22,9 @@ from subtext.curation.flags import picture_flags, text_flags
 from subtext.curation.judged import judge, left_out
 from subtext.curation.kinds import KINDS, kinds_of
 from subtext.curation.surroundings import chance_links, near_links, surroundings
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.data.planting import Near, plant
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.errors import DataError
 from subtext.evaluation.audit_looks import looks_of
 from subtext.evaluation.metrics.detection import auc
@@ -37,7 +37,7 @@ THINGS = [
 ]
 
 
-def world(count: int = 900, seed: int = 0) -> tuple[Pairs, np.ndarray]:
+def world(count: int = 900, seed: int = 0) -> tuple[Dataset, np.ndarray]:
     """Pictures of a thing in a place, and a text that says so; and where each pair lies: things alike lie together."""
     random = np.random.default_rng(seed)
     things = random.integers(0, len(THINGS), count)
@@ -46,7 +46,7 @@ def world(count: int = 900, seed: int = 0) -> tuple[Pairs, np.ndarray]:
     texts = [f"a {THINGS[thing]} called n{place}" for place, thing in enumerate(things)]
     rows = np.arange(count, dtype=np.int64)
     split = np.array(["train"] * count)
-    pairs = Pairs(
+    pairs = Dataset(
         Items([f"p{n}" for n in rows], [None] * count, rows, split),
         Items([f"t{n}" for n in rows], list(texts), rows, split),
         np.stack([rows, rows], axis=1),

@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from subtext.curation.judged import Judged
 from subtext.curation.page import Head, page
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 
 pytestmark = browser.needed
 KINDS = ["mismatched", "literal", "loose", "literal"]
@@ -24,7 +24,7 @@ def judged() -> Judged:
     rows = np.arange(4, dtype=np.int64)
     names, splits = [f"p{n}" for n in rows], np.array(["train"] * 4)
     captions = ["a dog", "a cat", "<script>document.title='broken'</script>", "a tree"]
-    pairs = Pairs(
+    pairs = Dataset(
         Items(names, [None] * 4, rows, splits),
         Items([f"t{n}" for n in rows], list(captions), rows, splits),
         np.stack([rows, rows], axis=1),
@@ -42,7 +42,7 @@ def judged() -> Judged:
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[object]:
     text = page(
-        judged(), [["mismatched (0.90)"], [], [], []], [0, 1, 2, 3], Head("Pairs", "Four of them.", ["one line"])
+        judged(), [["mismatched (0.90)"], [], [], []], [0, 1, 2, 3], Head("Dataset", "Four of them.", ["one line"])
     )
     (tmp_path / "index.html").write_text(text, encoding="utf-8")
     with browser.started() as chromium:
@@ -61,7 +61,7 @@ def shown(page) -> list[int]:
 
 
 def test_pairs_are_sorted_and_filtered(opened) -> None:
-    assert shown(opened)[0] == 0 and opened.title() == "Pairs", "mismatched first; the text runs nothing"
+    assert shown(opened)[0] == 0 and opened.title() == "Dataset", "mismatched first; the text runs nothing"
     opened.select_option("#by", "cosine")
     assert shown(opened) == [1, 2, 0, 3]
     opened.select_option("#way", "up")

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from subtext.cli import main
 from subtext.data.planted import read_labels
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 
 
 def run(*words: object) -> Result:
@@ -69,7 +69,7 @@ def test_dedup_names_what_was_copied_most(articles: Path, tmp_path: Path) -> Non
     told = done("data", "dedup", articles, "--out", out, "--quiet")
     assert "21 pictures, 21 texts (3 texts left out)" in told
     assert "3 times: 'We use cookies on this site and so do others. Say yes.'" in told
-    assert len(read_pairs(out, need_pictures=False).pairs.texts) == 21
+    assert len(read_pairs(out, need_images=False).pairs.texts) == 21
 
 
 def test_loosen_by_mismatch(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_loosen_by_mismatch(tmp_path: Path) -> None:
     out, labels = tmp_path / "loose.jsonl", tmp_path / "labels.json"
     told = done("data", "loosen", data, "--out", out, "--labels", labels, "--kind", "mismatch", "--share", 0.25)
     assert "20 of 80 texts of train are loose now (20 mismatch)" in told
-    before, after = (read_pairs(path, need_pictures=False).pairs for path in (data, out))
+    before, after = (read_pairs(path, need_images=False).pairs for path in (data, out))
     kinds = read_labels(labels).of(after)
     changed = np.array([a != b for a, b in zip(before.texts.values, after.texts.values, strict=True)])
     assert before.texts.ids == after.texts.ids
@@ -97,7 +97,7 @@ def test_loosen_by_neighbours(tmp_path: Path, among: tuple[str, str]) -> None:
     assert "(16 mismatch, 16 neighbour)" in told and "distance of a neighbour's words: median" in told
     settings = json.loads(labels.read_text())["settings"]
     assert settings["ranks"] == [2, 9] and settings["seed"] == 3 and settings["graph"]["space"]["name"] == "lsa"
-    read_labels(labels).require(read_pairs(out, need_pictures=False).pairs)
+    read_labels(labels).require(read_pairs(out, need_images=False).pairs)
 
 
 def test_loosen_refuses_what_cannot_be(tmp_path: Path) -> None:

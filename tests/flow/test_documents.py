@@ -21,7 +21,7 @@ from PIL import Image
 from walk import ROOT
 
 from subtext.cli import main
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.recipes.catalogue import RECOMMENDED
 
 DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/concepts.md", "docs/choosing.md", "CONTRIBUTING.md")

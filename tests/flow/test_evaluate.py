@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
+from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.data.inputs import Batch, Draw
-from subtext.data.pairs import Items, Judgements, Pairs
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import Protocol, embed_pairs, evaluate, evaluate_embeddings, evaluate_scores
 from subtext.evaluation import gallery as galleries
@@ -61,7 +61,7 @@ def model() -> Model:
 
 def made(
     pictures: int = 40, texts_each: int = 5, noise: float = 1.0, seed: int = 0, width: int = 16
-) -> tuple[Pairs, np.ndarray, np.ndarray]:
+) -> tuple[Dataset, np.ndarray, np.ndarray]:
     """Pictures, and texts that are noisy copies of them."""
     g = np.random.default_rng(seed)
     x = g.standard_normal((pictures, width))
@@ -77,7 +77,7 @@ def made(
         )
 
     links = np.stack([owner, np.arange(len(owner))], axis=1).astype(np.int64)
-    pairs = Pairs(items("image", x, np.arange(pictures)), items("text", y, owner), links, Path())
+    pairs = Dataset(items("image", x, np.arange(pictures)), items("text", y, owner), links, Path())
     return pairs, x, y
 
 
@@ -196,7 +196,7 @@ def test_numbers_that_are_none_rank_last_and_are_counted() -> None:
 def test_judgements_are_the_truth_where_there_are_any() -> None:
     pairs, _, _ = made(pictures=6, texts_each=1, noise=0.0)
     graded = Judgements(np.array([0, 1, 2, 3]), np.array([0, 0, 2, 1]), np.array([2, 1, 0, 1], dtype=np.float32))
-    judged = Pairs(pairs.images, pairs.texts, pairs.links, Path(), graded)
+    judged = Dataset(pairs.images, pairs.texts, pairs.links, Path(), graded)
     result = evaluate(model(), judged, protocol=Protocol(recall=(1,), c_way=()))
     assert result.protocol["positives"] == "judgements"
     assert result.protocol["queries"] == {"image_to_text": 2, "text_to_image": 3}
@@ -232,7 +232,7 @@ def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
     assert result.intervals == evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=2000)).intervals
 
 
-def judged(pictures: int, texts: int, each: int, seed: int = 0) -> tuple[Pairs, np.ndarray]:
+def judged(pictures: int, texts: int, each: int, seed: int = 0) -> tuple[Dataset, np.ndarray]:
     """Texts that were each judged to fit several pictures, so that all are connected; and whose row links them."""
     g = np.random.default_rng(seed)
     rows = np.stack([g.choice(pictures, size=each, replace=False) for _ in range(texts)])
@@ -247,7 +247,7 @@ def judged(pictures: int, texts: int, each: int, seed: int = 0) -> tuple[Pairs, 
     links = np.stack([rows.reshape(-1), text_rows], axis=1)
     judgements = Judgements(text_rows, rows.reshape(-1), np.ones(len(links), dtype=np.float32))
     noisy = vectors[rows].mean(axis=1) + 0.5 * g.standard_normal((texts, 16))
-    return Pairs(items("image", vectors), items("text", noisy), links, Path(), judgements), rows
+    return Dataset(items("image", vectors), items("text", noisy), links, Path(), judgements), rows
 
 
 def test_connected_judgements_are_resampled_by_picture() -> None:
@@ -407,7 +407,7 @@ def test_a_large_gallery_is_evaluated_without_its_matrix() -> None:
         Items([f"{kind}{n}" for n in range(count)], [None] * count, np.arange(count), np.array(["test"] * count))
         for kind in ("image", "text")
     ]
-    pairs = Pairs(*items, np.stack([np.arange(count)] * 2, axis=1), Path())
+    pairs = Dataset(*items, np.stack([np.arange(count)] * 2, axis=1), Path())
     embedded = Embeddings(vectors, torch.arange(count))
     noisy = Embeddings(
         nn.functional.normalize(vectors + 0.1 * torch.randn(count, 2, 8, generator=g), dim=-1), embedded.ids

@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import subtext
 from subtext.api.load import load, open_run
-from subtext.data.supply import Supply
+from subtext.data.build_context import BuildContext
 from subtext.errors import CheckpointError
 from subtext.export import hub
 from subtext.export.stand_ins import Exportable
@@ -40,7 +40,7 @@ def dual(folder: Path, make: object, *, lora: int = 0) -> Path:
     source.mkdir(parents=True)
     make(source)  # type: ignore[operator]
     arguments = {"model": str(source), "lora": lora}
-    model = build("clip", arguments, supply=Supply()).model
+    model = build("clip", arguments, context=BuildContext()).model
     torch.manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():

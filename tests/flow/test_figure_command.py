@@ -13,8 +13,8 @@ import pytest
 from command import call
 
 from reproduce.figures.catalogue import FIGURES
-from subtext.data.pairs import Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.dataset import Dataset
+from subtext.data.read import read_pairs
 from subtext.evaluation.relevance.grade import graded
 
 
@@ -37,8 +37,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def val(folder: Path) -> Pairs:
-    return read_pairs(folder / "pairs.jsonl", need_pictures=False, verify=False).pairs.split("val")
+def val(folder: Path) -> Dataset:
+    return read_pairs(folder / "pairs.jsonl", need_images=False, verify=False).pairs.split("val")
 
 
 def drawn(name: str, *words: object) -> dict[str, Any]:

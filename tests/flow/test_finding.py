@@ -12,14 +12,14 @@ import torch
 
 from subtext.api.detect_noise import Near, crowding, neighbourhood, rivals
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.models.model import Model
 from subtext.models.similarity.cosine import Cosine
 from subtext.ops.numerics import unit
 from subtext.training.plan import Plan
 
 
-def embedded(pairs: Pairs, views: int) -> tuple[Embeddings, Embeddings]:
+def embedded(pairs: Dataset, views: int) -> tuple[Embeddings, Embeddings]:
     """Random unit vectors."""
     generator = torch.Generator().manual_seed(views)
     images, texts = (

@@ -14,7 +14,7 @@ import small
 import torch
 
 from subtext.core import Comparison
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import TrainingError
 from subtext.models.checkpoint import fingerprint, load_record, load_run
 from subtext.objectives.objective import Objective, Term
@@ -245,7 +245,7 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, plan: Plan, options: RunOpt
         small.run(tmp_path / "run", plan=plan, options=options)
 
 
-def _in_groups(sizes: list[int]) -> Pairs:
+def _in_groups(sizes: list[int]) -> Dataset:
     """Training pairs whose pictures hang together in groups of these sizes."""
     train = small.pairs(sum(sizes))
     groups = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)

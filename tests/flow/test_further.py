@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from subtext.core import Comparison, Embeddings
-from subtext.data.pairs import Items, Judgements, Pairs
+from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.errors import DataError, RequirementError, ShapeError
 from subtext.evaluation import Further, Protocol, evaluate_embeddings, evaluate_matrix
 from subtext.evaluation import source as sources
@@ -36,8 +36,8 @@ QUIET = Protocol(c_way=(), bootstrap=0)
 SIDES = ("image_to_text", "text_to_image")
 
 
-def made(seed: int = 0, *, each: int = EACH) -> tuple[Pairs, torch.Tensor, Graded]:
-    """Pairs, scores with some ties, and a relevance of many zeros."""
+def made(seed: int = 0, *, each: int = EACH) -> tuple[Dataset, torch.Tensor, Graded]:
+    """Dataset, scores with some ties, and a relevance of many zeros."""
     g = np.random.default_rng(seed)
     owner = np.repeat(np.arange(PICTURES), each)
     labels = [[name for name in ("cat", "dog", "car") if g.random() < 0.5] for _ in range(PICTURES)]
@@ -49,7 +49,7 @@ def made(seed: int = 0, *, each: int = EACH) -> tuple[Pairs, torch.Tensor, Grade
         return Items(names, list(words), groups.astype(np.int64), np.array(["val"] * len(groups)), more)
 
     links = np.stack([owner, np.arange(len(owner))], axis=1).astype(np.int64)
-    pairs = Pairs(items("image", np.arange(PICTURES)), items("text", owner), links, Path())
+    pairs = Dataset(items("image", np.arange(PICTURES)), items("text", owner), links, Path())
     relevance = np.maximum(g.random((PICTURES, len(owner)), dtype=np.float32) - 0.3, 0)
     scores = np.round(2 * relevance + g.standard_normal(relevance.shape), 1).astype(np.float32)
     return pairs, torch.from_numpy(scores), Graded("made", relevance)
@@ -132,7 +132,7 @@ def test_other_readings_of_what_is_right() -> None:
 
 def test_plausible_matches_leave_out_pictures_without_labels() -> None:
     pairs, scores, _ = made()
-    labels = pairs.images.more["labels"]
+    labels = pairs.images.metadata["labels"]
     assert [] in labels
     result = evaluate_matrix(scores, pairs, protocol=QUIET, further=Further(labels=plausible.of_pairs(pairs)))
     kept = np.array([row for row, one in enumerate(labels) if one])

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from subtext.api.graph_quality import CiderD
 from subtext.cli import main
 from subtext.core import Comparison, Truth
+from subtext.data.dataset import Dataset, Items
 from subtext.data.feature_file import FeatureFile
-from subtext.data.pairs import Items, Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.errors import DataError, OutputError, RequirementError
 from subtext.evaluation.metrics.preservation import Preservation
 from subtext.evaluation.relevance.cider import relevance
@@ -39,10 +39,10 @@ from subtext.neighbours.truth import truth
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     data, features = made_data.write(folder)
-    return data, features, read_pairs(data, need_pictures=False).pairs
+    return data, features, read_pairs(data, need_images=False).pairs
 
 
-def pairs_of(texts: list[str | None], *, pictures: list[int] | None = None, splits: list[str] | None = None) -> Pairs:
+def pairs_of(texts: list[str | None], *, pictures: list[int] | None = None, splits: list[str] | None = None) -> Dataset:
     """Texts a picture each, or as told."""
     own = list(range(len(texts))) if pictures is None else pictures
     count = max(own) + 1
@@ -51,10 +51,10 @@ def pairs_of(texts: list[str | None], *, pictures: list[int] | None = None, spli
     names = [f"t{row}" for row in range(len(texts))]
     images = Items([f"p{row}" for row in range(count)], [None] * count, np.arange(count), np.array(["train"] * count))
     links = np.array([[picture, text] for text, picture in enumerate(own)], dtype=np.int64)
-    return Pairs(images, Items(names, list(texts), groups, split), links, Path())
+    return Dataset(images, Items(names, list(texts), groups, split), links, Path())
 
 
-def line(places: list[float], **more) -> tuple[Pairs, Array]:
+def line(places: list[float], **more) -> tuple[Dataset, Array]:
     pairs = pairs_of([f"words {place} {row}" for row, place in enumerate(places)], **more)
     return pairs, Array(np.float32(places)[:, None])
 

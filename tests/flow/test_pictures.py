@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from subtext.data.pictures import difference_hash, inside, open_picture, picture_size, read_bytes
+from subtext.data.image_files import difference_hash, inside, open_image, read_bytes, stored_size
 from subtext.errors import DataError
 
 
@@ -23,7 +23,7 @@ def coded(image: Image.Image, form: str, **options: object) -> bytes:
 
 
 def pixel(data: bytes, at: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
-    image = open_picture(data)
+    image = open_image(data)
     assert image.mode == "RGB"
     value = image.getpixel(at)
     assert isinstance(value, tuple)
@@ -86,7 +86,7 @@ def test_exif_says_which_way_is_up(turn: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = turn
     data = coded(Image.fromarray(np.ascontiguousarray(stored)), "JPEG", quality=95, exif=exif)
-    image = open_picture(data)
+    image = open_image(data)
     assert image.size == (24, 40)
     assert np.abs(np.array(image.getpixel((2, 2))) - (255, 0, 0)).max() < 12
 
@@ -94,7 +94,7 @@ def test_exif_says_which_way_is_up(turn: int) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_exif_does_not_cost_the_picture() -> None:
     data = coded(Image.new("RGB", (8, 8), "red"), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
-    assert open_picture(data).size == (8, 8)
+    assert open_image(data).size == (8, 8)
 
 
 def noise(form: str) -> bytes:
@@ -105,11 +105,11 @@ def noise(form: str) -> bytes:
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"])
 def test_cut_off_anywhere_is_a_sentence(form: str) -> None:
     data = noise(form)
-    assert open_picture(data).size == (64, 64)
+    assert open_image(data).size == (64, 64)
     refused = 0
     for share in (0.02, 0.1, 0.3, 0.5, 0.7, 0.9):
         try:
-            open_picture(data[: int(len(data) * share)])
+            open_image(data[: int(len(data) * share)])
         except DataError:
             refused += 1
     # Formats differ in how little they can be told from; a half of the pixels is never taken for a picture.
@@ -126,7 +126,7 @@ def test_damage_is_a_picture_or_a_sentence(form: str) -> None:
         for place in rng.integers(0, min(len(data), 400), 6):
             data[place] = rng.integers(0, 256)
         try:
-            assert open_picture(bytes(data)).mode == "RGB"
+            assert open_image(bytes(data)).mode == "RGB"
         except DataError as error:
             assert str(error)
 
@@ -146,7 +146,7 @@ def bomb(side: int) -> bytes:
 @pytest.mark.parametrize("side", [9_500, 12_000, 50_000])
 def test_decompression_bombs(side: int) -> None:
     with pytest.raises(DataError, match="89,478,485"):
-        open_picture(bomb(side))
+        open_image(bomb(side))
 
 
 def test_what_is_no_picture(tmp_path: Path) -> None:
@@ -161,24 +161,24 @@ def test_what_is_no_picture(tmp_path: Path) -> None:
         ("a\0b", "cannot be read"),
     ):
         with pytest.raises(DataError, match=message):
-            open_picture(name, tmp_path)
+            open_image(name, tmp_path)
     with pytest.raises(DataError, match="is empty"):
-        open_picture(b"")
+        open_image(b"")
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs a device file")
 def test_a_device_is_never_read() -> None:
     with pytest.raises(DataError, match="is no ordinary file"):
-        open_picture("/dev/zero")
+        open_image("/dev/zero")
 
 
 def test_arrays_and_pictures_in_memory() -> None:
     array = np.full((3, 5, 3), 9, np.uint8)
-    assert open_picture(array).size == (5, 3)
-    assert open_picture(array[:, :, 0]).mode == "RGB"
-    assert open_picture(Image.new("RGBA", (2, 2), (0, 0, 0, 0))).getpixel((0, 0)) == (255, 255, 255)
+    assert open_image(array).size == (5, 3)
+    assert open_image(array[:, :, 0]).mode == "RGB"
+    assert open_image(Image.new("RGBA", (2, 2), (0, 0, 0, 0))).getpixel((0, 0)) == (255, 255, 255)
     with pytest.raises(DataError, match=r"needs uint8 \(height, width, 3\); it got float64"):
-        open_picture(array / 255)
+        open_image(array / 255)
 
 
 def test_a_piece_of_a_tar(tmp_path: Path) -> None:
@@ -190,25 +190,25 @@ def test_a_piece_of_a_tar(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar") as tar:
         place = inside("a.tar", tar.getmembers()[0].offset_data, len(data))
     assert read_bytes(place, tmp_path) == data
-    assert picture_size(place, tmp_path) == len(data)
-    assert open_picture(place, tmp_path).getpixel((0, 0)) == (0, 255, 0)
+    assert stored_size(place, tmp_path) == len(data)
+    assert open_image(place, tmp_path).getpixel((0, 0)) == (0, 255, 0)
     with pytest.raises(DataError, match="is cut off"):
-        open_picture(inside("a.tar", 10_000, 99_999), tmp_path)
+        open_image(inside("a.tar", 10_000, 99_999), tmp_path)
 
 
 def test_jpeg_is_decoded_small_where_that_is_enough() -> None:
     ramp = np.linspace(0, 255, 800).astype(np.uint8)
     data = coded(Image.fromarray(np.stack([np.tile(ramp, (600, 1))] * 3, axis=-1)), "JPEG", quality=95)
-    small = open_picture(data, at_least=140)
+    small = open_image(data, at_least=140)
     assert small.size == (200, 150)
-    whole = open_picture(data).resize((200, 150), Image.Resampling.BOX)
+    whole = open_image(data).resize((200, 150), Image.Resampling.BOX)
     assert np.abs(np.asarray(small, np.int16) - np.asarray(whole, np.int16)).max() <= 4
 
 
 def test_difference_hash_knows_a_copy() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 9), dtype=np.uint8)
     image = Image.fromarray(pixels).resize((180, 160), Image.Resampling.BICUBIC).convert("RGB")
-    again = open_picture(coded(image.resize((90, 80)), "JPEG", quality=60))
+    again = open_image(coded(image.resize((90, 80)), "JPEG", quality=60))
     other = Image.fromarray(pixels[::-1]).resize((180, 160), Image.Resampling.BICUBIC)
     assert (difference_hash(image) ^ difference_hash(again)).bit_count() <= 3
     assert (difference_hash(image) ^ difference_hash(other)).bit_count() > 16

@@ -16,7 +16,7 @@ from command import call
 from scenes import items, random_items
 
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError
 from subtext.evaluation import Protocol, evaluate_embeddings
 from subtext.evaluation.preservation import FIGURES, with_preservation
@@ -26,7 +26,7 @@ from subtext.neighbours.graph import Graph, marks_of
 QUIET = Protocol(bootstrap=0, c_way=())
 
 
-def _measured(pairs: Pairs, images: Embeddings, texts: Embeddings, graph: Graph) -> dict[str, float]:
+def _measured(pairs: Dataset, images: Embeddings, texts: Embeddings, graph: Graph) -> dict[str, float]:
     result = evaluate_embeddings(Cosine(), images, texts, pairs, protocol=QUIET)
     result = with_preservation(result, Cosine(), (images, texts), pairs, graph, protocol=QUIET)
     assert set(FIGURES) <= set(result.chance)
@@ -46,7 +46,7 @@ def test_the_worked_example() -> None:
     assert kept == pytest.approx(dict.fromkeys(FIGURES, 40.0))
 
 
-def _by_loops(pairs: Pairs, images: Embeddings, texts: Embeddings, graph: Graph) -> list[float]:
+def _by_loops(pairs: Dataset, images: Embeddings, texts: Embeddings, graph: Graph) -> list[float]:
     def share(near_ones: set[int], scores: torch.Tensor, without: set[int]) -> float:
         order = [row for row in scores.argsort(descending=True, stable=True).tolist() if row not in without]
         return len(near_ones & set(order[: len(near_ones)])) / len(near_ones)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from subtext.data.pairs import Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.dataset import Dataset
+from subtext.data.read import read_pairs
 from subtext.data.readers.cub import TEST_CLASSES, VAL_CLASSES
 from subtext.errors import DataError
 from subtext.evaluation.relevance.match import of_pairs
@@ -26,11 +26,11 @@ def written(path: Path, value: object) -> None:
     path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
 
 
-def named(pairs: Pairs) -> list[tuple[str, str]]:
+def named(pairs: Dataset) -> list[tuple[str, str]]:
     return [(pairs.images.ids[image], str(pairs.texts.values[text])) for image, text in pairs.links]
 
 
-def splits(pairs: Pairs) -> dict[str, str]:
+def splits(pairs: Dataset) -> dict[str, str]:
     return dict(zip(pairs.images.ids, map(str, pairs.images.splits), strict=True))
 
 
@@ -58,7 +58,7 @@ def test_coco(tmp_path: Path) -> None:
     assert named(pairs)[:3] == [("9", "text 0 of 9"), ("9", "text 1 of 9"), ("25", "text 0 of 25")]
     assert splits(pairs) == {"9": "train", "25": "train", "42": "val"}
     assert pairs.texts.ids[:2] == ["900", "901"]
-    assert pairs.images.more["labels"] == [["cat", "person"]] * 3
+    assert pairs.images.metadata["labels"] == [["cat", "person"]] * 3
     assert pairs.images.values[2] == "val2014/COCO_val2014_000000000042.jpg"
 
 
@@ -99,7 +99,7 @@ def test_karpathys_splits_of_coco_keep_the_objects(tmp_path: Path) -> None:
     pairs = read_pairs(tmp_path).pairs
     assert named(pairs) == [("42", "Karpathy's words")]
     assert splits(pairs) == {"42": "train"}
-    assert pairs.images.more["labels"] == [["cat", "person"]]
+    assert pairs.images.metadata["labels"] == [["cat", "person"]]
 
 
 def test_instances_without_categories_are_refused(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_goodnews(tmp_path: Path, file: str) -> None:
     reading = read_pairs(tmp_path, verify=True)
     assert named(reading.pairs) == [("a1_0", "The Senate."), ("b2_3", "A march.")]
     assert splits(reading.pairs) == {"a1_0": "train", "b2_3": "test"}
-    assert reading.pairs.images.more["article"] == ["a1", "b2"]
+    assert reading.pairs.images.metadata["article"] == ["a1", "b2"]
     assert [str(problem) for problem in reading.problems] == [
         "a1_1: img_splits.json names no split for 1 picture; left out"
     ]
@@ -251,7 +251,7 @@ def test_conceptual_captions_by_the_name_that_a_script_gave(tmp_path: Path) -> N
 
 def test_conceptual_captions_without_pictures_is_for_features(tmp_path: Path) -> None:
     conceptual(tmp_path)
-    pairs = read_pairs(tmp_path, need_pictures=False).pairs
+    pairs = read_pairs(tmp_path, need_images=False).pairs
     assert pairs.images.ids == ["training/0", "training/1", "validation/0"]
     assert pairs.images.values == [None] * 3
 
@@ -275,7 +275,7 @@ def test_politics(tmp_path: Path) -> None:
     assert pairs.images.ids == paths[:19]
     assert pairs.counts() == {"test": 3, "train": 13, "val": 3}
     assert len(pairs.texts) == 19
-    assert pairs.images.more["leaning"][0] == "left"
+    assert pairs.images.metadata["leaning"][0] == "left"
     written(tmp_path / "train_test_paths.json", {"train": paths[:16][::-1], "test": paths[16:19]})
     assert splits(read_pairs(tmp_path).pairs) == splits(pairs)
 
@@ -294,7 +294,7 @@ def test_politics_without_lists_draws_splits(tmp_path: Path) -> None:
 )
 def test_a_table_of_ones_own_may_be_named_like_a_published_set(tmp_path: Path, name: str, text: str) -> None:
     written(tmp_path / name, text)
-    assert read_pairs(tmp_path, need_pictures=False).pairs.texts.values == ["a rally"]
+    assert read_pairs(tmp_path, need_images=False).pairs.texts.values == ["a rally"]
 
 
 def test_politics_under_other_names_says_how_to_write_it(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from subtext.data.dataset import Dataset
 from subtext.data.features import FeatureFile
 from subtext.data.fingerprint import fingerprint
-from subtext.data.pairs import Pairs
-from subtext.data.pictures import open_picture
-from subtext.data.readers import read_pairs
+from subtext.data.image_files import open_image
+from subtext.data.read import read_pairs
 from subtext.errors import DataError
 
 
@@ -45,7 +45,7 @@ def lines(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def named(pairs: Pairs) -> list[tuple[str, str]]:
+def named(pairs: Dataset) -> list[tuple[str, str]]:
     return [(pairs.images.ids[image], str(pairs.texts.values[text])) for image, text in pairs.links]
 
 
@@ -62,7 +62,7 @@ def test_json_lines(tmp_path: Path) -> None:
     assert named(pairs) == WANTED
     assert pairs.counts() == {"train": 1, "val": 1}
     assert pairs.texts.ids == ["0.png#0", "0.png#1", "1.png#0", "1.png#1"]
-    assert pairs.images.more == {"labels": ["dog", "cat"]}
+    assert pairs.images.metadata == {"labels": ["dog", "cat"]}
     assert list(pairs.texts.splits) == ["train", "train", "val", "val"]
 
 
@@ -93,7 +93,7 @@ def test_parquet_with_the_struct_of_the_hub(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
     pairs = read_pairs(tmp_path / "data.parquet", verify=True).pairs
     assert named(pairs) == WANTED
-    assert open_picture(pairs.images.values[1], pairs.root).getpixel((0, 0)) == (1, 40, 90)
+    assert open_image(pairs.images.values[1], pairs.root).getpixel((0, 0)) == (1, 40, 90)
 
 
 def test_parquet_bytes_are_named_by_what_they_hold(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_webdataset(tmp_path: Path, pattern: str) -> None:
     pairs = read_pairs(tmp_path / pattern, verify=True).pairs
     assert named(pairs) == [(f"{n:03d}", f"text {n}") for n in range(4)]
     assert list(pairs.images.splits) == ["train", "train", "train", "val"]
-    assert pairs.images.more["url"] == ["u0", "u1", "u2", "u3"]
+    assert pairs.images.metadata["url"] == ["u0", "u1", "u2", "u3"]
     assert all(isinstance(value, str) for value in pairs.images.values), "pictures stay inside of the tar"
-    assert [open_picture(v, pairs.root).getpixel((0, 0))[0] for v in pairs.images.values] == [0, 1, 2, 3]
+    assert [open_image(v, pairs.root).getpixel((0, 0))[0] for v in pairs.images.values] == [0, 1, 2, 3]
 
 
 def test_webdataset_compressed_and_keys_that_begin_anew(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_known_by_features_alone(tmp_path: Path) -> None:
 def test_language_of_each_text(tmp_path: Path) -> None:
     pictures(tmp_path, 1)
     row = {"image": "0.png", "captions": ["a dog", "ein Hund"], "language": ["en", "de"]}
-    assert read_pairs(lines(tmp_path / "a.jsonl", [row])).pairs.texts.more["language"] == ["en", "de"]
+    assert read_pairs(lines(tmp_path / "a.jsonl", [row])).pairs.texts.metadata["language"] == ["en", "de"]
 
 
 def test_pictures_folder_is_found(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_paths_of_every_kind(tmp_path: Path) -> None:
     (tmp_path / "inner" / apart).write_bytes(png(7))
     rows = [{"image": path, "text": "x"} for path in ("../0.png", str(tmp_path / "1.png"), joined)]
     pairs = read_pairs(lines(tmp_path / "inner" / "a.jsonl", rows), verify=True).pairs
-    shades = [open_picture(value, pairs.root).getpixel((0, 0))[0] for value in pairs.images.values]
+    shades = [open_image(value, pairs.root).getpixel((0, 0))[0] for value in pairs.images.values]
     assert shades == [0, 1, 7]
     assert pairs.images.ids[2] == joined, "its name is what the file says"
 
@@ -497,7 +497,7 @@ def test_thirty_thousand_rows_are_quick(tmp_path: Path) -> None:
 _TIMED = """
 import sys, time
 from pathlib import Path
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 start = time.process_time()
 print(len(read_pairs(Path(sys.argv[1])).pairs.links), time.process_time() - start)
 """

@@ -13,8 +13,8 @@ import pytest
 import tiny_models
 import torch
 
-from subtext.data.pairs import Items, Judgements, Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.dataset import Dataset, Items, Judgements
+from subtext.data.read import read_pairs
 from subtext.errors import DataError, RequirementError, ShapeError
 from subtext.evaluation.relevance import cache, cider, classes, eccv, grade, plausible, sentence, tfidf
 from subtext.evaluation.relevance.grade import Asked, graded
@@ -28,11 +28,11 @@ TEXTS = ["a red dog runs", "the dog is red", "two cats sleep", "cats on a red ma
 DATA = pytest.mark.skipif("SUBTEXT_DATA" not in os.environ, reason="needs SUBTEXT_DATA")
 
 
-def pairs(**more: list) -> Pairs:
+def pairs(**more: list) -> Dataset:
     """Three pictures with two texts each; the last text belongs to the first picture as well."""
     groups = np.repeat(np.arange(3), 2)
     links = np.array([*zip(groups.tolist(), range(6), strict=True), (0, 5)])
-    return Pairs(
+    return Dataset(
         images=Items(["p0", "p1", "p2"], [None] * 3, np.arange(3), np.array(["test"] * 3), more),
         texts=Items([f"t{row}" for row in range(6)], list(TEXTS), groups, np.array(["test"] * 6)),
         links=links,
@@ -353,7 +353,7 @@ def test_plausible_pictures_of_tiny_coco():
     """Labels are read from the instances of COCO; a plain loop over all pairs of pictures agrees."""
     data = read_pairs(Path(os.environ["SUBTEXT_DATA"]) / "tiny_coco" / "captions.jsonl").pairs
     found = plausible.of_pairs(data)
-    labels = [set(data.images.more["labels"][row]) for row in found.image_rows]
+    labels = [set(data.images.metadata["labels"][row]) for row in found.image_rows]
     assert 90 < len(labels) <= 100
     for zeta in (0, 1, 2):
         near = [[5 * b + t for b, y in enumerate(labels) if len(x ^ y) <= zeta for t in range(5)] for x in labels]

@@ -16,7 +16,7 @@ from PIL import Image
 import subtext
 from subtext.api.load import load, open_engine
 from subtext.data.inputs import Batch
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.errors import DataError, IndexError_, RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.search import Engine, build_index, model_fingerprint

@@ -15,7 +15,7 @@ from reproduce.tables.material import Loaded
 from reproduce.tables.request import Asked
 from reproduce.tables.specification import tables
 from subtext.api.train import Material
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.evaluation import evaluate_matrix
 from subtext.evaluation.folds import words
 from subtext.ops import draw
@@ -25,8 +25,8 @@ SIZES = (3, 12, 17, 30)
 """Words of a picture's texts: one of each length that is told apart."""
 
 
-def made() -> tuple[Pairs, torch.Tensor]:
-    """Pairs, and scores by which some texts find their picture first."""
+def made() -> tuple[Dataset, torch.Tensor]:
+    """Dataset, and scores by which some texts find their picture first."""
     owner = np.repeat(np.arange(PICTURES), EACH)
 
     def items(kind: str, groups: np.ndarray) -> Items:
@@ -37,13 +37,13 @@ def made() -> tuple[Pairs, torch.Tensor]:
     links = np.stack([owner, np.arange(len(owner))], axis=1)
     scores = torch.from_numpy(np.random.default_rng(0).standard_normal((PICTURES, len(owner))))
     scores[owner, np.arange(len(owner))] += 2.0
-    return Pairs(items("image", np.arange(PICTURES)), items("text", owner), links, Path()), scores
+    return Dataset(items("image", np.arange(PICTURES)), items("text", owner), links, Path()), scores
 
 
 def test_recall_by_length_is_that_of_the_drawn_texts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pairs, scores = made()
 
-    def scored(model: object, given: Pairs, *, protocol: Any, further: Any, **rest: object) -> Any:
+    def scored(model: object, given: Dataset, *, protocol: Any, further: Any, **rest: object) -> Any:
         return evaluate_matrix(scores, given, protocol=protocol, further=further)
 
     monkeypatch.setattr(measures, "evaluate", scored)

@@ -13,7 +13,7 @@ import small
 import torch
 
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import CheckpointError, DataError, RecipeError
 from subtext.models.checkpoint import fingerprint, read_tensors
 from subtext.models.heads.pie import Pie
@@ -196,7 +196,7 @@ def test_a_text_never_drawn_is_stood_in_for() -> None:
     assert bool(part.table["discrepancy/image"][10:].isnan().all())
 
 
-def opened(data: Pairs, **options: object) -> NeighbourMemory:
+def opened(data: Dataset, **options: object) -> NeighbourMemory:
     """A memory whose graph is made from the words of the data."""
 
     class Fixed:

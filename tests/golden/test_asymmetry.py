@@ -12,8 +12,8 @@ from pairs import card_items, det, of_parts, random_pairs
 
 from subtext.core import Comparison, Embeddings, Epoch, Origin, Scene, Truth
 from subtext.data.batches import item_batch
+from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
-from subtext.data.pairs import Pairs
 from subtext.data.text import Vocabulary, WordInput
 from subtext.data.vocabulary import END, START
 from subtext.errors import DataError, RequirementError
@@ -175,7 +175,7 @@ def test_longer_and_shorter_texts() -> None:
     assert shortened("a red dog", 0.0) == "a red dog" and shortened("a red dog runs", 0.0) == "a red dog"
 
 
-def pairs() -> Pairs:
+def pairs() -> Dataset:
     return small.pairs(6, captions=3)
 
 

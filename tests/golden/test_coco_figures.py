@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from subtext.data.pairs import Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.dataset import Dataset
+from subtext.data.read import read_pairs
 from subtext.evaluation import Further, Protocol, Result, evaluate_matrix
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance import plausible
@@ -23,14 +23,14 @@ QUIET = Protocol(c_way=(), bootstrap=0)
 pytestmark = [pytest.mark.data, pytest.mark.skipif(DATA is None, reason="SUBTEXT_DATA is not set")]
 
 
-def coco() -> Pairs:
+def coco() -> Dataset:
     path = Path(str(DATA)) / "coco5k_text" / "karpathy_test_5k.jsonl"
-    return read_pairs(path, need_pictures=False, verify=False).pairs
+    return read_pairs(path, need_images=False, verify=False).pairs
 
 
-def labelled(pairs: Pairs) -> tuple[Pairs, np.ndarray, np.ndarray]:
+def labelled(pairs: Dataset) -> tuple[Dataset, np.ndarray, np.ndarray]:
     """The pictures with labels and their texts, as a gallery of their own."""
-    images = np.array([row for row, one in enumerate(pairs.images.more["labels"]) if one], dtype=np.int64)
+    images = np.array([row for row, one in enumerate(pairs.images.metadata["labels"]) if one], dtype=np.int64)
     texts = np.flatnonzero(np.isin(pairs.texts.groups, pairs.images.groups[images])).astype(np.int64)
     return pairs.subset(images, texts), images, texts
 
@@ -46,7 +46,7 @@ def plain(scores: np.ndarray, labels: list[set[str]], asks: np.ndarray, answers:
     return 100 * float(np.mean(found))
 
 
-def pmrp(scores: torch.Tensor, pairs: Pairs) -> Result:
+def pmrp(scores: torch.Tensor, pairs: Dataset) -> Result:
     return evaluate_matrix(scores, pairs, protocol=QUIET, further=Further(labels=plausible.of_pairs(pairs)))
 
 
@@ -68,7 +68,7 @@ def test_pmrp_of_the_labelled_pictures_as_their_own_gallery() -> None:
     g = np.random.default_rng(0)
     scores = graded(pairs, "tfidf1").values + 1e-5 * g.random((586, 2930), dtype=np.float32)
     result = pmrp(torch.from_numpy(scores), pairs)
-    labels = [set(one) for one in pairs.images.more["labels"]]
+    labels = [set(one) for one in pairs.images.metadata["labels"]]
     owners = np.repeat(np.arange(586), 5)
     for direction, rows, asks, answers in (
         ("image_to_text", scores, np.arange(586), owners),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
-from subtext.data.supply import Supply
+from subtext.data.build_context import BuildContext
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import layers, open_body
 from subtext.models.encoders.bag import Bag
@@ -420,7 +420,7 @@ class TestTimm:
         self, fake: list[tuple[str, bool]], name: str, made_for: int | None
     ) -> None:
         texts = ("a b", "b a", "a b")
-        model = build("dual", {"image": f"timm:{name}", "image_size": 64}, supply=Supply(texts=texts)).model
+        model = build("dual", {"image": f"timm:{name}", "image_size": 64}, context=BuildContext(texts=texts)).model
         assert model.image.encoder.body.made_for == made_for and model.image.input_spec.size == 64
         assert fake == [(name, True)]
 
@@ -492,7 +492,7 @@ class TestOpenClip:
 
     def test_a_run_is_built_and_comes_back(self, fake: list[str | None], tmp_path: Path) -> None:
         told = {"model": "open_clip:small/tag"}
-        first = build("clip", told, supply=Supply()).model
+        first = build("clip", told, context=BuildContext()).model
         found = first.embed_texts(["a", "two"])
         assert found.vectors.shape == (2, 1, 6)
         pixels = first.image({"pixels": torch.randn(2, 3, 32, 32), "ids": torch.arange(2)})
@@ -501,13 +501,13 @@ class TestOpenClip:
         for name, branch in (("image", first.image), ("text", first.text)):
             branch.input_spec.save(tmp_path / name)
             branch.encoder.save_assets(tmp_path / name)
-        again = build("clip", told, supply=Supply(assets=tmp_path)).model
+        again = build("clip", told, context=BuildContext(assets=tmp_path)).model
         again.load_state_dict(first.state_dict(), strict=True)
         assert torch.equal(again.embed_texts(["a", "two"]).vectors, found.vectors)
         assert again.image.input_spec == first.image.input_spec and again.image.input_spec.size == 32
         assert fake == ["tag", None]
         assert first.image.encoder.body.made_for is None
-        larger = build("clip", told | {"image_size": 64}, supply=Supply()).model.image
+        larger = build("clip", told | {"image_size": 64}, context=BuildContext()).model.image
         assert larger.encoder.body.made_for == larger.input_spec.size == 64
 
     def test_an_unknown_name_is_said(self, fake: list[str | None]) -> None:

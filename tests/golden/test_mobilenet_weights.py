@@ -14,8 +14,8 @@ from torch import Tensor
 
 from benchmarks.mobilenet_weights import BLOCKS, convert, write
 from subtext.data.batches import item_batch
-from subtext.data.pairs import Items
-from subtext.data.supply import Supply
+from subtext.data.build_context import BuildContext
+from subtext.data.dataset import Items
 from subtext.models.encoders.vision import Vision
 from subtext.models.feature_cache import cached_branch, write_cache
 from subtext.models.heads.passthrough import Passthrough
@@ -104,7 +104,7 @@ def test_a_missing_and_a_strange_array_are_named() -> None:
 
 def through_the_cache(folder: Path, names: list[str], root: Path, cache: Path) -> Tensor:
     """What a frozen run reads of these pictures: the recipe's own reader and encoder, run once, and read back."""
-    side = image_side(Supply(), Pictures(image=str(folder)), Pixels())
+    side = image_side(BuildContext(), Pictures(image=str(folder)), Pixels())
     branch = Branch(side.input_spec, side.encoder, Passthrough()).eval()
     count = len(names)
     items = Items(names, list(names), np.arange(count), np.array(["train"] * count))

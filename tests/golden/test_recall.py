@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from subtext.core import Comparison, Truth
-from subtext.data.pairs import Judgements
+from subtext.data.dataset import Judgements
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation.metrics.best_rank import BestRank
 from subtext.evaluation.metrics.recall import Recall

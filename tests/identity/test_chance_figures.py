@@ -11,7 +11,7 @@ import torch
 
 from subtext.api.figures import chance_figures, figures_table
 from subtext.core import Embeddings
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.evaluation import Protocol, evaluate_embeddings
 from subtext.models.similarity.cosine import Cosine
 
@@ -24,7 +24,7 @@ def drawn(count: int, seed: int) -> Embeddings:
 @pytest.mark.parametrize("split", ["val", "all"])
 def test_chance_is_chance(tmp_path: Path, split: str) -> None:
     made_data.write(tmp_path)
-    pairs = read_pairs(tmp_path / "pairs.jsonl", need_pictures=False).pairs.split(split)
+    pairs = read_pairs(tmp_path / "pairs.jsonl", need_images=False).pairs.split(split)
     result = evaluate_embeddings(
         Cosine(), drawn(len(pairs.images), 1), drawn(len(pairs.texts), 2), pairs, protocol=Protocol(c_way=())
     )

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from subtext.data.batches import epoch_batches, item_batch, item_blocks, read_ahead
+from subtext.data.dataset import Dataset, Items
 from subtext.data.fingerprint import fingerprint
-from subtext.data.pairs import Items, Pairs
-from subtext.data.readers.splits import draw_splits
+from subtext.data.splits import draw_splits
 from subtext.errors import DataError
 
 
-def pairs(count: int = 40, each: int = 3) -> Pairs:
+def pairs(count: int = 40, each: int = 3) -> Dataset:
     images = Items([f"p{n}" for n in range(count)], [None] * count, np.arange(count), np.full(count, "train"))
     texts = Items(
         [f"p{n // each}#{n % each}" for n in range(count * each)],
@@ -26,10 +26,10 @@ def pairs(count: int = 40, each: int = 3) -> Pairs:
         np.full(count * each, "train"),
     )
     links = np.stack([np.arange(count * each) // each, np.arange(count * each)], axis=1)
-    return Pairs(images, texts, links, Path())
+    return Dataset(images, texts, links, Path())
 
 
-def named(data: Pairs, batches: list[np.ndarray]) -> list[list[tuple[str, str]]]:
+def named(data: Dataset, batches: list[np.ndarray]) -> list[list[tuple[str, str]]]:
     return [[(data.images.ids[i], data.texts.ids[t]) for i, t in rows] for rows in batches]
 
 
@@ -38,7 +38,7 @@ def test_the_order_of_rows_changes_nothing(captions) -> None:
     data = pairs()
     rng = np.random.default_rng(0)
     shuffled = data.subset(rng.permutation(40), rng.permutation(120))
-    shuffled = Pairs(shuffled.images, shuffled.texts, shuffled.links[rng.permutation(120)], Path())
+    shuffled = Dataset(shuffled.images, shuffled.texts, shuffled.links[rng.permutation(120)], Path())
     one, other = (
         named(x, epoch_batches(x, batch_size=7, epoch=3, seed=5, captions=captions)) for x in (data, shuffled)
     )
@@ -163,10 +163,10 @@ def test_fingerprint_tells_what_changed() -> None:
     split = Items(data.images.ids, data.images.values, data.images.groups, moved)
     said = Items(data.texts.ids, ["other", *data.texts.values[1:]], data.texts.groups, data.texts.splits)
     others = [
-        Pairs(renamed, data.texts, data.links, data.root),
-        Pairs(split, data.texts, data.links, data.root),
-        Pairs(data.images, said, data.links, data.root),
-        Pairs(data.images, data.texts, data.links[1:], data.root),
+        Dataset(renamed, data.texts, data.links, data.root),
+        Dataset(split, data.texts, data.links, data.root),
+        Dataset(data.images, said, data.links, data.root),
+        Dataset(data.images, data.texts, data.links[1:], data.root),
     ]
     assert len({fingerprint(other) for other in [data, *others]}) == 5
-    assert fingerprint(Pairs(data.images, data.texts, data.links, Path("/elsewhere"))) == fingerprint(data)
+    assert fingerprint(Dataset(data.images, data.texts, data.links, Path("/elsewhere"))) == fingerprint(data)

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from subtext.core import Epoch
+from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
-from subtext.data.pairs import Pairs
 from subtext.errors import TrainingError
 from subtext.training.plan import Plan
 from subtext.training.possible import batch_norms, require_possible
@@ -25,7 +25,7 @@ from subtext.training.step import Stepper
 
 
 def _gradients(
-    made: Setup, chunk: int, *, seed: int = 0, rows: int = 14, together: bool = False, data: Pairs | None = None
+    made: Setup, chunk: int, *, seed: int = 0, rows: int = 14, together: bool = False, data: Dataset | None = None
 ) -> tuple[float, dict[str, torch.Tensor]]:
     model = made.model.double().train()
     model.zero_grad()
@@ -88,7 +88,7 @@ def test_parts_of_unequal_length_are_padded_and_cut_again(chunk: int) -> None:
         torch.testing.assert_close(cached[name], grad, rtol=1e-9, atol=1e-12, msg=name)
 
 
-def _pictures_share_texts() -> Pairs:
+def _pictures_share_texts() -> Dataset:
     """Two pictures a group, and one text for both."""
     data = small.pairs(14, captions=1)
     groups = np.arange(14) // 2
@@ -101,7 +101,7 @@ def _pictures_share_texts() -> Pairs:
 @pytest.mark.parametrize("chunk", [2, 3, 5])
 @pytest.mark.parametrize("data", [small.pairs(4, captions=5), _pictures_share_texts()], ids=["texts", "pictures"])
 def test_a_chunk_holds_so_many_items_of_either_side_at_most(
-    chunk: int, data: Pairs, monkeypatch: pytest.MonkeyPatch
+    chunk: int, data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = small.setup(dropout=0.0)
     _, plain = _gradients(made, 0, together=True, data=data, rows=20)

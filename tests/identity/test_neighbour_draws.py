@@ -14,8 +14,8 @@ from scenes import doubles, items, random_items
 from torch import nn
 
 from subtext.core import DIRECTIONS, Embeddings, Epoch, Origin, Scene
+from subtext.data.dataset import Items
 from subtext.data.inputs import Draw, Tensors
-from subtext.data.pairs import Items
 from subtext.errors import DataError, RecipeError, RequirementError
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from subtext.core import Embeddings
-from subtext.data.pairs import Items, Judgements, Pairs
+from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.evaluation import Protocol, evaluate_embeddings, scoring
 from subtext.evaluation.further import Further
 from subtext.evaluation.source import Embedded, Matrix, scored_once
@@ -36,14 +36,14 @@ class Counting(nn.Module):
         return self.scan(images, texts)
 
 
-def made() -> tuple[Embeddings, Embeddings, Pairs]:
+def made() -> tuple[Embeddings, Embeddings, Dataset]:
     """Items of which a fold of 64 pictures and 128 texts fills its tiles."""
     g = torch.Generator().manual_seed(0)
     regions = normalize(torch.randn(PICTURES, 4, 6, generator=g), dim=-1)
     owners = np.repeat(np.arange(PICTURES), EACH)
     words = normalize(regions[owners][:, :2] + torch.randn(len(owners), 2, 6, generator=g), dim=-1)
     pictures, texts = ([f"{letter}{row}" for row in range(count)] for letter, count in (("p", PICTURES), ("t", 512)))
-    pairs = Pairs(
+    pairs = Dataset(
         Items(pictures, [None] * PICTURES, np.arange(PICTURES), np.array(["val"] * PICTURES)),
         Items(texts, ["a"] * len(texts), owners, np.array(["val"] * len(texts))),
         np.stack([owners, np.arange(len(owners))], axis=1),

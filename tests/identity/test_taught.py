@@ -13,7 +13,7 @@ from scenes import random_items
 from torch.nn.functional import normalize
 
 from subtext.core import DIRECTIONS, Embeddings, Epoch
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.evaluation import embed_pairs
 from subtext.models.checkpoint import Record
 from subtext.models.model import Model
@@ -28,7 +28,7 @@ from subtext.training.teaching import BatchLessons, Known, Teacher, fitted_tempe
 class Free(Teacher):
     """A teacher that asks nobody where it learnt."""
 
-    def require(self, pairs: Pairs) -> None:
+    def require(self, pairs: Dataset) -> None:
         """All pairs are fine."""
 
 
@@ -39,7 +39,7 @@ def teacher(temperature: float = 0.7) -> Teacher:
     return Free(Path("nowhere"), opened, temperature=temperature)
 
 
-def student(data: Pairs) -> tuple[Embeddings, Embeddings]:
+def student(data: Dataset) -> tuple[Embeddings, Embeddings]:
     return (
         replace(random_items(len(data.images), seed=1), residuals=None, parts=None, mask=None),
         replace(random_items(len(data.texts), seed=2), residuals=None, parts=None, mask=None),

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subtext.core import DIRECTIONS, Embeddings
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import Protocol, evaluate_embeddings, evaluate_matrix, reranking, scoring
 from subtext.evaluation.further import Further
@@ -30,7 +30,7 @@ from subtext.models.similarity.sgr import Sgr
 PROTOCOL = Protocol(c_way=(), bootstrap=0)
 
 
-def made(pictures: int = 30, each: int = 2, *, seed: int = 0) -> tuple[Stage, Stage, Pairs]:
+def made(pictures: int = 30, each: int = 2, *, seed: int = 0) -> tuple[Stage, Stage, Dataset]:
     """Pictures of three regions and texts of one to four words that name some of them, seen by two models."""
     g = torch.Generator().manual_seed(seed)
     regions = normalize(torch.randn(pictures, 3, 6, generator=g), dim=-1)
@@ -45,7 +45,7 @@ def made(pictures: int = 30, each: int = 2, *, seed: int = 0) -> tuple[Stage, St
     plain = Embeddings(normalize(images.vectors, dim=-1), images.ids)
     groups = np.arange(pictures, dtype=np.int64)
     names = [f"p{row}" for row in range(pictures)]
-    pairs = Pairs(
+    pairs = Dataset(
         Items(names, [None] * pictures, groups, np.array(["val"] * pictures)),
         Items(
             [f"t{row}" for row in range(len(owners))],

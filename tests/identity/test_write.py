@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from subtext.data.dataset import Dataset, Judgements
 from subtext.data.fingerprint import fingerprint
-from subtext.data.pairs import Judgements, Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.data.write import write_pairs
 from subtext.errors import DataError
 
@@ -29,11 +29,11 @@ ROWS = [
 ]
 
 
-def read(path: Path) -> Pairs:
-    return read_pairs(path, need_pictures=False).pairs
+def read(path: Path) -> Dataset:
+    return read_pairs(path, need_images=False).pairs
 
 
-def source(folder: Path, rows: list[dict] = ROWS) -> Pairs:
+def source(folder: Path, rows: list[dict] = ROWS) -> Dataset:
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return read(folder / "in.jsonl")
 
@@ -45,8 +45,8 @@ def test_it_is_the_same(tmp_path: Path, ending: str) -> None:
     again = read(tmp_path / f"out.{ending}")
     assert fingerprint(again) == fingerprint(pairs)
     assert again.images.values == pairs.images.values
-    assert again.texts.more["language"] == pairs.texts.more["language"] == ["en", "de", None, None, None, "fr"]
-    assert again.images.more["labels"] == pairs.images.more["labels"]
+    assert again.texts.metadata["language"] == pairs.texts.metadata["language"] == ["en", "de", None, None, None, "fr"]
+    assert again.images.metadata["labels"] == pairs.images.metadata["labels"]
 
 
 def test_a_part_of_it_is_that_part(tmp_path: Path) -> None:

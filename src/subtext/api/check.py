@@ -6,9 +6,9 @@ import json
 
 from subtext.api.job import Sources
 from subtext.data.check import Report, check
-from subtext.data.readers import told
+from subtext.data.read import told
 from subtext.errors import counted
-from subtext.report.progress import picture_meter
+from subtext.report.progress import image_meter
 from subtext.report.text_table import Cell, table
 
 SHOWN = 20
@@ -24,7 +24,7 @@ def check_data(
     """The report of a data set and of the features that go with it, and whether they are good for anything."""
     assert sources.data is not None
 
-    with picture_meter(quiet=quiet or not verify) as heard:
+    with image_meter(quiet=quiet or not verify) as heard:
         report = check(
             sources.data.expanduser(),
             images=sources.images,

@@ -21,7 +21,7 @@ from subtext.curation.kinds import KINDS
 from subtext.curation.page import Head, page
 from subtext.curation.surroundings import NEAR
 from subtext.data.atomic import write_text
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.data.planted import Labels, read_labels
 from subtext.errors import DataError, OutputError, counted
 from subtext.evaluation import embed_pairs
@@ -98,7 +98,7 @@ def curate(work: Work, asked: Curation) -> str:
     return "\n".join([*lines, f"{asked.out}: {', '.join(files)}", *told])
 
 
-def graph_of(pairs: Pairs, path: Path | None, *, quiet: bool) -> Graph | None:
+def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     """The graph that was given, or one of the texts' words; None where there are too few texts, or no words."""
     if path is not None:
         return Graph.load(path)

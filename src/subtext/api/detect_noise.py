@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from subtext.api.job import Work
 from subtext.api.loaded import open_work
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.data.planted import Labels, read_labels
 from subtext.data.text import tokenise
 from subtext.errors import DataError
@@ -73,7 +73,7 @@ def found(work: Work, labels: Path, *, near: Near | None, in_json: bool, samples
 
 
 def rivals(
-    model: Model, pairs: Pairs, images: Embeddings, texts: Embeddings, *, seed: int
+    model: Model, pairs: Dataset, images: Embeddings, texts: Embeddings, *, seed: int
 ) -> dict[str, NDArray[np.float64]]:
     """(L) scores of the pairs that need no neighbours: cosine, loss value, rank weight, words.
 
@@ -105,7 +105,7 @@ def rivals(
     return {"cosine": cosine, "triplet loss": loss, "rank weight": rank, "words": counts}
 
 
-def crowding(pairs: Pairs, images: Embeddings, texts: Embeddings) -> dict[str, NDArray[np.float64]]:
+def crowding(pairs: Dataset, images: Embeddings, texts: Embeddings) -> dict[str, NDArray[np.float64]]:
     """(L) Amrani's density of the pairs, here in the run's own space; nothing where a pair has too few others.
 
     Pairs of the same picture do not crowd each other. Items of several views count by the mean of their views.
@@ -120,7 +120,7 @@ def crowding(pairs: Pairs, images: Embeddings, texts: Embeddings) -> dict[str, N
     return {"density": density(first, second, groups=torch.from_numpy(groups)).double().numpy()}
 
 
-def neighbourhood(near: Near, pairs: Pairs, images: Embeddings, texts: Embeddings) -> dict[str, NDArray[np.float64]]:
+def neighbourhood(near: Near, pairs: Dataset, images: Embeddings, texts: Embeddings) -> dict[str, NDArray[np.float64]]:
     """(L) diversity and discrepancy of the pairs in both modalities, how far these are apart, and both combined.
 
     Combined as COMBINED-VAL and COMBINED-STATS do: the mean of both modalities, the scores by beta and gamma, or by

@@ -15,8 +15,8 @@ from subtext.api.job import Work
 from subtext.api.loaded import open_work
 from subtext.core import Embeddings
 from subtext.data.atomic import write_file
+from subtext.data.dataset import Items
 from subtext.data.output import require_file
-from subtext.data.pairs import Items
 from subtext.errors import counted
 from subtext.evaluation import embed_pairs
 from subtext.report.progress import meter

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from subtext.api.job import Sources
 from subtext.core import Embeddings
-from subtext.data.outputs import Output, read_scores, read_vectors
-from subtext.data.pairs import Items, Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.dataset import Dataset, Items
+from subtext.data.external_outputs import Output, read_scores, read_vectors
+from subtext.data.read import read_pairs
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation import Further, Protocol, Result, evaluate_embeddings, evaluate_matrix
 from subtext.evaluation.source import Embedded, Matrix, Source
@@ -66,7 +66,7 @@ class Files:
         return found
 
 
-def read_split(sources: Sources, split: str | None) -> tuple[Pairs, str]:
+def read_split(sources: Sources, split: str | None) -> tuple[Dataset, str]:
     """The pairs of the split, without looking at pictures; all of them where the data has no splits to choose from.
 
     Raises RequirementError when no data set is named, or it has several splits and none of them is named.
@@ -79,7 +79,7 @@ def read_split(sources: Sources, split: str | None) -> tuple[Pairs, str]:
         seed=sources.split_seed or 0,
         bad=sources.bad or "refuse",
         verify=False,
-        need_pictures=False,
+        need_images=False,
     )
     splits = sorted(reading.pairs.counts())
     if split is None and len(splits) > 1:
@@ -108,7 +108,7 @@ class Given:
         assert self.images is not None and self.texts is not None
         return Embedded(Cosine(), self.images, self.texts)
 
-    def evaluated(self, pairs: Pairs, protocol: Protocol, further: Further | None = None) -> Result:
+    def evaluated(self, pairs: Dataset, protocol: Protocol, further: Further | None = None) -> Result:
         """What an evaluation finds."""
         if self.scores is not None:
             return evaluate_matrix(self.scores, pairs, protocol=protocol, further=further)
@@ -116,7 +116,7 @@ class Given:
         return evaluate_embeddings(Cosine(), self.images, self.texts, pairs, protocol=protocol, further=further)
 
 
-def opened_files(files: Files, pairs: Pairs) -> Given:
+def opened_files(files: Files, pairs: Dataset) -> Given:
     """Read scores or vectors, and put them into the order of the pairs.
 
     Raises DataError for files that cannot be read or lack an item of the split.
@@ -138,7 +138,7 @@ def opened_files(files: Files, pairs: Pairs) -> Given:
 
 
 def judge(
-    files: Files, pairs: Pairs, protocol: Protocol, further: Further, *, space: bool = False
+    files: Files, pairs: Dataset, protocol: Protocol, further: Further, *, space: bool = False
 ) -> tuple[Result, dict[str, Any]]:
     """The result, and what the files are.
 

@@ -11,7 +11,7 @@ from subtext.errors import RequirementError
 from subtext.report.progress import say
 
 if TYPE_CHECKING:
-    from subtext.data.pairs import Pairs
+    from subtext.data.dataset import Dataset
     from subtext.evaluation import Further
     from subtext.evaluation.relevance.match import Match
 
@@ -60,7 +60,7 @@ class Wanted:
         for one in self.truth:
             _truth_of(one)
 
-    def of(self, pairs: Pairs, device: str, *, quiet: bool) -> Further:
+    def of(self, pairs: Dataset, device: str, *, quiet: bool) -> Further:
         """With the relevances computed, and the files read.
 
         Raises what reading them raises.
@@ -103,7 +103,7 @@ def _truth_of(typed: str) -> tuple[str, Path]:
     return name, Path(path).expanduser()
 
 
-def _match(typed: str, pairs: Pairs) -> tuple[str, Match]:
+def _match(typed: str, pairs: Dataset) -> tuple[str, Match]:
     from subtext.evaluation.relevance import eccv
 
     name, path = _truth_of(typed)
@@ -114,9 +114,9 @@ def _match(typed: str, pairs: Pairs) -> tuple[str, Match]:
     return name, found.match(pairs.images.ids, _caption_ids(pairs))
 
 
-def _caption_ids(pairs: Pairs) -> list[str]:
+def _caption_ids(pairs: Dataset) -> list[str]:
     """Names of the texts: COCO's own, where a column "caption_ids" of the pictures has one for each of their texts."""
-    lists = pairs.images.more.get("caption_ids", [])
+    lists = pairs.images.metadata.get("caption_ids", [])
     of_picture = {name: listed for name, listed in zip(pairs.images.ids, lists, strict=False) if listed}
     found = []
     for name in pairs.texts.ids:

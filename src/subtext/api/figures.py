@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from subtext.core import DIRECTIONS
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.evaluation import Protocol
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.values import chance
@@ -48,7 +48,7 @@ def figures_table(
     return text
 
 
-def chance_figures(pairs: Pairs) -> dict[str, float]:
+def chance_figures(pairs: Dataset) -> dict[str, float]:
     """What a random order of these pictures and texts is expected to give."""
     match = matching.of_pairs(pairs)
     found: dict[str, float] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from subtext.data.pairs import Items
+from subtext.data.dataset import Items
 from subtext.evaluation.relevance.cider import products
 from subtext.neighbours.space import words_of
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from subtext.data.atomic import write_text
+from subtext.data.build_context import BuildContext
 from subtext.data.features import FeatureFile
-from subtext.data.supply import Supply
 from subtext.errors import CheckpointError, IndexError_
 from subtext.models.checkpoint import Record, save_run
 from subtext.models.model import Model
@@ -33,13 +33,13 @@ class Run:
     model   with the kept weights, in eval mode
     record  what was trained, on what, how well
     path    its folder
-    supply  what the recipe was built from
+    context  what the recipe was built from
     """
 
     model: Model
     record: Record
     path: Path
-    supply: Supply
+    context: BuildContext
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write the run without its log and checkpoints; see `save_pretrained`."""
@@ -65,7 +65,7 @@ def open_run(
     text_features: Path | str | None = None,
     device: str = "cpu",
 ) -> Run:
-    """A run's folder as a model, its record and its supply.
+    """A run's folder as a model, its record and its context.
 
     features, text_features  files that replace those which the run remembers. A remembered file that is gone is no
                              error until an item is looked up in it by name
@@ -79,7 +79,7 @@ def open_run(
         features=None if features is None else Path(features),
         text_features=None if text_features is None else Path(text_features),
     )
-    return Run(found.model.to(device), found.record, folder, found.supply)
+    return Run(found.model.to(device), found.record, folder, found.context)
 
 
 def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from subtext.api.job import Sources, Work
 from subtext.errors import RequirementError
-from subtext.report.progress import picture_meter, say
+from subtext.report.progress import image_meter, say
 
 if TYPE_CHECKING:
-    from subtext.data.pairs import Pairs
-    from subtext.data.readers import Reading
+    from subtext.data.dataset import Dataset
+    from subtext.data.read import Reading
     from subtext.models.checkpoint import DataSource, Record
     from subtext.models.model import Model
 
@@ -24,7 +24,7 @@ class Opened:
     """A model in eval mode, the chosen split and its name, and the run's record (None for a pretrained model)."""
 
     model: Model
-    pairs: Pairs
+    pairs: Dataset
     split: str
     record: Record | None
 
@@ -70,7 +70,7 @@ def open_work(work: Work, *, decoded: bool = True) -> Opened:
     return Opened(model, pairs, split, record)
 
 
-def require_features(model: Model, pairs: Pairs) -> None:
+def require_features(model: Model, pairs: Dataset) -> None:
     """Raise DataError where items lack the features that the model reads: here, and not after half of the work."""
     from subtext.data.features import FeatureInput
 
@@ -85,10 +85,10 @@ def pretrained(name: str, device: str) -> Model:
 
     Raises RequirementError when it cannot be had.
     """
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.recipes.build import build
 
-    return build("clip", {"model": name}, supply=Supply()).model.to(device).eval()
+    return build("clip", {"model": name}, context=BuildContext()).model.to(device).eval()
 
 
 def read(sources: Sources, *, quiet: bool = False, decoded: bool = True) -> Reading:
@@ -99,19 +99,19 @@ def read(sources: Sources, *, quiet: bool = False, decoded: bool = True) -> Read
 
     Raises DataError when they cannot be used, and RequirementError when no data set is named.
     """
-    from subtext.data.readers import read_pairs, told
+    from subtext.data.read import read_pairs, told
 
     if sources.data is None:
         raise RequirementError("this needs a data set; the run remembers none; say where it is (--data DATA)")
     verify = sources.features is None and (decoded or sources.bad == "skip")
-    with picture_meter(quiet=quiet or not verify) as heard:
+    with image_meter(quiet=quiet or not verify) as heard:
         reading = read_pairs(
             sources.data.expanduser(),
             images=sources.images,
             seed=sources.split_seed or 0,
             bad=sources.bad or "refuse",
             verify=verify,
-            need_pictures=sources.features is None,
+            need_images=sources.features is None,
             progress=heard,
         )
     sentences = told(reading.problems)

@@ -10,7 +10,7 @@ from subtext.api.graph_quality import CiderD
 from subtext.api.job import Sources
 from subtext.api.neighbours import read_texts, told_in_words
 from subtext.data.atomic import write_text
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.neighbours.quality import Quality, Tfidf, as_json, graph_quality
@@ -63,7 +63,7 @@ def show(path: Path, item: str | None, *, top: int = 10, page: Path | None = Non
     return "\n".join(lines + ([f"page: {page}"] if page is not None else []))
 
 
-def _row(pairs: Pairs, item: str) -> int:
+def _row(pairs: Dataset, item: str) -> int:
     if item in pairs.texts.ids:
         return pairs.texts.ids.index(item)
     if item in pairs.images.ids:
@@ -74,7 +74,7 @@ def _row(pairs: Pairs, item: str) -> int:
     raise DataError(f"--item needs a text or a picture of the graph's data; '{item}' is none; it knows {some}, ...")
 
 
-def _described(pairs: Pairs, row: int) -> dict[str, Any]:
+def _described(pairs: Dataset, row: int) -> dict[str, Any]:
     """A text by its id and words, and the picture that goes with it."""
     picture = int(pictures_of_texts(pairs)[row])
     name = None if picture < 0 else pairs.images.ids[picture]
@@ -82,12 +82,12 @@ def _described(pairs: Pairs, row: int) -> dict[str, Any]:
     return {"id": pairs.texts.ids[row], "text": words if isinstance(words, str) else None, "picture": name}
 
 
-def _neighbours(graph: Graph, pairs: Pairs, row: int, top: int) -> list[dict[str, Any]]:
+def _neighbours(graph: Graph, pairs: Dataset, row: int, top: int) -> list[dict[str, Any]]:
     near = [(int(n), float(d)) for n, d in zip(graph.neighbours[row], graph.distances[row], strict=True) if n >= 0]
     return [{**_described(pairs, other), "distance": distance} for other, distance in near[:top]]
 
 
-def _qualities(graph: Graph, pairs: Pairs) -> list[Quality]:
+def _qualities(graph: Graph, pairs: Dataset) -> list[Quality]:
     """What each judge says of the graph; nothing where they cannot be asked."""
     try:
         return [graph_quality(graph, pairs.texts, judge) for judge in (Tfidf(), CiderD())]
@@ -111,7 +111,7 @@ def _short(text: str | None) -> str:
 def _page(
     path: Path,
     graph: Graph,
-    pairs: Pairs,
+    pairs: Dataset,
     qualities: list[Quality],
     own: dict[str, Any] | None,
     found: list[dict[str, Any]],

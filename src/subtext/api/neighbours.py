@@ -13,9 +13,9 @@ import numpy as np
 from subtext import __version__
 from subtext.api.job import Sources
 from subtext.api.loaded import choose_device
+from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
-from subtext.data.pairs import Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.build import Choice, build_graph
 from subtext.neighbours.doc2vec import Doc2Vec
@@ -113,7 +113,7 @@ def open_space(asked: Asked) -> Space:
     )
 
 
-def read_texts(sources: Sources) -> Pairs:
+def read_texts(sources: Sources) -> Dataset:
     """The data set of a graph; its pictures need not be there.
 
     Raises DataError when it cannot be read.
@@ -124,7 +124,7 @@ def read_texts(sources: Sources) -> Pairs:
         images=sources.images,
         seed=sources.split_seed or 0,
         bad=sources.bad or "refuse",
-        need_pictures=False,
+        need_images=False,
     ).pairs
 
 

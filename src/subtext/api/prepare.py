@@ -13,9 +13,9 @@ import numpy as np
 from subtext import __version__
 from subtext.api.job import Sources
 from subtext.api.neighbours import read_texts
+from subtext.data.dataset import Dataset
 from subtext.data.dedup import near_copies
 from subtext.data.fingerprint import fingerprint
-from subtext.data.pairs import Pairs
 from subtext.data.planted import write_labels
 from subtext.data.planting import Near, Planted, plant
 from subtext.data.prepare import cut_sentences, draw_anew, keep_texts, only_longer
@@ -143,7 +143,7 @@ def _write_both(planted: Planted, out: Path, labels: Path, settings: Mapping[str
             labels.unlink(missing_ok=True)
 
 
-def _near(graph: Graph, pairs: Pairs, asked: Looseness) -> Near:
+def _near(graph: Graph, pairs: Dataset, asked: Looseness) -> Near:
     """The graph's neighbours as rows of the whole data set; ranks count within a split."""
     first, last = asked.ranks
     if not 1 <= first <= last <= graph.width:
@@ -161,7 +161,7 @@ def _near(graph: Graph, pairs: Pairs, asked: Looseness) -> Near:
     return Near(rows, distances, first, last)
 
 
-def _read(sources: Sources, out: Path) -> Pairs:
+def _read(sources: Sources, out: Path) -> Dataset:
     """The data set; refused at once where it could not be written."""
     if out.suffix.lower() not in ENDINGS:
         raise DataError(f"--out needs a file that ends in {' or '.join(ENDINGS)}; it got {out}")
@@ -170,14 +170,14 @@ def _read(sources: Sources, out: Path) -> Pairs:
     return read_texts(sources)
 
 
-def _told(pairs: Pairs, before: Pairs, out: Path) -> str:
+def _told(pairs: Dataset, before: Dataset, out: Path) -> str:
     splits = ", ".join(f"{name} {count:,}" for name, count in pairs.counts().items())
     gone = f" ({len(before.texts) - len(pairs.texts):,} texts left out)" if len(pairs.texts) < len(before.texts) else ""
     what = ", ".join(counted(len(items), noun) for items, noun in ((pairs.images, "picture"), (pairs.texts, "text")))
     return f"{out}: {what}{gone}; pictures by split: {splits}\n{_next(pairs, out)}"
 
 
-def _next(pairs: Pairs, out: Path) -> str:
+def _next(pairs: Dataset, out: Path) -> str:
     """How to read what was written: its pictures lie where they lay."""
     there = pairs.root.resolve() == out.parent.resolve()
     images = "" if there else f" --images {shlex.quote(str(pairs.root))}"

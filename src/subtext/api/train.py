@@ -13,9 +13,9 @@ from subtext.api.figures import chance_figures, figures_table
 from subtext.api.job import Job
 from subtext.api.load import attach
 from subtext.api.loaded import choose_device, read
+from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureFile, FeatureInput
-from subtext.data.pairs import Items, Pairs
-from subtext.data.supply import FeatureShape, Supply
 from subtext.errors import DataError, counted
 from subtext.models.checkpoint import DataSource, Record
 from subtext.models.model import Model
@@ -33,8 +33,8 @@ from subtext.training.setup import Setup
 class Material:
     """What is learnt from: pairs, and the features that stand for a modality."""
 
-    train: Pairs
-    val: Pairs | None
+    train: Dataset
+    val: Dataset | None
     image_features: FeatureFile | None
     text_features: FeatureFile | None
 
@@ -85,13 +85,13 @@ def gather(job: Job) -> Material:
 def prepare(job: Job, material: Material, *, seed: int) -> Setup:
     """The host with its methods, built for this material, reading its features."""
     train = material.train
-    supply = Supply(
+    context = BuildContext(
         image_features=_shape(material.image_features, train.images),
         text_features=_shape(material.text_features, train.texts),
         texts=tuple(text for text in train.texts.values if isinstance(text, str)),
         seed=seed,
     )
-    setup = build(job.host, job.arguments, methods=job.methods, plan=job.plan, supply=supply)
+    setup = build(job.host, job.arguments, methods=job.methods, plan=job.plan, context=context)
     if material.image_features is not None:
         attach(setup.model.image, material.image_features, "image")
         for part in filter(None, (train, material.val)):
@@ -157,7 +157,7 @@ def _opened(path: Path | None) -> FeatureFile | None:
     return None if path is None else FeatureFile.open(path.expanduser())
 
 
-def _validation(pairs: Pairs, name: str | None) -> Pairs | None:
+def _validation(pairs: Dataset, name: str | None) -> Dataset | None:
     if name is None:
         return None
     try:
@@ -186,7 +186,7 @@ def _counts(material: Material) -> str:
     return text if val is None else f"{text}; validation: {_items(val)}"
 
 
-def _items(pairs: Pairs) -> str:
+def _items(pairs: Dataset) -> str:
     return f"{counted(len(pairs.images), 'picture')}, {counted(len(pairs.texts), 'text')}"
 
 

@@ -12,7 +12,7 @@ from subtext.report.text_table import Cell, table
 
 if TYPE_CHECKING:
     from subtext.api.load import Run
-    from subtext.data.pairs import Pairs
+    from subtext.data.dataset import Dataset
     from subtext.evaluation import Result
     from subtext.evaluation.two_stage import Stage
     from subtext.models.model import Branch, Model
@@ -49,7 +49,7 @@ class Rerank:
         return open_run(self.run, features=self.features, device=device)
 
 
-def stage_of(model: Model, pairs: Pairs, *, batch_size: int, workers: int, quiet: bool) -> Stage:
+def stage_of(model: Model, pairs: Dataset, *, batch_size: int, workers: int, quiet: bool) -> Stage:
     """A model with its embeddings of all pictures and texts."""
     from subtext.evaluation import embed_pairs
     from subtext.evaluation.two_stage import Stage

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.ops import draw
 
 OTHERS = 2048
@@ -67,7 +67,7 @@ class Crowd:
 
 
 def align(
-    pairs: Pairs, images: Embeddings, texts: Embeddings, *, seed: int = 0, others: int = OTHERS
+    pairs: Dataset, images: Embeddings, texts: Embeddings, *, seed: int = 0, others: int = OTHERS
 ) -> tuple[Alignment, Crowd]:
     """The alignment of all links of a data set, and the crowd that they were held against.
 
@@ -95,7 +95,7 @@ def align(
 
 def aligned(
     crowd: Crowd,
-    pairs: Pairs,
+    pairs: Dataset,
     images: NDArray[np.float32],
     texts: NDArray[np.float32],
     links: NDArray[np.int64],

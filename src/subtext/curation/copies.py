@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.dataset import Dataset, Items
 from subtext.data.dedup import near_copies
-from subtext.data.pairs import Items, Pairs
 from subtext.data.words import tokenise
 from subtext.errors import RequirementError
 from subtext.evaluation.audit_looks import ALIKE, BITS, Look
@@ -42,7 +42,7 @@ def picture_copies(looks: list[Look | None]) -> NDArray[np.int64]:
     return joined.numbers()
 
 
-def text_copies(pairs: Pairs, *, told: Callable[[int], None] | None = None) -> tuple[NDArray[np.int64], str]:
+def text_copies(pairs: Dataset, *, told: Callable[[int], None] | None = None) -> tuple[NDArray[np.int64], str]:
     """(T) a number for each text, equal for copies of different pictures; -1 without; and how they were found.
 
     Near copies by MinHash where datasketch is installed; else texts of `LONG` words or more that are the same.

@@ -17,15 +17,15 @@ from PIL import Image
 
 from subtext.curation.judged import Judged
 from subtext.data import atomic
-from subtext.data.pairs import Pairs
-from subtext.data.pictures import read_bytes
+from subtext.data.dataset import Dataset
+from subtext.data.image_files import read_bytes
 from subtext.data.write import ENDINGS, write_pairs
 from subtext.errors import DataError
 
 TAR = ".tar"
 
 
-def kept_pairs(pairs: Pairs, links: NDArray[np.int64]) -> Pairs:
+def kept_pairs(pairs: Dataset, links: NDArray[np.int64]) -> Dataset:
     """The data set with the chosen links alone, and the items that these join; graded judgements stay behind.
 
     Raises DataError where nothing is left.

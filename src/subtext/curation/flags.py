@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from subtext.data.pictures import open_picture
+from subtext.data.image_files import open_image
 from subtext.data.words import tokenise
 from subtext.errors import DataError
 
@@ -61,7 +61,7 @@ def picture_flags(value: str | bytes | None, root: Path) -> list[str]:
     if value is None:
         return []
     try:
-        image = open_picture(value, root)
+        image = open_image(value, root)
     except DataError:
         return ["cannot be read"]
     found = []

@@ -17,8 +17,8 @@ from subtext.curation.flags import UNUSABLE, picture_flags, text_flags
 from subtext.curation.kinds import KINDS, Kinds, kinds_of
 from subtext.curation.surroundings import Surroundings, chance_links, near_links, surroundings
 from subtext.data.batches import read_ahead
+from subtext.data.dataset import Dataset
 from subtext.data.language import guess_language
-from subtext.data.pairs import Pairs
 from subtext.evaluation.audit_looks import looks_of
 from subtext.neighbours.graph import Graph
 
@@ -37,7 +37,7 @@ class Judged:
     how      in words: how copies were found, and the like
     """
 
-    pairs: Pairs
+    pairs: Dataset
     columns: dict[str, list[Any]]
     shares: dict[str, float]
     how: dict[str, str]
@@ -52,7 +52,7 @@ class Judged:
 
 
 def judge(
-    pairs: Pairs,
+    pairs: Dataset,
     images: Embeddings,
     texts: Embeddings,
     *,
@@ -96,7 +96,7 @@ def judge(
 
 
 def kinds_of_pairs(
-    pairs: Pairs, images: Embeddings, texts: Embeddings, *, graph: Graph | None, seed: int = 0
+    pairs: Dataset, images: Embeddings, texts: Embeddings, *, graph: Graph | None, seed: int = 0
 ) -> tuple[dict[str, list[Any]], Kinds | None]:
     """Columns of scores and kinds of the links, and the kinds; None where there are too few pairs to say."""
     found, crowd = align(pairs, images, texts, seed=seed)
@@ -147,7 +147,7 @@ class _Looked:
     how: str = "difference hash, confirmed by greys"
 
 
-def _pictures(pairs: Pairs, workers: int, told: Callable[[int], None] | None) -> _Looked:
+def _pictures(pairs: Dataset, workers: int, told: Callable[[int], None] | None) -> _Looked:
     """Copies among the pictures, and what is odd about them; nothing where none is there, but features alone."""
     values = pairs.images.values
     looks = looks_of(pairs.images, pairs.root, workers, told, 0)
@@ -158,8 +158,8 @@ def _pictures(pairs: Pairs, workers: int, told: Callable[[int], None] | None) ->
     return _Looked(picture_copies(looks), flags)
 
 
-def _languages(pairs: Pairs, words: NDArray[np.int64]) -> list[str | None]:
-    column = pairs.texts.more.get("language")
+def _languages(pairs: Dataset, words: NDArray[np.int64]) -> list[str | None]:
+    column = pairs.texts.metadata.get("language")
     if column is not None:
         return [None if column[row] is None else str(column[row]) for row in words]
     guessed = [guess_language(value) if isinstance(value, str) else None for value in pairs.texts.values]
@@ -174,7 +174,7 @@ def _near_columns(near: Surroundings) -> dict[str, list[Any]]:
     return {**found, "agreement": _known(near.agreement)}
 
 
-def _uncertain_columns(pairs: Pairs, images: Embeddings, texts: Embeddings) -> dict[str, list[Any]]:
+def _uncertain_columns(pairs: Dataset, images: Embeddings, texts: Embeddings) -> dict[str, list[Any]]:
     """How uncertain the model is of each pair's picture and text; nothing where items are no distributions."""
     found = {}
     for place, (name, items) in enumerate((("picture", images), ("text", texts))):

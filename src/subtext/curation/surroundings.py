@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import Scoring, neighbour_scores
@@ -31,7 +31,7 @@ class Surroundings:
     agreement: NDArray[np.float64]
 
 
-def surroundings(graph: Graph, pairs: Pairs, images: Embeddings, texts: Embeddings) -> Surroundings:
+def surroundings(graph: Graph, pairs: Dataset, images: Embeddings, texts: Embeddings) -> Surroundings:
     """What a graph of the pairs' texts says of them. Items of several views count by the mean of these."""
     near = torch.from_numpy(np.ascontiguousarray(graph.within(pairs.texts).neighbours)).long()
     rows = torch.from_numpy(np.maximum(pictures_of_texts(pairs), 0))
@@ -45,7 +45,7 @@ def surroundings(graph: Graph, pairs: Pairs, images: Embeddings, texts: Embeddin
     return Surroundings(diversity, discrepancy, direct.discrepancy.double().numpy()[of_link])
 
 
-def chance_links(pairs: Pairs, *, seed: int = 0, most: int = 20_000) -> NDArray[np.int64]:
+def chance_links(pairs: Dataset, *, seed: int = 0, most: int = 20_000) -> NDArray[np.int64]:
     """(C 2) pictures with texts of other groups, drawn: what mismatched pairs look like."""
     links = pairs.links
     order = draw.permutation(len(links), seed=seed, epoch=0, purpose="curate: chance")[:most]
@@ -54,7 +54,7 @@ def chance_links(pairs: Pairs, *, seed: int = 0, most: int = 20_000) -> NDArray[
     return made[pairs.images.groups[made[:, 0]] != pairs.texts.groups[made[:, 1]]]
 
 
-def near_links(graph: Graph, pairs: Pairs, *, seed: int = 0, most: int = 20_000) -> NDArray[np.int64]:
+def near_links(graph: Graph, pairs: Dataset, *, seed: int = 0, most: int = 20_000) -> NDArray[np.int64]:
     """(N 2) pictures with the text of a drawn neighbour, of another group: what loose pairs look like."""
     near = np.asarray(graph.within(pairs.texts).neighbours)[:, :NEAR]
     counts = (near >= 0).sum(axis=1)

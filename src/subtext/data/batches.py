@@ -16,8 +16,8 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.dataset import Dataset, Items
 from subtext.data.inputs import Batch
-from subtext.data.pairs import Items, Pairs
 from subtext.errors import DataError
 from subtext.ops import draw
 
@@ -46,7 +46,7 @@ def item_blocks(items: Items, root: Path, *, batch_size: int) -> Iterator[Batch]
 
 
 def epoch_batches(
-    pairs: Pairs, *, batch_size: int, epoch: int, seed: int, captions: Literal["all", "one", "together"] = "all"
+    pairs: Dataset, *, batch_size: int, epoch: int, seed: int, captions: Literal["all", "one", "together"] = "all"
 ) -> list[NDArray[np.int64]]:
     """The batches of one epoch: (B, 2) arrays of picture row and text row.
 
@@ -95,7 +95,7 @@ def read_ahead(work: Sequence[Work], read: Callable[[Work], Done], *, workers: i
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _one_text_each(pairs: Pairs, *, seed: int, epoch: int) -> NDArray[np.int64]:
+def _one_text_each(pairs: Dataset, *, seed: int, epoch: int) -> NDArray[np.int64]:
     """One link a picture: of its links, the one whose own draw is smallest."""
     drawn = _link_draws(pairs, pairs.links, seed=seed, epoch=epoch, purpose="caption")
     order = np.lexsort((drawn, pairs.links[:, 0]))
@@ -105,7 +105,7 @@ def _one_text_each(pairs: Pairs, *, seed: int, epoch: int) -> NDArray[np.int64]:
     return pairs.links[order[first]]
 
 
-def _whole_pictures(pairs: Pairs, batch_size: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+def _whole_pictures(pairs: Dataset, batch_size: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
     """Batches of about equally many pictures, two or more, with all their links; as many in every epoch."""
     drawn = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose="order/image")[:, 0]
     texts = draw.uniform(pairs.texts.keys, seed=seed, epoch=epoch, purpose="order/text")[:, 0]
@@ -118,7 +118,7 @@ def _whole_pictures(pairs: Pairs, batch_size: int, *, seed: int, epoch: int) -> 
 
 
 def _link_draws(
-    pairs: Pairs, links: NDArray[np.int64], *, seed: int, epoch: int, purpose: str = "order"
+    pairs: Dataset, links: NDArray[np.int64], *, seed: int, epoch: int, purpose: str = "order"
 ) -> NDArray[np.float64]:
     """(L) a number for each link, made from the ids of its picture and its text."""
     images = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose=f"{purpose}/image")[:, 0]

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from subtext.data.coverage import Coverage, coverage
+from subtext.data.dataset import Dataset, Items
+from subtext.data.image_files import read_bytes, stored_size
 from subtext.data.language import guess_language
-from subtext.data.pairs import Items, Pairs
-from subtext.data.pictures import picture_size, read_bytes
 from subtext.data.purpose import judge, unusable
-from subtext.data.readers import Problem, Reading, read_pairs
-from subtext.data.readers.rows import Progress, UnusableData
+from subtext.data.read import Problem, Reading, read_pairs
+from subtext.data.rows import Progress, UnusableData
 from subtext.data.words import tokenise
 from subtext.errors import DataError, counted
 
@@ -107,7 +107,7 @@ def check(
             seed=seed,
             bad="skip",
             verify=verify,
-            need_pictures=features is None,
+            need_images=features is None,
             progress=progress,
         )
     except DataError as error:
@@ -161,7 +161,7 @@ def _obstacle(reading: Reading, bad: str, features: Path | None, text_features: 
     return None
 
 
-def _splits(pairs: Pairs) -> dict[str, dict[str, int]]:
+def _splits(pairs: Dataset) -> dict[str, dict[str, int]]:
     of_link = pairs.images.splits[pairs.links[:, 0]]
     counts = [Counter(map(str, column)) for column in (pairs.images.splits, pairs.texts.splits, of_link)]
     return {
@@ -180,7 +180,7 @@ class _Wording:
 
 def _wording(texts: Items) -> _Wording:
     """What is in the texts, each of them taken apart once."""
-    column = texts.more.get("language")
+    column = texts.metadata.get("language")
     languages = Counter(map(str, column or ()))
     lengths, wordless = [], []
     for text in texts.values:
@@ -212,9 +212,9 @@ def _copies(values: Sequence[Hashable]) -> list[list[int]]:
     return list(rows.values())
 
 
-def _equal_pictures(pairs: Pairs) -> list[list[int]]:
+def _equal_pictures(pairs: Dataset) -> list[list[int]]:
     values = pairs.images.values
-    sizes = [None if value is None else picture_size(value, pairs.root) for value in values]
+    sizes = [None if value is None else stored_size(value, pairs.root) for value in values]
     same_size = sorted(row for rows in _copies(sizes) for row in rows)
     hashes: list[bytes | None] = [None] * len(values)
     for row in same_size:

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from subtext.data.dataset import Items
 from subtext.data.feature_file import FeatureFile
-from subtext.data.pairs import Items
 from subtext.errors import DataError, counted
 
 

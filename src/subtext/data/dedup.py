@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.data.text import tokenise
 from subtext.errors import DataError, RequirementError
 
@@ -39,7 +39,7 @@ class Copies:
 
 
 def near_copies(
-    pairs: Pairs,
+    pairs: Dataset,
     *,
     threshold: float = 0.8,
     words: int = 3,

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from subtext.data.arrays import Rows, one_array, open_npy, open_npz
 from subtext.data.boxes import Boxes, ends, open_boxes
+from subtext.data.build_context import FeatureShape
 from subtext.data.region_files import Regions, of_counts, open_folder, open_h5
 from subtext.data.scan_files import scan_names, scan_splits
-from subtext.data.supply import FeatureShape
 from subtext.errors import DataError
 
 BLOCK_BYTES = 32 * 2**20

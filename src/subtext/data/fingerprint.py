@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 
 
-def fingerprint(pairs: Pairs) -> str:
+def fingerprint(pairs: Dataset) -> str:
     """32 hexadecimal digits that change with any id, text, link, group, split or judgement, and with their order.
 
     Pictures count by their id, not by their pixels.

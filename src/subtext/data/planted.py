@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data import atomic
+from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint
-from subtext.data.pairs import Pairs
 from subtext.data.planting import Planted
 from subtext.errors import DataError
 
@@ -39,7 +39,7 @@ class Labels:
     kinds: Mapping[str, str]
     distances: Mapping[str, float]
 
-    def of(self, pairs: Pairs) -> NDArray[Any]:
+    def of(self, pairs: Dataset) -> NDArray[Any]:
         """(T) the kind of each text of a data set or of a split of it, "" for one that was not loosened.
 
         Raises DataError when none of its texts has a label, as those of another data set.
@@ -52,7 +52,7 @@ class Labels:
             )
         return found
 
-    def require(self, pairs: Pairs) -> None:
+    def require(self, pairs: Dataset) -> None:
         """Raise DataError unless the pairs are those that the labels were written with, whole."""
         found = fingerprint(pairs)
         if found != self.data:

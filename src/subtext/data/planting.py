@@ -15,14 +15,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError
 from subtext.ops import draw
 
 
 @dataclass(frozen=True)
 class Near:
-    """Neighbours of the texts of the same Pairs, nearest first, as `neighbours.graph.Graph` holds them.
+    """Neighbours of the texts of the same Dataset, nearest first, as `neighbours.graph.Graph` holds them.
 
     rows       (T E) text rows, -1 fills up
     distances  (T E) to them
@@ -45,14 +45,14 @@ class Planted:
     distances  (T) between the words that went and those that came; NaN but for neighbours
     """
 
-    pairs: Pairs
+    pairs: Dataset
     came_from: NDArray[np.int64]
     kinds: NDArray[Any]
     distances: NDArray[np.float64]
 
 
 def plant(
-    pairs: Pairs,
+    pairs: Dataset,
     shares: Mapping[str, float],
     *,
     near: Near | None = None,
@@ -95,12 +95,14 @@ def plant(
             came_from[chosen] = _deranged(pairs, chosen, seed)
             kinds[chosen] = "mismatch"
     values = [pairs.texts.values[row] for row in came_from]
-    more = {name: [column[row] for row in came_from] for name, column in pairs.texts.more.items() if name == "language"}
-    texts = replace(pairs.texts, values=values, more={**pairs.texts.more, **more})
+    more = {
+        name: [column[row] for row in came_from] for name, column in pairs.texts.metadata.items() if name == "language"
+    }
+    texts = replace(pairs.texts, values=values, metadata={**pairs.texts.metadata, **more})
     return Planted(replace(pairs, texts=texts), came_from, kinds, distances)
 
 
-def _loosable(pairs: Pairs, split: str) -> NDArray[np.int64]:
+def _loosable(pairs: Dataset, split: str) -> NDArray[np.int64]:
     """The texts of a split that have words and one picture, in the order of their keys."""
     pictures = np.bincount(pairs.links[:, 1], minlength=len(pairs.texts))
     words = np.array([isinstance(value, str) for value in pairs.texts.values], dtype=bool)
@@ -113,12 +115,12 @@ def _loosable(pairs: Pairs, split: str) -> NDArray[np.int64]:
     return found
 
 
-def _uniform(pairs: Pairs, rows: NDArray[np.int64], seed: int, purpose: str) -> NDArray[np.float64]:
+def _uniform(pairs: Dataset, rows: NDArray[np.int64], seed: int, purpose: str) -> NDArray[np.float64]:
     return draw.uniform(pairs.texts.keys[rows], seed=seed, epoch=0, purpose=purpose)[:, 0]
 
 
 def _swaps(
-    pairs: Pairs, rows: NDArray[np.int64], near: Near, wanted: int, seed: int
+    pairs: Dataset, rows: NDArray[np.int64], near: Near, wanted: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """(S) texts, (S) those with which they change places, and (S) their distances; S is `wanted`."""
     partners = _partners(pairs, rows, near)
@@ -149,7 +151,7 @@ def _swaps(
     return ones, others, np.array([apart for _, _, apart in swaps])
 
 
-def _partners(pairs: Pairs, rows: NDArray[np.int64], near: Near) -> list[dict[int, float]]:
+def _partners(pairs: Dataset, rows: NDArray[np.int64], near: Near) -> list[dict[int, float]]:
     """Whom each of the rows may swap with (either has the other within the ranks), and how far they are apart."""
     place = {int(row): number for number, row in enumerate(rows)}
     groups, words = pairs.texts.groups, pairs.texts.values
@@ -163,7 +165,7 @@ def _partners(pairs: Pairs, rows: NDArray[np.int64], near: Near) -> list[dict[in
     return found
 
 
-def _deranged(pairs: Pairs, chosen: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+def _deranged(pairs: Dataset, chosen: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """For each chosen text another chosen one, each once, of another group and with other words."""
     groups = pairs.texts.groups[chosen]
     keys = pairs.texts.keys[chosen]
@@ -185,7 +187,7 @@ def _deranged(pairs: Pairs, chosen: NDArray[np.int64], seed: int) -> NDArray[np.
     return given
 
 
-def _repair(pairs: Pairs, chosen: NDArray[np.int64], given: NDArray[np.int64], order: NDArray[np.int64]) -> None:
+def _repair(pairs: Dataset, chosen: NDArray[np.int64], given: NDArray[np.int64], order: NDArray[np.int64]) -> None:
     """Where a text would get words like its own, let it change with the next for which that mends both."""
     groups, words = pairs.texts.groups, pairs.texts.values
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Pairs
-from subtext.data.readers.splits import draw_splits
+from subtext.data.dataset import Dataset
 from subtext.data.sentences import first_sentences
+from subtext.data.splits import draw_splits
 from subtext.errors import DataError
 
 
-def keep_texts(pairs: Pairs, keep: NDArray[np.bool_]) -> Pairs:
+def keep_texts(pairs: Dataset, keep: NDArray[np.bool_]) -> Dataset:
     """The marked texts, and the pictures that belong to one of them.
 
     Raises DataError when none is marked.
@@ -24,19 +24,19 @@ def keep_texts(pairs: Pairs, keep: NDArray[np.bool_]) -> Pairs:
     return pairs.subset(pictures, np.flatnonzero(keep).astype(np.int64))
 
 
-def only_longer(pairs: Pairs, characters: int) -> Pairs:
+def only_longer(pairs: Dataset, characters: int) -> Dataset:
     """Texts of more than so many characters (Thomas and Kovashka's code leaves out articles of up to 500)."""
     keep = np.array([isinstance(text, str) and len(text) > characters for text in pairs.texts.values], dtype=bool)
     return keep_texts(pairs, keep)
 
 
-def cut_sentences(pairs: Pairs, count: int) -> Pairs:
+def cut_sentences(pairs: Dataset, count: int) -> Dataset:
     """The first so many sentences of each text (Thomas and Kovashka 2020, section 4.1: two of each article)."""
     values = [first_sentences(text, count) if isinstance(text, str) else text for text in pairs.texts.values]
     return replace(pairs, texts=replace(pairs.texts, values=values))
 
 
-def draw_anew(pairs: Pairs, *, seed: int) -> Pairs:
+def draw_anew(pairs: Dataset, *, seed: int) -> Dataset:
     """Splits of 80-10-10 in place of those that the data set has, by group."""
     groups, first, of_image = np.unique(pairs.images.groups, return_index=True, return_inverse=True)
     splits = draw_splits([pairs.images.ids[row] for row in first], seed=seed)

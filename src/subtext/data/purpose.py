@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from subtext.data.coverage import Coverage
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import counted
 
 
@@ -24,7 +24,7 @@ class Verdict:
     splits: list[str]
 
 
-def judge(pairs: Pairs, covered: Sequence[Coverage] = ()) -> Verdict:
+def judge(pairs: Dataset, covered: Sequence[Coverage] = ()) -> Verdict:
     """What the pairs are good for, in the splits that the features cover."""
     linked = set(map(str, pairs.images.splits[pairs.links[:, 0]]))
     known = linked.intersection(*(one.splits for one in covered))

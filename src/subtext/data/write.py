@@ -1,4 +1,4 @@
-"""Pairs back to a file that `read_pairs` reads as the same pairs: JSON lines or Parquet."""
+"""Dataset back to a file that `read_pairs` reads as the same pairs: JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from subtext.data import atomic
-from subtext.data.pairs import Pairs
-from subtext.data.readers.columns import described
+from subtext.data.columns import described
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError, counted
 
 ENDINGS = (".jsonl", ".parquet")
 """What a written file may end in."""
 
 
-def write_pairs(pairs: Pairs, path: Path) -> None:
+def write_pairs(pairs: Dataset, path: Path) -> None:
     """Write a row for each run of pairs of one picture: id, image, captions, text_ids, split, group, and what it had.
 
     Reading the file gives pairs of the same fingerprint, whatever the seed of splits. Paths of pictures stay relative
@@ -46,7 +46,7 @@ def _refused(value: Any) -> None:
     raise DataError(f"JSON lines cannot hold {described(value)} that the rows have; name a file that ends in .parquet")
 
 
-def _require_rows(pairs: Pairs) -> None:
+def _require_rows(pairs: Dataset) -> None:
     if pairs.judgements is not None:
         raise DataError(
             "graded judgements cannot be written as rows of pairs; leave a data set that brings them in its own form"
@@ -57,7 +57,7 @@ def _require_rows(pairs: Pairs) -> None:
             raise DataError(f"{counted(lone, what)} without a partner cannot be written as rows of pairs; leave it out")
 
 
-def _rows(pairs: Pairs) -> Iterator[dict[str, Any]]:
+def _rows(pairs: Dataset) -> Iterator[dict[str, Any]]:
     images, texts = pairs.images, pairs.texts
     members = np.bincount(images.groups, minlength=int(images.groups.max(initial=-1)) + 1)
     first = {int(group): images.ids[row] for row, group in reversed(list(enumerate(images.groups)))}
@@ -67,7 +67,7 @@ def _rows(pairs: Pairs) -> Iterator[dict[str, Any]]:
         # Of a text that an earlier row told of, a later one tells nothing: its columns are those of the picture.
         items, row = (images, image) if text in told else (texts, text)
         told.add(text)
-        more = {name: column[row] for name, column in items.more.items() if column[row] is not None}
+        more = {name: column[row] for name, column in items.metadata.items() if column[row] is not None}
         kind = texts.values[text] is None, more
         if run.get("id") != images.ids[image] or run["kind"] != kind:
             yield from _row(run)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from subtext.api.figures import figures_table
 from subtext.api.load import load
-from subtext.data.pairs import Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.dataset import Dataset
+from subtext.data.read import read_pairs
 from subtext.data.text import WordInput, tokenise
 from subtext.data.vocabulary import UNKNOWN
 from subtext.evaluation import Result, embed_pairs
@@ -45,7 +45,7 @@ class Findings:
     """
 
     result: Result
-    held_out: Pairs
+    held_out: Dataset
     answers: list[Answer]
     share_known: float
 
@@ -92,7 +92,7 @@ def measure(out: Path, *, seed: int, workers: int, quiet: bool) -> Findings:
     return Findings(result, pairs, answers, share_known=100 * float(known.mean()))
 
 
-def _known(model: Model, pairs: Pairs) -> NDArray[np.bool_]:
+def _known(model: Model, pairs: Dataset) -> NDArray[np.bool_]:
     """(T) which texts have a word that the training texts had: of the others nothing can be known."""
     input_spec = model.text.input_spec
     assert isinstance(input_spec, WordInput)

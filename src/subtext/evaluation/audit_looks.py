@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from subtext.data.batches import read_ahead
-from subtext.data.pairs import Items
-from subtext.data.pictures import difference_hash, open_picture, read_bytes
+from subtext.data.dataset import Items
+from subtext.data.image_files import difference_hash, open_image, read_bytes
 from subtext.errors import DataError
 
 BITS = 8
@@ -57,7 +57,7 @@ def _look(value: str | bytes | None, root: Path) -> Look | None:
         return None
     try:
         digest = hashlib.blake2b(read_bytes(value, root), digest_size=16).digest()
-        image = open_picture(value, root, at_least=2 * SIDE)
+        image = open_image(value, root, at_least=2 * SIDE)
     except DataError:
         # Unread pictures are counted and told; a data set is checked for them elsewhere.
         return None

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.dataset import Dataset, Items
 from subtext.data.dedup import near_copies
 from subtext.data.feature_file import FeatureFile
-from subtext.data.pairs import Items, Pairs
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.audit import Check, Outcome
@@ -31,7 +31,7 @@ _BLOCK = 512
 Told = Callable[[int], None]
 
 
-def pictures(audited: Pairs, train: Pairs, *, workers: int = 2, told: Told | None = None) -> Check:
+def pictures(audited: Dataset, train: Dataset, *, workers: int = 2, told: Told | None = None) -> Check:
     """Copies by bytes, and by what is seen: scaled, compressed again, or in another format; no crops and no mirrors.
 
     told  hears how many pictures of both were looked at
@@ -59,7 +59,7 @@ def pictures(audited: Pairs, train: Pairs, *, workers: int = 2, told: Told | Non
     return replace(check, found=f"{check.found}{kinds}{lacking}", figures=figures)
 
 
-def features(audited: Pairs, train: Pairs, file: FeatureFile) -> Check:
+def features(audited: Dataset, train: Dataset, file: FeatureFile) -> Check:
     """Pictures known by their features: rows that are equal to the bit."""
     did = (
         "Features of all audited and training pictures were compared, number by number, since the pictures themselves "
@@ -74,7 +74,7 @@ def features(audited: Pairs, train: Pairs, file: FeatureFile) -> Check:
     return _check("picture", did, (audited.images, train.images), copies, PICTURES_ALLOWED)
 
 
-def texts(audited: Pairs, train: Pairs, *, told: Told | None = None) -> Check:
+def texts(audited: Dataset, train: Dataset, *, told: Told | None = None) -> Check:
     """Near copies by MinHash, confirmed exactly."""
     did = (
         f"Texts of {_WORDS} words or more were compared by MinHash and then by the runs of three words that they "
@@ -118,7 +118,7 @@ def _long(items: Items) -> NDArray[np.int64]:
     return np.array([row for row, t in texts if isinstance(t, str) and len(tokenise(t)) >= _WORDS], dtype=np.int64)
 
 
-def _joined(mine: Items, theirs: Items) -> Pairs:
+def _joined(mine: Items, theirs: Items) -> Dataset:
     """Audited texts, then training texts, as a data set without pictures in which no group is in both."""
     count = len(mine) + len(theirs)
     names = [f"{side}/{name}" for side, items in (("audited", mine), ("train", theirs)) for name in items.ids]
@@ -129,7 +129,7 @@ def _joined(mine: Items, theirs: Items) -> Pairs:
         splits=np.array(["test"] * len(mine) + ["train"] * len(theirs)),
     )
     none = Items([], [], np.empty(0, np.int64), np.empty(0, "<U5"))
-    return Pairs(none, both, np.empty((0, 2), np.int64), Path())
+    return Dataset(none, both, np.empty((0, 2), np.int64), Path())
 
 
 def _check(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from subtext.core import Embeddings
 from subtext.data.batches import item_batch
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.errors import RequirementError
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
@@ -33,13 +33,13 @@ class Sample:
     """
 
     model: Model
-    pairs: Pairs
+    pairs: Dataset
     images: Rows
     texts: Rows
     batch_size: int = 128
 
     @staticmethod
-    def drawn(model: Model, pairs: Pairs, *, pictures: int, seed: int, batch_size: int = 128) -> Sample:
+    def drawn(model: Model, pairs: Dataset, *, pictures: int, seed: int, batch_size: int = 128) -> Sample:
         """So many pictures, drawn, with their first texts, at most five each.
 
         Raises RequirementError for fewer than two pictures: a score has no neighbours then.
@@ -58,7 +58,7 @@ class Sample:
         return Sample(model, pairs, images, np.unique(links[place < _CAPTIONS, 1]), batch_size)
 
     @property
-    def chosen(self) -> Pairs:
+    def chosen(self) -> Dataset:
         """The sample as pairs of its own."""
         return self.pairs.subset(self.images, self.texts)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import DIRECTIONS, Direction, Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.evaluation.audit import Check, Outcome
 from subtext.evaluation.audit_scores import Stability
 from subtext.evaluation.gallery import of_pairs as gallery_of
@@ -107,7 +107,7 @@ def finite(
     return Check("finite", did, "fail" if any(figures.values()) else "pass", found, figures)
 
 
-def caption_places(result: Result, pairs: Pairs) -> Check:
+def caption_places(result: Result, pairs: Dataset) -> Check:
     """Recall@1 of texts by their place among the texts of their picture: one that was seen with it would stand out."""
     did = (
         "Recall@1 of texts asking for pictures was told apart by the place of the text among those of its picture. A "

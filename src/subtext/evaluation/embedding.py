@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from subtext.core import Embeddings
 from subtext.data.batches import item_batch, read_ahead
+from subtext.data.dataset import Dataset, Items
 from subtext.data.inputs import Tensors
-from subtext.data.pairs import Items, Pairs
 from subtext.models.model import Branch, Model
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -22,7 +22,7 @@ Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 def embed_pairs(
     model: Model,
-    pairs: Pairs,
+    pairs: Dataset,
     *,
     rows: Rows | None = None,
     batch_size: int = 128,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Judgements
+from subtext.data.dataset import Judgements
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.core import DIRECTIONS, Direction
+from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint
-from subtext.data.pairs import Pairs
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.match import Match
@@ -94,7 +94,7 @@ class Gallery:
             yield rows, texts, match
 
 
-def of_pairs(pairs: Pairs) -> Gallery:
+def of_pairs(pairs: Dataset) -> Gallery:
     """The gallery of a data set or of one of its splits."""
     match = matching.of_pairs(pairs)
     return Gallery(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Judgements
+from subtext.data.dataset import Judgements
 from subtext.errors import DataError
 from subtext.evaluation.metrics.agreement import kendall, spearman
 from subtext.evaluation.metrics.detection import auc

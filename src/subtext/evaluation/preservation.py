@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subtext.core import Comparison, Embeddings, Truth
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError
 from subtext.evaluation.bootstrap import intervals
 from subtext.evaluation.metrics.preservation import Preservation
@@ -31,7 +31,7 @@ def with_preservation(
     result: Result,
     similarity: nn.Module,
     items: tuple[Embeddings, Embeddings],
-    pairs: Pairs,
+    pairs: Dataset,
     graph: Graph,
     *,
     protocol: Protocol | None = None,
@@ -94,7 +94,7 @@ def _kept(similarity: nn.Module, items: Embeddings, truth_of: TruthOf) -> Iterat
         )
 
 
-def _of_texts(graph: Graph, pairs: Pairs) -> TruthOf:
+def _of_texts(graph: Graph, pairs: Dataset) -> TruthOf:
     groups = torch.from_numpy(pairs.texts.groups)
     dropped = graph.settings.get("same_picture", "drop") == "drop"
 
@@ -109,7 +109,7 @@ def _of_texts(graph: Graph, pairs: Pairs) -> TruthOf:
     return truth_of
 
 
-def _of_pictures(graph: Graph, pairs: Pairs, owners: NDArray[np.int64]) -> TruthOf:
+def _of_pictures(graph: Graph, pairs: Dataset, owners: NDArray[np.int64]) -> TruthOf:
     first = np.full(len(pairs.images), -1, dtype=np.int64)
     first[pairs.links[::-1, 0]] = pairs.links[::-1, 1]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import ShapeError
 from subtext.evaluation import gallery as galleries
 from subtext.evaluation import scoring
@@ -25,7 +25,7 @@ from subtext.models.model import Model
 
 def evaluate(
     model: Model,
-    pairs: Pairs,
+    pairs: Dataset,
     *,
     protocol: Protocol | None = None,
     batch_size: int = 128,
@@ -52,7 +52,7 @@ def evaluate_embeddings(
     similarity: nn.Module,
     images: Embeddings,
     texts: Embeddings,
-    pairs: Pairs,
+    pairs: Dataset,
     *,
     protocol: Protocol | None = None,
     further: Further | None = None,
@@ -76,7 +76,7 @@ def evaluate_embeddings(
 
 def evaluate_matrix(
     scores: Float[Tensor, "i t"],
-    pairs: Pairs,
+    pairs: Dataset,
     *,
     protocol: Protocol | None = None,
     further: Further | None = None,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError
 from subtext.evaluation.metrics.geometry import alignment, uniformity
 from subtext.evaluation.relevance import match as matching
@@ -38,12 +38,12 @@ class ComparesVectors(Protocol):
         ...
 
 
-def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Pairs) -> Result:
+def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Dataset) -> Result:
     """The result, with the figures of `space`."""
     return replace(result, figures=result.figures | space(images, texts, pairs))
 
 
-def space(images: Embeddings, texts: Embeddings, pairs: Pairs) -> dict[str, float]:
+def space(images: Embeddings, texts: Embeddings, pairs: Dataset) -> dict[str, float]:
     """How near partners are in the joint space, and how far apart everything else; what has no value is left out.
 
     alignment           mean distance of a picture and a text that belong together
@@ -84,7 +84,7 @@ def space_of_pairs(
     similarity: nn.Module,
     images: Embeddings,
     texts: Embeddings,
-    pairs: Pairs,
+    pairs: Dataset,
     *,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, float]:

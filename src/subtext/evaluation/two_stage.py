@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from subtext.core import DIRECTIONS, Direction, Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import gallery as galleries
 from subtext.evaluation import reranking
@@ -111,7 +111,7 @@ class TwoStage:
 def evaluate_two_stage(
     first: Stage,
     second: Stage,
-    pairs: Pairs,
+    pairs: Dataset,
     *,
     candidates: Sequence[int] = (100,),
     protocol: Protocol | None = None,
@@ -151,7 +151,7 @@ def require_plan(candidates: Sequence[int], further: Further) -> None:
         raise RequirementError("people's scores need one model's; two stages order each query by itself; leave one out")
 
 
-def _require(first: Stage, second: Stage, pairs: Pairs) -> None:
+def _require(first: Stage, second: Stage, pairs: Dataset) -> None:
     if not first.similarity.indexable:
         raise RequirementError(
             f"a first stage needs a model whose vectors decide the score; {type(first.similarity).__name__} scores "

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from subtext.api.load import Run, load, open_run, save_pretrained
 from subtext.api.loaded import choose_device
 from subtext.data.atomic import write_folder
-from subtext.data.images import PixelInput
+from subtext.data.pixels import PixelInput
 from subtext.data.text import SubwordInput
 from subtext.errors import CheckpointError
 from subtext.export.samples import Samples, expected, gather

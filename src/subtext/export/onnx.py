@@ -17,8 +17,8 @@ from subtext import __version__
 from subtext.api.load import Run, open_run
 from subtext.data.atomic import write_folder
 from subtext.data.features import FeatureInput
-from subtext.data.images import PixelInput
 from subtext.data.inputs import Tensors
+from subtext.data.pixels import PixelInput
 from subtext.errors import CheckpointError, RequirementError
 from subtext.export.hub import require_free, shared
 from subtext.export.samples import Samples, expected, gather

@@ -13,8 +13,8 @@ from subtext.api.load import Run
 from subtext.api.loaded import read, remembered
 from subtext.data.batches import item_batch
 from subtext.data.features import FeatureInput
-from subtext.data.images import PixelInput
 from subtext.data.inputs import Batch, Tensors
+from subtext.data.pixels import PixelInput
 from subtext.errors import SubtextError
 from subtext.models.model import Branch, Model
 

@@ -29,9 +29,9 @@ from torch import Tensor, nn
 from subtext.core import Encoded
 from subtext.data.atomic import HIDDEN, write_folder
 from subtext.data.batches import item_blocks
+from subtext.data.dataset import Items
+from subtext.data.image_files import image_stamp
 from subtext.data.inputs import Batch, Draw, Tensors
-from subtext.data.pairs import Items
-from subtext.data.pictures import picture_stamp
 from subtext.errors import DataError, RequirementError
 from subtext.models.model import Branch
 
@@ -249,7 +249,7 @@ def _about(branch: Branch, sources: Sources, weights: str, precision: Precision)
     digest = hashlib.blake2b(digest_size=16)
     for items, root in sources:
         for name, value in zip(items.ids, items.values, strict=True):
-            stamp = picture_stamp(value, root) if isinstance(value, str) else None
+            stamp = image_stamp(value, root) if isinstance(value, str) else None
             digest.update(repr((name, value, stamp)).encode())
     return {
         "weights": weights,

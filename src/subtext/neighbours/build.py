@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError
 from subtext.neighbours.approximate import approximate_rows
 from subtext.neighbours.graph import Graph, marks_of, pictures_of_texts
@@ -38,7 +38,7 @@ class Choice:
 
 
 def build_graph(
-    pairs: Pairs,
+    pairs: Dataset,
     space: Space,
     choice: Choice | None = None,
     *,
@@ -100,7 +100,7 @@ def _search(
     return found
 
 
-def _groups(pairs: Pairs, places: Places, choice: Choice) -> NDArray[np.int64]:
+def _groups(pairs: Dataset, places: Places, choice: Choice) -> NDArray[np.int64]:
     """(G N) what a text shares with those that are no neighbours of it: its words, its place, its picture."""
     words: dict[str, int] = {}
     same_words = np.empty(len(pairs.texts), dtype=np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.preprocess import doc2vec_words
 from subtext.neighbours.space import Distance, Places, Told, words_of
@@ -60,7 +60,7 @@ class Doc2Vec:
         """Everything that the places depend on."""
         return {"name": "doc2vec", **asdict(self)}
 
-    def __call__(self, pairs: Pairs, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
         """The places of all texts, learnt from those that `learn` marks."""
         documents = [doc2vec_words(text, sentences=self.sentences) for text in words_of(pairs.texts)]
         model = self._trained([documents[row] for row in np.flatnonzero(learn)])

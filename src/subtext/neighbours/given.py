@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
+from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
-from subtext.data.pairs import Pairs
 from subtext.errors import DataError
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.neighbours.space import Distance, Places, Told
@@ -40,7 +40,7 @@ class Features:
         """Everything that the places depend on."""
         return {"name": "features", "of": self.of, "features": self.file.fingerprint}
 
-    def __call__(self, pairs: Pairs, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
         """The places of all texts; nothing is learnt."""
         items = pairs.images if self.of == "images" else pairs.texts
         rows = self.file.rows(items.ids, items.values)
@@ -73,7 +73,7 @@ class Array:
         """Its name: the array itself is not known to the graph."""
         return {"name": self.name}
 
-    def __call__(self, pairs: Pairs, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
         """The array, once its rows are counted. Raises DataError when they are not as many as the texts."""
         if len(self.vectors) != len(pairs.texts):
             raise DataError(f"an array needs a row a text, {len(pairs.texts):,}; it got {len(self.vectors):,}")

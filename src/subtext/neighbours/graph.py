@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from subtext.data import atomic
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError
 
 FORMAT = 1
@@ -31,7 +31,7 @@ class Graph:
     A row is a text of a data set. A pair of picture and text takes its text's row, and both modalities share it: the
     neighbours of a picture are the pictures of its text's neighbours (`pictures_of_texts`), one a neighbouring text.
 
-    ids         (N) the texts, in the order of Pairs.texts
+    ids         (N) the texts, in the order of Dataset.texts
     marks       (N) int64, of each text's id and words: what tells another data set apart
     neighbours  (N E) rows of this graph; -1 fills up a list that is shorter than E, always at its end
     distances   (N E) to them in the space, rising, in its metric (L2, or 1 - cosine); infinite where there is no
@@ -178,7 +178,7 @@ def marks_of(texts: Items) -> NDArray[np.int64]:
     return np.frombuffer(digests, dtype="<i8").astype(np.int64)
 
 
-def pictures_of_texts(pairs: Pairs) -> NDArray[np.int64]:
+def pictures_of_texts(pairs: Dataset) -> NDArray[np.int64]:
     """(T) the picture row of each text: of its links the first; -1 for a text without a picture."""
     found = np.full(len(pairs.texts), -1, dtype=np.int64)
     found[pairs.links[::-1, 1]] = pairs.links[::-1, 0]

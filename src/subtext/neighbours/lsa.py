@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.space import Distance, Places, Told, unit, words_of
 from subtext.neighbours.tfidf import tfidf
@@ -52,7 +52,7 @@ class Lsa:
         """Everything that the places depend on."""
         return {"name": "lsa", **asdict(self)}
 
-    def __call__(self, pairs: Pairs, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
         """The places of all texts, learnt from those that `learn` marks."""
         rows = tfidf(words_of(pairs.texts), learn)
         if not rows.width:

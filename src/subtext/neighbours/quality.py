@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from subtext.data.pairs import Items
+from subtext.data.dataset import Items
 from subtext.errors import DataError
 from subtext.neighbours.graph import Graph
 from subtext.neighbours.space import words_of

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError, counted
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.ops import draw
@@ -60,7 +60,7 @@ class Sampler:
     A pair whose list is empty gets any text of another group. Raises DataError when there is no other group.
     """
 
-    def __init__(self, pairs: Pairs, choices: Int[np.ndarray, "t e"]) -> None:
+    def __init__(self, pairs: Dataset, choices: Int[np.ndarray, "t e"]) -> None:
         self._pairs = pairs
         self._choices = choices
         self._counts = (choices >= 0).sum(axis=1).astype(np.int64)
@@ -100,7 +100,7 @@ class Sampler:
 class Strangers:
     """Draws for each pair one of all texts that have a picture, its own among them; of (seed, epoch, pair) alone."""
 
-    def __init__(self, pairs: Pairs) -> None:
+    def __init__(self, pairs: Dataset) -> None:
         self._pairs = pairs
         self._texts = np.flatnonzero(pictures_of_texts(pairs) >= 0).astype(np.int64)
 
@@ -111,7 +111,7 @@ class Strangers:
 
 
 def _uniform(
-    pairs: Pairs, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int, purpose: str
+    pairs: Dataset, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int, purpose: str
 ) -> Float[np.ndarray, "b"]:
     """(B) numbers in [0, 1), one a pair."""
     images = draw.uniform(pairs.images.keys[links[:, 0]], seed=seed, epoch=epoch, purpose=f"{purpose}/image")
@@ -136,7 +136,7 @@ class Samplers:
     strangers: Strangers | None = None
 
 
-def open_samplers(asked: NeighbourDraw, pairs: Pairs) -> Samplers:
+def open_samplers(asked: NeighbourDraw, pairs: Dataset) -> Samplers:
     """What draws the neighbours of these pairs: they alone are ever drawn.
 
     Raises DataError when a graph cannot be read, was built for other data, or has fewer neighbours than the pool; and
@@ -167,7 +167,7 @@ def open_samplers(asked: NeighbourDraw, pairs: Pairs) -> Samplers:
     )
 
 
-def _nearest(graph: Graph, pairs: Pairs, pool: int, path: Path) -> Int[np.ndarray, "t e"]:
+def _nearest(graph: Graph, pairs: Dataset, pool: int, path: Path) -> Int[np.ndarray, "t e"]:
     """The nearest `pool` texts that have a picture, among the texts of these pairs."""
     if graph.width < pool:
         raise DataError(
@@ -185,7 +185,7 @@ def _nearest(graph: Graph, pairs: Pairs, pool: int, path: Path) -> Int[np.ndarra
     return np.ascontiguousarray(np.take_along_axis(choices, front, axis=1)[:, :pool], dtype=np.int32)
 
 
-def _captions(pairs: Pairs) -> Int[np.ndarray, "t e"]:
+def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
     """The other texts of each text's picture; a picture's only text stands for itself."""
     of_picture: dict[int, list[int]] = {}
     for image, text in pairs.links.tolist():
@@ -203,7 +203,7 @@ def _captions(pairs: Pairs) -> Int[np.ndarray, "t e"]:
     return choices
 
 
-def _first_links(pairs: Pairs) -> Sequence[tuple[int, int]]:
+def _first_links(pairs: Dataset) -> Sequence[tuple[int, int]]:
     """Each text with the first picture that it is linked to."""
     pictures = pictures_of_texts(pairs)
     return [(int(image), text) for text, image in enumerate(pictures) if image >= 0]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.models.sentence_encoder import SentenceEncoder
 from subtext.neighbours.space import Distance, Places, Told, unit, words_of
 
@@ -36,7 +36,7 @@ class Sentence:
         """Everything that the places depend on."""
         return {"name": "sentence"} | {k: v for k, v in asdict(self).items() if k not in ("batch_size", "device")}
 
-    def __call__(self, pairs: Pairs, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
         """The places of all texts."""
         encoder = SentenceEncoder(self.model, self.pooling, self.max_tokens, self.batch_size, self.device)
         return Places(unit(encoder(words_of(pairs.texts), told)), np.ones(len(pairs.texts), dtype=bool))

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float
 
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError
 
 Distance = Literal["l2", "cosine"]
@@ -41,7 +41,7 @@ class Space(Protocol):
     def settings(self) -> Mapping[str, Any]:
         """Its "name", and what its places depend on, as JSON."""
 
-    def __call__(self, pairs: Pairs, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
         """The places of all texts of `pairs`, learnt from those that `learn` marks."""
 
 

@@ -14,7 +14,7 @@ from subtext.recipes.catalogue import Option, Recipe, plan_options, read_options
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
 Methods = Sequence[tuple[str, dict[str, object]]]
@@ -26,16 +26,16 @@ def build(
     *,
     methods: Methods = (),
     plan: Mapping[str, object] | None = None,
-    supply: Supply,
+    context: BuildContext,
 ) -> Setup:
     """The Setup of a host with its methods, in the order given.
 
     host, arguments  a name of `catalogue.hosts()` and its options; those left out keep their defaults
     methods          names of `catalogue.methods()` with their options
     plan             fields of Plan that replace the host's own
-    supply           what the data set, or the saved run, offers
+    context           what the data set, or the saved run, offers
 
-    Initial weights are drawn from `supply.seed` and from nothing else; torch's own generator is left as it was.
+    Initial weights are drawn from `context.seed` and from nothing else; torch's own generator is left as it was.
     Raises RecipeError for a name, option or value that there is not, for an option of a new run that was changed and
     that nothing would read, and for a method that the host cannot carry.
     """
@@ -51,16 +51,16 @@ def build(
     steps = [(name, *_method(name, given)) for name, given in methods]
     given = plan or {}
     values = _values(recipe, arguments) | read_options("training option", plan_options(recipe.plan), given)
-    if supply.assets is None:
+    if context.assets is None:
         # Before anything heavy is built or fetched.
-        unread.refuse(_options(recipe), values, unread.asked(values, supply))
-        unread.refuse_features(host, values, supply)
+        unread.refuse(_options(recipe), values, unread.asked(values, context))
+        unread.refuse_features(host, values, context)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(draw.number(seed=supply.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
-        setup = _built(recipe, keywords, steps, supply)
+        torch.manual_seed(draw.number(seed=context.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
+        setup = _built(recipe, keywords, steps, context)
     changes = {name: values[name] for name in given}
-    if supply.assets is None:
-        facts = unread.asked(values, supply) | unread.found(setup)
+    if context.assets is None:
+        facts = unread.asked(values, context) | unread.found(setup)
         unread.refuse(_options(recipe), values, facts)
         # What a host was published with and nothing reads here goes back to what is common.
         acts = unread.read(plan_options(recipe.plan), values, facts)
@@ -77,11 +77,11 @@ def build(
 
 def acting(host: str, arguments: Mapping[str, object], setup: Setup) -> dict[str, object]:
     """Every option of a host that the Setup built with these arguments reads, those left at their defaults too."""
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
 
     recipe = catalogue.hosts()[host]
     values = _values(recipe, arguments)
-    facts = unread.asked(values, Supply()) | unread.found(setup)
+    facts = unread.asked(values, BuildContext()) | unread.found(setup)
     return unread.read(recipe.options, values, facts)
 
 
@@ -89,11 +89,11 @@ def _built(
     recipe: Recipe,
     keywords: dict[str, object],
     steps: Sequence[tuple[str, Callable[..., Setup], dict[str, object]]],
-    supply: Supply,
+    context: BuildContext,
 ) -> Setup:
     """The recipe and its methods called. Raises RecipeError where their weights have no room."""
     try:
-        setup: Setup = replace(recipe.function(supply, **keywords), opened=supply.assets is not None)
+        setup: Setup = replace(recipe.function(context, **keywords), opened=context.assets is not None)
         for name, function, options in steps:
             with _of(name):
                 setup = function(setup, **options)

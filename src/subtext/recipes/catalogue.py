@@ -84,7 +84,7 @@ _KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 class Recipe:
     """A host or a method.
 
-    function  a host: (supply, *, options) -> Setup; a method: (setup, *, options) -> Setup
+    function  a host: (context, *, options) -> Setup; a method: (setup, *, options) -> Setup
     summary   the first sentence of its docstring
     plan      how a host is trained unless told otherwise; the common plan for a method, which brings none
     groups    argument name -> dataclass, for options that several hosts share
@@ -161,7 +161,7 @@ def _recipes(package: ModuleType) -> Iterator[Recipe]:
 
 def _recipe(module: ModuleType, function: Callable[..., Any]) -> Recipe:
     # The types of what goes in first and comes out last are heavy: they are known by name alone.
-    hints = get_type_hints(function, localns={"Supply": object, "Setup": object}, include_extras=True)
+    hints = get_type_hints(function, localns={"BuildContext": object, "Setup": object}, include_extras=True)
     options: list[Option] = []
     groups: dict[str, type] = {}
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:

@@ -11,7 +11,7 @@ from subtext.errors import CheckpointError, RecipeError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.models.checkpoint import Record
     from subtext.models.model import Model
 
@@ -63,7 +63,7 @@ def record_of(runs: Sequence[Path], records: Sequence[Record]) -> Record:
     )
 
 
-def rebuilt(record: Record, supply: Supply) -> Model:
+def rebuilt(record: Record, context: BuildContext) -> Model:
     """The ensemble of a record, as it is before its weights are filled in.
 
     Raises CheckpointError for a record without members; what building the members raises.
@@ -89,7 +89,7 @@ def rebuilt(record: Record, supply: Supply) -> Model:
     return ensemble(
         [
             build(
-                host, arguments, methods=methods, plan=plan, supply=replace(supply, member=f"{MEMBERS}/{place}")
+                host, arguments, methods=methods, plan=plan, context=replace(context, member=f"{MEMBERS}/{place}")
             ).model
             for place, (host, arguments, methods, plan) in enumerate(recipes)
         ]

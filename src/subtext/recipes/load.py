@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from subtext.data.build_context import BuildContext
     from subtext.data.features import FeatureFile
-    from subtext.data.supply import Supply
     from subtext.models.checkpoint import Record
     from subtext.models.model import Branch, Model
 
@@ -24,7 +24,7 @@ class Reopened:
 
     model: Model
     record: Record
-    supply: Supply
+    context: BuildContext
 
 
 def reopened(folder: Path, *, features: Path | None = None, text_features: Path | None = None) -> Reopened:
@@ -38,13 +38,13 @@ def reopened(folder: Path, *, features: Path | None = None, text_features: Path 
     """
     from pathlib import Path
 
+    from subtext.data.build_context import BuildContext
     from subtext.data.features import FeatureFile, FeatureInput
-    from subtext.data.supply import Supply
     from subtext.models.checkpoint import ASSETS, load_run
 
     record, tensors = load_run(folder)
-    supply = Supply(assets=folder / ASSETS, seed=record.seed)
-    model = _rebuilt(folder, record, supply)
+    context = BuildContext(assets=folder / ASSETS, seed=record.seed)
+    model = _rebuilt(folder, record, context)
     _fill(model, tensors, folder)
     for modality, given, remembered in (
         ("image", features, record.data.features),
@@ -55,7 +55,7 @@ def reopened(folder: Path, *, features: Path | None = None, text_features: Path 
             attach(branch, FeatureFile.open(given.expanduser()), modality)
         elif remembered is not None and Path(remembered).exists() and isinstance(branch.input_spec, FeatureInput):
             attach(branch, FeatureFile.open(Path(remembered)), modality)
-    return Reopened(model.eval(), record, supply)
+    return Reopened(model.eval(), record, context)
 
 
 def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
@@ -74,15 +74,15 @@ def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
     branch.input_spec = branch.input_spec.with_file(file)
 
 
-def _rebuilt(folder: Path, record: Record, supply: Supply) -> Model:
+def _rebuilt(folder: Path, record: Record, context: BuildContext) -> Model:
     """The recipe called again, as it was for training; its weights are still to be filled in."""
     from subtext.recipes import ensembled
     from subtext.recipes.build import build
 
     try:
         if record.host == ensembled.HOST:
-            return ensembled.rebuilt(record, supply)
-        return build(record.host, record.arguments, methods=record.methods, plan=record.plan, supply=supply).model
+            return ensembled.rebuilt(record, context)
+        return build(record.host, record.arguments, methods=record.methods, plan=record.plan, context=context).model
     except (RecipeError, RequirementError, DataError) as error:
         raise CheckpointError(
             f"{folder} needs the recipe '{record.host}' as it was (Subtext {record.version}), and its assets; {error}"

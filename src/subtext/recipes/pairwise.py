@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from torch import nn
 
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.models.heads.parts import Parts
     from subtext.models.model import Model
     from subtext.objectives.objective import Term
@@ -24,7 +24,7 @@ class Sides(NamedTuple):
     text: Side
 
 
-def pair_sides(supply: Supply, seen: tuple[Pictures, Pixels, Regions], words: Words, width: int) -> Sides:
+def pair_sides(context: BuildContext, seen: tuple[Pictures, Pixels, Regions], words: Words, width: int) -> Sides:
     """Both sides. A GRU of both directions has `width` in each, as published: they are averaged, not set side by side.
 
     seen  what the picture side is told
@@ -35,7 +35,7 @@ def pair_sides(supply: Supply, seen: tuple[Pictures, Pixels, Regions], words: Wo
     pictures, pixels, regions = seen
     states = 2 * width if words.both_directions else width
     shape = GruShape(states, words.word_width, words.gru_layers, words.both_directions)
-    return Sides(image_side(supply, pictures, pixels, regions), text_side(supply, words, shape))
+    return Sides(image_side(context, pictures, pixels, regions), text_side(context, words, shape))
 
 
 def averaged(encoder: Any) -> bool:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from subtext.errors import RequirementError
 
 if TYPE_CHECKING:
-    from subtext.data.images import PixelInput
+    from subtext.data.build_context import BuildContext, FeatureShape
     from subtext.data.inputs import Input
-    from subtext.data.supply import FeatureShape, Supply
+    from subtext.data.pixels import PixelInput
     from subtext.data.text import WordInput
     from subtext.models.encoders.backbone import Weights
     from subtext.models.encoders.known import PictureNumbers
@@ -32,7 +32,7 @@ class Side:
     several: bool = True
 
 
-def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regions | None = None) -> Side:
+def image_side(context: BuildContext, pictures: Pictures, pixels: Pixels, regions: Regions | None = None) -> Side:
     """The picture side: precomputed features, or pixels and a backbone.
 
     regions  for a host that reads a picture by its parts
@@ -41,15 +41,15 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regi
 
     Raises RequirementError when features are asked for and not supplied, or a backbone cannot be had.
     """
-    from subtext.data.images import PixelInput
+    from subtext.data.pixels import PixelInput
     from subtext.models.encoders.precomputed import Precomputed
     from subtext.models.encoders.preprocessor import picture_numbers
 
-    saved = supply.asset("image")
-    kind = _kind(saved, pictures.image, supply.image_features, otherwise="tiny")
+    saved = context.asset("image")
+    kind = _kind(saved, pictures.image, context.image_features, otherwise="tiny")
     if kind == "features":
-        input_spec = _feature_input("image", saved, supply.image_features, regions)
-        mean, std = _statistics(supply.image_features)
+        input_spec = _feature_input("image", saved, context.image_features, regions)
+        mean, std = _statistics(context.image_features)
         encoder = Precomputed(
             input_spec.pooled,
             input_spec.grid,
@@ -76,7 +76,7 @@ def image_side(supply: Supply, pictures: Pictures, pixels: Pixels, regions: Regi
 
 def pixel_input(pixels: Pixels, numbers: PictureNumbers) -> PixelInput:
     """The reader of pixels for a backbone that wants its pictures so."""
-    from subtext.data.images import PixelInput
+    from subtext.data.pixels import PixelInput
 
     return PixelInput(
         size=pixels.image_size or numbers.size,
@@ -92,7 +92,7 @@ def pixel_input(pixels: Pixels, numbers: PictureNumbers) -> PixelInput:
 
 
 def text_side(
-    supply: Supply,
+    context: BuildContext,
     words: Words,
     shape: GruShape,
     *,
@@ -115,18 +115,18 @@ def text_side(
     from subtext.models.encoders.precomputed import Precomputed
     from subtext.models.encoders.recurrent import Recurrent
 
-    saved = supply.asset("text")
-    kind = _kind(saved, words.text, supply.text_features, otherwise=otherwise)
+    saved = context.asset("text")
+    kind = _kind(saved, words.text, context.text_features, otherwise=otherwise)
     if kind == "features":
-        input_spec = _feature_input("text", saved, supply.text_features)
-        mean, std = _statistics(supply.text_features)
+        input_spec = _feature_input("text", saved, context.text_features)
+        mean, std = _statistics(context.text_features)
         encoder = Precomputed(
             input_spec.pooled, input_spec.grid, scaling=words.text_scaling, mean=mean, std=std, dropout=dropout
         )
         return Side(input_spec, encoder, several=input_spec.grid is not None)
     if kind not in ("bag", "gru"):
         return _language(kind, words, saved, dropout)
-    word_input = _word_input(saved, supply.texts, words)
+    word_input = _word_input(saved, context.texts, words)
     count = len(word_input.vocabulary)
     if kind == "bag":
         # Both act on the same numbers: a share of what the other leaves.
@@ -220,7 +220,7 @@ def _statistics(shape: FeatureShape | None) -> tuple[Any, Any]:
 
 
 def _timm(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> Side:
-    from subtext.data.images import PixelInput
+    from subtext.data.pixels import PixelInput
     from subtext.models.encoders.timm_vision import TimmVision
 
     pretrained = pictures.weights == "pretrained"
@@ -230,7 +230,7 @@ def _timm(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> 
 
 
 def _detector(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> Side:
-    from subtext.data.images import PixelInput
+    from subtext.data.pixels import PixelInput
     from subtext.models.encoders.detector import Detector
     from subtext.models.encoders.preprocessor import picture_numbers
 
@@ -257,21 +257,21 @@ def _language(kind: str, words: Words, saved: Path | None, dropout: float) -> Si
 
 
 def dual_sides(
-    supply: Supply, name: str, weights: Weights, pixels: Pixels, limits: tuple[int, float]
+    context: BuildContext, name: str, weights: Weights, pixels: Pixels, limits: tuple[int, float]
 ) -> tuple[Side, Side, float, float | None]:
     """Both sides of a pretrained dual encoder, reading as it was trained to, and its scale and shift.
 
     name    its name or folder, or open_clip:ARCHITECTURE/WEIGHTS
     limits  longest text in subwords (0: what the model can read) and the share of subwords masked while training
     """
-    from subtext.data.images import PixelInput
+    from subtext.data.pixels import PixelInput
     from subtext.data.text import SubwordInput
     from subtext.models.encoders.dual import Dual
     from subtext.models.encoders.preprocessor import picture_numbers
 
     if name.startswith("open_clip:"):
-        return _open_clip(supply, name.removeprefix("open_clip:"), weights, pixels)
-    saved_image, saved_text = supply.asset("image"), supply.asset("text")
+        return _open_clip(context, name.removeprefix("open_clip:"), weights, pixels)
+    saved_image, saved_text = context.asset("image"), context.asset("text")
     dual = Dual.open(name, weights=weights, assets=saved_image)
     if saved_image is not None and saved_text is not None:
         image_reads, text_reads = PixelInput.load(saved_image), SubwordInput.load(saved_text)
@@ -287,12 +287,14 @@ def dual_sides(
     return Side(image_reads, dual.image), Side(text_reads, dual.text), dual.scale, dual.shift
 
 
-def _open_clip(supply: Supply, name: str, weights: Weights, pixels: Pixels) -> tuple[Side, Side, float, float | None]:
-    from subtext.data.images import PixelInput
+def _open_clip(
+    context: BuildContext, name: str, weights: Weights, pixels: Pixels
+) -> tuple[Side, Side, float, float | None]:
     from subtext.data.open_clip_text import OpenClipInput
+    from subtext.data.pixels import PixelInput
     from subtext.models.encoders.open_clip_dual import OpenClip
 
-    saved_image, saved_text = supply.asset("image"), supply.asset("text")
+    saved_image, saved_text = context.asset("image"), context.asset("text")
     pretrained, fetch = weights == "pretrained", saved_image is None
     found = OpenClip.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
     image_reads = pixel_input(pixels, found.numbers) if saved_image is None else PixelInput.load(saved_image)

@@ -10,8 +10,8 @@ from subtext.recipes.catalogue import Option
 from subtext.training.when import Facts
 
 if TYPE_CHECKING:
+    from subtext.data.build_context import BuildContext, FeatureShape
     from subtext.data.features import FeatureInput
-    from subtext.data.supply import FeatureShape, Supply
     from subtext.models.model import Branch
     from subtext.training.setup import Setup
 
@@ -19,7 +19,7 @@ _BUILT = ("parts", "whole")
 """What is known of a text side once it is built: whether it has several parts, and whether the whole text is read."""
 
 
-def asked(values: Mapping[str, object], supply: Supply) -> dict[str, tuple[str, ...]]:
+def asked(values: Mapping[str, object], context: BuildContext) -> dict[str, tuple[str, ...]]:
     """What is known before anything is built or fetched: every option's value, and what encodes the two sides.
 
     values  every option of the host and of the plan
@@ -28,11 +28,11 @@ def asked(values: Mapping[str, object], supply: Supply) -> dict[str, tuple[str, 
     image, text = str(values.get("image", "")), str(values.get("text", ""))
     if "image" not in values:
         facts["image"] = ("pixels",)
-    elif image == "features" or (image == "auto" and supply.image_features is not None):
-        facts["image"] = _features(supply.image_features)
+    elif image == "features" or (image == "auto" and context.image_features is not None):
+        facts["image"] = _features(context.image_features)
     else:
         facts["image"] = (image, "pixels", *(("detector",) if image.startswith("detector:") else ()))
-    if text == "features" or (text == "auto" and supply.text_features is not None):
+    if text == "features" or (text == "auto" and context.text_features is not None):
         facts["text"] = ("features", *_BUILT)
     elif text in ("", "auto"):
         # The host's own; known once it is built.
@@ -68,11 +68,11 @@ def refuse(options: Iterable[Option], values: Mapping[str, object], facts: Facts
                 raise RecipeError(f"{option.name} needs {when.words}; {got}; leave {option.name} out, or change that")
 
 
-def refuse_features(host: str, values: Mapping[str, object], supply: Supply) -> None:
+def refuse_features(host: str, values: Mapping[str, object], context: BuildContext) -> None:
     """Raise RecipeError for precomputed features that the host was told not to read, or cannot."""
     for side, features, shape in (
-        ("image", "features", supply.image_features),
-        ("text", "text_features", supply.text_features),
+        ("image", "features", context.image_features),
+        ("text", "text_features", context.text_features),
     ):
         if shape is not None and values.get(side) not in ("auto", "features"):
             needs = (

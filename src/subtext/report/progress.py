@@ -45,7 +45,7 @@ def meter(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[
 
 
 @contextmanager
-def picture_meter(*, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+def image_meter(*, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Gives a function that is told how many pictures have been looked at, and of how many."""
     if quiet:
         yield lambda finished, total: None

@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from subtext.data.pictures import open_picture
+from subtext.data.image_files import open_image
 from subtext.errors import DataError
 
 LARGEST = 160
@@ -23,7 +23,7 @@ def thumbnail(source: Any, root: Path = Path(), *, largest: int = LARGEST) -> st
     one picture that is gone.
     """
     try:
-        image = open_picture(source, root, at_least=largest)
+        image = open_image(source, root, at_least=largest)
     except DataError:
         return None
     image.thumbnail((largest, largest), Image.Resampling.LANCZOS)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from subtext import __version__
 from subtext.core import Embeddings
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, RequirementError
 from subtext.ops import draw
 from subtext.ops.isotonic import rising
@@ -50,7 +50,7 @@ class Held:
     images, texts  their embeddings, in their order
     """
 
-    pairs: Pairs
+    pairs: Dataset
     images: Embeddings
     texts: Embeddings
 

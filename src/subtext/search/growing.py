@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.errors import IndexError_
 from subtext.evaluation.embedding import embed_items
 from subtext.models.model import Model
@@ -68,7 +68,7 @@ class Grown:
 
 
 def grow(
-    writer: StoreWriter, model: Model, pairs: Pairs, *, how: Growing, progress: Callable[[int], None] | None = None
+    writer: StoreWriter, model: Model, pairs: Dataset, *, how: Growing, progress: Callable[[int], None] | None = None
 ) -> Grown:
     """Put a data set into an index. A killed one goes on when it is called again: what is there is not embedded again.
 
@@ -121,7 +121,7 @@ def require_model(manifest: Manifest, model: Model) -> None:
 def _piece(
     writer: StoreWriter,
     model: Model,
-    pairs: Pairs,
+    pairs: Dataset,
     what: tuple[Side, NDArray[np.int64]],
     *,
     how: Growing,

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from subtext import __version__
 from subtext.core import Embeddings
+from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
-from subtext.data.pairs import Items, Pairs
 from subtext.errors import DataError
 from subtext.models.checkpoint import fingerprint
 from subtext.models.model import Branch, Model
@@ -69,7 +69,7 @@ def new_manifest(
 def build_index(
     out: Path | str,
     model: Model,
-    pairs: Pairs,
+    pairs: Dataset,
     *,
     embeddings: tuple[Embeddings, Embeddings],
     run: str = "",
@@ -102,12 +102,12 @@ def build_index(
     return folder
 
 
-def side_of(pairs: Pairs, model: Model, side: Side) -> tuple[Items, Branch]:
+def side_of(pairs: Dataset, model: Model, side: Side) -> tuple[Items, Branch]:
     """The items of a side, and the branch that embeds them."""
     return (pairs.images, model.image) if side == SIDES[0] else (pairs.texts, model.text)
 
 
-def links_of(pairs: Pairs, texts: NDArray[np.int64] | None = None) -> list[tuple[str, str]]:
+def links_of(pairs: Dataset, texts: NDArray[np.int64] | None = None) -> list[tuple[str, str]]:
     """(picture id, text id) of each link, or of those of the chosen text rows."""
     links = pairs.links if texts is None else pairs.links[np.isin(pairs.links[:, 1], texts)]
     return [(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in links.tolist()]
@@ -145,7 +145,7 @@ def entries_of(
                 content, stamp = _of_file(own / value, path, (known or {}).get(name))
         elif isinstance(value, bytes) and features is None:
             content = _digest(value)
-        metadata = {key: column[row] for key, column in items.more.items() if column[row] is not None}
+        metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
         metadata = {"split": str(items.splits[row]), **metadata}
         entries.append(Entry(name, content, path=path, text=text, metadata=metadata, stamp=stamp))
     return entries

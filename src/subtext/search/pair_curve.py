@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.ops import draw
 from subtext.ops.isotonic import Rising, rising
 from subtext.ops.reliability import reliability
 
 
 def pair_curve(
-    pairs: Pairs, images: NDArray[np.float32], texts: NDArray[np.float32], *, seed: int = 0
+    pairs: Dataset, images: NDArray[np.float32], texts: NDArray[np.float32], *, seed: int = 0
 ) -> dict[str, Any]:
     """A pair's cosine as the probability that it is right, where as many pairs are right as are put together by chance.
 

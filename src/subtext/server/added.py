@@ -18,7 +18,7 @@ from typing import Any
 from subtext.api.job import Sources
 from subtext.data.atomic import write_file
 from subtext.data.features import FeatureInput
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.errors import RequirementError
 from subtext.search import Engine
 from subtext.search.growing import Growing, Grown, grow

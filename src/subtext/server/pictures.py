@@ -9,7 +9,7 @@ from io import BytesIO
 
 from PIL import Image, UnidentifiedImageError
 
-from subtext.data.pictures import open_picture
+from subtext.data.image_files import open_image
 from subtext.errors import DataError
 from subtext.server.refusals import Refusal
 
@@ -44,7 +44,7 @@ def require_picture(data: bytes, *, pixels: int) -> str:
     if any(mark in lower for mark in _FOREIGN) or b"%PDF-" in data[:_HEAD] or _is_archive(data):
         raise _no_picture("it is a picture and a page, document or archive at once; save it again as a picture")
     try:
-        open_picture(data, at_least=64)
+        open_image(data, at_least=64)
     except DataError as problem:
         raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"the picture cannot be decoded: {problem}") from problem
     return FORMATS.get(form, ".jpg")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from subtext.data.pictures import open_picture
+from subtext.data.image_files import open_image
 from subtext.errors import DataError
 from subtext.search.stores.store import Store
 from subtext.search.stores.traces import CACHE, trace_name
@@ -62,7 +62,7 @@ class Thumbnails:
             raise Refusal(HTTPStatus.NOT_FOUND, "this item has no picture that can be shown")
         with self._turn:
             try:
-                image = open_picture(path, root, at_least=size)
+                image = open_image(path, root, at_least=size)
             except DataError as problem:
                 raise Refusal(HTTPStatus.NOT_FOUND, "the picture of this item cannot be read") from problem
             image.thumbnail((size, size), Image.Resampling.LANCZOS)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import Embeddings
+from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
-from subtext.data.pairs import Pairs
 from subtext.errors import DataError, counted
 from subtext.neighbours.given import Features
 from subtext.neighbours.graph import pictures_of_texts
@@ -38,7 +38,7 @@ class CrowdedPairs:
     how: Crowding = AS_READ
     same_picture: Literal["drop", "keep"] = "drop"
 
-    def open(self, pairs: Pairs, *, device: torch.device) -> CrowdedMemory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> CrowdedMemory:
         """The table of these training pairs; one whose text has no place counts as the mean of the others.
 
         Raises DataError where an item has no features, and for fewer pairs than neighbours.

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.neighbours.graph import pictures_of_texts
 
 _AT_ONCE = 4096
@@ -27,7 +27,7 @@ class LatestEmbeddings:
     storage  the dtype that they are kept in
     """
 
-    def __init__(self, pairs: Pairs, *, mean: bool, storage: torch.dtype, device: torch.device) -> None:
+    def __init__(self, pairs: Dataset, *, mean: bool, storage: torch.dtype, device: torch.device) -> None:
         self._mean, self._storage = mean, storage
         self._sizes = {"image": len(pairs.images), "text": len(pairs.texts)}
         self._pictures = torch.from_numpy(pictures_of_texts(pairs)).to(device)

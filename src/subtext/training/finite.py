@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.atomic import write_text
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import OutputError, TrainingError
 
 NOT_FINITE = "nan.json"
@@ -20,7 +20,7 @@ SHOWN = 10
 """How many of them the error names."""
 
 
-def not_finite(train: Pairs, rows: NDArray[np.int64], *, epoch: int, batch: int, out: Path | None) -> TrainingError:
+def not_finite(train: Dataset, rows: NDArray[np.int64], *, epoch: int, batch: int, out: Path | None) -> TrainingError:
     """The error to raise: what to do, and the first pairs; all of them go to a file in `out`, where there is one.
 
     rows          (B 2) picture row and text row of the batch, or of the batches whose gradients were averaged

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from subtext import __version__
+from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint
-from subtext.data.pairs import Pairs
 from subtext.errors import CheckpointError, OutputError, SubtextError
 from subtext.models.checkpoint import WEIGHTS, Record, library_versions, load_run, write_tensors
 from subtext.neighbours.sampling import open_samplers
@@ -34,8 +34,8 @@ REPORT_EVERY = 0.25
 
 def fit(
     setup: Setup,
-    train: Pairs,
-    val: Pairs | None,
+    train: Dataset,
+    val: Dataset | None,
     out: Path,
     *,
     record: Record,
@@ -276,7 +276,7 @@ def _opened(
 
 
 def _described(
-    record: Record, setup: Setup, sets: tuple[Pairs, Pairs | None], run: RunOptions, *, graphs: list[str]
+    record: Record, setup: Setup, sets: tuple[Dataset, Dataset | None], run: RunOptions, *, graphs: list[str]
 ) -> Record:
     """The record of what is about to be trained."""
     (train, val), model = sets, setup.model

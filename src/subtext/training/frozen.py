@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.models.checkpoint import fingerprint
 from subtext.models.feature_cache import cached_branch, refusal, write_cache
 from subtext.models.model import Branch, Model
@@ -16,7 +16,7 @@ from subtext.training.setup import Setup
 
 
 def working_model(
-    setup: Setup, sets: Sequence[Pairs | None], cache: Path, *, run: RunOptions, processes: Processes
+    setup: Setup, sets: Sequence[Dataset | None], cache: Path, *, run: RunOptions, processes: Processes
 ) -> tuple[Model, list[str]]:
     """The model to train, which shares every learning module with the recipe's, and what there is to say about it.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.objectives.mining.hubs import IMAGES, TEXTS
@@ -28,7 +28,7 @@ class KeptPairs:
         if not 0 < self.rate <= 1:
             raise RequirementError(f"a bank needs a rate above 0 and up to 1; it got {self.rate}")
 
-    def open(self, pairs: Pairs, *, device: torch.device) -> PairsMemory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> PairsMemory:
         """The bank, empty, for these training pairs."""
         return PairsMemory(self, pairs, device)
 
@@ -39,7 +39,7 @@ class PairsMemory:
     Embeddings are those of a pass without augmentation over the pairs that are drawn, and no others.
     """
 
-    def __init__(self, asked: KeptPairs, pairs: Pairs, device: torch.device) -> None:
+    def __init__(self, asked: KeptPairs, pairs: Dataset, device: torch.device) -> None:
         self.asked, self.device = asked, device
         self.fingerprint = f"pairs{asked.rate:g}"
         self.notes: Sequence[str] = ()

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from subtext.core import Epoch
 from subtext.data.batches import read_ahead
+from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
-from subtext.data.pairs import Pairs
 from subtext.evaluation import embed_pairs
 from subtext.models.checkpoint import TABLES, write_tensors
 from subtext.models.model import Model
@@ -53,8 +53,8 @@ class Training:
         self,
         setup: Setup,
         working: Model,
-        train: Pairs,
-        val: Pairs | None,
+        train: Dataset,
+        val: Dataset | None,
         *,
         options: RunOptions,
         processes: Processes,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from subtext.core import Embeddings, Epoch
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import CheckpointError
 from subtext.evaluation.embedding import Rows
 from subtext.training.snapshot import Snapshot
@@ -76,7 +76,7 @@ class Memory(Protocol):
 class Remembers(Protocol):
     """What `Setup.memories` holds: a plain description of a memory."""
 
-    def open(self, pairs: Pairs, *, device: torch.device) -> Memory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> Memory:
         """The memory, empty, for these training pairs."""
 
 
@@ -150,6 +150,6 @@ class Memories:
                 ) from problem
 
 
-def open_memories(asked: Sequence[Remembers], pairs: Pairs, *, device: torch.device) -> Memories:
+def open_memories(asked: Sequence[Remembers], pairs: Dataset, *, device: torch.device) -> Memories:
     """The memories of a training. Raises what opening them raises: a graph of other data, say."""
     return Memories(tuple(one.open(pairs, device=device) for one in asked))

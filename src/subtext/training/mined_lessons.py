@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import DIRECTIONS, Comparison, Direction, Embeddings, Epoch, Scene, Truth
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError
 from subtext.evaluation import reranking
 from subtext.models.checkpoint import fingerprint as of_weights
@@ -43,7 +43,7 @@ class MinedLessons:
         if self.count < 1:
             raise RequirementError(f"mined lessons need a count of 1 or more; it got {self.count}")
 
-    def open(self, pairs: Pairs, *, device: torch.device) -> MinedMemory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> MinedMemory:
         """The memory, empty, for these training pairs."""
         self.teacher.require(pairs)
         return MinedMemory(self, pairs, device)
@@ -57,7 +57,7 @@ class MinedMemory:
     known before the first epoch, when the student finds nothing.
     """
 
-    def __init__(self, asked: MinedLessons, pairs: Pairs, device: torch.device) -> None:
+    def __init__(self, asked: MinedLessons, pairs: Dataset, device: torch.device) -> None:
         self.asked, self.device = asked, device
         self.teacher = asked.teacher.known(pairs)
         weights = of_weights(self.teacher.model.state_dict())
@@ -164,7 +164,7 @@ def strangers(
     return np.concatenate(found)
 
 
-def _partners(pairs: Pairs) -> dict[Direction, Int[np.ndarray, "n"]]:
+def _partners(pairs: Dataset) -> dict[Direction, Int[np.ndarray, "n"]]:
     """A text of every picture, the first that a row names with it, and a picture of every text; -1 for none."""
     texts = np.full(len(pairs.images), -1, dtype=np.int64)
     images, first = np.unique(pairs.links[:, 0], return_index=True)

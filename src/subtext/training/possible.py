@@ -7,9 +7,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
 from subtext.data.lengths import cut_note
-from subtext.data.pairs import Pairs
 from subtext.errors import TrainingError, counted
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
@@ -25,7 +25,7 @@ LARGE = 0.2
 """Share of the pairs in one group from which it is worth a word: so many fewer wrong answers are learnt from."""
 
 
-def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[str]:
+def require_possible(setup: Setup, train: Dataset, processes: Processes) -> list[str]:
     """Refuse what cannot be trained as asked; gives notes on what can, but not as one may think.
 
     Raises DataError where texts lack the words that a relevance reads; TrainingError for fp16 without a GPU, a model
@@ -64,7 +64,7 @@ def require_possible(setup: Setup, train: Pairs, processes: Processes) -> list[s
     return notes
 
 
-def _texts(setup: Setup, train: Pairs) -> list[str]:
+def _texts(setup: Setup, train: Dataset) -> list[str]:
     """Notes on texts that are cut, and on what cannot be made of them; raises DataError where nothing can."""
     input_spec = setup.model.text.input_spec
     notes = [cut_note(input_spec, train.texts.values)]
@@ -75,7 +75,7 @@ def _texts(setup: Setup, train: Pairs) -> list[str]:
     return [note for note in notes if note is not None]
 
 
-def _groups(train: Pairs) -> list[str]:
+def _groups(train: Dataset) -> list[str]:
     """A note on a group so large that little is left to be wrong; texts of several pictures join all of them."""
     _, sizes = np.unique(train.images.groups[train.links[:, 0]], return_counts=True)
     if len(sizes) == 1:

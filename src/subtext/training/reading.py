@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.data.batches import epoch_batches, item_batch
+from subtext.data.dataset import Dataset, Items
 from subtext.data.inputs import Draw, Tensors
-from subtext.data.pairs import Items, Pairs
 from subtext.errors import TrainingError
 from subtext.models.model import Branch, Model
 from subtext.neighbours.sampling import Samplers, Side
@@ -91,7 +91,7 @@ class Reader:
     """
 
     model: Model
-    pairs: Pairs
+    pairs: Dataset
     draw: Draw | None
     together: bool = False
     processes: int = 1
@@ -174,7 +174,7 @@ class Reader:
         return rows[part(len(rows), self.rank, self.processes)]
 
 
-def batches_of(pairs: Pairs, plan: Plan, *, epoch: int, seed: int, processes: int) -> list[NDArray[np.int64]]:
+def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: int) -> list[NDArray[np.int64]]:
     """The batches of an epoch that every process can have a share of.
 
     Raises TrainingError when none has two pairs, and one for each process.

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.relevance import cider, tfidf
 from subtext.evaluation.relevance.products import Products
@@ -44,10 +44,10 @@ class Related(Protocol):
 class Relates(Protocol):
     """What `Setup.relevance` holds: a plain description of a relevance."""
 
-    def require(self, pairs: Pairs) -> None:
+    def require(self, pairs: Dataset) -> None:
         """Raise DataError where it cannot be had of these pairs."""
 
-    def open(self, pairs: Pairs) -> Related:
+    def open(self, pairs: Dataset) -> Related:
         """The relevance of these pairs, ready to be looked up."""
 
 
@@ -64,7 +64,7 @@ class SharedWords:
         if self.name not in ("tfidf1", "ciderd", "cider"):
             raise RequirementError(f"words relate by tfidf1, ciderd or cider; it got '{self.name}'; name one of these")
 
-    def require(self, pairs: Pairs) -> None:
+    def require(self, pairs: Dataset) -> None:
         """Raise DataError where texts have no words."""
         missing = sum(not isinstance(value, str) for value in pairs.texts.values)
         if missing:
@@ -73,7 +73,7 @@ class SharedWords:
                 f"{len(pairs.texts):,} {'is' if missing == 1 else 'are'} known by features alone; give data with texts"
             )
 
-    def open(self, pairs: Pairs) -> Related:
+    def open(self, pairs: Dataset) -> Related:
         """The words of these pairs, counted."""
         self.require(pairs)
         texts = [str(value) for value in pairs.texts.values]

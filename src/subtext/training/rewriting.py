@@ -19,8 +19,8 @@ from torch.nn.functional import pad
 
 from subtext.core import Embeddings
 from subtext.data.batches import item_batch
+from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Input, Tensors
-from subtext.data.pairs import Pairs
 from subtext.data.text import SubwordInput, WordInput
 from subtext.data.vocabulary import END
 from subtext.errors import DataError, RequirementError, counted
@@ -55,7 +55,7 @@ class Rewriting:
     unit_parts: bool = False
     rates: redundant.Rates = field(default_factory=redundant.Rates)
 
-    def require(self, pairs: Pairs) -> None:
+    def require(self, pairs: Dataset) -> None:
         """Raise DataError where texts have no words."""
         missing = sum(not isinstance(value, str) for value in pairs.texts.values)
         if missing:
@@ -64,7 +64,7 @@ class Rewriting:
                 f"{'is' if missing == 1 else 'are'} known by features alone; give data with texts"
             )
 
-    def open(self, pairs: Pairs) -> Rewriter:
+    def open(self, pairs: Dataset) -> Rewriter:
         """What rewrites the texts of these pairs."""
         self.require(pairs)
         return Rewriter(self, pairs)
@@ -98,7 +98,7 @@ class Rewritten:
 class Rewriter:
     """Makes the further texts of a batch; `lonely` counts texts that are the only one of their picture."""
 
-    def __init__(self, asked: Rewriting, pairs: Pairs) -> None:
+    def __init__(self, asked: Rewriting, pairs: Dataset) -> None:
         self.asked = asked
         self._pairs = pairs
         self._of_picture: dict[int, list[int]] = {}

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import Embeddings
+from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint
 from subtext.data.lengths import cut_note
-from subtext.data.pairs import Pairs
 from subtext.errors import DataError
 from subtext.evaluation import embed_pairs, reranking
 from subtext.models.checkpoint import Record, load_record
@@ -83,7 +83,7 @@ class Teacher:
         self._temperature, self._device = temperature, device
         self._known: dict[str, Known] = {}
 
-    def require(self, pairs: Pairs) -> None:
+    def require(self, pairs: Dataset) -> None:
         """Raise DataError unless the teacher learnt from these training pairs; CheckpointError where there is none.
 
         One that learnt from others may have seen what the student is selected or judged by.
@@ -97,7 +97,7 @@ class Teacher:
                 f"{record.data.data or 'pairs made in memory'}); train a teacher on this split, or name another"
             )
 
-    def known(self, pairs: Pairs) -> Known:
+    def known(self, pairs: Dataset) -> Known:
         """What it knows of these pairs. Raises what opening and embedding raise."""
         key = fingerprint(pairs)
         if key not in self._known:
@@ -109,7 +109,7 @@ class Teacher:
         return self._known[key]
 
 
-def fitted_temperature(teacher: Known, pairs: Pairs) -> float:
+def fitted_temperature(teacher: Known, pairs: Dataset) -> float:
     """The temperature at which a softmax of the teacher's scores gives a sample of pairs the most, both ways.
 
     Others of a pair's group are left out. Tried are 61 temperatures from a thousandth to a thousand times the standard
@@ -137,11 +137,11 @@ class BatchLessons:
 
     teacher: Teacher
 
-    def require(self, pairs: Pairs) -> None:
+    def require(self, pairs: Dataset) -> None:
         """Raise DataError unless the teacher learnt from these pairs."""
         self.teacher.require(pairs)
 
-    def open(self, pairs: Pairs) -> Related:
+    def open(self, pairs: Dataset) -> Related:
         """The scores of these pairs, ready to be looked up."""
         return _Batch(self.teacher.known(pairs))
 

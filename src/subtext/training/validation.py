@@ -6,7 +6,7 @@ import torch
 
 from subtext.core import Epoch
 from subtext.data.batches import read_ahead
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.evaluation import Protocol, evaluate
 from subtext.models.model import Model
 from subtext.training.plan import Plan
@@ -17,7 +17,7 @@ PROTOCOL = Protocol(c_way=(), bootstrap=0)
 """Recall at 1, 5 and 10 and ranks, without intervals: an epoch's end should be short."""
 
 
-def figures(model: Model, val: Pairs, *, batch_size: int, workers: int) -> dict[str, float]:
+def figures(model: Model, val: Dataset, *, batch_size: int, workers: int) -> dict[str, float]:
     """Recall and rank figures of the validation pairs, among them "rsum"."""
     return dict(evaluate(model, val, protocol=PROTOCOL, batch_size=batch_size, workers=workers).figures)
 

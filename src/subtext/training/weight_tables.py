@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError, counted
 from subtext.neighbours.graph import Graph
 from subtext.ops.neighbour_scores import (
@@ -72,7 +72,7 @@ class NeighbourScores:
     every: bool = True
     storage: Literal["float32", "float16"] = "float32"
 
-    def open(self, pairs: Pairs, *, device: torch.device) -> NeighbourMemory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> NeighbourMemory:
         """The memory, empty, for these training pairs.
 
         Raises DataError for a graph that cannot be read or was built for other data, and where it, or the data, have
@@ -114,7 +114,7 @@ class NeighbourMemory:
     set.
     """
 
-    def __init__(self, asked: NeighbourScores, pairs: Pairs, neighbours: Int[Tensor, "t e"], graph: str) -> None:
+    def __init__(self, asked: NeighbourScores, pairs: Dataset, neighbours: Int[Tensor, "t e"], graph: str) -> None:
         self.asked = asked
         self.fingerprint = graph
         self.table: dict[str, Tensor] | None = None

@@ -14,7 +14,7 @@ from subtext.api.external import Files, opened_files, read_split
 from subtext.api.job import Work
 from subtext.api.loaded import Opened, choose_precision, open_work
 from subtext.core import Embeddings
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.evaluation import Protocol, Result, embed_pairs, evaluate_embeddings
 from subtext.report.progress import meter
 from subtext.search import model_fingerprint
@@ -72,7 +72,7 @@ class Subject:
     kind: Kind
     about: dict[str, Any]
     opened: Opened | None
-    pairs: Pairs
+    pairs: Dataset
     split: str
     known: Known
     result: Result

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from subtext.api.external import read_split
 from subtext.api.job import Sources
+from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint
-from subtext.data.pairs import Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.errors import DataError
 from subtext.evaluation.audit import Check
 from subtext.models.checkpoint import Record
@@ -22,12 +22,12 @@ class Known:
     itself  whether it is the very split that is audited
     """
 
-    pairs: Pairs | None
+    pairs: Dataset | None
     why: str = ""
     itself: bool = False
 
 
-def training_pairs(record: Record, audited: Pairs) -> Known:
+def training_pairs(record: Record, audited: Dataset) -> Known:
     """The pairs that a run learnt from, read again from where they were; pictures are not decoded."""
     if not record.data.data:
         return Known(None, "the run does not say where its training data is")
@@ -40,7 +40,7 @@ def training_pairs(record: Record, audited: Pairs) -> Known:
             bad=source.bad,
             # Where bad rows were skipped, the same have to be skipped again.
             verify=source.bad == "skip" and source.features is None,
-            need_pictures=source.features is None,
+            need_images=source.features is None,
         )
         pairs = reading.pairs.split(source.train_split)
     except DataError as error:
@@ -53,7 +53,7 @@ def training_pairs(record: Record, audited: Pairs) -> Known:
     return Known(pairs)
 
 
-def named_pairs(sources: Sources, train_split: str | None, audited: Pairs) -> Known:
+def named_pairs(sources: Sources, train_split: str | None, audited: Dataset) -> Known:
     """The split of the audited data that a model without a record is said to have learnt from.
 
     Raises DataError when the data has no such split.

@@ -9,7 +9,7 @@ import numpy as np
 
 from subtext.api.job import Work
 from subtext.api.loaded import Opened, open_work, read, remembered
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation import embed_pairs
@@ -71,7 +71,7 @@ def require_unseen(opened: Opened, work: Work) -> None:
             _refuse_seen(opened.pairs, every.split(name), f"split '{name}' of the run's data")
 
 
-def _refuse_seen(pairs: Pairs, used: Pairs, where: str) -> None:
+def _refuse_seen(pairs: Dataset, used: Dataset, where: str) -> None:
     """By the names of pictures, and by the words of longer texts."""
     known = {*used.images.ids, *(value for value in used.images.values if isinstance(value, str))}
     pictures = [

@@ -11,10 +11,10 @@ from typing import Any
 from subtext.api.job import Sources
 from subtext.api.load import open_run
 from subtext.api.loaded import choose_device
+from subtext.data.check_images import check_images
+from subtext.data.dataset import Dataset
 from subtext.data.features import FeatureInput
-from subtext.data.pairs import Pairs
-from subtext.data.readers import told
-from subtext.data.readers.check_pictures import check_pictures
+from subtext.data.read import told
 from subtext.errors import DataError, counted
 from subtext.models.model import Model
 from subtext.search.growing import Growing, grow
@@ -48,7 +48,7 @@ class Embedder:
         self.task = task
         self._model: Model | None = None
 
-    def shard(self, number: int, share: Pairs) -> dict[str, int]:
+    def shard(self, number: int, share: Dataset) -> dict[str, int]:
         """Make a shard of these items, or go on with one that was cut off; gives how many pictures and texts it has.
 
         That it is done is on the disk when this returns. Raises DataError when an item cannot be read, and what the
@@ -82,10 +82,10 @@ class Embedder:
         return self._model
 
 
-def _require_readable(share: Pairs) -> None:
+def _require_readable(share: Dataset) -> None:
     """Raise DataError where some pictures cannot be decoded; those that were to be skipped are in no share."""
     names = [f"picture '{name}'" for name in share.images.ids]
-    problems = check_pictures(share, names, verify=True)[1] if names else []
+    problems = check_images(share, names, verify=True)[1] if names else []
     if problems:
         raise DataError(
             f"a shard has {counted(len(problems), 'problem')}: {'; '.join(told(problems)[:3])}; mend them, or skip bad "

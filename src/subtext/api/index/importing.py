@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from subtext import __version__
 from subtext.api.index.telling import advice
 from subtext.data.arrays import open_npz
-from subtext.data.pairs import Pairs
-from subtext.data.readers import read_pairs
+from subtext.data.dataset import Dataset
+from subtext.data.read import read_pairs
 from subtext.errors import DataError, IndexError_, RequirementError, counted
 from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 from subtext.search.stores.change import Change
@@ -55,7 +55,7 @@ def import_vectors(
     the index is of another model or width.
     """
     found = read_vectors(file)
-    pairs = None if data is None else read_pairs(data.expanduser(), images=images, need_pictures=False).pairs
+    pairs = None if data is None else read_pairs(data.expanduser(), images=images, need_images=False).pairs
     manifest = _manifest(found, run, pairs, file)
     if exists(index):
         folder = open_store(index)
@@ -141,7 +141,7 @@ def _parquet(file: Path) -> dict[str, Any]:
     return found
 
 
-def _manifest(found: Imported, run: Path | None, pairs: Pairs | None, file: Path) -> Manifest:
+def _manifest(found: Imported, run: Path | None, pairs: Dataset | None, file: Path) -> Manifest:
     """The manifest that an index of these vectors has."""
     width = next(iter(found.vectors.values())).shape[2]
     views: dict[str, int] = {side: found.vectors[side].shape[1] if side in found.vectors else 1 for side in SIDES}
@@ -180,7 +180,7 @@ def _manifest(found: Imported, run: Path | None, pairs: Pairs | None, file: Path
     )
 
 
-def _put(writer: StoreWriter, side: Side, found: Imported, pairs: Pairs | None, job: int) -> None:
+def _put(writer: StoreWriter, side: Side, found: Imported, pairs: Dataset | None, job: int) -> None:
     ids = found.ids[side]
     about = _about(side, ids, pairs)
     links = _links(found, pairs) if side == "texts" else []
@@ -203,14 +203,16 @@ def _put(writer: StoreWriter, side: Side, found: Imported, pairs: Pairs | None, 
         writer.put(Change(side, fresh, vectors[places], amended, chosen), job=job, done=start + len(own))
 
 
-def _about(side: Side, ids: list[str], pairs: Pairs | None) -> dict[str, tuple[str | None, str | None, dict[str, Any]]]:
+def _about(
+    side: Side, ids: list[str], pairs: Dataset | None
+) -> dict[str, tuple[str | None, str | None, dict[str, Any]]]:
     """Path, words and metadata of each id, from the data set."""
     if pairs is None:
         return {}
     items = pairs.images if side == "images" else pairs.texts
     found = {}
     for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
-        metadata = {key: column[row] for key, column in items.more.items() if column[row] is not None}
+        metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
         text = value if isinstance(value, str) else None
         own = (text, None) if side == "images" else (None, text)
         found[name] = (*own, {"split": str(items.splits[row]), **metadata})
@@ -223,7 +225,7 @@ def _about(side: Side, ids: list[str], pairs: Pairs | None) -> dict[str, tuple[s
     return found
 
 
-def _links(found: Imported, pairs: Pairs | None) -> list[tuple[str, str]]:
+def _links(found: Imported, pairs: Dataset | None) -> list[tuple[str, str]]:
     """Which picture goes with which text: as the data set says, else by the groups of the file."""
     if pairs is not None:
         return [(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in pairs.links.tolist()]

@@ -16,7 +16,7 @@ from subtext.api.index.embedder import Embedder, Task
 from subtext.api.index.growth import manifest_of, read_work
 from subtext.api.index.telling import shape
 from subtext.api.job import Work
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import IndexError_, RequirementError, counted
 from subtext.report.progress import meter
 from subtext.report.text_table import size
@@ -43,7 +43,7 @@ EACH = 4
 class Plan:
     """What is to come into which shard."""
 
-    pairs: Pairs
+    pairs: Dataset
     shares: Sequence[Share]
     listed: Shards
     task: Task

@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from subtext.data.readers.columns import rows_of
+from subtext.data.columns import rows_of
+from subtext.data.places import folder_of, joined, read_object
 from subtext.data.readers.karpathy import is_karpathy, read_karpathy
-from subtext.data.readers.places import folder_of, joined, read_object
-from subtext.data.readers.rows import Problem, Row, Source
-from subtext.data.readers.splits import MERGED
+from subtext.data.rows import Problem, Row, Source
+from subtext.data.splits import MERGED
 from subtext.errors import DataError
 
 _CAPTIONS = re.compile(r"captions_([a-z]+)(\d*)\.json")

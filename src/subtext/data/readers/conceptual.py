@@ -15,9 +15,9 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from subtext.data.readers.columns import rows_of
-from subtext.data.readers.rows import Problem, Row, Source
-from subtext.data.readers.splits import MERGED
+from subtext.data.columns import rows_of
+from subtext.data.rows import Problem, Row, Source
+from subtext.data.splits import MERGED
 from subtext.errors import DataError, counted
 
 _FIRST = 2**16

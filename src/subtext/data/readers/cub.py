@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from subtext.data.readers.columns import rows_of
-from subtext.data.readers.places import folder_of, joined, lines_of
-from subtext.data.readers.rows import Problem, Source
+from subtext.data.columns import rows_of
+from subtext.data.places import folder_of, joined, lines_of
+from subtext.data.rows import Problem, Source
 from subtext.errors import DataError
 
 _TEXTS = ("text_c10", "cvpr2016_cub/text_c10")

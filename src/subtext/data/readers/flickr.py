@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from subtext.data.readers.columns import rows_of
-from subtext.data.readers.places import folder_of, joined, lines_of
-from subtext.data.readers.rows import Problem, Source
+from subtext.data.columns import rows_of
+from subtext.data.places import folder_of, joined, lines_of
+from subtext.data.rows import Problem, Source
 from subtext.errors import counted
 
 _PICTURES = ("flickr30k-images", "flickr30k_images", "Flicker8k_Dataset", "Flickr8k_Dataset", "images", "")

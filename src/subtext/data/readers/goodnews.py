@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from subtext.data.readers.columns import rows_of
-from subtext.data.readers.places import folder_of, joined, read_object
-from subtext.data.readers.rows import Problem, Source
+from subtext.data.columns import rows_of
+from subtext.data.places import folder_of, joined, read_object
+from subtext.data.rows import Problem, Source
 from subtext.errors import DataError, counted
 
 _FILES = ("captioning_dataset.json", "article+caption.json", "article_caption.json")

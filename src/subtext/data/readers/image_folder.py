@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from subtext.data.readers.columns import rows_of
-from subtext.data.readers.rows import Problem, Row, Source
-from subtext.data.readers.splits import split_in_name
+from subtext.data.columns import rows_of
 from subtext.data.readers.table import raws
+from subtext.data.rows import Problem, Row, Source
+from subtext.data.splits import split_in_name
 
 _NAMES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 

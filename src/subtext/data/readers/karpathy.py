@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from subtext.data.pictures import is_there
-from subtext.data.readers.columns import rows_of
-from subtext.data.readers.rows import Problem, Source
+from subtext.data.columns import rows_of
+from subtext.data.image_files import image_exists
+from subtext.data.rows import Problem, Source
 from subtext.errors import DataError
 
 _IMAGES = re.compile(rb'"images"\s*:\s*\[')
@@ -44,7 +44,7 @@ def read_karpathy(path: Path, images: Path | None) -> Source:
             "none; take that file, or make JSON lines of this one"
         )
     root = images if images is not None else path.parent
-    nested, flat = (any(is_there(_path(entry, one), root) for entry in entries[:20]) for one in (False, True))
+    nested, flat = (any(image_exists(_path(entry, one), root) for entry in entries[:20]) for one in (False, True))
     return Source(rows_of(_raws(entries, flat and not nested), None), root)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from subtext.data.readers.columns import IMAGE, RowError, image_of, name_of, wrong_text
-from subtext.data.readers.rows import Problem, Row, Source
-from subtext.data.readers.splits import split_in_name
+from subtext.data.columns import IMAGE, RowError, image_of, name_of, wrong_text
 from subtext.data.readers.table import TABLES, raws
+from subtext.data.rows import Problem, Row, Source
+from subtext.data.splits import split_in_name
 from subtext.errors import DataError
 
 _ROOMS = {"corpus": ("corpus",), "queries": ("queries", "query"), "qrels": ("qrels",)}

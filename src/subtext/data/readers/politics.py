@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from subtext.data.readers.columns import Raw, rows_of
-from subtext.data.readers.places import read_object
-from subtext.data.readers.rows import Problem, Row, Source
+from subtext.data.columns import Raw, rows_of
+from subtext.data.places import read_object
 from subtext.data.readers.table import raws
+from subtext.data.rows import Problem, Row, Source
 from subtext.errors import DataError
 from subtext.ops import draw
 

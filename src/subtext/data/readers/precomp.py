@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from subtext.data.columns import valid
 from subtext.data.feature_file import FeatureFile
-from subtext.data.readers.columns import valid
-from subtext.data.readers.rows import Problem, Row, Source
+from subtext.data.rows import Problem, Row, Source
 from subtext.data.scan_files import SPLIT_FILES, scan_names, scan_splits
 from subtext.errors import counted
 

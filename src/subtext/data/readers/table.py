@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subtext.data.readers.columns import Raw, described, rows_of, valid
-from subtext.data.readers.rows import Problem, Row, Source
+from subtext.data.columns import Raw, described, rows_of, valid
+from subtext.data.rows import Problem, Row, Source
 from subtext.errors import DataError
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from subtext.data.pictures import inside
-from subtext.data.readers.columns import TEXT, Raw, described, rows_of
-from subtext.data.readers.rows import Problem, Row, Source
-from subtext.data.readers.splits import split_in_name
+from subtext.data.columns import TEXT, Raw, described, rows_of
+from subtext.data.image_files import inside
+from subtext.data.rows import Problem, Row, Source
+from subtext.data.splits import split_in_name
 from subtext.errors import DataError
 
 PICTURES = frozenset(("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "pgm", "jp2", "avif"))

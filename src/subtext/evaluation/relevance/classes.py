@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.relevance.grams import corpus
 from subtext.evaluation.relevance.match import Match, of_groups
@@ -36,13 +36,15 @@ def match(image_classes: Sequence[str], text_classes: Sequence[str]) -> Match:
     return of_groups(images, texts)
 
 
-def of_pairs(pairs: Pairs, *, column: str = "labels") -> tuple[list[str], list[str]]:
+def of_pairs(pairs: Dataset, *, column: str = "labels") -> tuple[list[str], list[str]]:
     """The class of every picture and of every text of a data set; a text has that of the picture that names it.
 
     Raises RequirementError when a picture has no label in that column or several, or a text no picture.
     """
     images = []
-    for name, value in zip(pairs.images.ids, pairs.images.more.get(column, [None] * len(pairs.images)), strict=True):
+    for name, value in zip(
+        pairs.images.ids, pairs.images.metadata.get(column, [None] * len(pairs.images)), strict=True
+    ):
         labels = [value] if isinstance(value, str) else list(value or ())
         if len(labels) != 1:
             raise RequirementError(

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.relevance import cider, classes, sentence, tfidf
 from subtext.evaluation.relevance.cache import digest, digest_numbers, kept
@@ -48,7 +48,7 @@ def check(name: str) -> None:
         raise RequirementError(f"a relevance is one of {', '.join(NAMES)}; it got '{name}'")
 
 
-def graded(pairs: Pairs, name: str = tfidf.NAME, asked: Asked | None = None) -> Graded:
+def graded(pairs: Dataset, name: str = tfidf.NAME, asked: Asked | None = None) -> Graded:
     """How related every picture and text of a data set, or of one of its splits, are under the named relevance.
 
     A picture is known by the texts that rows of the data name it with; word counts are learnt from these.
@@ -115,7 +115,7 @@ def _filled(
         sentence.relevance(references, groups, texts, encoder=encoder, count=count, own=own, out=out)
 
 
-def _by_class(pairs: Pairs, links: NDArray[np.int64], texts: list[str], out: NDArray[np.floating]) -> None:
+def _by_class(pairs: Dataset, links: NDArray[np.int64], texts: list[str], out: NDArray[np.floating]) -> None:
     images, mine = classes.of_pairs(pairs)
     codes = {label: code for code, label in enumerate(dict.fromkeys(images))}
     of_image = np.array([codes[label] for label in images], dtype=np.int64)
@@ -124,7 +124,7 @@ def _by_class(pairs: Pairs, links: NDArray[np.int64], texts: list[str], out: NDA
     out[:] = classes.relevance(references, of_image[links[:, 0]], texts, of_text, count=len(codes))[of_image]
 
 
-def _words(pairs: Pairs) -> list[str]:
+def _words(pairs: Dataset) -> list[str]:
     found = [value for value in pairs.texts.values if isinstance(value, str)]
     if len(found) != len(pairs.texts):
         name = next(n for n, v in zip(pairs.texts.ids, pairs.texts.values, strict=True) if not isinstance(v, str))

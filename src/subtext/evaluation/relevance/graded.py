@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from subtext.core import Direction, Truth
-from subtext.data.pairs import Judgements
+from subtext.data.dataset import Judgements
 from subtext.errors import DataError, ShapeError
 from subtext.evaluation.relevance.match import Match
 

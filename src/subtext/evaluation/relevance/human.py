@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Judgements
-from subtext.data.readers.columns import RowError, name_of
-from subtext.data.readers.rows import Problem
+from subtext.data.columns import RowError, name_of
+from subtext.data.dataset import Judgements
 from subtext.data.readers.table import raws
+from subtext.data.rows import Problem
 from subtext.errors import DataError
 
 QUERY = ("query", "query-id", "query_id", "text", "caption", "caption1", "image1")

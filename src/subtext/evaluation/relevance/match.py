@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from subtext.core import Direction, Truth
-from subtext.data.pairs import Judgements, Pairs
+from subtext.data.dataset import Dataset, Judgements
 from subtext.ops.cells import Cells
 
 
@@ -49,7 +49,7 @@ class Match:
         )
 
 
-def of_pairs(pairs: Pairs) -> Match:
+def of_pairs(pairs: Dataset) -> Match:
     """The truth of a data set: its judgements where it brings them, else its groups."""
     if pairs.judgements is not None:
         return of_judgements(pairs.judgements, images=len(pairs.images), texts=len(pairs.texts))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Pairs
+from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError
 from subtext.evaluation.relevance.match import Match
 from subtext.ops.cells import Cells
@@ -77,12 +77,12 @@ def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]
     return Labelled(kept, texts, codes_of, text_codes[texts], codes)
 
 
-def of_pairs(pairs: Pairs, *, column: str = "labels") -> Labelled:
+def of_pairs(pairs: Dataset, *, column: str = "labels") -> Labelled:
     """The same of a data set whose pictures have such a column; a text goes with the first picture that names it.
 
     Raises RequirementError when they have none.
     """
-    labels = pairs.images.more.get(column, [None] * len(pairs.images))
+    labels = pairs.images.metadata.get(column, [None] * len(pairs.images))
     owners = np.full(len(pairs.texts), len(pairs.images), dtype=np.int64)
     np.minimum.at(owners, pairs.links[:, 1], pairs.links[:, 0])
     owners[owners == len(pairs.images)] = -1

@@ -1,1 +1,1 @@
-"""One model family a file: Supply and options -> Setup."""
+"""One model family a file: BuildContext and options -> Setup."""

@@ -11,7 +11,7 @@ from subtext.training.when import Span, When
 if TYPE_CHECKING:
     from torch import nn
 
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.models.model import Model
     from subtext.objectives.objective import Objective
     from subtext.recipes.pairwise import Sides
@@ -34,7 +34,7 @@ PLAN = Plan(
 
 
 def ascl(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     regions: Regions = Regions(),
@@ -62,7 +62,7 @@ def ascl(
     from subtext.recipes.pairwise import model_of, pair_sides, parts_heads
     from subtext.training.setup import Setup
 
-    sides = pair_sides(supply, (pictures, pixels, regions), words, width)
+    sides = pair_sides(context, (pictures, pixels, regions), words, width)
     if attention:
         similarity = Ascl(
             width=width,

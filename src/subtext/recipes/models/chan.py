@@ -9,7 +9,7 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
 _LSE = When("pooling", ("lse",))
@@ -28,7 +28,7 @@ PLAN = Plan(
 
 
 def chan(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     regions: Regions = Regions(region_drop=0.2),
@@ -50,6 +50,6 @@ def chan(
     from subtext.models.similarity.chan import Chan
     from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked
 
-    sides = pair_sides(supply, (pictures, pixels, regions), words, width)
+    sides = pair_sides(context, (pictures, pixels, regions), words, width)
     model = model_of(sides, parts_heads(sides, width), Chan(pooling=pooling, temperature=temperature, bf16=bf16))
     return ranked(model, margin=margin, plan=PLAN, easy_epochs=easy_epochs)

@@ -9,7 +9,7 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
 _SUBWORDS = When("text", ("backbone",), needs="a model of transformers, not of open_clip")
@@ -20,7 +20,7 @@ PLAN = Plan(
 
 
 def clip(
-    supply: Supply,
+    context: BuildContext,
     *,
     model: Annotated[
         str, "hub name or folder of a dual encoder, or open_clip:ARCHITECTURE/WEIGHTS"
@@ -53,7 +53,7 @@ def clip(
     from subtext.recipes.parts import dual_sides
     from subtext.training.setup import Setup
 
-    image, text, scale, shift = dual_sides(supply, model, weights, pixels, (max_tokens, token_mask))
+    image, text, scale, shift = dual_sides(context, model, weights, pixels, (max_tokens, token_mask))
     if lora:
         for side in (image, text):
             adapt(side.encoder, rank=lora, scale=lora_scale, dropout=lora_dropout)

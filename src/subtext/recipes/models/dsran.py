@@ -9,7 +9,7 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
 _REGIONS = When("image", ("regions", "regions beside a vector"), needs="image=features of regions")
@@ -17,7 +17,7 @@ PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15,
 
 
 def dsran(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     regions: Regions = Regions(append_pooled=True),
@@ -44,8 +44,8 @@ def dsran(
     from subtext.recipes.pairwise import ranked
     from subtext.recipes.parts import image_side, text_side
 
-    image = image_side(supply, pictures, pixels, regions)
-    text = text_side(supply, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
+    image = image_side(context, pictures, pixels, regions)
+    text = text_side(context, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
     image_head = Graph(image.encoder.parts_width, width, cells=cells, joint=joint, dropout=dropout)
     text_head = Graph(text.encoder.parts_width, width, joint=0, dropout=dropout)
     model = Model(

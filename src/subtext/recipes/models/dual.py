@@ -9,7 +9,7 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
 Pooling = Literal["mean", "last", "learnt"]
@@ -30,7 +30,7 @@ PLAN = Plan(
 
 
 def dual(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(feature_scaling="unit"),
     pixels: Pixels = Pixels(),
@@ -61,13 +61,13 @@ def dual(
     from subtext.recipes.softmax import softmax
     from subtext.training.setup import Setup
 
-    image = image_side(supply, pictures, pixels)
+    image = image_side(context, pictures, pixels)
     # 0 is what suits the encoder: a bag's words live in the joint space, a GRU reads narrower ones.
     shape = GruShape(gru_width or width, words.word_width or 300, words.gru_layers, words.both_directions)
     words = replace(words, word_width=words.word_width or width)
     parts: Literal["mean", "states"] = "mean" if pooling == "mean" else "states"
     inside = dropout if pooling == "learnt" else 0.0
-    text = text_side(supply, words, shape, otherwise="bag", parts=parts, dropout=inside)
+    text = text_side(context, words, shape, otherwise="bag", parts=parts, dropout=inside)
     image_head = Mean(image.encoder.pooled_width, width, dropout=image_dropout, residual=perceptron)
     text_head = _text_head(text.encoder, width, pooling=pooling, dropout=dropout)
     terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
@@ -78,7 +78,7 @@ def dual(
             similarity,
         ),
         objective=Objective(dict(terms)),
-        plan=replace(PLAN, batch_size=_batch_size(supply)),
+        plan=replace(PLAN, batch_size=_batch_size(context)),
     )
 
 
@@ -101,7 +101,7 @@ def _text_head(encoder: Any, width: int, *, pooling: Pooling, dropout: float) ->
     return Mean(width_in, width, source=source, dropout=dropout, project=not bag or width_in != width)
 
 
-def _batch_size(supply: Supply) -> int:
+def _batch_size(context: BuildContext) -> int:
     """A twentieth of the pairs, so that few pairs still make many steps; fewer where each picture is decoded."""
-    most = PLAN.batch_size if supply.image_features is not None else 256
-    return max(64, min(most, len(supply.texts) // 20)) if supply.texts else PLAN.batch_size
+    most = PLAN.batch_size if context.image_features is not None else 256
+    return max(64, min(most, len(context.texts) // 20)) if context.texts else PLAN.batch_size

@@ -9,14 +9,14 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, factor=0.1, positives="pair")
 
 
 def imram(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     regions: Regions = Regions(),
@@ -34,7 +34,7 @@ def imram(
     from subtext.models.similarity.imram import Imram
     from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked
 
-    sides = pair_sides(supply, (pictures, pixels, regions), words, width)
+    sides = pair_sides(context, (pictures, pixels, regions), words, width)
     similarity = Imram(width=width, asking=asking, steps=steps, attention_scale=attention_scale, bf16=bf16)
     return ranked(
         model_of(sides, parts_heads(sides, width), similarity), margin=margin, plan=PLAN, easy_epochs=easy_epochs

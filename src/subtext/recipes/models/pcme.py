@@ -11,7 +11,7 @@ from subtext.training.when import Span
 if TYPE_CHECKING:
     from torch import nn
 
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.recipes.parts import Side
     from subtext.recipes.probabilistic import Name
     from subtext.training.setup import Setup
@@ -20,7 +20,7 @@ PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, optimiser="adamp", schedule="cos
 
 
 def pcme(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     regions: Regions = Regions(),
@@ -60,8 +60,8 @@ def pcme(
 
     shape = GruShape(width, words.word_width, words.gru_layers, words.both_directions)
     sides: dict[Name, Side] = {
-        "image": image_side(supply, pictures, pixels, regions),
-        "text": text_side(supply, words, shape, parts="words"),
+        "image": image_side(context, pictures, pixels, regions),
+        "text": text_side(context, words, shape, parts="words"),
     }
     drawn = "always" if ranking == "draws" else "learning"
     told = {"draws": draws, "drawn": drawn, "seed": draw_seed}

@@ -9,7 +9,7 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.recipes.parts import Side
     from subtext.recipes.probabilistic import Name
     from subtext.training.setup import Setup
@@ -35,7 +35,7 @@ PLAN = Plan(
 
 
 def pcme_plus(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     regions: Regions = Regions(region_drop=0.2, append_pooled=True),
@@ -78,8 +78,8 @@ def pcme_plus(
     from subtext.training.setup import Setup
 
     sides: dict[Name, Side] = {
-        "image": image_side(supply, pictures, pixels, regions),
-        "text": text_side(supply, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions)),
+        "image": image_side(context, pictures, pixels, regions),
+        "text": text_side(context, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions)),
     }
     heads = {}
     for name, side in sides.items():
@@ -98,6 +98,6 @@ def pcme_plus(
 
 def _seen(input_spec: object) -> bool:
     """Whether pictures come as pixels."""
-    from subtext.data.images import PixelInput
+    from subtext.data.pixels import PixelInput
 
     return isinstance(input_spec, PixelInput)

@@ -9,7 +9,7 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.objective import Term
     from subtext.training.setup import Setup
@@ -32,7 +32,7 @@ PLAN = Plan(
 
 
 def pvse(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     regions: Regions = Regions(append_pooled=True),
@@ -65,9 +65,9 @@ def pvse(
     from subtext.recipes.softmax import softmax
     from subtext.training.setup import Setup
 
-    image = image_side(supply, pictures, pixels, regions)
+    image = image_side(context, pictures, pixels, regions)
     text = text_side(
-        supply,
+        context,
         replace(words, word_dropout=words.word_dropout or dropout),
         GruShape(width, words.word_width, words.gru_layers, words.both_directions),
         parts="words",

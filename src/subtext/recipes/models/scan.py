@@ -9,7 +9,7 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
 _LSE = When("pooling", ("lse",))
@@ -17,7 +17,7 @@ PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15,
 
 
 def scan(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     regions: Regions = Regions(),
@@ -42,7 +42,7 @@ def scan(
     from subtext.models.similarity.cross_attention import CrossAttention
     from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked
 
-    sides = pair_sides(supply, (pictures, pixels, regions), words, width)
+    sides = pair_sides(context, (pictures, pixels, regions), words, width)
     similarity = CrossAttention(
         attending=attending,
         pooling=pooling,

@@ -10,7 +10,7 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
 _SGR = When("reasoning", ("sgr",))
@@ -18,7 +18,7 @@ PLAN = Plan(epochs=40, batch_size=128, lr=2e-4, schedule="step", step_epochs=30,
 
 
 def sgraf(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     regions: Regions = Regions(),
@@ -43,7 +43,7 @@ def sgraf(
     from subtext.models.similarity.sgr import Sgr
     from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked
 
-    sides = pair_sides(supply, (pictures, pixels, regions), words, width)
+    sides = pair_sides(context, (pictures, pixels, regions), words, width)
     image, text = parts_heads(sides, width)
     heads = (
         Attended(image, width, dropout=dropout, normalise=True, places=places),

@@ -9,14 +9,14 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, factor=0.1, positives="pair")
 
 
 def vse(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     pixels: Pixels = Pixels(flip=0.5),
@@ -42,8 +42,8 @@ def vse(
     from subtext.recipes.parts import image_side, text_side
     from subtext.training.setup import Setup
 
-    image = image_side(supply, pictures, pixels)
-    text = text_side(supply, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
+    image = image_side(context, pictures, pixels)
+    text = text_side(context, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
     image_head = Mean(image.encoder.pooled_width, width, normalise=normalise)
     text_width = text.encoder.pooled_width
     text_head = Mean(text_width, width, project=text_width != width, normalise=normalise)

@@ -9,7 +9,7 @@ from subtext.training.plan import Plan
 from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
-    from subtext.data.supply import Supply
+    from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
 _TRIPLET = When("loss", ("triplet",))
@@ -28,7 +28,7 @@ PLAN = Plan(
 
 
 def vse_infinity(
-    supply: Supply,
+    context: BuildContext,
     *,
     pictures: Pictures = Pictures(),
     regions: Regions = Regions(region_drop=0.2, append_pooled=True),
@@ -54,8 +54,8 @@ def vse_infinity(
     from subtext.recipes.softmax import softmax
     from subtext.training.setup import Setup
 
-    image = image_side(supply, pictures, pixels, regions)
-    text = text_side(supply, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
+    image = image_side(context, pictures, pixels, regions)
+    text = text_side(context, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
     image_head = Gpo(image.encoder.parts_width, width, perceptron=perceptron)
     text_head = Gpo(text.encoder.parts_width, width)
     if ranking.loss == "softmax":

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Items
-from subtext.data.readers.columns import RowError
-from subtext.data.readers.rows import Row
+from subtext.data.columns import RowError
+from subtext.data.dataset import Items
+from subtext.data.rows import Row
 
 _OF_A_TEXT = ("language",)
 """Columns that speak of a text, and are lists where a row has several."""
@@ -49,7 +49,7 @@ class ItemRows:
             values=self.values,
             groups=groups,
             splits=splits[groups],
-            more={name: [more.get(name) for more in self.more] for name in names},
+            metadata={name: [more.get(name) for more in self.more] for name in names},
         )
 
 

@@ -1,4 +1,4 @@
-"""From rows to Pairs: splits are settled, and what has no partner is left out."""
+"""From rows to Dataset: splits are settled, and what has no partner is left out."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.pairs import Judgements, Pairs
-from subtext.data.readers.columns import RowError
-from subtext.data.readers.gather import Gathering, GroupRows
-from subtext.data.readers.rows import Problem, Source
-from subtext.data.readers.splits import MERGED, draw_splits
+from subtext.data.columns import RowError
+from subtext.data.dataset import Dataset, Judgements
+from subtext.data.gather import Gathering, GroupRows
+from subtext.data.rows import Problem, Source
+from subtext.data.splits import MERGED, draw_splits
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """Pairs, what was wrong, and where each picture was first named."""
+    """Dataset, what was wrong, and where each picture was first named."""
 
-    pairs: Pairs
+    pairs: Dataset
     problems: list[Problem]
     where: list[str]
 
 
 def assemble(source: Source, *, seed: int, merge_split: Mapping[str, str] | None = None) -> Assembled:
-    """All rows as Pairs; rows that contradict earlier ones become problems.
+    """All rows as Dataset; rows that contradict earlier ones become problems.
 
     merge_split  further names of splits that are read as another
     """
@@ -42,7 +42,7 @@ def assemble(source: Source, *, seed: int, merge_split: Mapping[str, str] | None
     _join_groups(state)
     splits, lacking = _splits(state.groups, seed)
     problems += lacking
-    pairs = Pairs(
+    pairs = Dataset(
         images=state.images.items(splits),
         texts=state.texts.items(splits),
         links=np.array(list(state.links), dtype=np.int64).reshape(-1, 2),
@@ -53,7 +53,7 @@ def assemble(source: Source, *, seed: int, merge_split: Mapping[str, str] | None
     return Assembled(pairs, problems, [state.images.where[row] for row in kept])
 
 
-def _whole(pairs: Pairs, lone: set[int]) -> tuple[Pairs, NDArray[np.int64]]:
+def _whole(pairs: Dataset, lone: set[int]) -> tuple[Dataset, NDArray[np.int64]]:
     """Without items that lack a split or a partner; and the rows of the pictures that stay."""
     keep_image = pairs.images.splits != ""
     keep_text = pairs.texts.splits != ""

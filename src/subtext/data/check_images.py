@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
-from subtext.data.pairs import Items, Pairs
-from subtext.data.pictures import is_there, open_picture
-from subtext.data.readers.rows import Problem, Progress
+from subtext.data.dataset import Dataset, Items
+from subtext.data.image_files import image_exists, open_image
+from subtext.data.rows import Problem, Progress
 from subtext.errors import DataError
 
 
-def check_pictures(
-    pairs: Pairs, where: list[str], *, verify: bool, progress: Progress | None = None
-) -> tuple[Pairs, list[Problem]]:
+def check_images(
+    pairs: Dataset, where: list[str], *, verify: bool, progress: Progress | None = None
+) -> tuple[Dataset, list[Problem]]:
     """The pairs whose pictures can be used, and a problem for each that cannot.
 
     verify  decode every picture, in threads; else only look whether its file is there
@@ -43,7 +43,7 @@ def check_pictures(
     return without_pictures(pairs, np.flatnonzero(keep).astype(np.int64)), problems
 
 
-def without_pictures(pairs: Pairs, kept: NDArray[np.int64]) -> Pairs:
+def without_pictures(pairs: Dataset, kept: NDArray[np.int64]) -> Dataset:
     """The chosen pictures; texts go whose last picture goes."""
     keep = np.zeros(len(pairs.images), dtype=bool)
     keep[kept] = True
@@ -84,13 +84,13 @@ def _named(images: Items, row: int, what: str) -> str:
     return next((form for form in (f"'{name}'", name) if form in what), "")
 
 
-def _respelt(pairs: Pairs) -> Pairs:
+def _respelt(pairs: Dataset) -> Dataset:
     """Paths as the disk spells them: an accent is one character or two, and archives of some systems swap them."""
     values = list(pairs.images.values)
     for row, value in enumerate(values):
-        if isinstance(value, str) and not value.isascii() and not is_there(value, pairs.root):
+        if isinstance(value, str) and not value.isascii() and not image_exists(value, pairs.root):
             forms = (unicodedata.normalize(form, value) for form in ("NFC", "NFD"))
-            values[row] = next((form for form in forms if is_there(form, pairs.root)), value)
+            values[row] = next((form for form in forms if image_exists(form, pairs.root)), value)
     return replace(pairs, images=replace(pairs.images, values=values)) if values != pairs.images.values else pairs
 
 
@@ -102,13 +102,13 @@ def _names_in(folder: str) -> set[str]:
         return set()
 
 
-def _undecodable(pairs: Pairs, known: set[int], progress: Progress | None) -> dict[int, str]:
+def _undecodable(pairs: Dataset, known: set[int], progress: Progress | None) -> dict[int, str]:
     rows = [row for row, value in enumerate(pairs.images.values) if value is not None and row not in known]
 
     def why(row: int) -> str | None:
         try:
             # The whole file is decoded, at a small scale where the format has one.
-            open_picture(pairs.images.values[row], pairs.root, at_least=32)
+            open_image(pairs.images.values[row], pairs.root, at_least=32)
         except DataError as error:
             return str(error)
         return None

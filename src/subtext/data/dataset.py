@@ -1,4 +1,4 @@
-"""Pairs: pictures, texts and which of them belong together, as columns.
+"""Dataset: pictures, texts and which of them belong together, as columns.
 
 A picture and a text belong together when they share a group: truth is a group id, never a position. `links` are the
 pairs that the rows of the file named, which is what training draws from; the truth of evaluation is the whole group, or
@@ -25,17 +25,17 @@ class Items:
     """The pictures, or the texts, of a data set, one entry an item in every column.
 
     ids     names, unique within the modality
-    values  picture: str path relative to Pairs.root, or bytes; text: str; None for an item known by features alone
+    values  picture: str path relative to Dataset.root, or bytes; text: str; None for an item known by features alone
     groups  (N) int64, equal for what belongs together
     splits  (N) of "train", "val", "test", or what the data set calls them
-    more    name -> (N) further columns: labels, language, and any metadata of the row
+    metadata  name -> (N) further columns: labels, language, and any metadata of the row
     """
 
     ids: list[str]
     values: list[str | bytes | None]
     groups: NDArray[np.int64]
     splits: NDArray[Any]
-    more: Mapping[str, list[Any]] = field(default_factory=dict)
+    metadata: Mapping[str, list[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """How many items."""
@@ -53,7 +53,7 @@ class Items:
             values=[self.values[row] for row in rows],
             groups=self.groups[rows],
             splits=self.splits[rows],
-            more={name: [column[row] for row in rows] for name, column in self.more.items()},
+            metadata={name: [column[row] for row in rows] for name, column in self.metadata.items()},
         )
 
 
@@ -67,7 +67,7 @@ class Judgements:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Dataset:
     """A data set of pictures and texts.
 
     images, texts  the items
@@ -82,7 +82,7 @@ class Pairs:
     root: Path
     judgements: Judgements | None = None
 
-    def split(self, name: str) -> Pairs:
+    def split(self, name: str) -> Dataset:
         """The pictures and texts of one split; "all" is the whole set.
 
         Raises DataError when the split has no pair.
@@ -105,7 +105,7 @@ class Pairs:
         names, counts = np.unique(self.images.splits, return_counts=True)
         return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
 
-    def subset(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Pairs:
+    def subset(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Dataset:
         """The chosen pictures and texts, with the links and judgements that stay whole."""
         image_to = _renumber(image_rows, len(self.images))
         text_to = _renumber(text_rows, len(self.texts))

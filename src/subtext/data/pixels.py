@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from subtext.data.image_files import open_image
 from subtext.data.inputs import Batch, Draw, Tensors
-from subtext.data.pictures import open_picture
 from subtext.data.settings import read_settings, settings_hash, write_settings
 from subtext.errors import DataError
 from subtext.ops import draw as draws
 
-__all__ = ["PixelInput", "open_picture"]
+__all__ = ["PixelInput", "open_image"]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's red, green and blue in [0, 1]."""
@@ -110,7 +110,7 @@ class PixelInput:
         # A crop of a part needs as many pixels in that part as the whole has otherwise.
         share = self.crop_share if drawn is None else min(self.crop_share, self.least_area**0.5)
         try:
-            image = open_picture(value, batch.root, at_least=int(self.size / share) + 1)
+            image = open_image(value, batch.root, at_least=int(self.size / share) + 1)
         except DataError as error:
             raise DataError(f"item '{batch.ids[place]}': {error}") from error
         box = self._box(image.size, drawn)

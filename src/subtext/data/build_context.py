@@ -1,4 +1,4 @@
-"""Supply: what a data set offers to a recipe, and what a saved run offers to it when it is opened again."""
+"""BuildContext: what a data set offers to a recipe, and what a saved run offers to it when it is opened again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FeatureShape:
 
 
 @dataclass(frozen=True)
-class Supply:
+class BuildContext:
     """What a recipe builds from.
 
     image_features, text_features  shapes of precomputed features; None where the modality is read from pixels or words

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
-from subtext.data.pairs import Pairs
 from subtext.errors import DataError
 
 Progress = Callable[[int, int], None]
@@ -108,7 +108,7 @@ class Reading:
     features  precomputed picture features, where the data set consists of them
     """
 
-    pairs: Pairs
+    pairs: Dataset
     problems: list[Problem]
     features: FeatureFile | None = None
 

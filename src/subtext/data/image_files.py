@@ -62,12 +62,12 @@ def read_bytes(source: str | Path | bytes, root: Path) -> bytes:
     return data
 
 
-def is_there(source: str, root: Path) -> bool:
+def image_exists(source: str, root: Path) -> bool:
     """Whether a path is a file; a name that no disk can have is none."""
     return os.path.isfile(os.path.join(root, source))  # noqa: PTH113, PTH118 (Path.is_file raises for such names)
 
 
-def picture_size(source: str | Path | bytes, root: Path) -> int | None:
+def stored_size(source: str | Path | bytes, root: Path) -> int | None:
     """How many bytes a picture has, without reading it; None when it is not there."""
     if isinstance(source, bytes):
         return len(source)
@@ -80,7 +80,7 @@ def picture_size(source: str | Path | bytes, root: Path) -> int | None:
         return None
 
 
-def picture_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
+def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
     """Size, time of writing and time of change of the file that a path names, or that a piece lies in.
 
     None where there is no such file. What is written over in place gets another stamp, its time of writing kept or not;
@@ -96,7 +96,7 @@ def picture_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
     return None
 
 
-def open_picture(source: Any, root: Path = Path(), *, at_least: int | None = None) -> Image.Image:
+def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None) -> Image.Image:
     """An RGB picture: turned as its EXIF says, the first frame of an animation, transparency laid on white.
 
     source    path (against root), a piece of a file (`inside`), bytes, PIL picture, or array (H W) or (H W 3)

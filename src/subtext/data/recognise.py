@@ -14,10 +14,10 @@ from subtext.data.readers.karpathy import is_karpathy, read_karpathy
 from subtext.data.readers.mteb import is_mteb, read_mteb
 from subtext.data.readers.politics import is_politics, read_politics
 from subtext.data.readers.precomp import read_precomp
-from subtext.data.readers.rows import Source
-from subtext.data.readers.splits import split_in_name
 from subtext.data.readers.table import TABLES, read_table, read_tables
 from subtext.data.readers.webdataset import read_webdataset, shards
+from subtext.data.rows import Source
+from subtext.data.splits import split_in_name
 from subtext.errors import DataError
 
 _LOOKED_FOR = (

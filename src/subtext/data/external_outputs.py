@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.arrays import open_npy, open_npz
-from subtext.data.pairs import Items
+from subtext.data.dataset import Items
 from subtext.errors import DataError
 
 FORMATS = "npz, npy, safetensors or parquet"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from subtext.data.readers.rows import Problem, Row
+from subtext.data.rows import Problem, Row
 from subtext.errors import DataError
 
 IMAGE = ("image", "file_name")

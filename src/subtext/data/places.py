@@ -8,14 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from subtext.data.pictures import is_there
+from subtext.data.image_files import image_exists
 from subtext.errors import DataError
 
 
 def folder_of(names: Iterable[str], root: Path, candidates: Sequence[str]) -> str:
     """The first of the folders, relative to root, in which one of the first 20 pictures is; the first where none is."""
     first = list(islice(names, 20))
-    found = (folder for folder in candidates if any(is_there(joined(folder, name), root) for name in first))
+    found = (folder for folder in candidates if any(image_exists(joined(folder, name), root) for name in first))
     return next(found, candidates[0])
 
 
