@@ -16,7 +16,7 @@ from benchmarks.common import interleaved, options, report
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.evaluation import Protocol, Result, evaluate_embeddings, evaluate_matrix, reranking, scoring
-from subtext.evaluation.two_stage import Stage, evaluate_two_stage
+from subtext.evaluation.two_stages import Stage, evaluate_two_stage
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention
 

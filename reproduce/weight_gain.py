@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from reproduce.weight_report import tables_of
+from reproduce.weight_statistics import SCORES, unevenness
 from subtext.api.job import Work
 from subtext.api.loaded import open_work
 from subtext.data.fingerprint import fingerprint
 from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, evaluate
 from subtext.evaluation.metrics.agreement import chance, spearman
-from subtext.evaluation.weights import SCORES, unevenness
 from subtext.models.checkpoint import Record, load_record
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.ops.neighbour_scores import Scoring

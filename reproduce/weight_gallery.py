@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from reproduce.weight_statistics import MODALITIES, SCORES, alone, mean_weights
 from subtext.data.dataset import Dataset
-from subtext.evaluation.weights import MODALITIES, SCORES, alone, mean_weights
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.report.page import Found, Page, Search, Section

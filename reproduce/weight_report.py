@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from reproduce.weight_gallery import weight_gallery
+from reproduce.weight_statistics import Weights, explain
 from subtext.api.job import Work
 from subtext.api.loaded import Opened, open_work
 from subtext.data.atomic import write_text
@@ -19,7 +20,6 @@ from subtext.data.dataset import Dataset
 from subtext.data.output import require_file
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
-from subtext.evaluation.weights import Weights, explain
 from subtext.models.model import Model
 from subtext.objectives.weighting.neighbourhood import Combine, Neighbourhood
 from subtext.report.histogram import Histogram, histograms

@@ -8,11 +8,11 @@ import numpy as np
 
 from reproduce.figures.request import Asked, Drawn
 from reproduce.figures.systems import about, facts_of, pairs_of, picture_of, relevance_of, texts_of
+from reproduce.figures.thresholds import Above, above
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, counted
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.graded import Graded
-from subtext.evaluation.thresholds import Above, above
 from subtext.ops import draw
 from subtext.report.curves import Chart, Curve, curves
 from subtext.report.page import Found, Search, Section

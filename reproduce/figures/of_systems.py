@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from reproduce.figures.asp_curve import asp_curve, asp_lines, mean_of
 from reproduce.figures.of_data import chosen, lead
 from reproduce.figures.request import Asked, Drawn
 from reproduce.figures.systems import System, about, facts_of, picture_of, relevance_of, systems_of, texts_of
+from reproduce.figures.top_k import Firsts, List, alike, first_of, firsts
 from subtext.core import DIRECTIONS, Direction
 from subtext.data.dataset import Dataset
-from subtext.evaluation.asp_curve import asp_curve, asp_lines, mean_of
-from subtext.evaluation.firsts import Firsts, List, alike, first_of, firsts
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.graded import Graded
 from subtext.report.curves import Chart, Curve, curves

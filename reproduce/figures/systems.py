@@ -20,7 +20,7 @@ from subtext.evaluation import embed_pairs
 from subtext.evaluation.relevance.grade import Asked as Relevance
 from subtext.evaluation.relevance.grade import graded
 from subtext.evaluation.relevance.graded import Graded
-from subtext.evaluation.source import Embedded, Source
+from subtext.evaluation.scoring import Embedded, Source
 from subtext.models.checkpoint import load_record
 from subtext.report.progress import meter, say
 from subtext.report.thumbnail import thumbnail

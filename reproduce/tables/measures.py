@@ -19,9 +19,9 @@ from subtext.data.lengths import word_counts
 from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, embed_pairs, evaluate
 from subtext.evaluation.folds import words
-from subtext.evaluation.further import Further
 from subtext.evaluation.gallery import of_pairs
 from subtext.evaluation.metrics.preservation import Preservation
+from subtext.evaluation.protocol import Further
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.relevance.grade import graded
 from subtext.evaluation.space import space

@@ -16,7 +16,7 @@ from reproduce.tables.specification import RATIOS, Column, Row
 from reproduce.tables.sweep import is_swept, sweep_of
 from reproduce.tables.writer import Against, Cell, Line, Sheet
 from subtext.errors import counted
-from subtext.evaluation.paired import holm, paired
+from subtext.evaluation.intervals import holm, paired
 
 Results = Mapping[tuple[str, str], Found]
 """(row, data set) -> what it gave; both by key."""

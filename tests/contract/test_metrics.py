@@ -11,16 +11,16 @@ from walk import classes, instances
 
 from subtext.errors import RequirementError
 
-every_metric = pytest.mark.parametrize("metric", instances("metrics"))
+every_metric = pytest.mark.parametrize("metric", instances("evaluation.metrics"))
 every_kind = pytest.mark.parametrize("kind", KINDS)
 several_or_ignored = pytest.mark.parametrize("kind", ["several", "ignored"])
 
 
 def test_metrics_are_found():
-    assert {"Recall", "BestRank", "CWay", "ASP", "NDCG", "RPrecision"} <= {part.__name__ for part in classes("metrics")}
+    assert {"Recall", "BestRank", "CWay", "ASP", "NDCG", "RPrecision"} <= {part.__name__ for part in classes("evaluation.metrics")}
 
 
-@pytest.mark.parametrize("metric", classes("metrics"))
+@pytest.mark.parametrize("metric", classes("evaluation.metrics"))
 def test_a_metric_is_a_frozen_dataclass(metric):
     assert dataclasses.is_dataclass(metric) and metric.__dataclass_params__.frozen
 

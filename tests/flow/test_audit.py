@@ -18,13 +18,19 @@ from subtext.data.feature_file import FeatureFile
 from subtext.data.inputs import Batch, Draw
 from subtext.data.text import Vocabulary, WordInput
 from subtext.errors import RequirementError
-from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings
-from subtext.evaluation import audit_overlap as overlap
-from subtext.evaluation.audit import Audit, Check
-from subtext.evaluation.audit_sample import Sample
-from subtext.evaluation.audit_scores import Stability, stability
-from subtext.evaluation.audit_truth import caption_places, finite, shuffled_truth, ties
-from subtext.evaluation.audit_words import vocabulary
+from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, overlap
+from subtext.evaluation.audit import (
+    Audit,
+    Check,
+    Sample,
+    Stability,
+    caption_places,
+    finite,
+    shuffled_truth,
+    stability,
+    ties,
+)
+from subtext.evaluation.overlap import vocabulary
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
 

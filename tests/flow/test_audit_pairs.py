@@ -17,9 +17,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Draw
 from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, scoring
-from subtext.evaluation.audit_sample import Sample
-from subtext.evaluation.audit_scores import CHECKS, Stability, stability
-from subtext.evaluation.audit_truth import caption_places, finite, shuffled_truth, ties
+from subtext.evaluation.audit import CHECKS, Sample, Stability, caption_places, finite, shuffled_truth, stability, ties
 from subtext.models.ensemble import ensemble
 from subtext.models.model import Model
 from subtext.recipes.build import build

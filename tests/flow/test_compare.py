@@ -15,9 +15,8 @@ from command import call
 
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation import Protocol, Result, evaluate_scores
-from subtext.evaluation.compare import compare, over_runs
-from subtext.evaluation.compare_files import Measured, read_measured
-from subtext.evaluation.paired import holm
+from subtext.evaluation.compare import Measured, compare, over_runs, read_measured
+from subtext.evaluation.intervals import holm
 
 PICTURES = 40
 

@@ -26,8 +26,8 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.planting import Near, plant
 from subtext.data.read import read_pairs
 from subtext.errors import DataError
-from subtext.evaluation.audit_looks import looks_of
 from subtext.evaluation.metrics.detection import auc
+from subtext.evaluation.overlap import looks_of
 from subtext.neighbours.build import Choice, build_graph
 from subtext.neighbours.lsa import Lsa
 from subtext.ops.reliability import reliability

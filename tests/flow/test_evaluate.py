@@ -20,8 +20,8 @@ from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import Protocol, embed_pairs, evaluate, evaluate_embeddings, evaluate_scores
 from subtext.evaluation import gallery as galleries
 from subtext.evaluation import run as running
-from subtext.evaluation import source as sources
-from subtext.evaluation.bootstrap import intervals
+from subtext.evaluation import scoring as sources
+from subtext.evaluation.intervals import intervals
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
 

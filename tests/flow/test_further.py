@@ -15,7 +15,7 @@ from subtext.core import Comparison, Embeddings
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.errors import DataError, RequirementError, ShapeError
 from subtext.evaluation import Further, Protocol, evaluate_embeddings, evaluate_matrix
-from subtext.evaluation import source as sources
+from subtext.evaluation import scoring as sources
 from subtext.evaluation import space as spaces
 from subtext.evaluation.metrics.asp import ASP
 from subtext.evaluation.metrics.average_precision import AveragePrecision

@@ -12,7 +12,7 @@ from command import call
 
 from subtext.api.load import open_run
 from subtext.core import DIRECTIONS
-from subtext.evaluation.source import Embedded, Matrix
+from subtext.evaluation.scoring import Embedded, Matrix
 from subtext.models.similarity.cross_attention import CrossAttention
 from subtext.ops.node_similarity import Nodes
 

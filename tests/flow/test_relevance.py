@@ -16,11 +16,12 @@ import torch
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.data.read import read_pairs
 from subtext.errors import DataError, RequirementError, ShapeError
-from subtext.evaluation.relevance import cache, cider, classes, eccv, grade, plausible, sentence, tfidf
+from subtext.evaluation.relevance import cider, classes, eccv, grade, plausible, sentence, tfidf
+from subtext.evaluation.relevance import grade as cache
 from subtext.evaluation.relevance.grade import Asked, graded
 from subtext.evaluation.relevance.graded import Graded
-from subtext.evaluation.relevance.human import read_human
 from subtext.evaluation.relevance.match import of_groups
+from subtext.evaluation.relevance.ratings import read_human
 from subtext.models.sentence_encoder import SentenceEncoder
 from subtext.ops.cells import Cells
 

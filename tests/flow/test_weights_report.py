@@ -15,11 +15,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from reproduce.weight_statistics import alone, explain, mean_weights, spread
 from subtext.cli import main
 from subtext.core import Comparison, Embeddings, Epoch, Scene, Truth
 from subtext.errors import DataError
 from subtext.evaluation.metrics.agreement import spearman
-from subtext.evaluation.weights import alone, explain, mean_weights, spread
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.training.weight_tables import moments
 

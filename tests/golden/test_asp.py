@@ -10,8 +10,7 @@ import torch
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluation.metrics.asp import ASP
-from subtext.evaluation.metrics.reference import ceiling, chance
+from subtext.evaluation.metrics.asp import ASP, ceiling, chance
 from subtext.evaluation.metrics.semantic_gain import SemanticGain
 from subtext.ops.semantic_rank import agreement, ranks
 

@@ -11,9 +11,7 @@ import torch
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
-from subtext.evaluation.metrics.c_way import CWay
-from subtext.evaluation.metrics.c_way_rank import CWayRank
-from subtext.evaluation.metrics.sampled_c_way import SampledCWay
+from subtext.evaluation.metrics.c_way import CWay, CWayRank, SampledCWay
 from subtext.ops.choice import beaten, placed
 from subtext.ops.rank import Counts
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from subtext.data.read import read_pairs
-from subtext.evaluation.metrics.reference import ceiling, chance
+from subtext.evaluation.metrics.asp import ceiling, chance
 from subtext.evaluation.relevance.grade import graded
 from subtext.ops.semantic_rank import agreement, ranks
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from reproduce.figures.thresholds import above
 from subtext.data.dataset import Dataset
 from subtext.data.read import read_pairs
 from subtext.evaluation import Further, Protocol, Result, evaluate_matrix
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.relevance.grade import Asked, graded
-from subtext.evaluation.thresholds import above
 
 DATA = os.environ.get("SUBTEXT_DATA")
 QUIET = Protocol(c_way=(), bootstrap=0)

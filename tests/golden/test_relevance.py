@@ -14,7 +14,7 @@ from pycocoevalcap.cider.cider_scorer import CiderScorer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from subtext.evaluation.relevance import cider, classes, sentence, tfidf
-from subtext.evaluation.relevance.words import long_words, treebank_words
+from subtext.evaluation.relevance.grams import long_words, treebank_words
 
 CORPUS = [
     "a man rides a red motorcycle",

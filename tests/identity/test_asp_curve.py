@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from reproduce.figures.asp_curve import asp_curve, asp_lines, mean_of
+from reproduce.figures.thresholds import above
+from reproduce.figures.top_k import alike, first_of, firsts
 from subtext.core import DIRECTIONS, Comparison
 from subtext.errors import RequirementError
-from subtext.evaluation.asp_curve import asp_curve, asp_lines, mean_of
-from subtext.evaluation.firsts import alike, first_of, firsts
-from subtext.evaluation.metrics import reference
+from subtext.evaluation.metrics import asp as reference
 from subtext.evaluation.metrics.asp import ASP
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import of_groups
-from subtext.evaluation.source import Matrix
-from subtext.evaluation.thresholds import above
+from subtext.evaluation.scoring import Matrix
 from subtext.ops.semantic_rank import ranks
 
 PICTURES, TEXTS = 7, 14

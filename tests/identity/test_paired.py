@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from subtext.errors import ShapeError
-from subtext.evaluation.paired import holm, paired
+from subtext.evaluation.intervals import holm, paired
 
 
 def exact_p(mine: np.ndarray, theirs: np.ndarray, clusters: np.ndarray) -> float:

@@ -14,8 +14,8 @@ from torch.nn.functional import normalize
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.evaluation import Protocol, evaluate_embeddings, scoring
-from subtext.evaluation.further import Further
-from subtext.evaluation.source import Embedded, Matrix, scored_once
+from subtext.evaluation.protocol import Further
+from subtext.evaluation.scoring import Embedded, Matrix, scored_once
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention
 

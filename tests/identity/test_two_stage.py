@@ -16,11 +16,10 @@ from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import Protocol, evaluate_embeddings, evaluate_matrix, reranking, scoring
-from subtext.evaluation.further import Further
-from subtext.evaluation.listed import Listed
+from subtext.evaluation.protocol import Further
 from subtext.evaluation.relevance import plausible
-from subtext.evaluation.source import Embedded, Matrix
-from subtext.evaluation.two_stage import LOSS, Stage, TwoStage, evaluate_two_stage
+from subtext.evaluation.scoring import Embedded, Matrix
+from subtext.evaluation.two_stages import LOSS, Listed, Stage, TwoStage, evaluate_two_stage
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention

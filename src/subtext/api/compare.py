@@ -13,8 +13,7 @@ from subtext.core import DIRECTIONS
 from subtext.data.atomic import write_text
 from subtext.data.output import require_file
 from subtext.errors import counted
-from subtext.evaluation.compare import Contrast, Difference, compare
-from subtext.evaluation.compare_files import Measured, read_measured
+from subtext.evaluation.compare import Contrast, Difference, Measured, compare, read_measured
 from subtext.report.text_table import Cell, table
 
 

@@ -22,7 +22,7 @@ from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, Result, embed_pairs, evaluate_embeddings
 from subtext.evaluation.preservation import FIGURES, with_preservation
 from subtext.evaluation.space import compares_vectors, space_of_pairs, with_space
-from subtext.evaluation.two_stage import evaluate_two_stage, require_plan
+from subtext.evaluation.two_stages import evaluate_two_stage, require_plan
 from subtext.models.checkpoint import Record
 from subtext.models.model import Model
 from subtext.neighbours.graph import Graph

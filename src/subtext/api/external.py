@@ -20,7 +20,7 @@ from subtext.data.external_outputs import Output, read_scores, read_vectors
 from subtext.data.read import read_pairs
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation import Further, Protocol, Result, evaluate_embeddings, evaluate_matrix
-from subtext.evaluation.source import Embedded, Matrix, Source
+from subtext.evaluation.scoring import Embedded, Matrix, Source
 from subtext.evaluation.space import with_space
 from subtext.models.similarity.cosine import Cosine
 

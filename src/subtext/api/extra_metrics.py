@@ -69,7 +69,7 @@ class Wanted:
         from subtext.evaluation import Further
         from subtext.evaluation.relevance import plausible
         from subtext.evaluation.relevance.grade import Asked, graded
-        from subtext.evaluation.relevance.human import read_human
+        from subtext.evaluation.relevance.ratings import read_human
 
         how = Asked(references=self.references, cache=self.cache, device=device)
         relevances = []

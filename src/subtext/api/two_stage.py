@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from subtext.api.load import Run
     from subtext.data.dataset import Dataset
     from subtext.evaluation import Result
-    from subtext.evaluation.two_stage import Stage
+    from subtext.evaluation.two_stages import Stage
     from subtext.models.model import Branch, Model
     from subtext.search import Hit
 
@@ -52,7 +52,7 @@ class Rerank:
 def stage_of(model: Model, pairs: Dataset, *, batch_size: int, workers: int, quiet: bool) -> Stage:
     """A model with its embeddings of all pictures and texts."""
     from subtext.evaluation import embed_pairs
-    from subtext.evaluation.two_stage import Stage
+    from subtext.evaluation.two_stages import Stage
     from subtext.report.progress import meter
 
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=quiet) as told:

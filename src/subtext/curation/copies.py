@@ -12,7 +12,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.dedup import near_copies
 from subtext.data.words import tokenise
 from subtext.errors import RequirementError
-from subtext.evaluation.audit_looks import ALIKE, BITS, Look
+from subtext.evaluation.overlap import ALIKE, BITS, Look
 
 LONG = 6
 """Words from which equal texts of different pictures are copies: shorter ones are said of many things."""

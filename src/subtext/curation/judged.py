@@ -19,7 +19,7 @@ from subtext.curation.surroundings import Surroundings, chance_links, near_links
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset
 from subtext.data.language import guess_language
-from subtext.evaluation.audit_looks import looks_of
+from subtext.evaluation.overlap import looks_of
 from subtext.neighbours.graph import Graph
 
 Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]

@@ -1,9 +1,8 @@
 """Evaluation: how well pictures find their texts and texts their pictures, and how sure that is."""
 
 from subtext.evaluation.embedding import embed_pairs
-from subtext.evaluation.further import Further
-from subtext.evaluation.protocol import Protocol
-from subtext.evaluation.result import Result
+from subtext.evaluation.protocol import Further, Protocol
+from subtext.evaluation.results import Result
 from subtext.evaluation.run import evaluate, evaluate_embeddings, evaluate_matrix, evaluate_scores
 
 __all__ = [

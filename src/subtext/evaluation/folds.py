@@ -12,18 +12,15 @@ from numpy.typing import NDArray
 
 from subtext.core import DIRECTIONS, Direction
 from subtext.evaluation import values as measuring
-from subtext.evaluation.bootstrap import intervals
-from subtext.evaluation.further import Further
 from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.human import agreement
+from subtext.evaluation.intervals import intervals
 from subtext.evaluation.measure import measure
 from subtext.evaluation.metrics.summary import mean
-from subtext.evaluation.notes import notes
-from subtext.evaluation.protocol import Protocol
+from subtext.evaluation.protocol import Further, Protocol
 from subtext.evaluation.relevance.match import Match
-from subtext.evaluation.result import Result
-from subtext.evaluation.source import Rows, Source, scored_once
-from subtext.evaluation.statement import stated
+from subtext.evaluation.results import Result, notes, stated
+from subtext.evaluation.scoring import Rows, Source, scored_once
 
 WORDS = (10, 15, 20)
 """Where one bucket of text lengths ends and the next begins, in words."""

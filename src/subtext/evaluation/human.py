@@ -9,7 +9,7 @@ from subtext.data.dataset import Judgements
 from subtext.errors import DataError
 from subtext.evaluation.metrics.agreement import kendall, spearman
 from subtext.evaluation.metrics.detection import auc
-from subtext.evaluation.source import Source
+from subtext.evaluation.scoring import Source
 
 
 def agreement(source: Source, human: Judgements, rated: float | None = None) -> dict[str, float]:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import DIRECTIONS, Direction
-from subtext.evaluation.further import ZETA, Further
-from subtext.evaluation.metrics import reference
+from subtext.evaluation.metrics import asp as reference
 from subtext.evaluation.metrics.asp import ASP
 from subtext.evaluation.metrics.average_precision import AveragePrecision
 from subtext.evaluation.metrics.hubness import skewness, unfound
@@ -22,9 +21,10 @@ from subtext.evaluation.metrics.r_precision import RPrecision
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.metrics.semantic_gain import SemanticGain
 from subtext.evaluation.metrics.summary import chance_recall
+from subtext.evaluation.protocol import ZETA, Further
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
-from subtext.evaluation.source import Source
+from subtext.evaluation.scoring import Source
 from subtext.ops.rank import Ties
 from subtext.ops.semantic_rank import KERNEL_CELLS, ranks
 from subtext.ops.standing import Standing, standings

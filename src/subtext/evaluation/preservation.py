@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from subtext.core import Comparison, Embeddings, Truth
 from subtext.data.dataset import Dataset
 from subtext.errors import DataError
-from subtext.evaluation.bootstrap import intervals
+from subtext.evaluation.intervals import intervals
 from subtext.evaluation.metrics.preservation import Preservation
 from subtext.evaluation.protocol import Protocol
-from subtext.evaluation.result import Result
+from subtext.evaluation.results import Result
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.neighbours.truth import truth
 

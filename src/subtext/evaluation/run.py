@@ -16,10 +16,9 @@ from subtext.evaluation import gallery as galleries
 from subtext.evaluation import scoring
 from subtext.evaluation.embedding import embed_pairs
 from subtext.evaluation.folds import measured
-from subtext.evaluation.further import Further
-from subtext.evaluation.protocol import Protocol
-from subtext.evaluation.result import Result
-from subtext.evaluation.source import STORED_BYTES, Embedded, Matrix
+from subtext.evaluation.protocol import Further, Protocol
+from subtext.evaluation.results import Result
+from subtext.evaluation.scoring import STORED_BYTES, Embedded, Matrix
 from subtext.models.model import Model
 
 

@@ -19,7 +19,7 @@ from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError
 from subtext.evaluation.metrics.geometry import alignment, uniformity
 from subtext.evaluation.relevance import match as matching
-from subtext.evaluation.result import Result
+from subtext.evaluation.results import Result
 from subtext.ops.numerics import masked_mean
 
 _ROWS = 256

@@ -6,11 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.evaluation.metrics.best_rank import BestRank
-from subtext.evaluation.metrics.c_way import CWay
-from subtext.evaluation.metrics.c_way_rank import CWayRank
+from subtext.evaluation.metrics.c_way import CWay, CWayRank, SampledCWay
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.metrics.reciprocal_rank import ReciprocalRank
-from subtext.evaluation.metrics.sampled_c_way import SampledCWay
 from subtext.evaluation.metrics.summary import chance_rank, chance_recall, mean, median_rank
 from subtext.evaluation.protocol import Protocol
 from subtext.ops.rank import Counts

@@ -14,7 +14,7 @@ from subtext.data.fingerprint import fingerprint
 from subtext.data.output import require_file
 from subtext.errors import RequirementError
 from subtext.evaluation.audit import Audit, Check
-from subtext.evaluation.statement import versions
+from subtext.evaluation.results import versions
 from subtext.report.page import render
 
 SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank")

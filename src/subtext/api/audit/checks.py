@@ -9,12 +9,9 @@ from subtext.api.audit.subject import Subject
 from subtext.api.audit.training import Known, held_out, held_out_by_name
 from subtext.api.loaded import Opened
 from subtext.data.features import FeatureInput
-from subtext.evaluation import audit_overlap as overlap
-from subtext.evaluation.audit import Check
-from subtext.evaluation.audit_sample import Sample
-from subtext.evaluation.audit_scores import CHECKS, Stability
-from subtext.evaluation.audit_truth import caption_places, finite, shuffled_truth, ties
-from subtext.evaluation.audit_words import vocabulary
+from subtext.evaluation import overlap
+from subtext.evaluation.audit import CHECKS, Check, Sample, Stability, caption_places, finite, shuffled_truth, ties
+from subtext.evaluation.overlap import vocabulary
 from subtext.report.progress import meter
 
 _NEEDS = {

@@ -1,12 +1,18 @@
-"""Average Semantic Precision (Li et al. 2022): whether a model orders a whole gallery as its meaning does."""
+"""Average Semantic Precision (Li et al. 2022): whether a model orders a whole gallery as its meaning does.
+
+Between which lines ASP moves: what a random order is expected to give, and the best that scores without ties can.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt
+from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import Comparison
@@ -71,3 +77,103 @@ class ASP:
         """The same from ranks of the relevance that are already there (`ops.semantic_rank.ranks`, the same ties)."""
         top = (self.top,) if self.top else ()
         return agreement(scores, semantic, self.ties, top=top, within=self.within, kernel=kernel)[:, 0]
+
+
+Numbers = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+def chance(best: UInt[np.ndarray, "q c"], ties: RankTies = "ordinal") -> Float[np.ndarray, "q"]:
+    """Expected ASP of a random order of the candidates.
+
+    best  `ops.semantic_rank.ranks(relevance, "min")`
+
+    With ordinal ranks this is (C + 1) / 2C; where ties share a rank it depends on them.
+
+    >>> chance(np.array([[1, 2, 3, 4]], dtype=np.uint16)).tolist()
+    [0.625]
+    """
+    return among_first(best, (best.shape[1],), ties)[0][:, 0]
+
+
+def ceiling(best: UInt[np.ndarray, "q c"], ties: RankTies = "ordinal") -> Float[np.ndarray, "q"]:
+    """Expected ASP of scores that put every candidate where its relevance does, and equal ones in any order.
+
+    best  `ops.semantic_rank.ranks(relevance, "min")`
+
+    1 where relevance has no ties. A model whose scores tie where the relevance does can be above it.
+    Cost  one read of the ranks, and O(C) a query.
+
+    >>> ceiling(np.array([[1, 2, 2]], dtype=np.uint16)).round(6).tolist()  # (1 + (2/2 + 2/3 + 2/3 + 3/3) / 2) / 3
+    [0.888889]
+    """
+    return among_first(best, (best.shape[1],), ties)[1][:, 0]
+
+
+def among_first(
+    best: UInt[np.ndarray, "q c"], tops: Sequence[int], ties: RankTies = "ordinal"
+) -> tuple[Float[np.ndarray, "q k"], Float[np.ndarray, "q k"]]:
+    """Both lines of ASP over the N most relevant candidates alone (`ASP(top=N)`): chance, and the best order.
+
+    best  `ops.semantic_rank.ranks(relevance, "min")`        tops  each N, a column of what is given
+
+    The most relevant are a beginning of the list: among them everybody keeps the rank that they had among all. NaN for
+    a query of which no N are meant, as ASP has it. Raises RequirementError for an N below 1.
+    Cost  one read of the ranks, and O(C + K) a query.
+
+    >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), (2,))
+    (array([[0.75]]), array([[1.]]))
+    """
+    wanted = np.asarray(tops, dtype=np.int64)
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, best.shape[1] + 1))])
+    if wanted.min(initial=1) < 1:
+        raise RequirementError(f"the first N in relevance need N of 1 or more; it got {wanted.min()}")
+
+    def both(row: NDArray[np.unsignedinteger]) -> tuple[Numbers, Numbers]:
+        sizes = np.bincount(row)
+        starts = np.flatnonzero(sizes)
+        if ties == "ordinal":
+            return _ordinal(starts, sizes[starts], wanted, harmonic)
+        return _shared(starts, sizes[starts], wanted, harmonic, ties)
+
+    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
+        found = np.array(list(pool.map(both, best)), dtype=np.float64).reshape(-1, 2, len(wanted))
+    return found[:, 0], found[:, 1]
+
+
+def _ordinal(starts: Whole, sizes: Whole, tops: Whole, harmonic: Numbers) -> tuple[Numbers, Numbers]:
+    """Of one query, whose runs of equal relevance begin at these places: a run may be cut by N."""
+    stops = starts + sizes - 1
+    before = np.concatenate([[0.0], np.cumsum(_pairs(starts, stops, harmonic))])
+    last = np.searchsorted(starts, tops, side="right") - 1
+    kept = np.minimum(tops, stops[-1])
+    whole = before[last] + _pairs(starts[last], np.minimum(stops[last], tops), harmonic)
+    return (kept + 1) / (2 * kept), whole / kept
+
+
+def _pairs(lows: Whole, highs: Whole, harmonic: Numbers) -> Numbers:
+    """Mean over places of a run of the sum of min/max with all its places: what it adds in any order of its own."""
+    sizes = highs - lows + 1
+    # 1 for each place with itself, twice the pairs below it.
+    sums = (highs * (highs + 1) - lows * (lows - 1)) / 2 - lows * (lows - 1) * (harmonic[highs] - harmonic[lows - 1])
+    return np.where(sizes == 1, 1.0, sums / sizes)
+
+
+def _shared(starts: Whole, sizes: Whole, tops: Whole, harmonic: Numbers, ties: RankTies) -> tuple[Numbers, Numbers]:
+    """Where a run shares its best or its mean rank: it is among the N as a whole, or not at all."""
+    rank = starts.astype(np.float64) if ties == "min" else starts + (sizes - 1) / 2
+    middle = np.floor(rank).astype(np.int64)
+    highs = starts + sizes - 1
+    lower = (middle * (middle + 1) - starts * (starts - 1)) / 2 / rank
+    upper = rank * (harmonic[highs] - harmonic[middle])
+    runs = np.searchsorted(rank, tops, side="right")
+
+    def summed(values: NDArray[np.number]) -> Numbers:
+        return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])[runs]
+
+    kept = summed(sizes)
+    # Below a rank all places from 1 count, above it those up to the last of the N.
+    below = summed(sizes * (middle * (middle + 1) / 2 / rank))
+    above = harmonic[kept.astype(np.int64)] * summed(sizes * rank) - summed(sizes * rank * harmonic[middle])
+    with np.errstate(invalid="ignore"):
+        return (below + above) / kept**2, summed(lower + upper) / kept

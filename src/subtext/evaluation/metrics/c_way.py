@@ -1,4 +1,9 @@
-"""Choice among c (Thomas and Kovashka 2020, section 4): the truth against c - 1 random distractors, in closed form."""
+"""Choice among c (Thomas and Kovashka 2020, section 4): the truth against c - 1 random distractors, in closed form.
+
+The mean rank of the truth among c.
+
+Choice among c as the papers did it: one seeded draw of distractors a query.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,8 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
-from subtext.ops.choice import placed
+from subtext.ops import draw
+from subtext.ops.choice import beaten, placed
 from subtext.ops.rank import Counts, Ties, compared
 
 
@@ -68,3 +74,90 @@ class CWay:
             every = np.full(len(ahead), pool[query])
             values[query] = placed(ahead, every, c=self.c, at=self.at, again=self.again).mean()
         return np.where(asked, values, np.nan)
+
+
+@dataclass(frozen=True)
+class CWayRank:
+    """Expected rank of the truth among itself and c - 1 negatives drawn without replacement, counted from 1.
+
+        1 + (c - 1) g / M        M negatives, g of them ahead of the truth
+
+    c     candidates a question has, the truth among them
+    ties  as for recall; "expected" counts half of the tied negatives as ahead
+
+    Takes     Comparison; the truth of a query with several positives is its best-scored one.
+    Gives     (Q) float64 in [1, c]; NaN for a query without positives or with fewer than c - 1 negatives.
+    Raises    RequirementError for c below 2.
+    Cost      one read of the scores.
+
+    >>> from subtext.core import Truth
+    >>> truth = Truth(torch.tensor([[False, True, False]]))
+    >>> CWayRank(c=2)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
+    [1.5]
+    """
+
+    c: int = 5
+    ties: Ties = "pessimistic"
+
+    def __post_init__(self) -> None:
+        if self.c < 2:
+            raise RequirementError(f"CWayRank needs c of at least 2; it got {self.c}")
+
+    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
+        """One value per query."""
+        return torch.from_numpy(self.of(compared(comparison, stable=self.ties == "stable")))
+
+    def of(self, counts: Counts) -> NDArray[np.float64]:
+        """The same from counts that are already there."""
+        ahead = counts.greater + counts.tied / 2 if self.ties == "expected" else counts.rank(self.ties)
+        rank = 1 + (self.c - 1) * ahead / np.maximum(counts.negatives, 1)
+        return np.where((counts.positives > 0) & (counts.negatives >= self.c - 1), rank, np.nan)
+
+
+@dataclass(frozen=True)
+class SampledCWay:
+    """Whether the truth is among the first `at` of c, for one draw of c - 1 negatives without replacement.
+
+    Kept for parity with published numbers, which are one draw each; the closed form is its mean over all draws. What
+    is drawn is how many of the distractors are ahead of the truth (the rest of a draw changes nothing). The numbers
+    behind a draw depend on seed and query alone, so two models are asked with the same luck.
+
+    c, at  as in the closed form
+    seed   of the draw
+    ties   "pessimistic", "optimistic" or "stable"; for the expectation over orders take the closed form
+
+    Takes     Comparison; queries are known by their ids, or by their position where there are no embeddings.
+    Gives     (Q) float64, 0 or 1; NaN for a query without positives or with fewer than c - 1 negatives.
+    Raises    RequirementError for c below 2, `at` below 1, or "expected" ties.
+    Cost      one read of the scores, and O(Q c).
+
+    >>> from subtext.core import Truth
+    >>> truth = Truth(torch.tensor([[False, True, False]]))
+    >>> SampledCWay(c=3)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
+    [0.0]
+    """
+
+    c: int = 5
+    at: int = 1
+    seed: int = 0
+    ties: Ties = "pessimistic"
+
+    def __post_init__(self) -> None:
+        if self.c < 2 or self.at < 1 or self.ties == "expected":
+            raise RequirementError(
+                "SampledCWay needs c of at least 2, at of at least 1 and an order of ties; "
+                f"it got c = {self.c}, at = {self.at}, ties = '{self.ties}'"
+            )
+
+    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
+        """One value per query."""
+        ids = None if comparison.queries is None else comparison.queries.ids.cpu().numpy()
+        keys = np.arange(comparison.scores.shape[0], dtype=np.int64) if ids is None else ids
+        return torch.from_numpy(self.of(compared(comparison, stable=self.ties == "stable"), keys))
+
+    def of(self, counts: Counts, keys: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same from counts that are already there; keys (Q) name the queries."""
+        usable = (counts.positives > 0) & (counts.negatives >= self.c - 1)
+        ahead = np.where(usable, counts.rank(self.ties), 0).astype(np.int64)
+        draws = draw.uniform(keys, seed=self.seed, epoch=0, purpose=f"{self.c}-way", count=self.c - 1)
+        return np.where(usable, beaten(ahead, counts.negatives, draws) < self.at, np.nan)

@@ -10,9 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from subtext.evaluation.relevance.grams import Corpus, Grams, corpus, counted
+from subtext.evaluation.relevance.grams import Corpus, Grams, corpus, counted, treebank_words
 from subtext.evaluation.relevance.products import Products
-from subtext.evaluation.relevance.words import treebank_words
 from subtext.ops.group_products import Terms
 from subtext.ops.sparse import Sparse
 

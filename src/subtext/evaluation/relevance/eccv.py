@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import DataError
-from subtext.evaluation.relevance.human import read_human
 from subtext.evaluation.relevance.match import Match
+from subtext.evaluation.relevance.ratings import read_human
 from subtext.ops.cells import Cells
 
 Kind = Literal["eccv", "cxc", "coco"]

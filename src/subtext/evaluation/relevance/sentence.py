@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import DataError, ShapeError
 from subtext.evaluation.relevance.grams import corpus
-from subtext.evaluation.relevance.own import leave_out
+from subtext.evaluation.relevance.products import leave_out
 
 Encoder = Callable[[Sequence[str]], Float[np.ndarray, "n d"]]
 """Texts to vectors: a `SentenceEncoder`, or anybody's function."""

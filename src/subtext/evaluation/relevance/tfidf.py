@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from subtext.evaluation.relevance.grams import Corpus, corpus, counted
+from subtext.evaluation.relevance.grams import Corpus, corpus, counted, long_words
 from subtext.evaluation.relevance.products import Products
-from subtext.evaluation.relevance.words import long_words
 from subtext.ops.group_products import Terms
 from subtext.ops.sparse import Sparse
 

@@ -1,22 +1,155 @@
-"""Whether pictures or texts of the audited split stand in the training split too, under whatever name."""
+"""Whether pictures or texts of the audited split stand in the training split too, under whatever name.
+
+Whether a model's vocabulary is that of its training texts and of no others.
+
+What pictures look like, in a few bytes each: enough to know a copy that was scaled or compressed again.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items
 from subtext.data.dedup import near_copies
 from subtext.data.feature_file import FeatureFile
+from subtext.data.image_files import difference_hash, open_image, read_bytes
+from subtext.data.text import WordInput
+from subtext.data.vocabulary import MARKS, Vocabulary
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.audit import Check, Outcome
-from subtext.evaluation.audit_looks import ALIKE, BITS, SIDE, copies_of, looks_of
+
+BITS = 8
+"""Bits of 64 in which the hashes of two copies may differ."""
+ALIKE = 0.98
+"""Correlation of the greys of two copies: hashes alone take pictures of much sky for one another."""
+SIDE = 16
+"""Greys a side."""
+_audit_looks_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Look:
+    """A picture's bytes by their hash, what is seen by another, and its greys, of mean 0 and length 1.
+
+    Greys are None where all are the same: such a picture is like every other of its kind.
+    """
+
+    digest: bytes
+    bits: int
+    greys: NDArray[np.float32] | None
+
+
+def looks_of(items: Items, root: Path, workers: int, told: Told | None, before: int) -> list[Look | None]:
+    """What every picture looks like; None for one that cannot be read.
+
+    told  hears how many have been looked at, and of others `before` them
+    """
+    found: list[Look | None] = []
+    for look in read_ahead(items.values, lambda value: _look(value, root), workers=workers):
+        found.append(look)
+        if told is not None:
+            told(before + len(found))
+    return found
+
+
+def _look(value: str | bytes | None, root: Path) -> Look | None:
+    if value is None:
+        return None
+    try:
+        digest = hashlib.blake2b(read_bytes(value, root), digest_size=16).digest()
+        image = open_image(value, root, at_least=2 * SIDE)
+    except DataError:
+        # Unread pictures are counted and told; a data set is checked for them elsewhere.
+        return None
+    small = np.asarray(image.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float32).ravel()
+    centred = small - small.mean()
+    length = float(np.linalg.norm(centred))
+    return Look(digest, difference_hash(image), centred / length if length > SIDE else None)
+
+
+def copies_of(mine: list[Look | None], theirs: list[Look | None]) -> tuple[dict[int, int], dict[int, int]]:
+    """Row of an audited picture -> row of a training picture: equal to the byte, and alike to the eye."""
+    known = {look.digest: row for row, look in enumerate(theirs) if look is not None}
+    equal = {row: known[look.digest] for row, look in enumerate(mine) if look is not None and look.digest in known}
+    seen = [
+        [(row, look) for row, look in enumerate(side) if look is not None and look.greys is not None]
+        for side in (mine, theirs)
+    ]
+    bits = [np.array([look.bits for _, look in side], dtype=np.uint64) for side in seen]
+    near: dict[int, int] = {}
+    for start in range(0, len(seen[0]), _audit_looks_BLOCK):
+        apart = np.bitwise_count(bits[0][start : start + _audit_looks_BLOCK, None] ^ bits[1][None])
+        for place, other in zip(*np.nonzero(apart <= BITS), strict=True):
+            (row, look), (candidate, its) = seen[0][start + place], seen[1][other]
+            assert look.greys is not None
+            if its.greys is not None and float(look.greys @ its.greys) >= ALIKE:
+                near.setdefault(row, candidate)
+    return equal, near
+
+
+_audit_words_SHOWN = 5
+
+
+def vocabulary(
+    input_spec: object, train: Sequence[str], audited: Sequence[str], *, min_count: int | None = None
+) -> Check:
+    """Build the vocabulary anew from the training texts and compare.
+
+    input_spec  the input of the text branch
+    train      texts that the run learnt from       audited  texts of the audited split
+    min_count  how often the run wanted to see a word; None where it does not say
+    """
+    did = (
+        "The vocabulary was built anew from the texts of the training split"
+        f"{'' if min_count is None else f', words seen {min_count} times or more'}, and compared with the model's."
+    )
+    if not isinstance(input_spec, WordInput):
+        why = f"texts are read by {type(input_spec).__name__}, which has no vocabulary made from this data"
+        return Check("vocabulary", did, "not applicable", why)
+    own = input_spec.vocabulary.tokens[len(MARKS) :]
+    seen = Counter(word for text in train for word in tokenise(text))
+    foreign = [word for word in own if not seen[word]]
+    rare = [word for word in own if 0 < seen[word] < (min_count or 1)]
+    lacking = [] if min_count is None else sorted(set(_built(train, min_count)) - set(own))
+    figures = {"words": len(own), "foreign": foreign, "rare": rare, "lacking": lacking}
+    told = []
+    if foreign:
+        there = {word for text in audited for word in tokenise(text)}.intersection(foreign)
+        told.append(
+            f"{len(foreign):,} of {counted(len(own), 'word')} are in no training text, {len(there):,} of them in the "
+            f"audited split ({_some(foreign)})"
+        )
+    if rare:
+        told.append(f"{counted(len(rare), 'word')} seen less than {min_count} times in training ({_some(rare)})")
+    if lacking:
+        told.append(f"{counted(len(lacking), 'word')} of the training texts lacking ({_some(lacking)})")
+    if told:
+        return Check("vocabulary", did, "fail", "; ".join(told), figures)
+    return Check("vocabulary", did, "pass", f"{counted(len(own), 'word')}, all of the training texts alone", figures)
+
+
+def _built(texts: Sequence[str], min_count: int) -> tuple[str, ...]:
+    try:
+        return Vocabulary.build(texts, min_count=min_count).tokens[len(MARKS) :]
+    except DataError:
+        # No word is frequent enough; then every word that the model has is too many.
+        return ()
+
+
+def _some(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _audit_words_SHOWN:,} more" if len(words) > _audit_words_SHOWN else ""
+    return ", ".join(words[:_audit_words_SHOWN]) + more
+
 
 PICTURES_ALLOWED = 0.1
 """Per cent of audited pictures that may have a copy among the training pictures."""

@@ -16,7 +16,7 @@ from subtext.errors import RequirementError
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
-from subtext.evaluation.source import Source
+from subtext.evaluation.scoring import Source
 from subtext.ops.top import gains
 
 

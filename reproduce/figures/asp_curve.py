@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 
 from subtext.core import Direction
-from subtext.evaluation.metrics.reference import among_first
+from subtext.evaluation.metrics.asp import among_first
 from subtext.evaluation.relevance.graded import Graded
-from subtext.evaluation.source import Source
+from subtext.evaluation.scoring import Source
 from subtext.ops.semantic_rank import KERNEL_CELLS, RankTies, agreement, ranks
 
 
