@@ -17,7 +17,8 @@ several_or_ignored = pytest.mark.parametrize("kind", ["several", "ignored"])
 
 
 def test_metrics_are_found():
-    assert {"Recall", "BestRank", "CWay", "ASP", "NDCG", "RPrecision"} <= {part.__name__ for part in classes("evaluation.metrics")}
+    names = {part.__name__ for part in classes("evaluation.metrics")}
+    assert {"Recall", "BestRank", "CWay", "ASP", "NDCG", "RPrecision"} <= names
 
 
 @pytest.mark.parametrize("metric", classes("evaluation.metrics"))
