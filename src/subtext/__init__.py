@@ -1,20 +1,52 @@
-"""Subtext finds pictures for words and words for pictures when the two do not say the same thing."""
+"""Subtext finds images for words and words for images when the two do not say the same thing.
+
+    import subtext as st
+
+    run = st.train("dual", data="captions.jsonl", out="runs/first")
+    print(st.evaluate(run, split="test"))
+    index = st.build_index("library", run="runs/first", split="all")
+    st.search("library", "the ruling stands")
+
+Every name is imported when it is first used, so `import subtext` is fast.
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from subtext.api.load import from_pretrained, load, open_engine, open_run, save_pretrained
+    from subtext.api.embed import EmbeddedDataset, embed
+    from subtext.api.load import Run, from_pretrained, load, open_engine, open_run, save_pretrained
+    from subtext.models.model import Model
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "from_pretrained", "load", "open_engine", "open_run", "save_pretrained"]
+
+_MODULES = {
+    "EmbeddedDataset": "subtext.api.embed",
+    "Model": "subtext.models.model",
+    "Run": "subtext.api.load",
+    "embed": "subtext.api.embed",
+    "from_pretrained": "subtext.api.load",
+    "load": "subtext.api.load",
+    "open_engine": "subtext.api.load",
+    "open_run": "subtext.api.load",
+    "save_pretrained": "subtext.api.load",
+}
+"""Public name -> the module that defines it."""
+
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> object:
-    """Import what is heavy only when it is asked for."""
-    if name in __all__:
-        from subtext.api import load as opening
+    """Import a public name when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'subtext' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
 
-        return getattr(opening, name)
-    raise AttributeError(f"module 'subtext' has no attribute '{name}'")
+
+def __dir__() -> list[str]:
+    """The public names, for tab completion."""
+    return sorted({*globals(), *__all__})

@@ -2,6 +2,7 @@
 
     SubtextError
     |- ShapeError         tensors that do not agree
+    |- ArgumentError      arguments that do not go together, or a value out of range
     |- RequirementError   a part that misses what another part or option supplies
     |- DataError          files, rows, pictures and features that cannot be used
     |- RecipeError        a host, method or option that does not exist or does not fit
@@ -10,7 +11,8 @@
     |- IndexError_        a search index that cannot be read or does not fit the model
     |- TrainingError      training that cannot go on (a loss that is not a number)
 
-The command line prints a SubtextError as one sentence and exits with 1; anything else is a bug and keeps its traceback.
+The command line prints a SubtextError as one sentence and exits with 1, or with 2 for an ArgumentError. Anything else
+is a bug and keeps its traceback.
 """
 
 
@@ -25,6 +27,10 @@ class SubtextError(Exception):
 
 class ShapeError(SubtextError, ValueError):
     """Tensors whose shapes, types or counts do not agree."""
+
+
+class ArgumentError(SubtextError, ValueError):
+    """Arguments of a function or options of a command that do not go together, or a value out of range."""
 
 
 class RequirementError(SubtextError, ValueError):

@@ -227,7 +227,7 @@ def test_an_interrupted_training_can_go_on(made: Path, tmp_path: Path) -> None:
 
 
 HELPS = [[], ["train", "pvse"], ["data", "check"], ["data", "loosen"], ["index", "build"], ["index", "info"]]
-HELPS += [["neighbours", "build"], ["neighbours", "show"], ["gallery", "compare"], ["weights", "report"]]
+HELPS += [["neighbours", "build"], ["neighbours", "show"]]
 HELPS += [[name] for name in COMMANDS]
 
 

@@ -41,7 +41,6 @@ QUESTIONS = [
     ["demo", "--help"],
     ["export", "--help"],
     ["audit", "--help"],
-    ["figure", "--list"],
 ]
 
 

@@ -26,6 +26,22 @@ class Sources:
     bad: Literal["refuse", "skip"] | None = None
 
     @staticmethod
+    def of(
+        data: Path | str | None = None,
+        images: Path | str | None = None,
+        features: Path | str | None = None,
+        text_features: Path | str | None = None,
+        split_seed: int | None = None,
+        on_error: Literal["raise", "skip"] | None = None,
+    ) -> Sources:
+        """The sources that a public function was called with."""
+        data, images, features, text_features = (
+            None if path is None else Path(path) for path in (data, images, features, text_features)
+        )
+        bad: Literal["refuse", "skip"] | None = "refuse" if on_error == "raise" else on_error
+        return Sources(data, images, features, text_features, split_seed, bad)
+
+    @staticmethod
     def from_options(values: Mapping[str, Any]) -> Sources:
         """The sources among a command's options."""
         return Sources(**{f.name: values[f.name] for f in fields(Sources)})

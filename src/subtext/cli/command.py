@@ -1,17 +1,33 @@
-"""What the commands share: help in sections with an example, near names, common options."""
+"""Commands made from the signatures of public functions: help in sections, an example, old names of options."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from subtext.api.options import Parameter, parameters
+from subtext.cli.options import as_typed
+from subtext.errors import ArgumentError
+
 PATH = click.Path(path_type=Path)
 """Any path; whether it exists is checked where it is read, so that the sentence can say what was expected there."""
 
 HELP = ("-h", "--help")
+
+RENAMED_OPTIONS = {
+    "--bad": "--on-error",
+    "--unchecked": "--skip-leak-check",
+}
+"""Old option -> its name now. The old name works for one more release, on commands that have the new one."""
+
+RENAMED_VALUES = {"--on-error": {"refuse": "raise"}}
+"""Option -> old value -> its name now."""
 
 
 class Command(click.Command):
@@ -42,9 +58,18 @@ class Command(click.Command):
         self.act = act
         self.headings = {p.name: heading for heading, parameters in sections.items() for p in parameters}
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words; old names of options become today's, with a note on standard error."""
+        flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+        return super().parse_args(ctx, _current(args, flags))
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Do what the command is for."""
-        self.act(ctx)
+        """Carry the command out; arguments that do not go together end as a usage error that names the options."""
+        try:
+            self.act(ctx)
+        except ArgumentError as error:
+            names = [parameter.name for parameter in self.params if parameter.name and parameter.opts[0][:1] == "-"]
+            raise click.UsageError(as_typed(str(error), names), ctx) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """The usage as it was given, which names the arguments; else what click makes of the parameters."""
@@ -61,6 +86,136 @@ class Command(click.Command):
         for heading, lines in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(lines, col_max=34)
+
+
+def verb_command(
+    verb: Callable[..., Any],
+    *,
+    examples: Sequence[str],
+    name: str | None = None,
+    help: str | None = None,
+    usage: str = "[OPTIONS]",
+    required: Sequence[str] = (),
+    show: Callable[[Any], None] | None = None,
+) -> Command:
+    """The command of a public function: its options, defaults, ranges and help come from the function's signature.
+
+    name   of the command; the function's where it is None
+    help   the command's help; the function's docstring up to the paragraph that explains arguments or errors if None
+    usage  what stands after the command's name in its usage line
+    required  parameters that the command line needs though Python does not, such as the file to write
+    show   prints what the function returns; its `str` by default, and nothing for None
+    """
+    described = parameters(verb)
+    sections: dict[str, list[click.Parameter]] = {}
+    for parameter in described:
+        needed = replace(parameter, required=parameter.required or parameter.name in required)
+        sections.setdefault(parameter.section or "Options", []).append(click_parameter(needed))
+    title = name or verb.__name__.strip("_")
+
+    def act(ctx: click.Context) -> None:
+        result = verb(**{parameter.name: ctx.params[parameter.name] for parameter in described})
+        if show is not None:
+            show(result)
+        elif result is not None:
+            click.echo(str(result))
+
+    text = help if help is not None else command_help(verb)
+    return Command(title, act, sections, help=text, examples=examples, usage=usage)
+
+
+def command_help(verb: Callable[..., Any]) -> str:
+    """The paragraphs of a docstring that a command's help shows: those before arguments, results and errors."""
+    kept: list[str] = []
+    for paragraph in (inspect.getdoc(verb) or "").split("\n\n"):
+        if re.match(r"(Args|Arguments|Returns|Raises|Yields|Example)\b|>>>|\w+(, \w+)*  +\S", paragraph):
+            break
+        kept.append(paragraph)
+    return "\n\n".join(kept)
+
+
+def click_parameter(parameter: Parameter) -> click.Parameter:
+    """The argument or option of a verb's parameter."""
+    kind = _click_type(parameter)
+    if parameter.positional:
+        return click.Argument(
+            [parameter.name],
+            type=kind,
+            required=parameter.required,
+            nargs=-1 if parameter.multiple else 1,
+            default=None if parameter.multiple else parameter.default,
+            metavar=parameter.metavar,
+        )
+    shown: bool | str = parameter.shown or parameter.default not in (None, "", (), False)
+    flags = [parameter.flag, *([parameter.short] if parameter.short else []), parameter.name]
+    common: dict[str, Any] = {"help": parameter.help, "show_default": shown, "required": parameter.required}
+    if parameter.type is bool:
+        if parameter.default is False:
+            return click.Option(flags, is_flag=True, default=False, help=parameter.help)
+        flags[0] += f"/--no-{parameter.flag.removeprefix('--')}"
+        return click.Option(flags, default=parameter.default, **common)
+    if parameter.commas:
+        return click.Option(
+            flags, callback=_commas(parameter), metavar=parameter.metavar, default=_joined(parameter), **common
+        )
+    return click.Option(
+        flags,
+        type=kind,
+        multiple=parameter.multiple,
+        default=None if parameter.required else parameter.default,
+        metavar=parameter.metavar,
+        **common,
+    )
+
+
+def _click_type(parameter: Parameter) -> Any:
+    if parameter.choices is not None:
+        return click.Choice(list(parameter.choices))
+    if parameter.type is Path:
+        return Index() if parameter.metavar == "INDEX" else PATH
+    if parameter.range is not None:
+        low, high = parameter.range.least, parameter.range.most
+        if parameter.type is int:
+            return click.IntRange(None if low is None else int(low), None if high is None else int(high))
+        return click.FloatRange(low, high)
+    return parameter.type
+
+
+def _commas(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str | None], tuple[Any, ...] | None]:
+    """A callback that reads values with commas between them."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
+        if value is None:
+            return None
+        texts = dict.fromkeys(text.strip() for text in value.split(",") if text.strip())
+        try:
+            values = tuple(parameter.type(text) for text in texts)
+            parameter.check(values)
+        except (ValueError, ArgumentError):
+            kind = {int: "whole numbers", float: "numbers"}.get(parameter.type, "values")
+            span = f", each {parameter.range}" if parameter.range else ""
+            span += f", each one of {', '.join(parameter.choices)}" if parameter.choices else ""
+            raise click.BadParameter(f"'{value}' needs {kind} with commas between them{span}") from None
+        return values
+
+    return read
+
+
+def _current(args: Sequence[str], flags: set[str]) -> list[str]:
+    """The words of a command line with today's names of options and values."""
+    current: list[str] = []
+    for word in args:
+        flag, equals, value = word.partition("=")
+        renamed = RENAMED_OPTIONS.get(flag)
+        if renamed is not None and flag not in flags and renamed in flags:
+            click.echo(f"note: {flag} is now {renamed}; the old name goes away in the next release", err=True)
+            flag = renamed
+        if equals:
+            value = RENAMED_VALUES.get(flag, {}).get(value, value)
+        elif current and not flag.startswith("-"):
+            flag = RENAMED_VALUES.get(current[-1], {}).get(flag, flag)
+        current.append(f"{flag}{equals}{value}")
+    return current
 
 
 def example(*lines: str) -> str:
