@@ -153,9 +153,9 @@ def test_a_folder_goes_on_living(old: Path) -> None:
 
 def test_shards_find_what_they_found(old: Path) -> None:
     """In this process: a cluster takes long to start, and would ask them the same."""
-    from subtext.opening import load
+    from subtext.api.load import load
     from subtext.search import Engine, Query
-    from subtext.stores.shards.store import Sharded
+    from subtext.search.stores.shards.store import Sharded
 
     assert ": whole" in call("index", "verify", "shards").stdout
     found = Engine(Sharded(Path("shards"), here=True), load(Path("runs/dual"))).answer(Query("a red dog"), top=8)
