@@ -36,12 +36,10 @@ from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import compose
-from subtext.training.interrupt import Stop
-from subtext.training.loop import Training
-from subtext.training.options import RunOptions
+from subtext.training.loop import Stop, Training
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
-from subtext.training.setup import Setup
+from subtext.training.setup import RunOptions, Setup
 
 BATCH, FEATURES, WIDTH, WORD_WIDTH, VOCABULARY, TEMPERATURE = 128, 768, 512, 300, 4_000, 0.05
 PLAN = Plan(epochs=1_000, batch_size=BATCH, lr=2e-4, clip=2.0, positives="pair", select="last")

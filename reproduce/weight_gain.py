@@ -23,7 +23,7 @@ from subtext.evaluation.metrics.agreement import chance, spearman
 from subtext.models.checkpoint import Record, load_record
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.ops.neighbour_scores import Scoring
-from subtext.recipes.scored import Further, Lambda, Neighbours
+from subtext.recipes.neighbour_weights import Further, Lambda, Neighbours
 from subtext.report.text_table import Cell, table
 from subtext.training.weight_tables import NeighbourScores
 

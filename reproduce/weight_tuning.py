@@ -22,7 +22,7 @@ from subtext.neighbours.graph import Graph
 from subtext.report.progress import say, training_meter
 from subtext.report.text_table import Cell, table
 from subtext.training.fit import fit
-from subtext.training.options import RunOptions
+from subtext.training.setup import RunOptions
 
 METHOD = "combined"
 

@@ -23,8 +23,8 @@ import torch
 from dying import die_at_flush
 from torch import nn
 
-from subtext.training.options import Report, RunOptions
 from subtext.training.plan import Plan
+from subtext.training.setup import Report, RunOptions
 
 PLAN = Plan(
     epochs=3,

@@ -28,9 +28,8 @@ from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers.mmd import MMD
-from subtext.training.options import Fitted, Report, RunOptions
 from subtext.training.plan import Phase, Plan
-from subtext.training.setup import Setup
+from subtext.training.setup import Fitted, Report, RunOptions, Setup
 
 WORDS = ("red", "blue", "green", "round", "flat", "tall", "small", "wet", "old", "bright")
 WIDTH = 12

@@ -17,10 +17,10 @@ from subtext.data.inputs import Draw
 from subtext.models.checkpoint import put_tensors
 from subtext.neighbours.sampling import Sampler, Samplers, Strangers
 from subtext.recipes.methods.asymmetry import asymmetry
-from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.reading import Reader
+from subtext.training.setup import RunOptions
 from subtext.training.step import Stepper
 
 ROWS = 15

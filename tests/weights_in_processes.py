@@ -14,10 +14,10 @@ import torch
 
 from subtext.models.checkpoint import put_tensors
 from subtext.recipes.methods.combined import combined
-from subtext.recipes.scored import Lambda, Neighbours
-from subtext.training.options import RunOptions
+from subtext.recipes.neighbour_weights import Lambda, Neighbours
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
+from subtext.training.setup import RunOptions
 from subtext.training.weight_tables import NeighbourMemory, NeighbourScores
 
 

@@ -20,8 +20,7 @@ from subtext.evaluation import Further, Protocol, embed_pairs, evaluate_embeddin
 from subtext.evaluation.relevance.graded import Graded
 from subtext.report.curves import Chart, Curve, curves
 from subtext.report.progress import say
-from subtext.training.folder import EPOCHS
-from subtext.training.journal import LOG
+from subtext.training.fit import EPOCHS, LOG
 
 QUIET = Protocol(recall=(1, 5, 10), c_way=(), bootstrap=0)
 

@@ -34,7 +34,7 @@ from subtext.models.checkpoint import Record, load_record
 from subtext.models.ensemble import ensemble
 from subtext.report.progress import say, training_meter
 from subtext.training.fit import fit
-from subtext.training.options import Fitted, RunOptions
+from subtext.training.setup import Fitted, RunOptions
 
 MENDABLE = (CheckpointError, DataError, RecipeError, RequirementError, TrainingError)
 """What ends one row, and leaves the others."""

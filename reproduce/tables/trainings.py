@@ -10,8 +10,8 @@ from reproduce.tables.request import FACTORS, Asked, digest, options_of
 from reproduce.tables.specification import Row, Shared
 from subtext.api.job import Job, Sources
 from subtext.data.build_context import BuildContext
+from subtext.recipes import build as unread
 from subtext.recipes import catalogue
-from subtext.recipes import unused_options as unread
 from subtext.recipes.catalogue import hosts
 from subtext.training.plan import Plan
 

@@ -12,7 +12,7 @@ from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import open_body
 from subtext.models.encoders.hub import file, opened
 from subtext.models.encoders.preprocessor import picture_numbers
-from subtext.recipes.parts import tokeniser
+from subtext.recipes.encoders import tokeniser
 
 
 @pytest.fixture

@@ -12,9 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from subtext.errors import CheckpointError, RecipeError, TrainingError
-from subtext.training.adamp import AdamP, project
-from subtext.training.average import Average
-from subtext.training.optimiser import build_optimiser, pack, parameter_groups, set_rate, unpack
+from subtext.training.optimiser import (
+    AdamP,
+    Average,
+    build_optimiser,
+    pack,
+    parameter_groups,
+    project,
+    set_rate,
+    unpack,
+)
 from subtext.training.phases import Freezer, Stage, stage
 from subtext.training.plan import Phase, Plan
 

@@ -12,8 +12,8 @@ import small
 
 from subtext.errors import RecipeError
 from subtext.training.loop import Training
+from subtext.training.optimiser import FALL_TO, RISE_FROM, rate
 from subtext.training.plan import Plan
-from subtext.training.schedule import FALL_TO, RISE_FROM, rate
 
 KINDS = get_args(get_type_hints(Plan)["schedule"])
 

@@ -13,8 +13,8 @@ from reproduce.tables.specification import Published, Row, System, tables
 from reproduce.tables.trainings import training
 from subtext.api.job import Sources
 from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.recipes import build as unread
 from subtext.recipes import catalogue
-from subtext.recipes import unused_options as unread
 from subtext.recipes.build import build
 from subtext.recipes.catalogue import plan_options
 from subtext.training.plan import Plan

@@ -25,12 +25,11 @@ from subtext.objectives.objective import Objective, Term
 from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
-from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
-from subtext.training.possible import require_possible
+from subtext.training.plan_validation import require_possible
 from subtext.training.processes import Processes
 from subtext.training.reading import Reader
-from subtext.training.setup import Setup
+from subtext.training.setup import RunOptions, Setup
 from subtext.training.step import Stepper
 
 SMALL = ["--width", "16", "--word-width", "12", "--batch-size", "16", "--lr", "5e-3", "--epochs", "4", "--workers", "0"]

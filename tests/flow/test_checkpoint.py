@@ -30,7 +30,7 @@ from subtext.models.checkpoint import (
     write_tensors,
     write_text,
 )
-from subtext.training.options import RunOptions
+from subtext.training.setup import RunOptions
 
 RECORD = Record(
     host="pvse",

@@ -19,8 +19,8 @@ from subtext.errors import CheckpointError, DataError, RequirementError
 from subtext.models.checkpoint import fingerprint
 from subtext.models.feature_cache import Sources, cached_branch, refusal, write_cache
 from subtext.models.model import Branch
-from subtext.training.options import RunOptions
 from subtext.training.plan import Phase, Plan
+from subtext.training.setup import RunOptions
 
 CPU = torch.device("cpu")
 FROZEN = Plan(epochs=2, batch_size=16, lr=1e-2, freeze_epochs=-1, select="last")
@@ -147,7 +147,7 @@ def test_a_training_reads_the_cache_and_ends_the_same(tmp_path: Path, monkeypatc
     cached = small.run(tmp_path / "cached", plan=FROZEN)
     assert sum(seen) == 40 + 12
     assert any("frozen image encoder was run once" in note for note in cached.notes)
-    monkeypatch.setattr("subtext.training.frozen.refusal", lambda branch, sources: "asked not to")
+    monkeypatch.setattr("subtext.training.fit.refusal", lambda branch, sources: "asked not to")
     seen.clear()
     plain = small.run(tmp_path / "plain", plan=FROZEN)
     assert sum(seen) > 2 * 80

@@ -18,11 +18,11 @@ from subtext.data.dataset import Dataset
 from subtext.errors import TrainingError
 from subtext.models.checkpoint import fingerprint, load_record, load_run
 from subtext.objectives.objective import Objective, Term
-from subtext.training.average import Average
-from subtext.training.options import Report, RunOptions
+from subtext.training.optimiser import Average
 from subtext.training.plan import Phase, Plan
-from subtext.training.possible import require_possible
+from subtext.training.plan_validation import require_possible
 from subtext.training.processes import Processes
+from subtext.training.setup import Report, RunOptions
 
 QUICK = RunOptions(device="cpu", workers=0)
 LONG = Plan(epochs=12, batch_size=16, lr=2e-2, schedule="cosine")

@@ -19,10 +19,9 @@ from subtext.errors import CheckpointError, DataError
 from subtext.models.checkpoint import fingerprint, load_record
 from subtext.neighbours.sampling import NeighbourDraw, open_samplers
 from subtext.recipes.methods.struc import struc
-from subtext.training.options import Fitted, RunOptions
 from subtext.training.plan import Plan
 from subtext.training.reading import Reader
-from subtext.training.setup import Setup
+from subtext.training.setup import Fitted, RunOptions, Setup
 
 PLAN = Plan(epochs=3, batch_size=12, lr=1e-2)
 LONG = Plan(epochs=10, batch_size=16, lr=2e-2, schedule="cosine")

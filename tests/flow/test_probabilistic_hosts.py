@@ -33,9 +33,8 @@ from subtext.objectives.regularisers.kl import KL
 from subtext.objectives.regularisers.uniformity import Uniformity
 from subtext.recipes.methods.daa import daa
 from subtext.training.mixing import Mixing
-from subtext.training.options import RunOptions
 from subtext.training.plan import Plan
-from subtext.training.setup import Setup
+from subtext.training.setup import RunOptions, Setup
 
 SMALL = ["--width", "24", "--word-width", "16", "--batch-size", "16", "--lr", "5e-3", "--epochs", "6", "--workers", "0"]
 HOSTS: dict[str, list[object]] = {

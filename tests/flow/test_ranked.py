@@ -20,9 +20,9 @@ from subtext.objectives.objective import Objective, Penalty
 from subtext.objectives.regularisers.mmd import MMD
 from subtext.recipes.methods.daa import daa
 from subtext.recipes.methods.smooth_ap import smooth_ap
-from subtext.training.options import RunOptions
+from subtext.training.batch_relevance import SharedWords
 from subtext.training.plan import Plan
-from subtext.training.related import SharedWords
+from subtext.training.setup import RunOptions
 
 PLAN = Plan(epochs=6, batch_size=16, lr=2e-2, schedule="constant", select="loss")
 

@@ -15,9 +15,9 @@ import small
 
 from subtext.errors import CheckpointError, TrainingError
 from subtext.models.checkpoint import Record, fingerprint, load_record, load_run, save_record
-from subtext.training.options import Report, RunOptions
 from subtext.training.plan import Phase, Plan
 from subtext.training.processes import Processes
+from subtext.training.setup import Report, RunOptions
 
 FROZEN = Plan(epochs=2, batch_size=16, freeze_epochs=-1)
 RESUMED = RunOptions(device="cpu", workers=0, resume=True)
@@ -238,7 +238,7 @@ def test_killed_while_it_tidies_up_it_is_finished(tmp_path: Path, monkeypatch: p
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("subtext.training.folder.tidy", half)
+        patch.setattr("subtext.training.fit.tidy", half)
         small.run(tmp_path / "run")
     assert (tmp_path / "run" / "checkpoints").is_dir()
     before = _bytes(tmp_path / "run")
@@ -260,7 +260,7 @@ def test_killed_before_it_is_called_finished_it_goes_on(tmp_path: Path, monkeypa
         plain(out, record)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("subtext.training.folder.save_record", die)
+        patch.setattr("subtext.training.fit.save_record", die)
         small.run(tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
     end = small.run(tmp_path / "run", options=RESUMED)

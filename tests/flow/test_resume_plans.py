@@ -10,8 +10,8 @@ import pytest
 import small
 
 from subtext.models.checkpoint import fingerprint
-from subtext.training.options import Fitted, RunOptions
 from subtext.training.plan import Phase, Plan
+from subtext.training.setup import Fitted, RunOptions
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from command import call
 from subtext.api.load import load, open_engine
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import RequirementError
-from subtext.training.options import Report
+from subtext.training.setup import Report
 
 TRAIN = ["--width", 8, "--word-width", 8, "--batch-size", 16, "--workers", 0, "-q"]
 BOTH = ["--no-append-pooled"]

@@ -41,15 +41,14 @@ from subtext.recipes.methods.hal import hal
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
 from subtext.recipes.methods.uniform import uniform
-from subtext.recipes.scored import Lambda, Neighbours
-from subtext.training.crowded_pairs import CrowdedPairs
-from subtext.training.kept_pairs import KeptPairs, PairsMemory
+from subtext.recipes.neighbour_weights import Lambda, Neighbours
+from subtext.training.density_table import CrowdedPairs
 from subtext.training.memory import Embed, Memories
-from subtext.training.options import RunOptions
+from subtext.training.pair_bank import KeptPairs, PairsMemory
 from subtext.training.plan import Plan
-from subtext.training.possible import require_possible
+from subtext.training.plan_validation import require_possible
 from subtext.training.processes import Processes
-from subtext.training.setup import Setup
+from subtext.training.setup import RunOptions, Setup
 
 Method = Callable[[Setup], Setup]
 PLAN = Plan(epochs=6, batch_size=8, lr=2e-2, schedule="constant")

@@ -25,10 +25,9 @@ from subtext.ops.pooled_scores import exact_scores
 from subtext.recipes.methods.combined import combined
 from subtext.recipes.methods.discrepancy import discrepancy
 from subtext.recipes.methods.diversity import diversity
-from subtext.recipes.scored import Further, Lambda, Neighbours
-from subtext.training.options import RunOptions
+from subtext.recipes.neighbour_weights import Further, Lambda, Neighbours
 from subtext.training.plan import Plan
-from subtext.training.setup import Setup
+from subtext.training.setup import RunOptions, Setup
 from subtext.training.weight_tables import NeighbourMemory, NeighbourScores
 
 PLAN = Plan(epochs=3, batch_size=16, lr=1e-2, captions="one")

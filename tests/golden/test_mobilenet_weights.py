@@ -20,8 +20,8 @@ from subtext.models.encoders.vision import Vision
 from subtext.models.feature_cache import cached_branch, write_cache
 from subtext.models.heads.passthrough import Passthrough
 from subtext.models.model import Branch
+from subtext.recipes.encoders import image_side
 from subtext.recipes.options import Pictures, Pixels
-from subtext.recipes.parts import image_side
 
 STRIDED = (2, 4, 6, 12)
 Arrays = dict[str, NDArray[np.float32]]

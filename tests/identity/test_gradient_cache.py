@@ -17,7 +17,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
 from subtext.errors import TrainingError
 from subtext.training.plan import Plan
-from subtext.training.possible import batch_norms, require_possible
+from subtext.training.plan_validation import batch_norms, require_possible
 from subtext.training.processes import Processes
 from subtext.training.reading import Reader
 from subtext.training.setup import Setup

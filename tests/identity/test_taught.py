@@ -21,8 +21,16 @@ from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.objective import Term
 from subtext.objectives.scene import compose
-from subtext.training.mined_lessons import Mined, MinedLessons, MinedMemory, strangers
-from subtext.training.teaching import BatchLessons, Known, Teacher, fitted_temperature
+from subtext.training.teacher import (
+    BatchLessons,
+    Known,
+    Mined,
+    MinedLessons,
+    MinedMemory,
+    Teacher,
+    fitted_temperature,
+    strangers,
+)
 
 
 class Free(Teacher):

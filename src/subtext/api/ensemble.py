@@ -10,7 +10,7 @@ from subtext.errors import RecipeError, counted
 from subtext.export.hub import require_free
 from subtext.models.checkpoint import Record
 from subtext.models.ensemble import ensemble as joined
-from subtext.recipes.ensembled import record_of
+from subtext.recipes.load import record_of
 
 
 def ensemble(runs: Sequence[Path], out: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from subtext.api.job import Sources
 from subtext.api.loaded import Opened
 from subtext.models.checkpoint import Record
-from subtext.recipes.ensembled import HOST as ENSEMBLE
+from subtext.recipes.load import HOST as ENSEMBLE
 
 
 def split_role(opened: Opened, given: Sources) -> tuple[str, str]:

@@ -24,9 +24,8 @@ from subtext.recipes.catalogue import Recipe, methods
 from subtext.report.progress import say, training_meter
 from subtext.report.text_table import Cell, duration, table
 from subtext.training.fit import fit
-from subtext.training.options import RunOptions
 from subtext.training.reading import batches_of
-from subtext.training.setup import Setup
+from subtext.training.setup import RunOptions, Setup
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,27 @@
-"""A host, methods and a plan by name -> Setup: what training runs, and what opening a saved run repeats."""
+"""A host, methods and a plan by name -> Setup: what training runs, and what opening a saved run repeats.
+
+What was chosen, and which options are read by it: an option that nothing would read is refused, not ignored.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from subtext.errors import RecipeError, SubtextError
 from subtext.recipes import catalogue
-from subtext.recipes import unused_options as unread
 from subtext.recipes.catalogue import Option, Recipe, plan_options, read_options, unknown
+from subtext.training.option_marks import Facts
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
+    from subtext.data.build_context import BuildContext, FeatureShape
+    from subtext.data.features import FeatureInput
+    from subtext.models.model import Branch
     from subtext.training.setup import Setup
+
 
 Methods = Sequence[tuple[str, dict[str, object]]]
 
@@ -53,17 +59,17 @@ def build(
     values = _values(recipe, arguments) | read_options("training option", plan_options(recipe.plan), given)
     if context.assets is None:
         # Before anything heavy is built or fetched.
-        unread.refuse(_options(recipe), values, unread.asked(values, context))
-        unread.refuse_features(host, values, context)
+        refuse(_options(recipe), values, asked(values, context))
+        refuse_features(host, values, context)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=context.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
         setup = _built(recipe, keywords, steps, context)
     changes = {name: values[name] for name in given}
     if context.assets is None:
-        facts = unread.asked(values, context) | unread.found(setup)
-        unread.refuse(_options(recipe), values, facts)
+        facts = asked(values, context) | found(setup)
+        refuse(_options(recipe), values, facts)
         # What a host was published with and nothing reads here goes back to what is common.
-        acts = unread.read(plan_options(recipe.plan), values, facts)
+        acts = read(plan_options(recipe.plan), values, facts)
         changes = {f.name: f.default for f in fields(Plan) if f.name not in acts} | changes
     unsaid = ({o.name: o.unsaid for o in _options(recipe)}, *map(_unsaid, methods))
     setup = replace(setup, plan=replace(setup.plan, **changes), unsaid=unsaid)
@@ -81,8 +87,8 @@ def acting(host: str, arguments: Mapping[str, object], setup: Setup) -> dict[str
 
     recipe = catalogue.hosts()[host]
     values = _values(recipe, arguments)
-    facts = unread.asked(values, BuildContext()) | unread.found(setup)
-    return unread.read(recipe.options, values, facts)
+    facts = asked(values, BuildContext()) | found(setup)
+    return read(recipe.options, values, facts)
 
 
 def _built(
@@ -136,7 +142,7 @@ def _method(name: str, given: Mapping[str, object]) -> tuple[Callable[..., Setup
     recipe = known[name]
     with _of(name):
         values = _values(recipe, given)
-        unread.refuse(recipe.options, values, {option: (str(value),) for option, value in values.items()})
+        refuse(recipe.options, values, {option: (str(value),) for option, value in values.items()})
         return recipe.function, recipe.arguments(given)
 
 
@@ -148,3 +154,100 @@ def _of(method: str) -> Iterator[None]:
     except SubtextError as error:
         error.method = method
         raise
+
+
+_BUILT = ("parts", "whole")
+"""What is known of a text side once it is built: whether it has several parts, and whether the whole text is read."""
+
+
+def asked(values: Mapping[str, object], context: BuildContext) -> dict[str, tuple[str, ...]]:
+    """What is known before anything is built or fetched: every option's value, and what encodes the two sides.
+
+    values  every option of the host and of the plan
+    """
+    facts: dict[str, tuple[str, ...]] = {name: (str(value),) for name, value in values.items()}
+    image, text = str(values.get("image", "")), str(values.get("text", ""))
+    if "image" not in values:
+        facts["image"] = ("pixels",)
+    elif image == "features" or (image == "auto" and context.image_features is not None):
+        facts["image"] = _features(context.image_features)
+    else:
+        facts["image"] = (image, "pixels", *(("detector",) if image.startswith("detector:") else ()))
+    if text == "features" or (text == "auto" and context.text_features is not None):
+        facts["text"] = ("features", *_BUILT)
+    elif text in ("", "auto"):
+        # The host's own; known once it is built.
+        facts.pop("text", None)
+    else:
+        facts["text"] = (text, *_BUILT) if text in ("gru", "bag") else (text, "backbone", *_BUILT)
+    return facts
+
+
+def found(setup: Setup) -> dict[str, tuple[str, ...]]:
+    """What a built host turned out to be: what encodes the two sides, and what of it is pretrained."""
+    from subtext.data.features import FeatureInput
+    from subtext.training.phases import body_layers, body_norms
+
+    image, branches = setup.model.image.input_spec, (setup.model.image, setup.model.text)
+    bodies = [layers for layers in map(body_layers, branches) if layers]
+    facts = {"text": _text(setup.model.text)}
+    if isinstance(image, FeatureInput):
+        facts["image"] = _features(image)
+    facts["body"] = ("pretrained",) * bool(bodies) + ("layers",) * any(len(layers) > 1 for layers in bodies)
+    facts["body"] += ("norms",) * any(map(body_norms, branches))
+    return facts
+
+
+def refuse(options: Iterable[Option], values: Mapping[str, object], facts: Facts) -> None:
+    """Raise RecipeError for the first option that was changed from its default and that nothing reads."""
+    for option in options:
+        if values.get(option.name, option.default) == option.default:
+            continue
+        for when in option.when:
+            if not when.holds(facts):
+                got = f"{when.fact} is {facts[when.fact][0]}" if when.fact in values else "it got none"
+                raise RecipeError(f"{option.name} needs {when.words}; {got}; leave {option.name} out, or change that")
+
+
+def refuse_features(host: str, values: Mapping[str, object], context: BuildContext) -> None:
+    """Raise RecipeError for precomputed features that the host was told not to read, or cannot."""
+    for side, features, shape in (
+        ("image", "features", context.image_features),
+        ("text", "text_features", context.text_features),
+    ):
+        if shape is not None and values.get(side) not in ("auto", "features"):
+            needs = (
+                f"{side}=features; {side} is {values[side]}" if side in values else f"another host; {host} reads none"
+            )
+            raise RecipeError(f"{features} needs {needs}; leave {features} out, or change that")
+
+
+def read(options: Iterable[Option], values: Mapping[str, object], facts: Facts) -> dict[str, object]:
+    """The value of every option that is read: what a run was made with."""
+    return {
+        option.name: values.get(option.name, option.default)
+        for option in options
+        if all(when.holds(facts) for when in option.when)
+    }
+
+
+def _features(shape: FeatureShape | FeatureInput | None) -> tuple[str, ...]:
+    if shape is None or shape.grid is None:
+        return ("features",)
+    return ("features", "regions") if shape.pooled is None else ("features", "regions", "regions beside a vector")
+
+
+def _text(branch: Branch) -> tuple[str, ...]:
+    from subtext.data.features import FeatureInput
+    from subtext.models.encoders.bag import Bag
+    from subtext.models.encoders.open_clip_dual import Tower
+    from subtext.models.encoders.precomputed import Precomputed
+    from subtext.models.encoders.recurrent import Recurrent
+
+    encoder, reads = branch.encoder, branch.input_spec
+    several = reads.grid is not None if isinstance(reads, FeatureInput) else not isinstance(encoder, Tower)
+    built = ("parts",) * several + ("whole",) * ("pooled" in getattr(branch.head, "inputs", ()))
+    for kind, name in ((Bag, "bag"), (Recurrent, "gru"), (Precomputed, "features"), (Tower, "open_clip")):
+        if isinstance(encoder, kind):
+            return (name, *built)
+    return ("a text backbone", "backbone", *built)

@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from subtext.errors import RecipeError
+from subtext.training.option_marks import Before, Place, Span, When
 from subtext.training.plan import Plan
-from subtext.training.when import Before, Place, Span, When
 
 RECOMMENDED = "dual"
 """The host that is trained when none is named."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from subtext.training.when import Span, When
+from subtext.training.option_marks import Span, When
 
 _FEATURES = When("image", ("features",))
 _REGIONS = When("image", ("regions",), needs="image=features of regions, and a host that reads them")

@@ -1,4 +1,7 @@
-"""What the hosts that score pairs share: sides that give regions and words, heads that keep them, and the loss."""
+"""What the hosts that score pairs share: sides that give regions and words, heads that keep them, and the loss.
+
+The softmax over the batch as the ranking terms of any host, and the similarity that goes with it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
     from subtext.models.heads.parts import Parts
     from subtext.models.model import Model
+    from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.objective import Term
+    from subtext.recipes.encoders import Side
     from subtext.recipes.options import Pictures, Pixels, Regions, Words
-    from subtext.recipes.parts import Side
     from subtext.training.plan import Plan
     from subtext.training.setup import Setup
 
@@ -30,7 +34,7 @@ def pair_sides(context: BuildContext, seen: tuple[Pictures, Pixels, Regions], wo
     seen  what the picture side is told
     """
     from subtext.models.encoders.recurrent import GruShape
-    from subtext.recipes.parts import image_side, text_side
+    from subtext.recipes.encoders import image_side, text_side
 
     pictures, pixels, regions = seen
     states = 2 * width if words.both_directions else width
@@ -100,3 +104,17 @@ def ranked(model: Model, *, margin: float, plan: Plan, easy_epochs: int) -> Setu
     from subtext.training.setup import Setup
 
     return Setup(model=model, objective=Objective({**hinges(margin, easy_epochs)}), plan=plan)
+
+
+def softmax(
+    temperature: float, *, learnable: bool = False, label_smoothing: float = 0.0
+) -> tuple[dict[str, Term], Cosine]:
+    """InfoNCE in both directions, half of the objective each, and a cosine over `temperature`."""
+    from subtext.core import DIRECTIONS
+    from subtext.models.similarity.cosine import Cosine
+    from subtext.objectives.losses.infonce import InfoNCE
+    from subtext.objectives.objective import Term
+
+    loss = InfoNCE(label_smoothing=label_smoothing)
+    terms: dict[str, Term] = {direction: Term(loss, on=direction, weight=0.5) for direction in DIRECTIONS}
+    return terms, Cosine(temperature=temperature, learnable=learnable)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from subtext.models.model import Model
     from subtext.objectives.objective import Reduction, Term
     from subtext.objectives.regularisers.kl import KL
-    from subtext.recipes.parts import Side
+    from subtext.recipes.encoders import Side
 
 Name = Literal["image", "text"]
 _SIDES: tuple[tuple[Name, str], ...] = (("image", "image_to_text"), ("text", "text_to_image"))

@@ -17,7 +17,7 @@ from subtext.report.text_table import duration
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from subtext.training.options import Report
+    from subtext.training.setup import Report
 
 T = TypeVar("T")
 

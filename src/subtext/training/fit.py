@@ -1,32 +1,61 @@
-"""fit: train a setup on pairs into a folder, and go on where an earlier training stopped."""
+"""fit: train a setup on pairs into a folder, and go on where an earlier training stopped.
+
+The folder of a training: what has to stand in it, what is written into it, and what is left at the end.
+
+While it trains, a run has checkpoints and perhaps cached outputs of its frozen encoders. Once its record says
+"finished" neither is wanted again and both are removed; that record is written last, so a kill before it leaves the
+checkpoints to go on from, and a kill after it leaves at worst some files that the next --resume removes.
+
+Ctrl-C and SIGTERM ask a training to stop at the next step; a second Ctrl-C does not ask.
+
+RUN/log.jsonl: one line of JSON per logged step and per epoch; and TensorBoard's files where they are asked for.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from subtext import __version__
+from subtext.data.atomic import write_text, written_to
 from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint
-from subtext.errors import CheckpointError, OutputError, SubtextError
-from subtext.models.checkpoint import WEIGHTS, Record, library_versions, load_run, write_tensors
+from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError
+from subtext.models.checkpoint import (
+    ASSETS,
+    RECORD,
+    WEIGHTS,
+    Record,
+    library_versions,
+    load_record,
+    load_run,
+    save_assets,
+    save_record,
+    save_run,
+    write_tensors,
+)
+from subtext.models.checkpoint import fingerprint as weights_fingerprint
+from subtext.models.feature_cache import cached_branch, refusal, write_cache
+from subtext.models.model import Branch, Model
 from subtext.neighbours.sampling import open_samplers
-from subtext.training import folder
-from subtext.training.frozen import working_model
-from subtext.training.interrupt import Stop, listening
-from subtext.training.journal import Journal
-from subtext.training.loop import Training
+from subtext.report.model_card import model_card
+from subtext.training.loop import NOT_FINITE, Stop, Training, listening
 from subtext.training.memory import open_memories
-from subtext.training.options import Fitted, Report, RunOptions
-from subtext.training.possible import require_possible
+from subtext.training.phases import Freezer
+from subtext.training.plan_validation import require_possible
 from subtext.training.processes import Processes
-from subtext.training.setup import Setup
-from subtext.training.snapshot import Snapshot, newest_snapshot, write_snapshot
+from subtext.training.setup import Fitted, Report, RunOptions, Setup
+from subtext.training.snapshot import FOLDER, Snapshot, clean, newest_snapshot, write_snapshot
 from subtext.training.state import own_generator, put_weights
+
+LOG, BOARD = "log.jsonl", "tensorboard"
 
 REPORT_EVERY = 0.25
 """Seconds between two reports of progress."""
@@ -67,7 +96,7 @@ def fit(
     graphs = ["" if samplers is None else samplers.fingerprint, memories.fingerprint]
     record = _described(record, setup, (train, val), run, graphs=graphs)
     with own_generator():
-        found = folder.begun(out, record, resume=run.resume, unsaid=setup.unsaid)
+        found = begun(out, record, resume=run.resume, unsaid=setup.unsaid)
         processes.wait()  # until all have looked: the first one writes from here on
         if found is not None and found.status == "finished":
             return _opened(setup, out, found, processes, report)
@@ -79,19 +108,56 @@ def fit(
         snapshot, passed_over = newest_snapshot(out) if found is not None else (None, [])
         processes.wait()
         if processes.first:
-            folder.enter(out, record, setup.model)
+            enter(out, record, setup.model)
         processes.wait()
         if snapshot is not None:
             put_weights(setup.model, snapshot)
         setup.model.to(processes.device)
         processes.same_start(setup.model)
-        cache = run.cache or out / folder.CACHE
+        cache = run.cache or out / CACHE
         working, told = working_model(setup, (train, val), cache, run=run, processes=processes)
         training = Training(setup, working, train, val, options=run, processes=processes, out=out, samplers=samplers)
         training.remember(memories)
         taught = () if training.related is None else training.related.notes
         notes = list(dict.fromkeys([*notes, *taught, *passed_over, *told]))
         return _Fit(training, out, record=record, report=report, notes=notes).go(snapshot)
+
+
+def working_model(
+    setup: Setup, sets: Sequence[Dataset | None], cache: Path, *, run: RunOptions, processes: Processes
+) -> tuple[Model, list[str]]:
+    """The model to train, which shares every learning module with the recipe's, and what there is to say about it.
+
+    An encoder without any weight that learns in any epoch is run once over the pairs and its outputs are read from the
+    folder `cache`; where its Input augments it is run every time.
+    """
+    freezer, notes = Freezer(setup.model), []
+    present = [pairs for pairs in sets if pairs is not None]
+    branches: dict[str, Branch] = {}
+    for modality in ("image", "text"):
+        branch: Branch = getattr(setup.model, modality)
+        branches[modality] = branch
+        if not freezer.never_learns(branch, setup.plan, setup.phases):
+            continue
+        if modality == "text" and setup.rewriting is not None:
+            notes.append("the frozen text encoder runs at every step: it reads texts that are made there")
+            continue
+        if modality == "image" and setup.mixing is not None:
+            notes.append("the frozen image encoder runs at every step: pictures are mixed, and so others every time")
+            continue
+        items = [(pairs.images if modality == "image" else pairs.texts, pairs.root) for pairs in present]
+        if (reason := refusal(branch, items)) is not None:
+            notes.append(f"the frozen {modality} encoder runs at every step: {reason}")
+            continue
+        weights = weights_fingerprint(branch.encoder.state_dict())
+        if processes.first:
+            write_cache(branch, items, cache, weights=weights, precision=run.cache_precision, device=processes.device)
+        processes.wait()
+        branches[modality] = cached_branch(branch, items, cache, weights=weights, precision=run.cache_precision)
+        notes.append(f"the frozen {modality} encoder was run once; its outputs are read from {cache}")
+    if not notes or branches == {"image": setup.model.image, "text": setup.model.text}:
+        return setup.model, notes
+    return Model(branches["image"], branches["text"], setup.model.similarity), notes
 
 
 class _Fit:
@@ -183,7 +249,7 @@ class _Fit:
         state.put_kept()
         self._write_record("stopped" if stopped else "finished")
         if self.processes.first and not stopped:
-            folder.tidy(self.out)
+            tidy(self.out)
         self.processes.wait()
         return Fitted(run=self.out, model=self.setup.model.eval(), record=self.record, notes=tuple(self.notes))
 
@@ -200,7 +266,7 @@ class _Fit:
             seconds=round(state.seconds, 2),
         )
         if self.processes.first:
-            folder.describe(self.out, self.record)
+            describe(self.out, self.record)
 
     def _write_kept(self) -> None:
         """model.safetensors: the best weights so far; those of now before the first epoch's end."""
@@ -216,7 +282,7 @@ class _Fit:
             self._write_kept()
         if every and state.epoch % every == 0:
             with state.average.applied():
-                folder.keep_epoch(self.out, self.setup.model, self.record, epoch=state.epoch, figures=state.figures)
+                keep_epoch(self.out, self.setup.model, self.record, epoch=state.epoch, figures=state.figures)
 
     def _checkpoint(self) -> None:
         self.training.check()
@@ -228,7 +294,7 @@ class _Fit:
         self.training.state.seconds = self.before + time.monotonic() - self.started
 
     def _speed(self) -> float:
-        """Pairs a second, over this call."""
+        """Dataset a second, over this call."""
         steps = self.training.state.step - self.first_step
         return steps * self.setup.plan.batch_size / max(time.monotonic() - self.started, 1e-9)
 
@@ -266,7 +332,7 @@ def _opened(
         ) from problem
     setup.model.to(processes.device).eval()
     if processes.first:
-        folder.tidy(out)
+        tidy(out)
         if report is not None:
             report(
                 Report(found.epochs, setup.plan.epochs, found.steps, found.steps, float("nan"), found.best, note=note)
@@ -295,3 +361,142 @@ def _described(
         version=__version__,
         versions=library_versions(),
     )
+
+
+CACHE, CARD, EPOCHS = "cache", "README.md", "epochs"
+
+SHOWN = 5
+"""How many differences from the training that is to go on a sentence has room for."""
+
+
+def begun(out: Path, record: Record, *, resume: bool, unsaid: Sequence[Mapping[str, object]] = ()) -> Record | None:
+    """The record of the training that is to go on in a folder; None where one begins.
+
+    unsaid  what holds for options that an older record lacks: `Record.differences`
+
+    Raises CheckpointError when the folder holds something and `resume` is False, holds things but no training, or
+    holds the training of another record.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    if not out.is_dir():
+        raise CheckpointError(f"--out needs a folder; {out} is a file; name another")
+    if not resume:
+        raise CheckpointError(
+            f"--out needs a new or an empty folder; {out} holds something; name another, or go on with --resume"
+        )
+    if not (out / RECORD).is_file():
+        if any(path.name != CACHE and not path.name.startswith(".") for path in out.iterdir()):
+            raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
+        return None
+    found = load_record(out)
+    if differences := found.differences(record, unsaid):
+        more = f", and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
+        raise CheckpointError(
+            f"--resume needs the training that {out} began; this one differs in {', '.join(differences[:SHOWN])}{more} "
+            "(there -> here); give the same options, or train in a new folder"
+        )
+    return found
+
+
+def enter(out: Path, record: Record, model: Model) -> None:
+    """Make the folder ready to be trained in."""
+    with written_to(out):
+        out.mkdir(parents=True, exist_ok=True)
+    clean(out)
+    (out / NOT_FINITE).unlink(missing_ok=True)
+    # The record comes first: a folder without one is not known as a run by the next --resume.
+    save_record(out, record)
+    if not (out / ASSETS).is_dir():
+        save_assets(out, model)
+
+
+def describe(out: Path, record: Record) -> None:
+    """Write the card, then the record, which says what is to be believed."""
+    write_text(out / CARD, model_card(record))
+    save_record(out, record)
+
+
+def keep_epoch(out: Path, model: Model, record: Record, *, epoch: int, figures: Mapping[str, float]) -> None:
+    """Write OUT/epochs/EPOCH: a run that every command opens, with the weights of now and their validation figures."""
+    place = out / EPOCHS / str(epoch)
+    with written_to(place):
+        place.mkdir(parents=True, exist_ok=True)
+    save_run(place, model, replace(record, status="finished", epochs=epoch, best=dict(figures), best_epoch=epoch))
+
+
+def tidy(out: Path) -> None:
+    """Remove what a finished training has no more use for."""
+    clean(out)
+    for name in (FOLDER, CACHE):
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+@runtime_checkable
+class Board(Protocol):
+    """What is used of TensorBoard's writer."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        """One number at a step."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class Journal:
+    """Lines that say how a training went.
+
+    When a training goes on, the log is cut back to what it was at the checkpoint: no step stands in it twice.
+    Everything here raises OutputError when the file cannot be written.
+    """
+
+    def __init__(self, run: Path, *, length: int = 0, tensorboard: bool = False, step: int = 0) -> None:
+        self._path = run / LOG
+        with written_to(self._path):
+            self._path.touch()
+            if self._path.stat().st_size > length:
+                os.truncate(self._path, length)
+            self._file = self._path.open("a", encoding="utf-8")
+        self._board = _board(run / BOARD, step) if tensorboard else None
+
+    def write(self, event: str, values: Mapping[str, Any]) -> None:
+        """Append {"event": ..., **values}; finite numbers under "step" go to TensorBoard too."""
+        with written_to(self._path):
+            self._file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+            self._file.flush()
+        if self._board is not None and "step" in values:
+            for name, value in _numbers(values):
+                self._board.add_scalar(f"{event}/{name}", value, int(values["step"]))
+
+    def settle(self) -> int:
+        """Flush to the disk; gives the length in bytes, which a checkpoint remembers."""
+        with written_to(self._path):
+            os.fsync(self._file.fileno())
+            return self._file.tell()
+
+    def close(self) -> None:
+        """Finish both."""
+        with written_to(self._path):
+            self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _numbers(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    found: list[tuple[str, float]] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found += _numbers(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool) and name != "step":
+            found.append((prefix + name, float(value)))
+    return found
+
+
+def _board(folder: Path, step: int) -> Board:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as problem:
+        raise RequirementError(
+            "--tensorboard needs the package tensorboard; it is not installed; pip install 'subtext[tensorboard]'"
+        ) from problem
+    return SummaryWriter(str(folder), purge_step=step or None)

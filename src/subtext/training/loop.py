@@ -1,10 +1,20 @@
-"""The loop: epochs of steps and what is measured after each; its state is a pure function of its past."""
+"""The loop: epochs of steps and what is measured after each; its state is a pure function of its past.
+
+What is told of a batch whose loss or gradient was not finite.
+
+What is measured at the end of an epoch.
+"""
 
 from __future__ import annotations
 
+import json
+import signal
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import torch
@@ -12,28 +22,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import Epoch
+from subtext.data.atomic import write_text
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
-from subtext.evaluation import embed_pairs
+from subtext.errors import OutputError, TrainingError
+from subtext.evaluation import Protocol, embed_pairs, evaluate
 from subtext.models.checkpoint import TABLES, write_tensors
 from subtext.models.model import Model
 from subtext.neighbours.sampling import Samplers
-from subtext.training import validation
-from subtext.training.average import Average
-from subtext.training.finite import not_finite
-from subtext.training.interrupt import Stop
+from subtext.training.batch_relevance import Related
 from subtext.training.memory import Memories
-from subtext.training.optimiser import build_optimiser, set_rate
-from subtext.training.options import RunOptions
+from subtext.training.optimiser import Average, build_optimiser, rate, set_rate
 from subtext.training.phases import Freezer, stage
+from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.reading import Reader, batches_of
-from subtext.training.related import Related
-from subtext.training.schedule import rate
-from subtext.training.selection import Watch
-from subtext.training.setup import Setup
-from subtext.training.state import State
+from subtext.training.setup import RunOptions, Setup
+from subtext.training.state import State, Watch
 from subtext.training.step import Stepper
 
 LOOK_EVERY = 25
@@ -244,7 +250,7 @@ class Training:
             return self.processes.tell([self.mean_loss()])[0]
         if self.processes.first:
             size, workers = self.plan.batch_size, self.options.workers
-            state.figures = validation.figures(self.working, self.val, batch_size=size, workers=workers)
+            state.figures = figures(self.working, self.val, batch_size=size, workers=workers)
             if self.plan.select == "loss":
                 # What is drawn stays that of the first epoch, or no two could be compared.
                 epoch = Epoch(number=state.epoch, seed=self.options.seed, drawing=0)
@@ -255,6 +261,87 @@ class Training:
                     together=self.plan.captions == "together",
                     related=self._related_of_val,
                 )
-                state.figures["loss"] = validation.mean_loss(self.stepper, reader, self.plan, epoch, workers=workers)
+                state.figures["loss"] = mean_loss(self.stepper, reader, self.plan, epoch, workers=workers)
         told = self.processes.tell([state.figures.get(name, float("nan")) for name in names])
         return told[names.index("loss" if self.plan.select == "loss" else "rsum")]
+
+
+NOT_FINITE = "nan.json"
+"""The file of a run's folder with all pairs of that batch."""
+
+SHOWN = 10
+"""How many of them the error names."""
+
+
+def not_finite(train: Dataset, rows: NDArray[np.int64], *, epoch: int, batch: int, out: Path | None) -> TrainingError:
+    """The error to raise: what to do, and the first pairs; all of them go to a file in `out`, where there is one.
+
+    rows          (B 2) picture row and text row of the batch, or of the batches whose gradients were averaged
+    epoch, batch  counted from 1
+    """
+    images, texts = train.images.ids, train.texts.ids
+    pairs = [{"image": images[image], "text": texts[text]} for image, text in rows.tolist()]
+    listed = ""
+    if out is not None:
+        told = json.dumps({"epoch": epoch, "batch": batch, "pairs": pairs}, ensure_ascii=False, indent=1)
+        # What went wrong first is what has to be told, also where the disk takes no list.
+        with suppress(OutputError):
+            write_text(out / NOT_FINITE, told + "\n")
+            listed = f" (all of them: {out / NOT_FINITE})"
+    shown = ", ".join(f"{pair['image']} / {pair['text']}" for pair in pairs[:SHOWN])
+    more = f" and {len(pairs) - SHOWN} more" if len(pairs) > SHOWN else ""
+    return TrainingError(
+        f"training needs finite losses and gradients; batch {batch} of epoch {epoch} gave one that is not, and nothing "
+        f"was saved after it; lower --lr, or look at its pairs{listed}: {shown}{more}"
+    )
+
+
+PROTOCOL = Protocol(c_way=(), bootstrap=0)
+"""Recall at 1, 5 and 10 and ranks, without intervals: an epoch's end should be short."""
+
+
+def figures(model: Model, val: Dataset, *, batch_size: int, workers: int) -> dict[str, float]:
+    """Recall and rank figures of the validation pairs, among them "rsum"."""
+    return dict(evaluate(model, val, protocol=PROTOCOL, batch_size=batch_size, workers=workers).figures)
+
+
+def mean_loss(stepper: Stepper, reader: Reader, plan: Plan, epoch: Epoch, *, workers: int) -> float:
+    """The objective on the reader's pairs, mean over batches; always the same batches, without augmentation."""
+    model = reader.model
+    device = next(model.parameters()).device
+    batches = batches_of(reader.pairs, plan, epoch=0, seed=0, processes=1)
+    was_training = model.training
+    model.eval()
+    losses = [stepper.loss(reading.to(device), epoch) for reading in read_ahead(batches, reader, workers=workers)]
+    model.train(was_training)
+    return float(torch.stack(losses).double().mean())
+
+
+class Stop:
+    """Whether somebody asked to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """What a signal calls: remember it, and give the next Ctrl-C its usual meaning."""
+        self.asked = True
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def listening() -> Iterator[Stop]:
+    """Hear SIGINT and SIGTERM inside the block; only the main thread can."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, stop.ask)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

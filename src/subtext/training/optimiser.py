@@ -1,17 +1,44 @@
-"""The optimiser of a plan, and its state as tensors and plain data."""
+"""The optimiser of a plan, and its state as tensors and plain data.
+
+AdamP (Heo et al. 2021, algorithm 1 with Adam inside): Adam whose steps do not lengthen weights that have no scale.
+
+A weight that a normalisation follows has no effect through its length, yet Adam's momentum keeps lengthening it, which
+slows its turning. Where gradient and weight are nearly at right angles, as they are for such weights, the step's share
+along the weight is taken away:
+
+    p      = m' / (sqrt(v') + eps)                           Adam's step, m' and v' corrected for their start
+    if  max over rows |cos(w, g)| < delta / sqrt(width):     first row by row, then the tensor as one row
+        p  = p - (w . p) w / |w|^2                           and weight decay is multiplied by decay_ratio
+    w      = w - lr (p + decay w)
+
+Tensors of fewer than two axes are moved as by AdamW.
+
+How the learning rate moves: a pure function of the step, so that nothing of it has to be saved.
+
+Plateau alone looks at validation; what it has seen is counted in `selection.Watch` and given here as a number of drops.
+
+Averaged weights: an exponential moving average of every step (EMA) or an equal one of epochs (SWA).
+
+    ema   average = d average + (1 - d) weight        after each step, with d = min(decay, (1 + n) / (10 + n)) after n
+                                                      of them, so that the first, which know little, are forgotten
+    swa   average = (n average + weight) / (n + 1)    after each epoch from `average_from` on (Izmailov et al. 2018)
+
+Running statistics of norms are averaged like weights; they are not counted anew by a pass over the data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from subtext.errors import CheckpointError, TrainingError
 from subtext.models.model import Model
-from subtext.training.adamp import AdamP
 from subtext.training.phases import body_layers
 from subtext.training.plan import Plan
 
@@ -87,3 +114,191 @@ def unpack(optimiser: Optimizer, tensors: Mapping[str, Tensor], rest: Mapping[st
     if state and max(state) >= count:
         raise CheckpointError(f"the optimiser has {count} weights; the checkpoint has state for {max(state) + 1}")
     optimiser.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+
+
+class AdamP(Optimizer):
+    """Adam with the projection of Heo et al. 2021.
+
+    lr            above 0                      betas         of the running means of gradient and its square
+    eps           beside the square root       weight_decay  decoupled, as in AdamW
+    delta         how near to a right angle counts; the paper's value is 0.1
+    decay_ratio   what weight decay is multiplied by where the step was projected; the paper's value is 0.1
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        delta: float = 0.1,
+        decay_ratio: float = 0.1,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "delta": delta,
+            "decay_ratio": decay_ratio,
+        }
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move every weight that has a gradient; gives what the closure gave."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._move(weight, weight.grad, group)
+        return loss
+
+    def _move(self, weight: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[weight]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["exp_avg"] = torch.zeros_like(weight)
+            state["exp_avg_sq"] = torch.zeros_like(weight)
+        state["step"] += 1
+        count = int(state["step"].item())
+        first, second = group["betas"]
+        state["exp_avg"].lerp_(grad, 1 - first)
+        state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1 - second)
+        below = state["exp_avg_sq"].sqrt().div_(math.sqrt(1 - second**count)).add_(group["eps"])
+        move = state["exp_avg"] / (1 - first**count) / below
+        kept: Tensor | float = 1.0
+        if weight.ndim > 1:
+            move, turned = project(weight, grad, move, delta=group["delta"])
+            kept = torch.where(turned, group["decay_ratio"], 1.0)
+        if group["weight_decay"]:
+            weight.mul_(1 - group["lr"] * group["weight_decay"] * kept)
+        weight.add_(move, alpha=-group["lr"])
+
+
+def project(weight: Tensor, grad: Tensor, move: Tensor, *, delta: float) -> tuple[Tensor, Tensor]:
+    """The step without its share along the weight where gradient and weight are nearly at right angles.
+
+    Gives the step, and () bool whether it was changed. Both tests are made on the device, without waiting for it.
+    """
+    result, turned = move, torch.zeros((), dtype=torch.bool, device=weight.device)
+    for rows in (weight.shape[0], 1):
+        w, g, p = weight.reshape(rows, -1), grad.reshape(rows, -1), move.reshape(rows, -1)
+        direction = torch.nn.functional.normalize(w, dim=1, eps=1e-8)
+        cosine = (direction * torch.nn.functional.normalize(g, dim=1, eps=1e-8)).sum(1).abs()
+        hit = (cosine.max() < delta / math.sqrt(w.shape[1])) & ~turned
+        flat = (p - (direction * p).sum(1, keepdim=True) * direction).reshape(move.shape)
+        result = torch.where(hit, flat, result)
+        turned = turned | hit
+    return result, turned
+
+
+RISE_SHARE = 0.3
+"""one_cycle: share of the steps in which the rate rises, where the plan names no warm-up."""
+RISE_FROM = 0.04
+"""one_cycle: the first rate, relative to the peak."""
+FALL_TO = 4e-6
+"""one_cycle: the last rate, relative to the peak."""
+
+
+def rate(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int = 0) -> float:
+    """What the plan's learning rate is multiplied by at a step: above 0, at most 1.
+
+    step, steps  the step, counted from 0, and how many there will be
+    epoch        counted from 0; the step schedule drops by it
+    drops        plateau: how often validation has stood still for too long
+
+    constant   1
+    step       factor ** (epoch // step_epochs)
+    cosine     half a cosine from 1 to 0 over the steps after the warm-up (Loshchilov and Hutter 2017, no restarts)
+    one_cycle  a straight rise from 0.04 over `warmup` of the steps (0.3 where it is 0), then half a cosine down to 4e-6
+               (Smith and Topin 2018, with the momentum left alone)
+    plateau    factor ** drops
+
+    In all but one_cycle the rate rises in a straight line over the first `warmup` of the steps, and its first step is
+    not zero.
+
+    >>> [round(rate(Plan(schedule="cosine"), step=s, steps=4), 3) for s in range(4)]
+    [1.0, 0.854, 0.5, 0.146]
+    """
+    share = plan.warmup if plan.warmup or plan.schedule != "one_cycle" else RISE_SHARE
+    rising = round(share * steps)
+    if step < rising:
+        start = RISE_FROM if plan.schedule == "one_cycle" else 0.0
+        return start + (1 - start) * (step + 1) / rising
+    done = min((step - rising) / max(steps - rising, 1), 1.0)
+    if plan.schedule == "step":
+        return plan.factor ** (epoch // plan.step_epochs)
+    if plan.schedule == "plateau":
+        return plan.factor**drops
+    if plan.schedule == "cosine":
+        return max(0.5 * (1 + math.cos(math.pi * done)), 1e-12)
+    if plan.schedule == "one_cycle":
+        return FALL_TO + (1 - FALL_TO) * 0.5 * (1 + math.cos(math.pi * done))
+    return 1.0
+
+
+class Average:
+    """The average of a model's learning weights and running statistics, in their own type and place."""
+
+    def __init__(self, model: nn.Module, plan: Plan) -> None:
+        self._plan = plan
+        self._first = int(plan.average_from * plan.epochs)
+        self._live: dict[str, Tensor] = {}
+        if plan.average != "none":
+            self._live.update((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
+            self._live.update((name, held) for name, held in model.named_buffers() if held.is_floating_point())
+        self._held: dict[str, Tensor] = {name: value.detach().clone() for name, value in self._live.items()}
+        self.count = 0
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The averages by name; empty where the plan wants none."""
+        return self._held
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Count the weights after a step."""
+        if self._plan.average == "ema":
+            keep = min(self._plan.average_decay, (1 + self.count) / (10 + self.count))
+            self._blend(1 - keep)
+
+    @torch.no_grad()
+    def after_epoch(self, epoch: int) -> None:
+        """Count the weights at the end of an epoch, counted from 0."""
+        if self._plan.average == "swa" and epoch >= self._first:
+            self._blend(1 / (self.count + 1))
+
+    def restore(self, tensors: Mapping[str, Tensor], count: int) -> None:
+        """Go on from a checkpoint."""
+        for name, value in self._held.items():
+            value.copy_(tensors[name])
+        self.count = count
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model carries the averages inside the block, and its own weights after it."""
+        if not self.count:
+            yield
+            return
+        own = {name: value.detach().clone() for name, value in self._live.items()}
+        self._put(self._held)
+        try:
+            yield
+        finally:
+            self._put(own)
+
+    def _blend(self, share: float) -> None:
+        for name, value in self._live.items():
+            self._held[name].lerp_(value, share)
+        self.count += 1
+
+    @torch.no_grad()
+    def _put(self, values: Mapping[str, Tensor]) -> None:
+        for name, value in self._live.items():
+            value.copy_(values[name])

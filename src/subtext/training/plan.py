@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from subtext.errors import RecipeError
-from subtext.training.when import When
+from subtext.training.option_marks import When
 
 _PRETRAINED = When("body", ("pretrained",), needs="a pretrained encoder that learns")
 _LAYERS = When("body", ("layers",), needs="a pretrained encoder of several layers that learns")

@@ -18,10 +18,10 @@ from subtext.errors import TrainingError
 from subtext.models.model import Branch, Model
 from subtext.neighbours.sampling import Samplers, Side
 from subtext.objectives.scene import Groups, Relevance
+from subtext.training.batch_relevance import Related
 from subtext.training.mixing import Mixing, mixed_truth
 from subtext.training.plan import Plan
 from subtext.training.processes import part
-from subtext.training.related import Related
 from subtext.training.rewriting import Rewriter, Rewritten
 
 

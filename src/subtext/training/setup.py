@@ -1,17 +1,24 @@
-"""Setup: what a recipe returns, and a method changes."""
+"""Setup: what a recipe returns, and a method changes.
+
+What a run of training is told, what it tells while it goes, and what it gives in the end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
+from subtext.errors import TrainingError
+from subtext.models.checkpoint import Record
 from subtext.models.model import Model
 from subtext.neighbours.sampling import NeighbourDraw
 from subtext.objectives.objective import Objective
+from subtext.training.batch_relevance import Relates
 from subtext.training.memory import Remembers
 from subtext.training.mixing import Mixing
 from subtext.training.plan import Phase, Plan
-from subtext.training.related import Relates
 from subtext.training.rewriting import Rewriting
 
 
@@ -41,3 +48,76 @@ class Setup:
     rewriting: Rewriting | None = None
     unsaid: tuple[Mapping[str, object], ...] = ()
     opened: bool = False
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a training is run; of these, the seed and the precision of the cache alone change what is learnt.
+
+    seed              of every draw
+    device            "auto" (a GPU where there is one), or a torch device: "cpu", "cuda", "mps"
+    workers           threads that read batches ahead; 0 reads in the loop
+    resume            go on from the newest complete checkpoint of the folder
+    checkpoint_every  steps between checkpoints; 0 for the ends of epochs alone, which always have one
+    keep              checkpoints kept, the newest; a finished training has none any more
+    keep_epochs       keep every so many-th epoch for good, as a run of its own in RUN/epochs/EPOCH; 0 for none
+    cache             folder for the outputs of frozen encoders; None for `cache` in the run's folder
+    cache_precision   how they are stored; float16 halves the disk, and moves the features by about 0.05 %: `resume`
+                      needs the same again
+    log_every         steps between two lines of log.jsonl
+    tensorboard       also write TensorBoard's files (extra: tensorboard)
+    """
+
+    seed: int = 0
+    device: str = "auto"
+    workers: int = 2
+    resume: bool = False
+    checkpoint_every: int = 0
+    keep: int = 2
+    keep_epochs: int = 0
+    cache: Path | None = None
+    cache_precision: Literal["float32", "float16"] = "float32"
+    log_every: int = 50
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("workers", 0), ("checkpoint_every", 0), ("keep", 1), ("keep_epochs", 0), ("log_every", 1)):
+            if getattr(self, name) < least:
+                raise TrainingError(f"{name} needs at least {least}; it got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where a training stands; told a few times a second, at each epoch's end, and with every note.
+
+    epoch, epochs  counted from 1        step, steps  finished so far in the whole training, and all of them
+    loss           mean over the epoch so far
+    figures        of the latest validation, empty before
+    seconds_left   estimated, None before the first step
+    note           something to say in words, None mostly
+    ended          the epoch that has just ended, from 1, with `loss` its mean and `figures` its own; None between
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    figures: Mapping[str, float] = field(default_factory=dict)
+    seconds_left: float | None = None
+    note: str | None = None
+    ended: int | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What came out.
+
+    run     the folder           model  with the kept weights, in eval mode
+    record  as in RUN/run.json   notes  what was said on the way
+    """
+
+    run: Path
+    model: Model
+    record: Record
+    notes: tuple[str, ...] = ()

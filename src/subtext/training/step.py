@@ -5,13 +5,15 @@ them and its gradient for each embedding; embed each chunk again, now with its g
 A chunk is some pictures or some texts, so peak memory is that of one side of one chunk. The gradient is that of the
 whole batch, because the loss reaches the weights through the embeddings alone. Dropout is the same both times: the
 generator is seeded anew for every chunk. A batch norm in training would break all this, and is refused (`possible`).
+
+Embeddings cut off from the graph that made them, and their gradients sent back through it (`step`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TypeVar
 
 import torch
@@ -25,7 +27,6 @@ from subtext.neighbours.sampling import SIDES, Side
 from subtext.objectives.objective import Objective
 from subtext.objectives.scene import Grouped, Groups, Negatives, among, beside, compose, widened
 from subtext.ops import draw
-from subtext.training.leaves import at_least_single, leaf, send_back
 from subtext.training.memory import Memories
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
@@ -273,3 +274,41 @@ def _gathered(processes: Processes, near: Mapping[Label, Grouped]) -> dict[Label
     last = rest[0] if rest else Grouped(first.items[:0], first.groups[:0])
     others = processes.others(first.items, last.items, Groups(first.groups, last.groups))
     return {} if others is None else dict(zip(near, _sides(others), strict=False))
+
+
+def _differentiable(items: Embeddings) -> dict[str, Tensor]:
+    values = {f.name: getattr(items, f.name) for f in fields(items)}
+    return {name: value for name, value in values.items() if value is not None and value.requires_grad}
+
+
+def send_back(piece: Embeddings, whole: Embeddings, rows: slice) -> None:
+    """Send the gradients that the whole batch's embeddings have got through the graph of a piece, its `rows`."""
+    outputs: list[Tensor] = []
+    grads: list[Tensor] = []
+    for name, value in _differentiable(piece).items():
+        grad = getattr(whole, name).grad
+        if grad is not None:
+            outputs.append(value)
+            grads.append(grad[rows, : value.shape[1]])
+    if outputs:
+        torch.autograd.backward(outputs, grads)
+
+
+def leaf(items: Embeddings) -> Embeddings:
+    """The same items without their graph; what is a number of them takes a gradient."""
+    floating = {
+        f.name: value.detach().requires_grad_()
+        for f in fields(items)
+        if (value := getattr(items, f.name)) is not None and value.is_floating_point()
+    }
+    return replace(items, **floating)
+
+
+def at_least_single(items: Embeddings) -> Embeddings:
+    """The same items in float32 where they came in half precision."""
+    halves = {
+        f.name: value.float()
+        for f in fields(items)
+        if (value := getattr(items, f.name)) is not None and value.dtype in (torch.bfloat16, torch.float16)
+    }
+    return replace(items, **halves) if halves else items

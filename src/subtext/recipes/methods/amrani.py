@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.when import Before, Place, Span
+from subtext.training.option_marks import Before, Place, Span
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -38,8 +38,8 @@ def amrani(
     from subtext.errors import RecipeError
     from subtext.objectives.weighting.density import Density
     from subtext.ops.density import Crowding
-    from subtext.recipes.weighted import weighted
-    from subtext.training.crowded_pairs import CrowdedPairs
+    from subtext.recipes.method_terms import weighted
+    from subtext.training.density_table import CrowdedPairs
 
     if not features:
         raise RecipeError("amrani needs features=FILE, features of the pictures; it got none; name one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.errors import RecipeError
-from subtext.training.when import Span, When
+from subtext.training.option_marks import Span, When
 
 if TYPE_CHECKING:
     from subtext.models.model import Model

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.recipes.scored import Further, Lambda, Neighbours
-from subtext.training.when import When
+from subtext.recipes.neighbour_weights import Further, Lambda, Neighbours
+from subtext.training.option_marks import When
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -36,7 +36,7 @@ def combined(
     deviation (stats), which as printed is within about 1 % of uniform weights.
     """
     from subtext.objectives.weighting.neighbourhood import Neighbourhood
-    from subtext.recipes.scored import scored
+    from subtext.recipes.neighbour_weights import scored
 
     if how == "val":
         weighting = Neighbourhood(common.total, diversity=beta, discrepancy=gamma)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.when import Span
+from subtext.training.option_marks import Span
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -39,8 +39,8 @@ def daa(
     from subtext.errors import RecipeError
     from subtext.models.similarity.match_probability import MatchProbability
     from subtext.objectives.losses.daa import DAA
-    from subtext.recipes.ranked import beside, of_cosines
-    from subtext.training.related import SharedWords
+    from subtext.recipes.method_terms import beside, of_cosines
+    from subtext.training.batch_relevance import SharedWords
 
     if setup.relevance is not None:
         raise RecipeError("daa gives a batch its relevance, and another method does so already; take one of them alone")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from subtext.recipes.scored import Further, Lambda, Neighbours
+from subtext.recipes.neighbour_weights import Further, Lambda, Neighbours
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -22,7 +22,7 @@ def discrepancy(
     Embeddings are those of the epoch before; in the first epoch all pairs count alike.
     """
     from subtext.objectives.weighting.neighbourhood import Neighbourhood
-    from subtext.recipes.scored import scored
+    from subtext.recipes.neighbour_weights import scored
 
     weighting = Neighbourhood(common.total, diversity=0.0, discrepancy=1.0)
     return scored("discrepancy", setup, weighting, near, common=common, further=further)

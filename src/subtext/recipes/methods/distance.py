@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.when import Span, When
+from subtext.training.option_marks import Span, When
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -37,7 +37,7 @@ def distance(
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.mining.distance import Distance
     from subtext.objectives.objective import Objective, Term
-    from subtext.recipes.within import require_own_texts, retold
+    from subtext.recipes.method_terms import require_own_texts, retold
 
     if nearest >= furthest:
         raise RecipeError(f"distance needs nearest below furthest; it got {nearest} and {furthest}")

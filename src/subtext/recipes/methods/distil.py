@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.training.when import Place, Span, When
+from subtext.training.option_marks import Place, Span, When
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,9 +41,8 @@ def distil(
     from subtext.objectives.losses.listwise import Listwise
     from subtext.objectives.mining.cosines import Cosines
     from subtext.objectives.objective import Term
-    from subtext.recipes.ranked import by_cosine
-    from subtext.training.mined_lessons import Mined, MinedLessons
-    from subtext.training.teaching import BatchLessons, Teacher
+    from subtext.recipes.method_terms import by_cosine
+    from subtext.training.teacher import BatchLessons, Mined, MinedLessons, Teacher
 
     if not teacher:
         raise RecipeError("distil needs teacher=RUN, a folder that `subtext train` made; it got none; name one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.recipes.scored import Lambda, Neighbours
+from subtext.recipes.neighbour_weights import Lambda, Neighbours
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -22,7 +22,7 @@ def diversity(
     Embeddings are those of the epoch before; in the first epoch all pairs count alike.
     """
     from subtext.objectives.weighting.neighbourhood import Neighbourhood
-    from subtext.recipes.scored import scored
+    from subtext.recipes.neighbour_weights import scored
 
     weighting = Neighbourhood(common.total, diversity=1.0, discrepancy=0.0)
     return scored("diversity", setup, weighting, near, common=common, diagonal=diagonal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.training.when import Span, When
+from subtext.training.option_marks import Span, When
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -40,8 +40,8 @@ def hal(
     from subtext.objectives.losses.hal import HAL
     from subtext.objectives.mining.hubs import Hubs
     from subtext.objectives.objective import Term
-    from subtext.recipes.within import retold
-    from subtext.training.kept_pairs import KeptPairs
+    from subtext.recipes.method_terms import retold
+    from subtext.training.pair_bank import KeptPairs
 
     if not isinstance(setup.model.similarity, Cosine):
         raise RecipeError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.training.when import Before, When
+from subtext.training.option_marks import Before, When
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -31,7 +31,7 @@ def mithun(
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.objective import Objective, Term
     from subtext.objectives.weighting.rank import Rank
-    from subtext.recipes.within import require_own_texts
+    from subtext.recipes.method_terms import require_own_texts
 
     require_own_texts("mithun", setup)
     parts = dict(setup.objective.parts)

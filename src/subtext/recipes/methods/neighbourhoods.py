@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.when import Place, Span
+from subtext.training.option_marks import Place, Span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ def neighbourhoods(
 
     from subtext.errors import RecipeError
     from subtext.neighbours.sampling import NeighbourDraw
-    from subtext.recipes.within import require_cosine, retold
+    from subtext.recipes.method_terms import require_cosine, retold
 
     require_cosine("neighbourhoods", setup)
     ours = WEIGHTS.get(form, (0.3, 0.2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.training.when import Span
+from subtext.training.option_marks import Span
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -22,7 +22,7 @@ def random(
     from dataclasses import replace
 
     from subtext.objectives.weighting.random import Random
-    from subtext.recipes.weighted import weighted
+    from subtext.recipes.method_terms import weighted
 
     made = weighted("random", setup, lambda direction: Random(total, direction, batch), half=half)
     return replace(made, plan=replace(made.plan, drop_last=drop_last))

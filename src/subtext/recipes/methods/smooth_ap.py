@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.training.when import Span
+from subtext.training.option_marks import Span
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -29,8 +29,7 @@ def smooth_ap(
     from subtext.errors import RecipeError
     from subtext.objectives.losses.smooth_ap import SmoothAP
     from subtext.objectives.objective import Term
-    from subtext.recipes.ranked import beside, by_cosine
-    from subtext.recipes.within import retold
+    from subtext.recipes.method_terms import beside, by_cosine, retold
 
     if not temperature:
         raise RecipeError("smooth_ap needs a temperature above 0; it got 0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.when import Place, Span
+from subtext.training.option_marks import Place, Span
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -40,7 +40,7 @@ def struc(
     from subtext.neighbours.sampling import NeighbourDraw, Side
     from subtext.objectives.losses.structure import Structure
     from subtext.objectives.objective import Term
-    from subtext.recipes.within import require_cosine, retold
+    from subtext.recipes.method_terms import require_cosine, retold
 
     require_cosine("struc", setup)
     if structure == "captions" and graph:

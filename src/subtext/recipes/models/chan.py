@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Regions, Words
+from subtext.training.option_marks import Span, When
 from subtext.training.plan import Plan
-from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.recipes.options import Pixels
+from subtext.training.option_marks import Span, When
 from subtext.training.plan import Plan
-from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
@@ -50,7 +50,7 @@ def clip(
     from subtext.objectives.losses.infonce import InfoNCE
     from subtext.objectives.losses.sigmoid import Sigmoid
     from subtext.objectives.objective import Objective, Term
-    from subtext.recipes.parts import dual_sides
+    from subtext.recipes.encoders import dual_sides
     from subtext.training.setup import Setup
 
     image, text, scale, shift = dual_sides(context, model, weights, pixels, (max_tokens, token_mask))

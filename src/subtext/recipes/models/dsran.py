@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from subtext.recipes.options import Pictures, Pixels, Regions, Words
+from subtext.training.option_marks import Span, When
 from subtext.training.plan import Plan
-from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
@@ -41,8 +41,8 @@ def dsran(
     from subtext.models.heads.graph import Graph
     from subtext.models.model import Branch, Model
     from subtext.models.similarity.cosine import Cosine
+    from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.pairwise import ranked
-    from subtext.recipes.parts import image_side, text_side
 
     image = image_side(context, pictures, pixels, regions)
     text = text_side(context, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))

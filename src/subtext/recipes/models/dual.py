@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Words
+from subtext.training.option_marks import Span, When
 from subtext.training.plan import Plan
-from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
@@ -57,8 +57,8 @@ def dual(
     from subtext.models.heads.mean import Mean
     from subtext.models.model import Branch, Model
     from subtext.objectives.objective import Objective
-    from subtext.recipes.parts import image_side, text_side
-    from subtext.recipes.softmax import softmax
+    from subtext.recipes.encoders import image_side, text_side
+    from subtext.recipes.pairwise import softmax
     from subtext.training.setup import Setup
 
     image = image_side(context, pictures, pixels)

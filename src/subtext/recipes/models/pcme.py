@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Regions, Words
+from subtext.training.option_marks import Span
 from subtext.training.plan import Plan
-from subtext.training.when import Span
 
 if TYPE_CHECKING:
     from torch import nn
 
     from subtext.data.build_context import BuildContext
-    from subtext.recipes.parts import Side
+    from subtext.recipes.encoders import Side
     from subtext.recipes.probabilistic import Name
     from subtext.training.setup import Setup
 
@@ -54,7 +54,7 @@ def pcme(
     from subtext.objectives.objective import Objective, Penalty
     from subtext.objectives.regularisers.kl import KL
     from subtext.objectives.regularisers.uniformity import Uniformity
-    from subtext.recipes.parts import image_side, text_side
+    from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.probabilistic import model_of, parts_of
     from subtext.training.setup import Setup
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Regions, Words
+from subtext.training.option_marks import Span, When
 from subtext.training.plan import Plan
-from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
-    from subtext.recipes.parts import Side
+    from subtext.recipes.encoders import Side
     from subtext.recipes.probabilistic import Name
     from subtext.training.setup import Setup
 
@@ -72,7 +72,7 @@ def pcme_plus(
     from subtext.objectives.losses.soft_contrastive import SoftContrastive
     from subtext.objectives.objective import Objective
     from subtext.objectives.regularisers.kl import KL
-    from subtext.recipes.parts import image_side, text_side
+    from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.probabilistic import model_of, parts_of
     from subtext.training.mixing import Mixing
     from subtext.training.setup import Setup
@@ -96,8 +96,8 @@ def pcme_plus(
     )
 
 
-def _seen(input_spec: object) -> bool:
+def _seen(reads: object) -> bool:
     """Whether pictures come as pixels."""
     from subtext.data.pixels import PixelInput
 
-    return isinstance(input_spec, PixelInput)
+    return isinstance(reads, PixelInput)

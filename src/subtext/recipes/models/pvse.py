@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Ranking, Regions, Words
+from subtext.training.option_marks import Span, When
 from subtext.training.plan import Plan
-from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
@@ -61,8 +61,8 @@ def pvse(
     from subtext.objectives.objective import Objective, Penalty
     from subtext.objectives.regularisers.mmd import MMD
     from subtext.objectives.regularisers.view_diversity import ViewDiversity
-    from subtext.recipes.parts import image_side, text_side
-    from subtext.recipes.softmax import softmax
+    from subtext.recipes.encoders import image_side, text_side
+    from subtext.recipes.pairwise import softmax
     from subtext.training.setup import Setup
 
     image = image_side(context, pictures, pixels, regions)

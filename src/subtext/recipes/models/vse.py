@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.recipes.options import Pictures, Pixels, Words
+from subtext.training.option_marks import Span
 from subtext.training.plan import Plan
-from subtext.training.when import Span
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
@@ -39,7 +39,7 @@ def vse(
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.objective import Objective, Term
-    from subtext.recipes.parts import image_side, text_side
+    from subtext.recipes.encoders import image_side, text_side
     from subtext.training.setup import Setup
 
     image = image_side(context, pictures, pixels)

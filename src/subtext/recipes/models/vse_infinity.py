@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from subtext.recipes.options import Pictures, Pixels, Ranking, Regions, Words
+from subtext.training.option_marks import Span, When
 from subtext.training.plan import Plan
-from subtext.training.when import Span, When
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
@@ -49,9 +49,8 @@ def vse_infinity(
     from subtext.models.model import Branch, Model
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.objective import Objective
-    from subtext.recipes.pairwise import hinges
-    from subtext.recipes.parts import image_side, text_side
-    from subtext.recipes.softmax import softmax
+    from subtext.recipes.encoders import image_side, text_side
+    from subtext.recipes.pairwise import hinges, softmax
     from subtext.training.setup import Setup
 
     image = image_side(context, pictures, pixels, regions)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.errors import RecipeError
-from subtext.training.when import Place, Span, When
+from subtext.training.option_marks import Place, Span, When
 
 if TYPE_CHECKING:
     from subtext.core import Direction
@@ -93,7 +93,7 @@ def scored(
     from pathlib import Path
 
     from subtext.ops.neighbour_scores import Scoring
-    from subtext.recipes.weighted import weighted
+    from subtext.recipes.method_terms import weighted
     from subtext.training.weight_tables import NeighbourScores
 
     _require_host(method, setup, near)
