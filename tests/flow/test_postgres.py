@@ -415,7 +415,7 @@ def test_what_was_acknowledged_outlives_a_crash_of_the_server(server: Server, pl
 
 def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> None:
     address = server.address("early")
-    with pytest.raises(IndexError_, match=r"has layout 1, of an earlier Subtext; .*subtext index migrate"):
+    with pytest.raises(IndexError_, match=r"has layout 1, of an earlier Subtext; .*subtext index upgrade"):
         create(address, stored.manifest(), upto=1)
     connection = to_write(Address.parse(address))
     with connection:

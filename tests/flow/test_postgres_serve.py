@@ -11,7 +11,6 @@ from pathlib import Path
 
 import database
 import drawn
-import in_shards
 import pytest
 import served
 from command import call
@@ -19,15 +18,11 @@ from database import Server, started
 from fastapi.testclient import TestClient
 from gloo import free_port
 
-from subtext.api.load import load
-from subtext.search import Engine
 from subtext.search.stores.postgres import pool
 from subtext.search.stores.postgres.database import Database, drop
 from subtext.search.stores.postgres.verification import verify
-from subtext.search.stores.shards.store import Sharded
 from subtext.search.stores.traces import trace_name
 from subtext.server import library as library_module
-from subtext.server import served as served_module
 from subtext.server.application import build
 from subtext.server.settings import Settings
 
@@ -51,16 +46,21 @@ def server() -> Iterator[Server]:
         yield found
 
 
+def options(runs: Path) -> list[object]:
+    """Options of `subtext index build`."""
+    return ["--run", runs / "run", "--data", runs / "data", "--quiet", "--batch-size", 3]
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = drawn.runs(tmp_path_factory.mktemp("runs"), "run", "other")
-    call("index", "build", folder / "library", *in_shards.given(folder))
+    call("index", "build", folder / "library", *options(folder))
     return folder
 
 
 @pytest.fixture
 def address(server: Server, runs: Path) -> Iterator[str]:
-    call("index", "build", server.address("library"), *in_shards.given(runs))
+    call("index", "build", server.address("library"), *options(runs))
     yield server.address("library")
     drop(Database(server.address("library")))
 
@@ -200,26 +200,3 @@ def test_the_command_takes_an_address_and_tells_no_password(address: str, runs: 
     for other in (address.replace("index=library", "index=none"), address.replace("postgres:", "nobody:")):
         told = call("serve", other, "--port", free_port(), code=1)
         assert database.PASSWORD not in told.output + told.stderr and "error" in told.stderr
-
-
-def test_shards_are_served_and_not_changed(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By this process in place of a cluster."""
-    in_shards.built(runs, tmp_path / "shards")
-    monkeypatch.setattr(
-        served_module,
-        "_opened",
-        lambda *words, **more: Engine(Sharded(tmp_path / "shards", here=True), load(runs / "run")),
-    )
-    with asking(str(tmp_path / "shards"), log="", keep=str(tmp_path / "keep")) as mine:
-        monkeypatch.undo()
-        with served.client(runs / "library", log="") as theirs:
-            for asked in (*ASKED[:1], *ASKED[3:]):
-                got, wanted = mine.get(asked).json(), theirs.get(asked).json()
-                assert {**got, "index": None} == {**wanted, "index": None} or "search" in asked or "similar" in asked
-                key = "hits" if "hits" in got else "items" if "items" in got else None
-                assert key is None or [own["id"] for own in got[key]] == [own["id"] for own in wanted[key]]
-        assert mine.get("/thumbnail?id=red&size=96").status_code == 200
-        for at, what in (("/add", {"items": [served.item("teal")]}), ("/delete", {"ids": ["red"]})):
-            answer = mine.post(at, json=what, headers=served.WRITES)
-            assert answer.status_code == 403 and "lies in shards" in answer.json()["error"]
-            assert str(tmp_path) not in answer.text

@@ -20,13 +20,6 @@ def _split() -> click.Option:
 
 def _build(ctx: click.Context) -> None:
     work, values = Work.from_options(ctx.params), ctx.params
-    if (values["ray"] is None) != (values["shards"] is None):
-        raise click.UsageError("--ray ADDRESS and --shards N belong together; give both, or none", ctx)
-    if values["ray"] is not None:
-        from subtext.api.index.sharding import build as in_shards
-
-        click.echo(in_shards(work, values["index"], address=values["ray"], shards=values["shards"]))
-        return
     from subtext.api.index.growth import build
 
     click.echo(build(work, values["index"]))
@@ -86,22 +79,14 @@ GROWING: Sequence[click.Command] = (
             "Index": [index_argument(), _run("Run whose model embeds.", required=True)],
             "Data": [*data_options(), _split()],
             "Run": run_options(),
-            "Many machines": [
-                click.Option(["--ray"], metavar="ADDRESS", help="Of a Ray cluster that embeds; local to start one."),
-                click.Option(["--shards"], type=click.IntRange(1, 9999), metavar="N", help="Folders to make by it."),
-            ],
         },
         help="""Embed pictures and texts by RUN and keep them in the new folder INDEX, to be searched.
 
         The data is the run's own unless --data names another. The folder says by itself which model made it: queries
-        of another model are refused. A model that only scores pairs is refused, too.
-
-        With --ray the data is cut into shards, which the workers of a Ray cluster embed, and then search side by side
-        (docs/scaling.md). Each shard is an index folder; every machine has to see INDEX, RUN and the data.""",
+        of another model are refused. A model that only scores pairs is refused, too.""",
         examples=[
             "subtext index build library --run runs/first",
             "subtext index build library --run runs/first --data photos.jsonl --images photos",
-            "subtext index build archive --run runs/first --data photos.jsonl --ray 10.0.0.1:6379 --shards 16",
         ],
         usage="INDEX --run RUN [OPTIONS]",
     ),

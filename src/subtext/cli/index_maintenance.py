@@ -49,10 +49,16 @@ def _verify(ctx: click.Context) -> None:
         ctx.exit(1)
 
 
+def _upgrade(ctx: click.Context) -> None:
+    from subtext.api.index.care import upgrade
+
+    click.echo(upgrade(ctx.params["index"]))
+
+
 def _migrate(ctx: click.Context) -> None:
     from subtext.api.index.care import migrate
 
-    click.echo(migrate(ctx.params["index"]))
+    click.echo(migrate(ctx.params["shards"], ctx.params["new"]))
 
 
 def _backup(ctx: click.Context) -> None:
@@ -123,14 +129,25 @@ CARING: Sequence[click.Command] = (
         usage="INDEX [OPTIONS]",
     ),
     Command(
+        "upgrade",
+        _upgrade,
+        {"Index": [index_argument()]},
+        help="""Upgrade the schema of an INDEX in PostgreSQL that an earlier version of Subtext made.
+
+        In one transaction, while others wait. An index folder needs no upgrade.""",
+        examples=["subtext index upgrade 'postgresql://editor@db/archive?index=library'"],
+        usage="INDEX",
+    ),
+    Command(
         "migrate",
         _migrate,
-        {"Index": [index_argument()]},
-        help="""Lead an INDEX in PostgreSQL that an earlier Subtext made to the layout of this one.
+        {"Index": [click.Argument(["shards"], type=PATH), click.Argument(["new"], type=PATH)]},
+        help="""Copy SHARDS, an index in shards of an earlier version of Subtext, into the new folder NEW.
 
-        In one transaction, while others wait. A folder needs none: one of another format says what to do.""",
-        examples=["subtext index migrate 'postgresql://editor@db/archive?index=library'"],
-        usage="INDEX",
+        Nothing is embedded again: items, vectors, links, deletions, journal and calibration are copied. Run the command
+        again to resume an interrupted copy.""",
+        examples=["subtext index migrate archive library"],
+        usage="SHARDS NEW",
     ),
     Command(
         "backup",

@@ -41,10 +41,8 @@ def _act(ctx: click.Context) -> None:
 
 def _require_used(ctx: click.Context) -> None:
     """Raise UsageError for an option that the indexes have no use for."""
-    from subtext.search.stores.shards.manifest import is_sharded
-
     values = ctx.params
-    folders = [isinstance(index, Path) and not is_sharded(index.expanduser()) for index in values["indexes"]]
+    folders = [isinstance(index, Path) for index in values["indexes"]]
     if values["keep"] is not None and all(folders):
         raise click.UsageError("--keep is for an index that is no folder; a folder keeps these things itself", ctx)
     given = ctx.get_parameter_source("log") is not click.core.ParameterSource.DEFAULT

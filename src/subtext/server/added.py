@@ -24,7 +24,6 @@ from subtext.search import Engine
 from subtext.search.growing import Growing, Grown, grow
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.lock import WriterBusy, writer_lock
-from subtext.search.stores.shards.store import Sharded
 from subtext.search.stores.store import Store, StoreWriter
 from subtext.search.stores.traces import ADDED, ROWS, trace_name
 from subtext.server.folder import place_of
@@ -97,8 +96,6 @@ def changing(store: Store, verb: str, place: Path | None) -> Iterator[StoreWrite
 
     place  the folder of an index that is none itself: only one at a time changes what is kept there
     """
-    if isinstance(store, Sharded):
-        raise Refusal(HTTPStatus.FORBIDDEN, "this library lies in shards; nothing can be changed in it here")
     until = time.monotonic() + PATIENCE
     while True:
         try:

@@ -15,7 +15,8 @@ from subtext.search.stores.copying import backup as copied
 from subtext.search.stores.copying import restore as restored
 from subtext.search.stores.folder import PENDING, Folder, stores_left
 from subtext.search.stores.item import Side
-from subtext.search.stores.opened import is_address, open_to_change
+from subtext.search.stores.opened import is_address, open_store
+from subtext.search.stores.shards import copy_shards, read_shards
 
 
 def delete(
@@ -31,7 +32,7 @@ def delete(
 
     Raises RequirementError where nothing is named, and for an id that is not there: then nothing is deleted.
     """
-    folder = open_to_change(index)
+    folder = open_store(index)
     named = [*ids, *(_lines(listed) if listed is not None else [])]
     if not named and not where:
         raise RequirementError("a deletion needs ids, a file of them (--from), or a condition (--where); it got none")
@@ -76,14 +77,22 @@ def compact(index: Path | str, *, seed: int = 0) -> str:
     return "\n".join([*told, *([f"removed {place.name}, of an earlier model" for place in left])])
 
 
-def migrate(index: Path | str) -> str:
-    """Lead an index in PostgreSQL to the layout of this Subtext; says from where."""
+def upgrade(index: Path | str) -> str:
+    """Upgrade the schema of an index in PostgreSQL to the one of this Subtext; says from which."""
     if is_address(index):
         from subtext.api.index.database import migrate as led
 
         return led(str(index))
     made = Folder(Path(index))
     return f"{made.path}: a folder of format {made.manifest.format}, which this Subtext reads; nothing was changed"
+
+
+def migrate(shards: Path, new: Path) -> str:
+    """Copy an index in shards, which an earlier Subtext built, into a new folder; says what is in it."""
+    made = copy_shards(read_shards(shards.expanduser().resolve()), new)
+    counts = made.counts
+    items = f"{counted(counts['images'], 'picture')} and {counted(counts['texts'], 'text')}"
+    return f"{made.path}: {items} copied from {shards}, {size(made.bytes)}"
 
 
 def backup(index: Path | str, out: Path) -> str:

@@ -29,15 +29,12 @@ from subtext.search.stores.opened import (
     beside,
     create_store,
     exists,
-    is_address,
     make_lists,
     open_store,
-    open_to_change,
     remove_store,
     require_free,
     swap,
 )
-from subtext.search.stores.shards.manifest import is_sharded
 from subtext.search.stores.store import Store, StoreWriter
 
 
@@ -91,7 +88,7 @@ def add(work: Work, index: Path | str, *, again: bool = False) -> str:
     Without a data set an add or a build that was cut off goes on. Raises what opening and reading raise, IndexError_
     when another model made the index or somebody else writes to it, RequirementError where there is nothing to add.
     """
-    folder = open_to_change(index)
+    folder = open_store(index)
     verb, sources, split = "add", work.sources, work.split
     if sources.data is None:
         open_jobs = [job for job in _unfinished(folder) if job.source is not None and job.verb in ("build", "add")]
@@ -111,7 +108,7 @@ def update(work: Work, index: Path | str, *, keep_missing: bool = False) -> str:
 
     Raises as `add`; RequirementError for an index that was made of no data set.
     """
-    folder = open_to_change(index)
+    folder = open_store(index)
     sources = _sources(folder)
     if not sources:
         raise RequirementError(f"{folder.path} was made of no data set that could be read again; use add or delete")
@@ -138,12 +135,7 @@ def move(work: Work, index: Path | str, *, leave_out: bool = False) -> str:
     One that was cut off goes on. Raises as `add`; RequirementError where items cannot be found in the sources.
     """
     assert work.run is not None
-    if not is_address(index) and is_sharded(Path(index)):
-        raise RequirementError(
-            f"a move embeds one folder again, and {index} is an index in shards; build another one by the new run "
-            "(subtext index build --ray ... --shards ...), and search that when it is whole"
-        )
-    store = open_to_change(index)
+    store = open_store(index)
     with store.writing("move") as writer:
         only: dict[Side, set[str]] = {side: set(writer.ids(side)) for side in SIDES}
         generation = writer.manifest.generation

@@ -18,7 +18,6 @@ from subtext.search.stores.item import SIDES, Side
 from subtext.search.stores.journal import Job
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.opened import is_address
-from subtext.search.stores.shards.manifest import is_sharded
 from subtext.search.stores.store import Store, changed_since
 from subtext.search.stores.verification import verify as problems_of
 
@@ -38,10 +37,6 @@ def info(index: Path | str, *, as_json: bool) -> str:
         from subtext.api.index.database import info as told
 
         return told(str(index), as_json=as_json)
-    if is_sharded(Path(index)):
-        from subtext.api.index.sharded import info as told_of_shards
-
-        return told_of_shards(Path(index), as_json=as_json)
     folder = Folder(Path(index))
     manifest = folder.manifest
     with folder.reading() as view:
@@ -84,10 +79,6 @@ def verify(index: Path | str, *, as_json: bool) -> tuple[str, bool]:
         from subtext.api.index.database import problems
 
         found, place = problems(str(index))
-    elif is_sharded(Path(index)):
-        from subtext.api.index.sharded import problems as problems_of_shards
-
-        found, place = problems_of_shards(Path(index)), str(index)
     else:
         found, place = problems_of(Path(index)), str(index)
     if as_json:

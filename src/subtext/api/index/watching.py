@@ -10,7 +10,7 @@ from subtext.api.index.growth import update
 from subtext.api.job import Work
 from subtext.errors import DataError, counted
 from subtext.report.progress import say
-from subtext.search.stores.opened import open_to_change
+from subtext.search.stores.opened import open_store
 
 
 def watch(
@@ -51,7 +51,7 @@ def watched(index: Path | str) -> list[Path]:
 
     Raises RequirementError through `update` where there is none; SubtextError when the index cannot be read.
     """
-    folder = open_to_change(index)
+    folder = open_store(index)
     found: list[Path] = []
     with folder.reading() as view:
         for job in view.jobs():

@@ -93,8 +93,8 @@ def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
     file = path / name
     if not file.is_file() and (path / SHARDS).is_file():
         raise IndexError_(
-            f"{path} is an index in shards, and this takes one folder; give it one of its shards "
-            f"({path / 'shards' / '0000'}, ...), or build the index again"
+            f"{path} is an index in shards, which this version of Subtext only copies; copy it into a folder, without "
+            f"embedding again: subtext index migrate {shlex.quote(str(path))} NEW"
         )
     if not file.is_file():
         what = "is not there" if not path.exists() else f"has no {name}"

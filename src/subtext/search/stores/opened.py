@@ -1,8 +1,7 @@
 """An index by its name: a folder's path, or the address of one in PostgreSQL.
 
-`library` is a folder, or a folder of shards; `postgresql://user@host/database?index=library` an index in a database.
-What PostgreSQL needs (the extra "postgres") is imported only when such an address is opened, and what shards need (the
-extra "ray") when they are searched.
+`library` is a folder; `postgresql://user@host/database?index=library` an index in a database.
+What PostgreSQL needs (the extra "postgres") is imported only when such an address is opened.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from subtext.search.stores.compaction import compact
 from subtext.search.stores.folder import Folder, create, require_new
 from subtext.search.stores.item import SIDES
 from subtext.search.stores.manifest import MANIFEST, Manifest
-from subtext.search.stores.shards.manifest import is_sharded
-from subtext.search.stores.shards.store import Sharded, unchangeable
 from subtext.search.stores.store import Store, StoreWriter
 from subtext.search.stores.writer import Writer
 
@@ -54,21 +51,7 @@ def open_store(index: Path | str) -> Store:
     if is_address(index):
         opened: Store = database().Database(str(index))
         return opened
-    place = Path(index).expanduser()
-    if is_sharded(place):
-        shards: Store = Sharded(place)
-        return shards
-    return Folder(place)
-
-
-def open_to_change(index: Path | str) -> Store:
-    """The index of that name, for a command that changes it.
-
-    Raises what `open_store` raises, and RequirementError for one in shards, which are changed one by one.
-    """
-    if not is_address(index) and is_sharded(Path(index).expanduser()):
-        raise RequirementError(unchangeable(Path(index)))
-    return open_store(index)
+    return Folder(Path(index).expanduser())
 
 
 def create_store(index: Path | str, manifest: Manifest) -> Store:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.search.stores.condition import ID, TEXT, Condition, require_fields
-from subtext.search.stores.item import DATE, SIDES, Item, Side
+from subtext.search.stores.item import DATE, SIDES, Entry, Item, Side
 from subtext.search.stores.journal import Job, jobs
 from subtext.search.stores.shelf import Shelf
 from subtext.search.stores.values import Value, Values
@@ -73,6 +73,14 @@ class View:
             for key, value in self.connection.execute(_LINKED[number].format(holders), some):
                 linked.setdefault(key, []).append(value)
         return [_item(number, key, rows[key], linked.get(key, [])) for key in wanted]
+
+    def entries(self, keys: NDArray[np.int64]) -> list[Entry]:
+        """The items of these keys as they were put in."""
+        sql = "SELECT id, content, path, text, metadata, stamp FROM items WHERE key = ?"
+        rows = [self.connection.execute(sql, (int(key),)).fetchone() for key in keys]
+        return [
+            Entry(name, content, path, text, json.loads(more), stamp) for name, content, path, text, more, stamp in rows
+        ]
 
     def keys_of(self, side: Side, ids: Sequence[str]) -> dict[str, int]:
         """Key of each of these ids that is there."""

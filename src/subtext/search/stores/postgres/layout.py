@@ -100,7 +100,7 @@ def require_layout(connection: Connection, address: Address) -> None:
     if have < LAYOUT:
         raise IndexError_(
             f"{address} has layout {have}, of an earlier Subtext; this one reads {LAYOUT}; lead it there, when nobody "
-            "uses that earlier one any more: subtext index migrate INDEX"
+            "uses that earlier one any more: subtext index upgrade INDEX"
         )
     if have > LAYOUT:
         raise IndexError_(f"{address} has layout {have}; this Subtext reads {LAYOUT}; use a newer Subtext")
