@@ -151,15 +151,11 @@ def test_a_folder_goes_on_living(old: Path) -> None:
     changed("index")
 
 
-def test_shards_find_what_they_found(old: Path) -> None:
-    """In this process: a cluster takes long to start, and would ask them the same."""
-    from subtext.api.load import load
-    from subtext.search import Engine, Query
-    from subtext.search.stores.shards.store import Sharded
-
-    assert ": whole" in call("index", "verify", "shards").stdout
-    found = Engine(Sharded(Path("shards"), here=True), load(Path("runs/dual"))).answer(Query("a red dog"), top=8)
-    assert_near([[hit.id, hit.score, None] for hit in found.hits], EXPECTED["hits"]["shards_words"])
+def test_shards_are_copied_and_find_what_they_found(old: Path) -> None:
+    assert "embedded" not in call("index", "migrate", "shards", "new").stdout
+    assert ": whole" in call("index", "verify", "new").stdout
+    assert_near(hits("new", "words"), EXPECTED["hits"]["shards_words"])
+    changed("new")
 
 
 @pytest.fixture(scope="module")
