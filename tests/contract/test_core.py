@@ -77,7 +77,7 @@ BAD = {
     ),
     "scores on their side": (
         lambda: Comparison(torch.zeros(9, 6), Truth(torch.zeros(6, 9, dtype=torch.bool))),
-        "Comparison.scores must be (queries, candidates) = (6, 9) as its truth is; it got (9, 6); flip() turns it",
+        "Comparison.scores must be (queries, candidates) = (6, 9) as its truth is; it got (9, 6); flip() transposes it",
     ),
     "scores of another size": (
         lambda: Comparison(torch.zeros(3, 4), Truth(EYE)),
@@ -113,15 +113,15 @@ BAD = {
     ),
     "nothing to join": (
         lambda: Embeddings.cat([]),
-        "Embeddings.cat needs at least one piece; it got none",
+        "Embeddings.cat needs at least one batch; it got none",
     ),
     "residuals in some pieces": (
         lambda: Embeddings.cat([three(), three(residuals=torch.zeros(3, 2, 4))]),
-        "Embeddings.cat needs residuals in every piece or in none; 1 of 2 have it",
+        "Embeddings.cat needs residuals in every batch or in none; 1 of 2 have it",
     ),
     "parts in some pieces": (
         lambda: Embeddings.cat([three(), three(parts=torch.zeros(3, 5, 4))]),
-        "Embeddings.cat needs parts in every piece or in none; 1 of 2 have it",
+        "Embeddings.cat needs parts in every batch or in none; 1 of 2 have it",
     ),
 }
 
