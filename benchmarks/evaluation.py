@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common import interleaved, options, peak_megabytes, report
 from subtext.evaluation.metrics.recall import Recall
-from subtext.ops.cells import Cells
+from subtext.ops.candidate_lists import CandidateLists
 from subtext.ops.rank import Counts, both_directions
 
 PICTURES, EACH = 5_000, 5
@@ -77,7 +77,10 @@ def main() -> None:
     peer_found: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def ours() -> None:
-        forward, backward = Cells.of_groups(groups[0], groups[1]), Cells.of_groups(groups[1], groups[0])
+        forward, backward = (
+            CandidateLists.of_groups(groups[0], groups[1]),
+            CandidateLists.of_groups(groups[1], groups[0]),
+        )
         found["both"] = both_directions(ours_scores, forward, backward)
 
     def peer() -> None:
@@ -85,8 +88,8 @@ def main() -> None:
 
     both_directions(
         ours_scores[:8, :40],
-        Cells.of_groups(groups[0][:8], groups[1][:40]),
-        Cells.of_groups(groups[1][:40], groups[0][:8]),
+        CandidateLists.of_groups(groups[0][:8], groups[1][:40]),
+        CandidateLists.of_groups(groups[1][:40], groups[0][:8]),
         kernel=True,
     )  # compiled before it is measured
     timings = interleaved({"ours": ours, "peer": peer}, repeats=asked.repeats if asked.quick else 1)

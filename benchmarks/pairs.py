@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from benchmarks.common import Options, interleaved, report
 from subtext.core import Embeddings
 from subtext.evaluation.scoring import matrix
-from subtext.ops.half import native
+from subtext.ops.bf16 import supported
 
 REGIONS, WIDTH = 36, 1024
 LENGTHS = (9, 10, 11, 12, 12, 13, 14, 15)
@@ -81,7 +81,7 @@ def run(asked: Options, contest: Contest, *, products: int) -> None:
     images, words = made(pictures, texts)
     torch.manual_seed(0)
     models = {"ours": contest.ours(False).eval()}
-    if native():
+    if supported():
         models["ours, bf16"] = contest.ours(True).eval()
         models["ours, bf16"].load_state_dict(models["ours"].state_dict())
     found: dict[str, Tensor] = {}

@@ -17,7 +17,7 @@ from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.scoring import Source
-from subtext.ops.top import gains
+from subtext.ops.top_k import gains
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from subtext.models.model import Model
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.neighbours.truth import truth
 from subtext.ops import draw
-from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores
-from subtext.ops.pooled_scores import pooled_scores
+from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores, pooled_scores
 
 _ROWS = 1024
 """Queries compared at a time."""

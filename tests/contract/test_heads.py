@@ -10,17 +10,12 @@ from torch import nn
 
 from subtext.core import Encoded
 from subtext.errors import RequirementError
-from subtext.models.heads.attended import Attended
-from subtext.models.heads.fused import Fused
-from subtext.models.heads.gaussian import Gaussian
+from subtext.models.heads.gaussian import Gaussian, PooledSpread, Spread
 from subtext.models.heads.gpo import Gpo
 from subtext.models.heads.graph import Graph
-from subtext.models.heads.mean import Mean
-from subtext.models.heads.parts import Parts
-from subtext.models.heads.passthrough import Passthrough
+from subtext.models.heads.mean import Mean, Passthrough
+from subtext.models.heads.parts import Attended, Fused, Parts
 from subtext.models.heads.pie import Pie
-from subtext.models.heads.pooled_spread import PooledSpread
-from subtext.models.heads.spread import Spread
 
 HEADS: dict[str, Callable[[], nn.Module]] = {
     "mean of pooled": lambda: Mean(6, 8),

@@ -16,8 +16,7 @@ from subtext.errors import DataError, RequirementError
 from subtext.evaluation.reranking import pair_scores
 from subtext.evaluation.scoring import matrix
 from subtext.models.encoders.precomputed import Precomputed
-from subtext.models.heads.mean import Mean
-from subtext.models.heads.passthrough import Passthrough
+from subtext.models.heads.mean import Mean, Passthrough
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.chan import Chan
 from subtext.models.similarity.cosine import Cosine

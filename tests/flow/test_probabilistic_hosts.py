@@ -23,8 +23,7 @@ from subtext.core import DIRECTIONS
 from subtext.data.read import read_pairs
 from subtext.errors import RecipeError, TrainingError
 from subtext.evaluation import embed_pairs
-from subtext.models.heads.gaussian import Gaussian
-from subtext.models.heads.spread import Spread
+from subtext.models.heads.gaussian import Gaussian, Spread
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.match_probability import MatchProbability
 from subtext.objectives.losses.soft_contrastive import SoftContrastive

@@ -23,7 +23,7 @@ from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import of_groups
 from subtext.evaluation.relevance.ratings import read_human
 from subtext.models.sentence_encoder import SentenceEncoder
-from subtext.ops.cells import Cells
+from subtext.ops.candidate_lists import CandidateLists
 
 TEXTS = ["a red dog runs", "the dog is red", "two cats sleep", "cats on a red mat", "a bird", "birds fly away"]
 DATA = pytest.mark.skipif("SUBTEXT_DATA" not in os.environ, reason="needs SUBTEXT_DATA")
@@ -41,7 +41,7 @@ def pairs(**more: list) -> Dataset:
     )
 
 
-def cells(found: Cells) -> list[list[int]]:
+def cells(found: CandidateLists) -> list[list[int]]:
     return [found[row : row + 1].expand()[1].tolist() for row in range(len(found))]
 
 

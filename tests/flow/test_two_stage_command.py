@@ -189,7 +189,7 @@ def test_search_shows_the_second_models_order(made: Path) -> None:
 def test_pairs_are_scored_in_bfloat16_where_the_machine_does_so(
     here: bool, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("subtext.ops.half.native", lambda device="cpu": here)
+    monkeypatch.setattr("subtext.ops.bf16.supported", lambda device="cpu": here)
     score, told = ("evaluate", made / "dear", "--bootstrap", "0"), "does not multiply in bfloat16; scores are made in"
     exact, half = (json.loads(call(*score, *more, "--json", "-", "-q").stdout) for more in ([], ["--bf16"]))
     assert half["model"].get("scores_in_bf16", False) is here and "scores_in_bf16" not in exact["model"]

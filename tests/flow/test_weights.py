@@ -20,8 +20,7 @@ from subtext.models.heads.pie import Pie
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
-from subtext.ops.neighbour_scores import neighbour_scores
-from subtext.ops.pooled_scores import exact_scores
+from subtext.ops.neighbour_scores import exact_scores, neighbour_scores
 from subtext.recipes.methods.combined import combined
 from subtext.recipes.methods.discrepancy import discrepancy
 from subtext.recipes.methods.diversity import diversity

@@ -20,10 +20,8 @@ from subtext.errors import DataError, RequirementError
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.chan import Chan
 from subtext.models.similarity.cross_attention import CrossAttention
-from subtext.objectives.generation import redundant
-from subtext.objectives.generation.redundant import KINDS, Rates, drawn, noised, shuffled
-from subtext.objectives.generation.richer import lengthened
-from subtext.objectives.generation.shorter import shortened
+from subtext.objectives import generation as redundant
+from subtext.objectives.generation import KINDS, Rates, drawn, lengthened, noised, shortened, shuffled
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.losses.ratio import Ratio

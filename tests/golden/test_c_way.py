@@ -12,7 +12,7 @@ import torch
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
 from subtext.evaluation.metrics.c_way import CWay, CWayRank, SampledCWay
-from subtext.ops.choice import beaten, placed
+from subtext.ops.hypergeometric import choice_probability, distractors_ahead
 from subtext.ops.rank import Counts
 
 S3 = torch.tensor([[0.60, 0.50, 0.55], [0.30, 0.40, 0.45], [0.65, 0.35, 0.70]])
@@ -24,11 +24,11 @@ def counts(greater: list[int], tied: list[int], negatives: int) -> Counts:
 
 
 def test_card_closed_form() -> None:
-    values = placed(np.array([0, 1, 2, 5, 9]), np.full(5, 9), c=5)
+    values = choice_probability(np.array([0, 1, 2, 5, 9]), np.full(5, 9), c=5)
     np.testing.assert_allclose(values, [1, 0.5555555556, 0.2777777778, 0.0079365079, 0], atol=1e-10)
     assert values.mean() == pytest.approx(0.3682539683, abs=1e-10)
     for c, value in ((5, 0.9604986915), (20, 0.8245635831), (100, 0.3504320351)):
-        assert placed(np.array([10]), np.array([999]), c=c)[0] == pytest.approx(value, abs=1e-10)
+        assert choice_probability(np.array([10]), np.array([999]), c=c)[0] == pytest.approx(value, abs=1e-10)
 
 
 def test_card_with_replacement() -> None:
@@ -77,7 +77,7 @@ def test_expected_ties_average_over_the_places_of_the_truth() -> None:
 
 def test_large_galleries_stay_exact() -> None:
     exact = math.comb(46_000 - 300, 99) / math.comb(46_000, 99)
-    assert placed(np.array([300]), np.array([46_000]), c=100)[0] == pytest.approx(exact, rel=1e-12)
+    assert choice_probability(np.array([300]), np.array([46_000]), c=100)[0] == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize("at", [1, 3])
@@ -102,8 +102,8 @@ def test_a_sample_follows_seed_and_query_alone() -> None:
 
 def test_a_draw_never_takes_a_distractor_twice() -> None:
     draws = np.random.default_rng(0).random((500, 6))
-    assert (beaten(np.full(500, 4), np.full(500, 6), draws) == 4).all()
-    assert (beaten(np.full(500, 0), np.full(500, 6), draws) == 0).all()
+    assert (distractors_ahead(np.full(500, 4), np.full(500, 6), draws) == 4).all()
+    assert (distractors_ahead(np.full(500, 0), np.full(500, 6), draws) == 0).all()
 
 
 def test_too_few_distractors_have_no_value() -> None:

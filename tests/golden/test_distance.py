@@ -10,9 +10,8 @@ from scenes import S3, doubles, items, random_items, scene_of, take
 
 from subtext.core import DIRECTIONS, Epoch, Scene
 from subtext.models.similarity.cosine import Cosine
-from subtext.objectives.mining.distance import Distance
+from subtext.objectives.mining.distance import Distance, log_rarity
 from subtext.objectives.scene import compose
-from subtext.ops.sphere import log_rarity
 
 D = doubles([0.3, 0.5, 0.8, 1, 1.2, 1.39, 1.45])
 

@@ -17,15 +17,13 @@ from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
 from subtext.data.build_context import BuildContext
 from subtext.errors import RequirementError
-from subtext.models.encoders.backbone import layers, open_body
+from subtext.models.encoders.backbone import adapt, layers, open_body
 from subtext.models.encoders.bag import Bag
 from subtext.models.encoders.dual import Dual
-from subtext.models.encoders.known import KNOWN
+from subtext.models.encoders.hub import KNOWN, picture_numbers
 from subtext.models.encoders.language import Language
-from subtext.models.encoders.lora import adapt
 from subtext.models.encoders.open_clip_dual import OpenClip
 from subtext.models.encoders.precomputed import Precomputed
-from subtext.models.encoders.preprocessor import picture_numbers
 from subtext.models.encoders.recurrent import GruShape, Recurrent
 from subtext.models.encoders.timm_vision import TimmVision
 from subtext.models.encoders.vision import Vision

@@ -18,7 +18,7 @@ from subtext.data.build_context import BuildContext
 from subtext.data.dataset import Items
 from subtext.models.encoders.vision import Vision
 from subtext.models.feature_cache import cached_branch, write_cache
-from subtext.models.heads.passthrough import Passthrough
+from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch
 from subtext.recipes.encoders import image_side
 from subtext.recipes.options import Pictures, Pixels

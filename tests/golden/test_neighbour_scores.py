@@ -8,9 +8,17 @@ import torch
 
 from subtext.errors import ShapeError
 from subtext.ops import neighbour_scores as ops
-from subtext.ops import pooled_scores as pooled_ops
-from subtext.ops.neighbour_scores import Scoring, known_neighbours, neighbour_scores, second_sums
-from subtext.ops.pooled_scores import exact_scores, gram_diversity, pooled_scores, sampled_discrepancy
+from subtext.ops import neighbour_scores as pooled_ops
+from subtext.ops.neighbour_scores import (
+    Scoring,
+    exact_scores,
+    gram_diversity,
+    known_neighbours,
+    neighbour_scores,
+    pooled_scores,
+    sampled_discrepancy,
+    second_sums,
+)
 
 NEAR = torch.tensor([[1, 2], [0, 2], [1, 3], [4, 0], [3, 2]], dtype=torch.int32)
 UNEVEN = torch.tensor([[1, 2, 3], [0, -1, -1], [1, 3, -1], [4, 0, -1], [3, -1, -1]], dtype=torch.int32)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from subtext.core import DIRECTIONS, Embeddings, Encoded, Epoch, Scene
+from subtext.models.heads.gaussian import Spread
 from subtext.models.heads.pie import Pie
-from subtext.models.heads.spread import Spread
 from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 from subtext.models.similarity.match_probability import MatchProbability
 from subtext.objectives.losses.daa import DAA

@@ -17,9 +17,9 @@ from subtext.evaluation.metrics.ndcg import NDCG
 from subtext.evaluation.metrics.pmrp import PMRP
 from subtext.evaluation.metrics.r_precision import RPrecision
 from subtext.evaluation.metrics.recall import Recall
-from subtext.ops.cells import Cells
-from subtext.ops.standing import Standing, standing, standings
-from subtext.ops.top import occurrences
+from subtext.ops.candidate_lists import CandidateLists
+from subtext.ops.positive_ranks import PositiveRanks, positive_ranks, rank_positives
+from subtext.ops.top_k import occurrences
 
 
 def listed(retrieved: list[list[int]], right: list[set[int]], ids: list[int]) -> Comparison:
@@ -130,29 +130,29 @@ def test_the_best_positive_of_a_standing_is_that_of_counting(ties: str) -> None:
     for seed in range(4):
         whole = made(ties=True, seed=seed)
         whole.scores[2:4, 1:3] = torch.nan
-        best = standing(whole, stable=True).best()
+        best = positive_ranks(whole, stable=True).best()
         np.testing.assert_array_equal(BestRank(ties).of(best), BestRank(ties)(whole))
         np.testing.assert_array_equal(Recall(2, ties).of(best), Recall(2, ties)(whole))
 
 
 def test_blocks_and_several_truths_at_once() -> None:
     whole, other = made(ties=True), made(ties=True, seed=9)
-    truths = [Cells.of_mask(part.truth.match) for part in (whole, other)]
-    both = standings(whole.scores, truths, stable=True)
+    truths = [CandidateLists.of_mask(part.truth.match) for part in (whole, other)]
+    both = rank_positives(whole.scores, truths, stable=True)
     for truth, part, found in zip(truths, (whole, other), both, strict=True):
-        alone = standing(Comparison(whole.scores, part.truth), stable=True)
-        pieces = [standings(whole.scores[s : s + 3], [truth[s : s + 3]], stable=True)[0] for s in range(0, 8, 3)]
-        for same in (alone, Standing.cat(pieces)):
+        alone = positive_ranks(Comparison(whole.scores, part.truth), stable=True)
+        pieces = [rank_positives(whole.scores[s : s + 3], [truth[s : s + 3]], stable=True)[0] for s in range(0, 8, 3)]
+        for same in (alone, PositiveRanks.cat(pieces)):
             for name in ("queries", "number", "first", "alike", "greater", "tied", "positives", "negatives", "earlier"):
                 np.testing.assert_array_equal(getattr(same, name), getattr(found, name), err_msg=name)
     with pytest.raises(ShapeError, match="truth for each of 8 queries; it got 3"):
-        standings(whole.scores, [truths[0][:3]])
+        rank_positives(whole.scores, [truths[0][:3]])
 
 
 def test_what_is_no_number_loses_even_to_minus_infinity() -> None:
     scores = torch.tensor([[-torch.inf, torch.nan, -torch.inf, 0.0]])
-    truth = Cells.of_pairs(np.array([0, 0]), np.array([1, 2]), queries=1)
-    found = standings(scores, [truth])[0]
+    truth = CandidateLists.of_pairs(np.array([0, 0]), np.array([1, 2]), queries=1)
+    found = rank_positives(scores, [truth])[0]
     assert (found.greater.tolist(), found.tied.tolist()) == ([1, 2], [1, 0])
 
 

@@ -17,7 +17,7 @@ from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.metrics.reciprocal_rank import ReciprocalRank
 from subtext.evaluation.metrics.summary import chance_rank, chance_recall, mean, median_rank
 from subtext.evaluation.relevance import match as matching
-from subtext.ops.cells import Cells
+from subtext.ops.candidate_lists import CandidateLists
 from subtext.ops.rank import Counts, best_of, best_positive, both_directions
 
 IMAGES, CAPTIONS = np.arange(3), np.arange(15) // 5
@@ -146,7 +146,7 @@ def test_one_read_gives_both_directions(kernel: bool, dtype: torch.dtype) -> Non
     scores, match, _ = drawn(3, queries=37, candidates=53)
     scores = scores.to(dtype)
     rows, columns = both_directions(
-        scores, Cells.of_mask(match), Cells.of_mask(match.T.contiguous()), stable=True, kernel=kernel
+        scores, CandidateLists.of_mask(match), CandidateLists.of_mask(match.T.contiguous()), stable=True, kernel=kernel
     )
     assert_same(rows, best_positive(scores, match, stable=True))
     assert_same(columns, best_positive(scores.T.contiguous(), match.T.contiguous(), stable=True))
@@ -173,7 +173,7 @@ def test_a_transposed_block_counts_the_same(kernel: bool) -> None:
     scores, match, ignored = drawn(4, queries=21, candidates=33)
     lying = scores.T.contiguous().T
     assert not lying.is_contiguous()
-    cells, leave_out = Cells.of_mask(match), Cells.of_mask(ignored)
+    cells, leave_out = CandidateLists.of_mask(match), CandidateLists.of_mask(ignored)
     assert_same(
         best_of(lying, cells, leave_out, stable=True, kernel=kernel),
         best_positive(scores, match, ignored, stable=True),
@@ -182,7 +182,7 @@ def test_a_transposed_block_counts_the_same(kernel: bool) -> None:
 
 def test_blocks_of_queries_join_to_the_whole() -> None:
     scores, match, _ = drawn(5)
-    cells = Cells.of_mask(match)
+    cells = CandidateLists.of_mask(match)
     pieces = [best_of(scores[s : s + 7], cells[s : s + 7], stable=True) for s in range(0, 40, 7)]
     assert_same(Counts.cat(pieces), best_of(scores, cells, stable=True))
 
@@ -209,10 +209,10 @@ def test_reciprocal_rank_and_nan_without_positives() -> None:
 def test_groups_and_pairs_name_the_same_cells() -> None:
     images, texts = np.array([4, 9, 4, 7]), np.array([9, 4, 4, 8, 9])
     mask = torch.from_numpy(images[:, None] == texts[None, :])
-    rows, columns = Cells.of_groups(images, texts).expand()
+    rows, columns = CandidateLists.of_groups(images, texts).expand()
     assert list(zip(rows, columns, strict=True)) == [(0, 1), (0, 2), (1, 0), (1, 4), (2, 1), (2, 2)]
     twice = np.concatenate([rows, rows])[::-1], np.concatenate([columns, columns])[::-1]
-    for cells in (Cells.of_pairs(*twice, queries=4), Cells.of_mask(mask)):
+    for cells in (CandidateLists.of_pairs(*twice, queries=4), CandidateLists.of_mask(mask)):
         np.testing.assert_array_equal(cells.expand(), (rows, columns))
         assert cells.lengths.tolist() == [2, 2, 2, 0]
 
@@ -231,9 +231,9 @@ def test_messages() -> None:
     with pytest.raises(RequirementError, match="stable=True"):
         counts.rank("stable")
     with pytest.raises(ShapeError, match="each of 2 queries; it got 3"):
-        best_of(torch.zeros(2, 3), Cells.of_groups(np.arange(3), np.arange(3)))
+        best_of(torch.zeros(2, 3), CandidateLists.of_groups(np.arange(3), np.arange(3)))
     with pytest.raises(ShapeError, match="it got 1 and 2"):
-        Cells.of_pairs(np.zeros(1, np.int64), np.zeros(2, np.int64), queries=3)
+        CandidateLists.of_pairs(np.zeros(1, np.int64), np.zeros(2, np.int64), queries=3)
 
 
 def test_a_match_tells_the_truth_of_any_block_and_of_any_part() -> None:

@@ -11,8 +11,7 @@ from pairs import assign, card_items, det, of_parts, random_pairs
 from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
-from subtext.models.heads.attended import Attended
-from subtext.models.heads.parts import Parts
+from subtext.models.heads.parts import Attended, Parts
 from subtext.models.similarity.saf import Saf
 from subtext.models.similarity.sgr import Sgr
 from subtext.ops.attention import context_differences, gram, over_regions, products, unit_vectors

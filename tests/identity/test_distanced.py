@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
-from subtext.models.heads.distanced import Distanced
-from subtext.models.heads.gaussian import Gaussian
+from subtext.models.heads.gaussian import Distanced, Gaussian
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 from subtext.models.similarity.cosine import Cosine

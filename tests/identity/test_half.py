@@ -25,7 +25,7 @@ from subtext.models.similarity.cross_attention import CrossAttention
 from subtext.models.similarity.imram import Imram
 from subtext.models.similarity.saf import Saf
 from subtext.models.similarity.sgr import Sgr
-from subtext.ops.half import native as multiplies
+from subtext.ops.bf16 import supported as multiplies
 
 Made = Callable[[int, int], nn.Module]
 SIMILARITIES: dict[str, Made] = {
@@ -45,9 +45,9 @@ PICTURES, WIDTH, NODES = 60, 32, 16
 
 
 @pytest.fixture
-def native(monkeypatch: pytest.MonkeyPatch) -> None:
+def supported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that multiplies in bfloat16."""
-    monkeypatch.setattr("subtext.ops.half.native", lambda device="cpu": True)
+    monkeypatch.setattr("subtext.ops.bf16.supported", lambda device="cpu": True)
 
 
 @pytest.mark.skipif(
@@ -85,7 +85,7 @@ class Products(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)
-def test_nearly_all_multiplications_are_in_half_precision(name: str, native: None) -> None:
+def test_nearly_all_multiplications_are_in_half_precision(name: str, supported: None) -> None:
     """36 regions, 12 words, width 1,024: what is left are products of gathered weights and of regions with regions."""
     similarity = SIMILARITIES[name](1024, 256).eval()
     g = torch.Generator().manual_seed(0)
@@ -148,7 +148,7 @@ def recalls(scores: Tensor) -> list[float]:
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)
-def test_scores_are_near_and_recall_is_unchanged(name: str, native: None) -> None:
+def test_scores_are_near_and_recall_is_unchanged(name: str, supported: None) -> None:
     torch.manual_seed(0)
     half = learnt(SIMILARITIES[name](WIDTH, NODES))
     single = deepcopy(half)

@@ -16,17 +16,15 @@ from torch import Tensor, nn
 from subtext.core import Embeddings, Encoded
 from subtext.data.inputs import Draw
 from subtext.evaluation.scoring import matrix
-from subtext.models.heads.gaussian import Gaussian
-from subtext.models.heads.graph import Graph
+from subtext.models.heads.gaussian import Gaussian, Spread
+from subtext.models.heads.graph import Graph, GraphLayer
 from subtext.models.heads.mean import Mean
-from subtext.models.heads.spread import Spread
 from subtext.models.model import Branch, Model
 from subtext.models.similarity import match_probability
 from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.match_probability import MatchProbability
 from subtext.ops import draw
-from subtext.ops.graph_layer import GraphLayer
 from subtext.training.mixing import Mixing, mixed_truth
 from subtext.training.reading import Reader
 

@@ -24,7 +24,7 @@ SHARES = ([0, 1], [2, 3, 4], [5])
 GROUPS = torch.tensor([0, 0, 1, 2, 1, 3])
 
 
-def relevance_of(pairs):
+def graded_relevance(pairs):
     """(I T) by the function that measures whole data sets."""
     texts = [str(value) for value in pairs.texts.values]
     return tfidf.relevance(texts, pairs.texts.groups, texts)[pairs.images.groups]
@@ -34,7 +34,7 @@ def relevance_of(pairs):
 @pytest.mark.parametrize("processes", [1, 3])
 def test_a_reading_brings_the_relevance_of_its_queries(together, processes):
     data, rows = small.pairs(), small.pairs().links[np.array([3, 50, 2, 9, 51, 8, 70])]
-    whole, related = relevance_of(data), SharedWords().open(data)
+    whole, related = graded_relevance(data), SharedWords().open(data)
     found = []
     for rank in range(processes):
         given = {"together": together, "processes": processes, "rank": rank, "related": related}

@@ -176,7 +176,7 @@ def test_scores_of_any_width_are_equal_to_the_bit(name: str, width: int, nodes: 
 
 @pytest.mark.parametrize("name", UNEVEN)
 def test_scores_in_half_precision_are_equal_to_the_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.ops.half.native", lambda device="cpu": True)
+    monkeypatch.setattr("subtext.ops.bf16.supported", lambda device="cpu": True)
     assert_equal_to_the_bit(UNEVEN[name](50, 6, True), 50)
 
 

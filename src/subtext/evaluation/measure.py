@@ -25,10 +25,10 @@ from subtext.evaluation.protocol import ZETA, Further
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.scoring import Source
+from subtext.ops.positive_ranks import PositiveRanks, rank_positives
 from subtext.ops.rank import Ties
 from subtext.ops.semantic_rank import KERNEL_CELLS, ranks
-from subtext.ops.standing import Standing, standings
-from subtext.ops.top import gains, occurrences
+from subtext.ops.top_k import gains, occurrences
 
 Values = dict[str, NDArray[np.float64]]
 
@@ -68,13 +68,13 @@ def measure(
     found = {direction: Found() for direction in DIRECTIONS}
     for direction in DIRECTIONS:
         here = found[direction]
-        stands: list[list[Standing]] = []
+        stands: list[list[PositiveRanks]] = []
         pieces: list[Found] = []
         often: NDArray[np.float64] | float = 0.0
         for start, stop, scores in source.blocks(direction):
             if truths:
                 cells = [one.cells(direction)[start:stop] for one in truths.values()]
-                stands.append(standings(scores, cells, stable=ties == "stable"))
+                stands.append(rank_positives(scores, cells, stable=ties == "stable"))
             if asked.hubness:
                 often = often + occurrences(scores, asked.hubness)
             piece = Found()
@@ -84,7 +84,7 @@ def measure(
             pieces.append(piece)
         here.add(pieces)
         for place, name in enumerate(truths):
-            _precise(here, name, Standing.cat([each[place] for each in stands]), recall if name else (), ties)
+            _precise(here, name, PositiveRanks.cat([each[place] for each in stands]), recall if name else (), ties)
         if isinstance(often, np.ndarray):
             here.numbers |= {f"hubness@{asked.hubness}": skewness(often), f"unfound@{asked.hubness}": unfound(often)}
     if asked.labels is not None:
@@ -120,7 +120,7 @@ def _graded(
         found.values[name], found.chance[name] = metric.of(got, ideal), metric.of(random, ideal)
 
 
-def _precise(found: Found, name: str, stands: Standing, recall: tuple[int, ...], ties: Ties) -> None:
+def _precise(found: Found, name: str, stands: PositiveRanks, recall: tuple[int, ...], ties: Ties) -> None:
     """Precision (and recall) under one reading of what is right."""
     counts = stands.best()
     for k in recall:
@@ -139,11 +139,11 @@ def _plausible(found: dict[Direction, Found], source: Source, asked: Further, ti
     matches = [labels.match(zeta) for zeta in ZETA]
     for direction, rows in zip(DIRECTIONS, (labels.image_rows, labels.text_rows), strict=True):
         here, queries = found[direction], source.shape[0 if direction == "image_to_text" else 1]
-        stands: list[list[Standing]] = []
+        stands: list[list[PositiveRanks]] = []
         for start, stop, scores in part.blocks(direction):
             cells = [match.cells(direction)[start:stop] for match in matches]
-            stands.append(standings(scores, cells, stable=ties == "stable"))
-        each = [Standing.cat([block[place] for block in stands]) for place in range(len(ZETA))]
+            stands.append(rank_positives(scores, cells, stable=ties == "stable"))
+        each = [PositiveRanks.cat([block[place] for block in stands]) for place in range(len(ZETA))]
         for name, columns in (
             ("pmrp", [RPrecision(ties).of(one) for one in each]),
             ("pm_recall@1", [Recall(1, ties).of(one.best()) for one in each]),
@@ -152,7 +152,7 @@ def _plausible(found: dict[Direction, Found], source: Source, asked: Further, ti
         here.chance["pmrp"] = _placed(np.mean([_share(one) for one in each], axis=0), rows, queries)
 
 
-def _share(stands: Standing) -> NDArray[np.float64]:
+def _share(stands: PositiveRanks) -> NDArray[np.float64]:
     """(Q) share of the candidates that are positives: the R-Precision of a random order."""
     candidates = np.maximum(stands.positives + stands.negatives, 1)
     return np.where(stands.positives > 0, stands.positives / candidates, np.nan)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from subtext.ops.half import less, product
+from subtext.ops.bf16 import product, product_minus
 
 SLOPE = 0.1
 """What is left of a negative product."""
@@ -103,7 +103,7 @@ def context_differences(
     weights = attention / (region_lengths(attention, gram) + EPSILON)[..., None]
     by_picture = weights.flatten(0, 1).transpose(0, 1)
     own = words.flatten(0, 1).expand(len(regions), -1, -1)
-    return less(by_picture, regions, own, half=half).unflatten(1, (texts, longest))
+    return product_minus(by_picture, regions, own, half=half).unflatten(1, (texts, longest))
 
 
 def unit_vectors(values: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from subtext.ops.attention import sigmoid
-from subtext.ops.half import within
+from subtext.ops.bf16 import square_linear
 
 FusionKind = Literal["gated", "mean", "sum", "concat"]
 
@@ -37,7 +37,7 @@ class Fusion(nn.Module):
     def forward(
         self, first: Float[Tensor, "*batch d"], second: Float[Tensor, "*batch2 d"], *, half: bool = False
     ) -> Float[Tensor, "*out d"]:
-        """The two together; leading axes are broadcast. Vectors with zeros at their end (`ops.lanes`) keep them.
+        """The two together; leading axes are broadcast. Vectors with zeros at their end (`numerics.padded`) keep them.
 
         half  products in bfloat16 where the machine has it
         """
@@ -48,11 +48,11 @@ class Fusion(nn.Module):
         if self.kind == "concat":
             width = self.both.out_features
             left, right = self.both.weight[:, :width], self.both.weight[:, width:]
-            return within(first, left, None, half=half) + within(second, right, self.both.bias, half=half)
+            return square_linear(first, left, None, half=half) + square_linear(second, right, self.both.bias, half=half)
         mapped, other = (
-            within(values, layer.weight, layer.bias, half=half)
+            square_linear(values, layer.weight, layer.bias, half=half)
             for values, layer in ((first, self.first), (second, self.second))
         )
-        gates = within(mapped, self.gate_first.weight, None, half=half)
-        gate = sigmoid(gates + within(other, self.gate_second.weight, self.gate_second.bias, half=half))
+        gates = square_linear(mapped, self.gate_first.weight, None, half=half)
+        gate = sigmoid(gates + square_linear(other, self.gate_second.weight, self.gate_second.bias, half=half))
         return gate * mapped + (1 - gate) * other

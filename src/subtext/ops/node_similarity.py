@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops import attention
-from subtext.ops.half import linear, unlearning
-from subtext.ops.lanes import filled, grown
+from subtext.ops.bf16 import in_inference, linear
+from subtext.ops.numerics import padded, padded_to
 from subtext.ops.pairwise import parts_of, whole_of
 
 
@@ -50,15 +50,15 @@ class Nodes(nn.Module):
         return attention.gram(parts_of(images))
 
     def forward(self, images: Embeddings, gram: Float[Tensor, "i r r"], texts: Embeddings) -> Float[Tensor, "i t n m"]:
-        """The whole pair's node, then one a word, N = L + 1; texts of one length. Zeros fill M up (`ops.lanes`)."""
-        half = unlearning(self.bf16)
+        """The whole pair's node, then one a word, N = L + 1; texts of one length. Zeros fill M up (`numerics.padded`)."""
+        half = in_inference(self.bf16)
         words, regions = parts_of(texts), parts_of(images)
         fits = attention.products(words, regions, half=half)
         weights = attention.over_regions(fits, images.mask, self.attention_scale)
         by_word = self._square(attention.context_differences(words, weights, regions, gram, half=half))
         apart = self._square(whole_of(images, self.width)[:, None] - whole_of(texts, self.width)[None])
         whole, local = (
-            linear(values, filled(layer.weight, 2), filled(layer.bias), half=half)
+            linear(values, padded(layer.weight, 2), padded(layer.bias), half=half)
             for values, layer in ((apart, self.whole), (by_word, self.local))
         )
         return attention.unit_vectors(torch.cat([whole[:, :, None], local], dim=2))
@@ -69,7 +69,7 @@ class Nodes(nn.Module):
 
 def decided(nodes: Float[Tensor, "*batch m"], layer: nn.Linear) -> Float[Tensor, "*batch"]:
     """A layer of one number, of nodes that zeros fill up."""
-    weight = grown(layer.weight, nodes.shape[-1])
+    weight = padded_to(layer.weight, nodes.shape[-1])
     return torch.nn.functional.linear(nodes, weight, layer.bias)[..., 0]
 
 

@@ -1,4 +1,11 @@
-"""Small tensor functions that several parts share."""
+"""Small tensor functions that several parts share.
+
+Rows of a whole number of lanes: what a score is must not depend on where its numbers lie.
+
+Matrix kernels read several numbers at once. Rows that are no multiple of that begin at addresses where the same row is
+read, and rounded, in another way, so that scores would depend on their neighbours. Zeros at a row's end mend it: they
+change no product, no sum and no length.
+"""
 
 from __future__ import annotations
 
@@ -95,3 +102,25 @@ class _AtMost(torch.autograd.Function):
         (gradient,) = gradients
         # Descent moves against the gradient: a positive one brings the value down, which is always allowed.
         return torch.where(beyond & (gradient < 0), torch.zeros_like(gradient), gradient), None
+
+
+LANES = 8
+"""Numbers a row is a multiple of: 16 bytes in half precision, 32 in single."""
+
+
+def padded(values: Float[Tensor, "*shape"], axes: int = 1) -> Float[Tensor, "*padded"]:
+    """The same values with zeros up to a multiple of LANES along each of the last `axes` axes.
+
+    >>> padded(torch.ones(3)).tolist()
+    [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    return padded_to(values, *(-(-size // LANES) * LANES for size in values.shape[values.ndim - axes :]))
+
+
+def padded_to(values: Float[Tensor, "*shape"], *sizes: int) -> Float[Tensor, "*padded"]:
+    """The same values with zeros up to these sizes of the last axes; what is larger stays as it is."""
+    last = values.shape[values.ndim - len(sizes) :]
+    missing = [max(size - own, 0) for size, own in zip(sizes, last, strict=True)]
+    if not any(missing):
+        return values
+    return torch.nn.functional.pad(values, [side for size in reversed(missing) for side in (0, size)])

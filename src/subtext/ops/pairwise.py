@@ -17,8 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from subtext.core import Embeddings
 from subtext.errors import RequirementError, ShapeError
-from subtext.ops.lanes import filled
-from subtext.ops.numerics import precise
+from subtext.ops.numerics import padded, precise
 
 PIECE_FLOATS = 2**23
 """Numbers that a piece may take while nothing is learnt: a few texts, and not far from the processor."""
@@ -127,8 +126,8 @@ def packed(items: Embeddings) -> Embeddings:
 
 
 def parts_of(items: Embeddings) -> Float[Tensor, "n p d"]:
-    """The parts, in float32 or better, zeros at their ends (`ops.lanes`). Raises RequirementError without any."""
-    return filled(precise(_given(items)))
+    """The parts, in float32 or better, zeros at their ends (`numerics.padded`). Raises RequirementError without any."""
+    return padded(precise(_given(items)))
 
 
 def whole_of(items: Embeddings, width: int) -> Float[Tensor, "n d"]:
@@ -138,7 +137,7 @@ def whole_of(items: Embeddings, width: int) -> Float[Tensor, "n d"]:
             f"this similarity needs vectors of width {width}, as its parts; it got {items.vectors.shape[2]}; take a "
             "head that gives both alike"
         )
-    return filled(precise(items.vectors[:, 0]))
+    return padded(precise(items.vectors[:, 0]))
 
 
 def _given(items: Embeddings) -> Float[Tensor, "n p d"]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError, ShapeError
-from subtext.ops.cells import Cells
+from subtext.ops.candidate_lists import CandidateLists
 
 Ties = Literal["pessimistic", "optimistic", "expected", "stable"]
 """Where a positive stands among negatives of its own score: behind all, before all, anywhere, by column."""
@@ -99,14 +99,14 @@ def best_positive(
     >>> counts.greater.tolist(), counts.tied.tolist()
     ([0, 1], [1, 0])
     """
-    leave_out = None if ignored is None else Cells.of_mask(ignored)
-    return best_of(scores, Cells.of_mask(match), leave_out, stable=stable)
+    leave_out = None if ignored is None else CandidateLists.of_mask(ignored)
+    return best_of(scores, CandidateLists.of_mask(match), leave_out, stable=stable)
 
 
 def best_of(
     scores: Float[Tensor, "q c"],
-    positives: Cells,
-    ignored: Cells | None = None,
+    positives: CandidateLists,
+    ignored: CandidateLists | None = None,
     *,
     stable: bool = False,
     kernel: bool | None = None,
@@ -125,8 +125,8 @@ def best_of(
 
 def both_directions(
     scores: Float[Tensor, "i t"],
-    image_to_text: Cells,
-    text_to_image: Cells,
+    image_to_text: CandidateLists,
+    text_to_image: CandidateLists,
     *,
     stable: bool = False,
     kernel: bool | None = None,
@@ -144,7 +144,7 @@ def both_directions(
 class _Side:
     """One direction of counting: thresholds before the matrix is read, corrections after."""
 
-    def __init__(self, matrix: NDArray[Any], positives: Cells, ignored: Cells | None) -> None:
+    def __init__(self, matrix: NDArray[Any], positives: CandidateLists, ignored: CandidateLists | None) -> None:
         if len(positives) != matrix.shape[0]:
             raise ShapeError(f"ranks need truth for each of {matrix.shape[0]} queries; it got {len(positives)}")
         self.matrix = matrix

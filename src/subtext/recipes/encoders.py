@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from subtext.data.pixels import PixelInput
     from subtext.data.text import WordInput
     from subtext.models.encoders.backbone import Weights
-    from subtext.models.encoders.known import PictureNumbers
+    from subtext.models.encoders.hub import PictureNumbers
     from subtext.models.encoders.recurrent import GruShape
     from subtext.recipes.options import Pictures, Pixels, Regions, Words
 
@@ -43,7 +43,6 @@ def image_side(context: BuildContext, pictures: Pictures, pixels: Pixels, region
     """
     from subtext.data.pixels import PixelInput
     from subtext.models.encoders.precomputed import Precomputed
-    from subtext.models.encoders.preprocessor import picture_numbers
 
     saved = context.asset("image")
     kind = _kind(saved, pictures.image, context.image_features, otherwise="tiny")
@@ -232,7 +231,7 @@ def _timm(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> 
 def _detector(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> Side:
     from subtext.data.pixels import PixelInput
     from subtext.models.encoders.detector import Detector
-    from subtext.models.encoders.preprocessor import picture_numbers
+    from subtext.models.encoders.hub import picture_numbers
 
     if saved is None:
         # Boxes are told in shares of the whole picture: nothing of it is cut off.
@@ -267,7 +266,7 @@ def dual_sides(
     from subtext.data.pixels import PixelInput
     from subtext.data.text import SubwordInput
     from subtext.models.encoders.dual import Dual
-    from subtext.models.encoders.preprocessor import picture_numbers
+    from subtext.models.encoders.hub import picture_numbers
 
     if name.startswith("open_clip:"):
         return _open_clip(context, name.removeprefix("open_clip:"), weights, pixels)

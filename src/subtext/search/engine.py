@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError
-from subtext.models.heads.distanced import Distanced
+from subtext.models.heads.gaussian import Distanced
 from subtext.models.model import Model
 from subtext.search.answering import Together, ordered, reasons
 from subtext.search.background import NEAR, Background

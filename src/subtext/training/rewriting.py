@@ -24,9 +24,8 @@ from subtext.data.inputs import Draw, Input, Tensors
 from subtext.data.text import SubwordInput, WordInput
 from subtext.data.vocabulary import END
 from subtext.errors import DataError, RequirementError, counted
-from subtext.objectives.generation import redundant
-from subtext.objectives.generation.richer import lengthened
-from subtext.objectives.generation.shorter import shortened
+from subtext.objectives import generation as redundant
+from subtext.objectives.generation import lengthened, shortened
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
 

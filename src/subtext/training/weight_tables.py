@@ -30,9 +30,9 @@ from subtext.ops.neighbour_scores import (
     ascending,
     known_neighbours,
     neighbour_scores,
+    pooled_scores,
     second_sums,
 )
-from subtext.ops.pooled_scores import pooled_scores
 from subtext.training.embedding_bank import LatestEmbeddings
 
 MODALITIES = ("image", "text")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
-from subtext.ops.graded import relevance_of
+from subtext.ops.graded_relevance import graded_relevance
 from subtext.ops.semantic_rank import RankTies, agreement, ranks
 
 
@@ -59,7 +59,7 @@ class ASP:
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        relevance = relevance_of(comparison, "ASP").numpy()
+        relevance = graded_relevance(comparison, "ASP").numpy()
         scores = comparison.scores.detach().cpu()
         matrix = (scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy()
         ignored = comparison.truth.ignored

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import Comparison
+from subtext.ops.positive_ranks import PositiveRanks, positive_ranks
 from subtext.ops.rank import Ties
-from subtext.ops.standing import Standing, standing
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class AveragePrecision:
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        return torch.from_numpy(self.of(standing(comparison, stable=self.ties == "stable")))
+        return torch.from_numpy(self.of(positive_ranks(comparison, stable=self.ties == "stable")))
 
-    def of(self, stands: Standing) -> NDArray[np.float64]:
+    def of(self, stands: PositiveRanks) -> NDArray[np.float64]:
         """The same from a standing that is already there."""
         positives = stands.positives[stands.queries]
         last = positives if self.cut == "r" else positives + stands.negatives[stands.queries]
@@ -60,7 +60,7 @@ class AveragePrecision:
         return np.where(stands.positives > 0, found / np.maximum(stands.positives, 1), np.nan)
 
 
-def _tied(stands: Standing, at: int, last: int) -> float:
+def _tied(stands: PositiveRanks, at: int, last: int) -> float:
     """What one of the positives of a run of equal scores adds, over all orders of the run.
 
     At the t-th place of a run of p positives and n negatives, it is this positive with chance 1 / (p + n), and then

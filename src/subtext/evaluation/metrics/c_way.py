@@ -18,7 +18,7 @@ from torch import Tensor
 from subtext.core import Comparison
 from subtext.errors import RequirementError
 from subtext.ops import draw
-from subtext.ops.choice import beaten, placed
+from subtext.ops.hypergeometric import choice_probability, distractors_ahead
 from subtext.ops.rank import Counts, Ties, compared
 
 
@@ -67,12 +67,12 @@ class CWay:
         pool = counts.negatives
         if self.ties != "expected":
             ahead = np.where(asked, counts.rank(self.ties), 0).astype(np.int64)
-            return np.where(asked, placed(ahead, pool, c=self.c, at=self.at, again=self.again), np.nan)
-        values = placed(counts.greater, pool, c=self.c, at=self.at, again=self.again)
+            return np.where(asked, choice_probability(ahead, pool, c=self.c, at=self.at, again=self.again), np.nan)
+        values = choice_probability(counts.greater, pool, c=self.c, at=self.at, again=self.again)
         for query in np.flatnonzero(counts.tied):
             ahead = counts.greater[query] + np.arange(counts.tied[query] + 1)
             every = np.full(len(ahead), pool[query])
-            values[query] = placed(ahead, every, c=self.c, at=self.at, again=self.again).mean()
+            values[query] = choice_probability(ahead, every, c=self.c, at=self.at, again=self.again).mean()
         return np.where(asked, values, np.nan)
 
 
@@ -160,4 +160,4 @@ class SampledCWay:
         usable = (counts.positives > 0) & (counts.negatives >= self.c - 1)
         ahead = np.where(usable, counts.rank(self.ties), 0).astype(np.int64)
         draws = draw.uniform(keys, seed=self.seed, epoch=0, purpose=f"{self.c}-way", count=self.c - 1)
-        return np.where(usable, beaten(ahead, counts.negatives, draws) < self.at, np.nan)
+        return np.where(usable, distractors_ahead(ahead, counts.negatives, draws) < self.at, np.nan)

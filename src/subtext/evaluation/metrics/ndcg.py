@@ -12,9 +12,9 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
-from subtext.ops.graded import relevance_of
+from subtext.ops.graded_relevance import graded_relevance
 from subtext.ops.rank import Ties
-from subtext.ops.top import gains
+from subtext.ops.top_k import gains
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class NDCG:
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        relevance, scores = relevance_of(comparison, "NDCG", least=0.0).double(), comparison.scores
+        relevance, scores = graded_relevance(comparison, "NDCG", least=0.0).double(), comparison.scores
         if comparison.truth.ignored is not None:
             relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
             scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
-from subtext.ops.cells import Cells
-from subtext.ops.graded import relevance_of
+from subtext.ops.candidate_lists import CandidateLists
+from subtext.ops.graded_relevance import graded_relevance
+from subtext.ops.positive_ranks import rank_positives
 from subtext.ops.rank import Ties
-from subtext.ops.standing import standings
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class PMRP:
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        relevance, ignored = relevance_of(comparison, "PMRP"), comparison.truth.ignored
+        relevance, ignored = graded_relevance(comparison, "PMRP"), comparison.truth.ignored
         kept = torch.ones_like(relevance, dtype=torch.bool) if ignored is None else ~ignored.cpu()
-        truths = [Cells.of_mask((relevance >= -zeta) & kept) for zeta in self.zeta]
-        left_out = None if ignored is None else Cells.of_mask(ignored)
-        stands = standings(comparison.scores, truths, left_out, stable=self.ties == "stable")
+        truths = [CandidateLists.of_mask((relevance >= -zeta) & kept) for zeta in self.zeta]
+        left_out = None if ignored is None else CandidateLists.of_mask(ignored)
+        stands = rank_positives(comparison.scores, truths, left_out, stable=self.ties == "stable")
         return torch.from_numpy(np.mean([each.precision(self.ties) for each in stands], axis=0))

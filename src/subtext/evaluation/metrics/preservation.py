@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from subtext.core import Comparison
-from subtext.ops.standing import standing
+from subtext.ops.positive_ranks import positive_ranks
 
 
 @dataclass(frozen=True)
@@ -37,4 +37,4 @@ class Preservation:
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        return torch.from_numpy(standing(comparison, stable=True).precision("stable"))
+        return torch.from_numpy(positive_ranks(comparison, stable=True).precision("stable"))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import Comparison
+from subtext.ops.positive_ranks import PositiveRanks, positive_ranks
 from subtext.ops.rank import Ties
-from subtext.ops.standing import Standing, standing
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class RPrecision:
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        return torch.from_numpy(self.of(standing(comparison, stable=self.ties == "stable")))
+        return torch.from_numpy(self.of(positive_ranks(comparison, stable=self.ties == "stable")))
 
-    def of(self, stands: Standing) -> NDArray[np.float64]:
+    def of(self, stands: PositiveRanks) -> NDArray[np.float64]:
         """The same from a standing that is already there."""
         return stands.precision(self.ties)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
-from subtext.ops.graded import relevance_of
+from subtext.ops.graded_relevance import graded_relevance
 from subtext.ops.rank import Ties
-from subtext.ops.top import gains
+from subtext.ops.top_k import gains
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SemanticGain:
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        relevance, scores = relevance_of(comparison, "SemanticGain", least=0.0), comparison.scores
+        relevance, scores = graded_relevance(comparison, "SemanticGain", least=0.0), comparison.scores
         if comparison.truth.ignored is not None:
             relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
             scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)

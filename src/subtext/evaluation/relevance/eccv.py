@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from subtext.errors import DataError
 from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.relevance.ratings import read_human
-from subtext.ops.cells import Cells
+from subtext.ops.candidate_lists import CandidateLists
 
 Kind = Literal["eccv", "cxc", "coco"]
 CXC_THRESHOLD = 3.0
@@ -54,7 +54,7 @@ class Positives:
 
     def _cells(
         self, positives: Mapping[int, Sequence[int]], asks: dict[int, int], answers: dict[int, int], what: str
-    ) -> Cells:
+    ) -> CandidateLists:
         found = [
             (asks[query], answers[candidate])
             for query, candidates in positives.items()
@@ -68,7 +68,7 @@ class Positives:
                 f"of {len(positives)} judged numbers with an answer here; read the set with COCO's ids"
             )
         pairs = np.array(found, dtype=np.int64)
-        return Cells.of_pairs(pairs[:, 0], pairs[:, 1], queries=len(asks))
+        return CandidateLists.of_pairs(pairs[:, 0], pairs[:, 1], queries=len(asks))
 
 
 def read_eccv(folder: Path, kind: Kind = "eccv") -> Positives:

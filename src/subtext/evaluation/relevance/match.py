@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from subtext.core import Direction, Truth
 from subtext.data.dataset import Dataset, Judgements
-from subtext.ops.cells import Cells
+from subtext.ops.candidate_lists import CandidateLists
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Match:
     text_to_image  for each text, the rows of its pictures
     """
 
-    image_to_text: Cells
-    text_to_image: Cells
+    image_to_text: CandidateLists
+    text_to_image: CandidateLists
 
-    def cells(self, direction: Direction) -> Cells:
+    def cells(self, direction: Direction) -> CandidateLists:
         """The positives of one direction's queries."""
         return self.image_to_text if direction == "image_to_text" else self.text_to_image
 
@@ -44,8 +44,8 @@ class Match:
         kept = new[texts] >= 0
         images, texts = images[kept], new[texts[kept]]
         return Match(
-            Cells.of_pairs(images, texts, queries=len(image_rows)),
-            Cells.of_pairs(texts, images, queries=len(text_rows)),
+            CandidateLists.of_pairs(images, texts, queries=len(image_rows)),
+            CandidateLists.of_pairs(texts, images, queries=len(text_rows)),
         )
 
 
@@ -58,7 +58,9 @@ def of_pairs(pairs: Dataset) -> Match:
 
 def of_groups(image_groups: NDArray[np.int64], text_groups: NDArray[np.int64]) -> Match:
     """A picture and a text belong together when their groups are equal."""
-    return Match(Cells.of_groups(image_groups, text_groups), Cells.of_groups(text_groups, image_groups))
+    return Match(
+        CandidateLists.of_groups(image_groups, text_groups), CandidateLists.of_groups(text_groups, image_groups)
+    )
 
 
 def of_judgements(judgements: Judgements, *, images: int, texts: int) -> Match:
@@ -66,5 +68,6 @@ def of_judgements(judgements: Judgements, *, images: int, texts: int) -> Match:
     above = judgements.scores > 0
     image_rows, text_rows = judgements.images[above], judgements.texts[above]
     return Match(
-        Cells.of_pairs(image_rows, text_rows, queries=images), Cells.of_pairs(text_rows, image_rows, queries=texts)
+        CandidateLists.of_pairs(image_rows, text_rows, queries=images),
+        CandidateLists.of_pairs(text_rows, image_rows, queries=texts),
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError
 from subtext.evaluation.relevance.match import Match
-from subtext.ops.cells import Cells
+from subtext.ops.candidate_lists import CandidateLists
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def of_pairs(pairs: Dataset, *, column: str = "labels") -> Labelled:
     return labelled([[one] if isinstance(one, str) else one for one in labels], owners)
 
 
-def _cells(near: NDArray[np.bool_], asks: NDArray[np.int64], answers: NDArray[np.int64]) -> Cells:
+def _cells(near: NDArray[np.bool_], asks: NDArray[np.int64], answers: NDArray[np.int64]) -> CandidateLists:
     """Queries of one label set share one run of candidates."""
     order = np.argsort(answers, kind="stable").astype(np.int64)
     starts = np.searchsorted(answers[order], np.arange(len(near) + 1)).astype(np.int64)
@@ -99,4 +99,4 @@ def _cells(near: NDArray[np.bool_], asks: NDArray[np.int64], answers: NDArray[np
     ]
     ends = np.cumsum([len(run) for run in runs], dtype=np.int64)
     begins = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-    return Cells(np.concatenate(runs), begins[asks], ends[asks])
+    return CandidateLists(np.concatenate(runs), begins[asks], ends[asks])

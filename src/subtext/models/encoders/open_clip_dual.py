@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from subtext.core import Encoded
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import layers, settle
-from subtext.models.encoders.known import PictureNumbers
+from subtext.models.encoders.hub import PictureNumbers
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,11 @@
-"""Gaussian head: where an item lies, how far that is uncertain, and draws from both."""
+"""Gaussian head: where an item lies, how far that is uncertain, and draws from both.
+
+Distanced head: a normal distribution as one vector, whose inner products are expected distances.
+
+Spread by attention: how uncertain an item is, read from its parts and from the whole.
+
+Spread by generalised pooling: how uncertain an item is, by learnt weights of the ranks of its parts' values.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +19,12 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
+from subtext.models.heads.gpo import Gpo
+from subtext.models.heads.graph import GraphLayer
+from subtext.models.heads.mean import linear
 from subtext.ops import draw
+from subtext.ops.gru import end_states, padded_states
+from subtext.ops.numerics import masked_softmax, precise
 
 
 class Gaussian(nn.Module):
@@ -81,3 +93,169 @@ class Gaussian(nn.Module):
     def by_mean(self) -> Gaussian:
         """The same weights without draws."""
         return Gaussian(self.mean, self.spread, self.width, side=self.side, seed=self.seed).train(self.training)
+
+
+class Distanced(nn.Module):
+    """Distanced head (for PCME++, Chun 2024, eq. 1): with two more numbers the closed-form distance is a product.
+
+    picture: [mu, -v, 1]   text: [mu', 1, -v']   v = (|mu|^2 + sum of std^2 - 1) / 2
+    <picture, text> = <mu, mu'> - v - v' = 1 - d / 2, with d the expected squared distance of two draws
+
+    So an index of plain vectors ranks as the model does; of unit means the product is their cosine, less half of both
+    sums of variances. One of the two numbers would do for items that are only ever found; the other lets the same
+    vector ask. Between items of one kind the product means nothing: compare those by their means (`means_alone`).
+
+    gaussian  the head of mean and deviations
+    side      "image" or "text"
+    kind      "wasserstein": d = |mu - mu'|^2 + |std - std'|^2, for which [mu, std] takes the place of mu, and its
+              length that of |mu|^2 and the variances
+
+    Takes   Encoded as `gaussian` does.
+    Gives   Embeddings, vectors (N 1 D+2), or (N 1 2D+2), float32 or better; no deviations: they are in the vectors.
+    Raises  RequirementError when the head gives no deviations.
+    """
+
+    def __init__(
+        self,
+        gaussian: nn.Module,
+        *,
+        side: Literal["image", "text"],
+        kind: Literal["sampled", "wasserstein"] = "sampled",
+    ) -> None:
+        super().__init__()
+        self.gaussian, self.side, self.kind = gaussian, side, kind
+        self.inputs = getattr(gaussian, "inputs", ())
+
+    def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
+        """One vector of every item."""
+        items: Embeddings = self.gaussian(encoded, ids)
+        if items.log_std is None:
+            raise RequirementError("a distanced head needs the deviations of its items; this one has means alone")
+        mean, std = precise(items.vectors).mean(dim=1), precise(items.log_std).mean(dim=1).exp()
+        place = torch.cat([mean, std], dim=1) if self.kind == "wasserstein" else mean
+        half = (mean.square().sum(dim=1) + std.square().sum(dim=1) - 1)[:, None] / 2
+        more = [-half, torch.ones_like(half)]
+        vectors = torch.cat([place, *(more if self.side == "image" else more[::-1])], dim=1)
+        return Embeddings(vectors[:, None], ids)
+
+    def width(self, vectors: Float[np.ndarray, "n k d"]) -> int:
+        """D, of the mean, in vectors that this head gave."""
+        return (vectors.shape[2] - 2) // (2 if self.kind == "wasserstein" else 1)
+
+    def means_alone(self, vectors: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k d"]:
+        """Vectors that ask for items of their own kind: zeros but for the mean, so that products are those of means."""
+        found = np.zeros_like(vectors)
+        width = self.width(vectors)
+        found[:, :, :width] = vectors[:, :, :width]
+        return found
+
+    def uncertainty(self, vectors: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n"]:
+        """The root mean square of each item's deviations, as `Embeddings.uncertainty` has it, from its vector.
+
+        Exact to rounding where means are of unit length.
+        """
+        half = -vectors[:, 0, -2 if self.side == "image" else -1]
+        return np.sqrt(np.maximum(2 * half, 0) / self.width(vectors))
+
+
+class Spread(nn.Module):
+    """Uncertainty module (PCME, Chun et al. 2021, section 3.2): one more attention over the parts, and the whole.
+
+    log_std = W A(x) + b + g     A: sum over parts x (N P E) by softmax of w2 tanh(W1 x)
+
+    g is a map of the pooled vector, W_g pooled + b_g, or with `recurrent` the end of a GRU of both directions that
+    reads the parts, as published for words.
+
+    parts_width  E       width  D     pooled_width  of the pooled vector; None with `recurrent`
+    start        what b starts at: 0 as published, exp(0) = 1 in every dimension beside means of length 1; a lower one
+                 lets a short training begin with draws near their mean
+
+    Takes   Encoded with parts, and without `recurrent` with a pooled vector.
+    Gives   (N D), unbounded.
+    Raises  RequirementError when either is missing, and for an odd width with `recurrent`.
+    """
+
+    def __init__(
+        self,
+        parts_width: int,
+        width: int,
+        *,
+        pooled_width: int | None = None,
+        recurrent: bool = False,
+        start: float = 0.0,
+    ) -> None:
+        super().__init__()
+        hidden = max(parts_width // 2, 1)
+        self.inner = linear(parts_width, hidden, bias=False)
+        self.outer = linear(hidden, 1, bias=False)
+        self.lift = linear(parts_width, width)
+        nn.init.constant_(self.lift.bias, start)
+        self.whole: nn.Linear | None = None
+        if recurrent:
+            if width % 2:
+                raise RequirementError(f"a spread read by a GRU of both directions needs an even width; it got {width}")
+            self.rnn = nn.GRU(parts_width, width // 2, batch_first=True, bidirectional=True)
+        elif pooled_width is not None:
+            self.whole = linear(pooled_width, width)
+        else:
+            raise RequirementError("a spread needs the width of the pooled vector, or recurrent=True; it got neither")
+        self.inputs = ("parts",) if recurrent else ("parts", "pooled")
+
+    def forward(self, encoded: Encoded) -> Float[Tensor, "n d"]:
+        """The logarithm of every item's standard deviations."""
+        missing = [name for name in self.inputs if getattr(encoded, name) is None]
+        if missing:
+            raise RequirementError(f"a spread needs an encoder with {' and '.join(self.inputs)}; {missing[0]} missing")
+        assert encoded.parts is not None
+        logits = self.outer(torch.tanh(self.inner(encoded.parts)))[..., 0]
+        attention = masked_softmax(logits, encoded.mask)
+        found = self.lift(torch.einsum("np,npe->ne", attention, encoded.parts))
+        return found + self._whole(encoded)
+
+    def _whole(self, encoded: Encoded) -> Float[Tensor, "n d"]:
+        if self.whole is not None:
+            return self.whole(encoded.pooled)
+        parts, mask = encoded.parts, encoded.mask
+        assert parts is not None
+        lengths = torch.full((len(parts),), parts.shape[1], device=parts.device)
+        if mask is not None:
+            lengths = mask.sum(dim=1).clamp_min(1)
+        states = padded_states(parts, lengths, self.rnn, learning=self.training)
+        return end_states(states, lengths, both_directions=True)
+
+
+class PooledSpread(nn.Module):
+    """Uncertainty by pooling (PCME++, Chun 2024, section 3.2): layers of attention over the parts, then a pooling.
+
+    log_std = pool(layers(x)) / 2: what is pooled is the logarithm of the variance
+
+    parts_width  E       width  D
+    layers       of self-attention before the pooling; 1 in the paper, whose parts are CLIP's tokens
+    perceptron   of the pooling, as for the mean
+    start        the bias of the logarithm of the variance, where it starts. Variances add up over dimensions: at -9 a
+                 thousand of them add 0.1 to a squared distance, which lies between 0 and 4
+
+    Takes   Encoded with parts.
+    Gives   (N D), unbounded.
+    Raises  RequirementError when there are no parts.
+    """
+
+    inputs = ("parts",)
+    """What it takes of an encoder's output."""
+
+    def __init__(
+        self, parts_width: int, width: int, *, layers: int = 0, perceptron: bool = False, start: float = -9.0
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(GraphLayer(parts_width, norm="layer") for _ in range(layers))
+        self.pooling = Gpo(parts_width, width, perceptron=perceptron)
+        nn.init.constant_(self.pooling.project.bias, start)
+
+    def forward(self, encoded: Encoded) -> Float[Tensor, "n d"]:
+        """The logarithm of every item's standard deviations."""
+        if encoded.parts is None:
+            raise RequirementError("a spread needs an encoder that gives parts; it gave a pooled vector alone")
+        parts = encoded.parts
+        for layer in self.layers:
+            parts = layer(parts, encoded.mask)
+        return self.pooling.pooled(parts, encoded.mask) / 2

@@ -1,4 +1,7 @@
-"""Mean head: one linear map of the pooled vector, or of the mean of the parts, to the joint space."""
+"""Mean head: one linear map of the pooled vector, or of the mean of the parts, to the joint space.
+
+Passthrough head: an encoder that ends in the joint space needs its length set to one, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -81,3 +84,23 @@ def linear(width_in: int, width: int, *, bias: bool = True) -> nn.Linear:
     if bias:
         nn.init.zeros_(layer.bias)
     return layer
+
+
+class Passthrough(nn.Module):
+    """Passthrough head (CLIP, Radford et al. 2021): z = x / |x| of the pooled vector x (N D).
+
+    Takes   Encoded with a pooled vector.
+    Gives   Embeddings, vectors (N 1 D).
+    Raises  RequirementError when there is no pooled vector.
+    """
+
+    inputs = ("pooled",)
+    """What it takes of an encoder's output."""
+
+    def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
+        """The pooled vectors, of unit length."""
+        if encoded.pooled is None:
+            raise RequirementError(
+                "a passthrough head needs an encoder that gives a pooled vector; it gave parts alone"
+            )
+        return Embeddings(vectors=unit(encoded.pooled)[:, None], ids=ids)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops.attention import EPSILON
+from subtext.ops.bf16 import in_inference, linear, product, square_linear
 from subtext.ops.fusion import Fusion, FusionKind
-from subtext.ops.half import linear, product, unlearning, within
-from subtext.ops.lanes import filled
+from subtext.ops.numerics import padded
 from subtext.ops.pairwise import pairwise, parts_of, whole_of
 
 PIECE_FLOATS = 2**24
@@ -138,21 +138,21 @@ class Ascl(nn.Module):
 
     def _asked(self, items: Embeddings, *, keyed: _Direction, asks: _Direction) -> _Asked:
         """Keyed  the direction in which the items are attended to       asks  the one in which they attend."""
-        parts, half = parts_of(items), unlearning(self.bf16)
+        parts, half = parts_of(items), in_inference(self.bf16)
         maps = (self._by_head(weight) for weight in (keyed.key.weight, asks.query.weight, asks.out.weight.T))
         keys, asking, folded = (self._split(linear(parts, weight.flatten(0, 1), half=half)) for weight in maps)
         added = product(keys.flatten(1, 2), self._by_head(keyed.out.weight.T).mT, half=half)
         added = added.unflatten(1, parts.shape[:2]).transpose(0, 1).flatten(1, 2)
         # A word that was cut off has no length, and the root at zero no slope.
         lengths = (parts * parts).sum(dim=2).clamp_min(EPSILON**2).sqrt()
-        means = within(added, keyed.whole.weight, half=half)
+        means = square_linear(added, keyed.whole.weight, half=half)
         return _Asked(
             keys, asking, folded, product(added, added, half=half), means, lengths, whole_of(items, self.width)
         )
 
     def _by_head(self, weight: Float[Tensor, "d d"]) -> Float[Tensor, "h e d2"]:
         """Rows of weights by head; zeros fill each head and row up."""
-        return filled(weight.unflatten(0, (self.heads, -1)), 2)
+        return padded(weight.unflatten(0, (self.heads, -1)), 2)
 
     def _split(self, parts: Float[Tensor, "n p d"]) -> Float[Tensor, "h n p e"]:
         return parts.unflatten(2, (self.heads, -1)).permute(2, 0, 1, 3).contiguous()
@@ -179,8 +179,8 @@ class Ascl(nn.Module):
         of_picture = gathered.transpose(0, 1)
         if self.fusion is None or self.picture is None:
             return of_picture
-        half = unlearning(self.bf16)
-        own = within(seen.whole, self.picture.weight, half=half)
+        half = in_inference(self.bf16)
+        own = square_linear(seen.whole, self.picture.weight, half=half)
         return self.fusion(of_picture, own[:, None], half=half)
 
     def _attend(
@@ -192,7 +192,7 @@ class Ascl(nn.Module):
     ) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m d"]]:
         """Mean cosine of what asks with what it gathers, and the mean of that through X."""
         (heads, count, parts, _), (others, places) = own.asking.shape, other.keys.shape[1:3]
-        keys, half = other.keys.flatten(1, 2), unlearning(self.bf16)
+        keys, half = other.keys.flatten(1, 2), in_inference(self.bf16)
         logits, fits = (product(q.flatten(1, 2), keys, half=half) for q in (own.asking, own.folded))
         weights = (logits / math.sqrt(self.width // heads)).view(heads, count, parts, others, places)
         if other_mask is not None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops import attention
-from subtext.ops.half import unlearning
+from subtext.ops.bf16 import in_inference
 from subtext.ops.pairwise import pairwise, parts_of
 
 Attending = Literal["text_to_image", "image_to_text"]
@@ -116,4 +116,4 @@ class CrossAttention(nn.Module):
         return (by_pair * mask).sum(dim=2) / mask.sum(dim=2)
 
     def _products(self, words: Float[Tensor, "t l d"], images: Embeddings) -> Float[Tensor, "t l i r"]:
-        return attention.products(words, parts_of(images), half=unlearning(self.bf16))
+        return attention.products(words, parts_of(images), half=in_inference(self.bf16))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops.attention import EPSILON, SLOPE, gram, products, sigmoid, unit_vectors
-from subtext.ops.half import product, unlearning, within
+from subtext.ops.bf16 import in_inference, product, square_linear
 from subtext.ops.pairwise import pairwise, parts_of
 
 
@@ -30,7 +30,7 @@ class _Memory(nn.Module):
 
     def maps(self, others: Float[Tensor, "m q d"], *, half: bool) -> list[Float[Tensor, "m q d"]]:
         """W c = W sum of a v = sum of a (W v): W v and U v of what is attended to, instead of each context's."""
-        return [within(others, layer.weight[:, self.width :], half=half) for layer in (self.new, self.gate)]
+        return [square_linear(others, layer.weight[:, self.width :], half=half) for layer in (self.new, self.gate)]
 
     def forward(
         self,
@@ -42,7 +42,8 @@ class _Memory(nn.Module):
     ) -> Float[Tensor, "m n d"]:
         """The next questions; `maps` of what these attend to."""
         new, gate = (
-            within(asked, layer.weight[:, : self.width], layer.bias, half=half) + product(weights, known.mT, half=half)
+            square_linear(asked, layer.weight[:, : self.width], layer.bias, half=half)
+            + product(weights, known.mT, half=half)
             for layer, known in zip((self.new, self.gate), maps, strict=True)
         )
         gate, new = sigmoid(gate), torch.tanh(new)
@@ -130,7 +131,7 @@ class Imram(nn.Module):
 
     def _answering(self, side: str, items: Embeddings) -> _Answering:
         """The items as those that `side` asks."""
-        parts, half = parts_of(items), unlearning(self.bf16)
+        parts, half = parts_of(items), in_inference(self.bf16)
         return _Answering(parts, gram(parts), self._memory(side).maps(parts, half=half) if self.steps > 1 else [])
 
     def _memory(self, side: str) -> _Memory:
@@ -142,7 +143,7 @@ class Imram(nn.Module):
         self, side: str, items: Embeddings, others: _Answering, other_mask: Bool[Tensor, "m q"] | None
     ) -> Float[Tensor, "n m"]:
         """Scores of items that ask with items that are asked; a cosine's product comes from those of the first step."""
-        own, own_mask, half = parts_of(items), items.mask, unlearning(self.bf16)
+        own, own_mask, half = parts_of(items), items.mask, in_inference(self.bf16)
         count, parts = own.shape[:2]
         asked = own.flatten(0, 1)[None]
         own_lengths, total = asked.norm(dim=2), own.new_zeros(count, len(others.parts))

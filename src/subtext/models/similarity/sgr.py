@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops.attention import sigmoid
-from subtext.ops.half import product, unlearning, within
+from subtext.ops.bf16 import in_inference, product, square_linear
 from subtext.ops.node_similarity import Nodes, decided, spread
 from subtext.ops.pairwise import pairwise
 
@@ -53,10 +53,10 @@ class _Step(nn.Module):
     def forward(
         self, nodes: Float[Tensor, "n p m"], merged: _Merged, *, last: bool, half: bool = False
     ) -> Float[Tensor, "n q m"]:
-        asked = within(nodes[:, :1] if last else nodes, *merged, half=half)
+        asked = square_linear(nodes[:, :1] if last else nodes, *merged, half=half)
         edges = product(asked, nodes, half=half).softmax(dim=2)
         gathered = product(edges, nodes.mT, half=half)
-        return torch.relu(within(gathered, self.graph.weight, self.graph.bias, half=half))
+        return torch.relu(square_linear(gathered, self.graph.weight, self.graph.bias, half=half))
 
 
 class Sgr(nn.Module):
@@ -116,5 +116,5 @@ class Sgr(nn.Module):
         nodes = self.nodes(images, made.gram, texts)
         state = nodes.flatten(0, 1)
         for place, (step, maps) in enumerate(zip(self.steps, made.steps, strict=True)):
-            state = step(state, maps, last=place == len(made.steps) - 1, half=unlearning(self.nodes.bf16))
+            state = step(state, maps, last=place == len(made.steps) - 1, half=in_inference(self.nodes.bf16))
         return sigmoid(decided(state[:, 0], self.decide)).view(nodes.shape[:2])

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from subtext.core import Comparison, Direction, Embeddings, Epoch, Scene
 from subtext.errors import RequirementError
+from subtext.objectives.scene import batch_items
 from subtext.ops.numerics import best_views
-from subtext.ops.pairing import whole_batch
 
 IMAGES, TEXTS = "hubs/image", "hubs/text"
 """Names in Epoch.bank of the pictures and of the texts of the kept pairs, row i of one with row i of the other."""
@@ -77,7 +77,7 @@ class Hubs:
         self, scene: Scene, bank: tuple[Embeddings, Embeddings]
     ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"], Float[Tensor, "b"], Float[Tensor, "b"]] | None:
         """Of every pair of the batch: log A of its picture and of its text, its score, w; None without a bank."""
-        images, texts = whole_batch(scene)
+        images, texts = batch_items(scene)
         if len(images) != len(texts):
             raise RequirementError(
                 f"Hubs needs a picture for each text of the batch; it got {len(images)} pictures and {len(texts)} "

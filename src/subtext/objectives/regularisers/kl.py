@@ -11,8 +11,8 @@ from torch import Tensor
 
 from subtext.core import Embeddings, Scene
 from subtext.errors import RequirementError
+from subtext.objectives.scene import batch_items
 from subtext.ops.numerics import precise
-from subtext.ops.pairing import whole_batch
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class KL:
     def _sizes(self, scene: Scene) -> tuple[int, int]:
         if scene.image_to_text.candidates is None or scene.text_to_image.candidates is None:
             return 1, 1
-        images, texts = whole_batch(scene)
+        images, texts = batch_items(scene)
         return len(images), len(texts)
 
     def _mean(self, side: str, items: Embeddings | None) -> Float[Tensor, ""]:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from subtext.core import Scene
 from subtext.errors import RequirementError
+from subtext.objectives.scene import batch_items
 from subtext.ops.numerics import precise, product
-from subtext.ops.pairing import whole_batch
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Uniformity:
                 "Uniformity needs the embeddings behind the scores; this batch has scores alone; compose the scene "
                 "from embeddings"
             )
-        vectors = torch.cat([precise(items.vectors).flatten(0, 1) for items in whole_batch(scene)])
+        vectors = torch.cat([precise(items.vectors).flatten(0, 1) for items in batch_items(scene)])
         lengths = vectors.square().sum(dim=1)
         squares = (lengths[:, None] + lengths - 2 * product(vectors, vectors)).clamp_min(0)
         count = len(vectors)

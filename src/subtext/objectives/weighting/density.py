@@ -11,7 +11,7 @@ from torch import Tensor
 
 from subtext.core import DIRECTIONS, Direction, Epoch, Scene
 from subtext.errors import RequirementError
-from subtext.ops.pairing import by_query, pair_count, whole_batch
+from subtext.objectives.scene import batch_items, count_pairs, pairs_to_queries
 
 TABLE = "density"
 """Name in Epoch.table of the scores, one a training text, in [0, 1]."""
@@ -66,7 +66,7 @@ class Density:
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
         """One weight per query."""
-        scores, pairs = scene.comparison(self.of).scores, pair_count(scene)
+        scores, pairs = scene.comparison(self.of).scores, count_pairs(scene)
         dtype = torch.promote_types(scores.dtype, torch.float32)
         if epoch.table is None:
             found = torch.ones(pairs, dtype=dtype, device=scores.device)
@@ -77,15 +77,15 @@ class Density:
             )
         else:
             table = epoch.table[TABLE]
-            found = table[whole_batch(scene)[1].ids.to(table.device)].to(device=scores.device, dtype=dtype)
+            found = table[batch_items(scene)[1].ids.to(table.device)].to(device=scores.device, dtype=dtype)
         if self.scale == "none":
-            return by_query(found, scene, self.of)
+            return pairs_to_queries(found, scene, self.of)
         total = self.total_for(pairs)
         if self.scale == "softmax":
-            return by_query(total * found.softmax(dim=0), scene, self.of)
+            return pairs_to_queries(total * found.softmax(dim=0), scene, self.of)
         # Nothing to share by: all alike.
         shares = torch.where(found.sum() > 0, found, torch.ones_like(found))
-        return by_query(total * shares / shares.sum(), scene, self.of)
+        return pairs_to_queries(total * shares / shares.sum(), scene, self.of)
 
     def total_for(self, pairs: int) -> float:
         """The sum of the weights over a batch of so many pairs; for "none" the most that it can be."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from subtext.core import Direction, Embeddings, Epoch, Scene
 from subtext.errors import RequirementError
-from subtext.ops.pairing import by_query, pair_count, whole_batch
+from subtext.objectives.scene import batch_items, count_pairs, pairs_to_queries
 
 Combine = Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"]
 Placement = Literal["both", "outer", "inner", "scores"]
@@ -83,12 +83,12 @@ class Neighbourhood:
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
         """One weight per query."""
-        queries, pairs = scene.comparison(self.of), pair_count(scene)
+        queries, pairs = scene.comparison(self.of), count_pairs(scene)
         dtype = torch.promote_types(queries.scores.dtype, torch.float32)
         if epoch.table is None:
             logits = [torch.zeros(pairs, dtype=dtype, device=queries.scores.device)] * 2
         else:
-            images, texts = whole_batch(scene)
+            images, texts = batch_items(scene)
             if self.current and self.discrepancy and len(images) != len(texts):
                 raise RequirementError(
                     "weights from the embeddings of now need a picture for each text of the batch; it got "
@@ -99,7 +99,9 @@ class Neighbourhood:
                 for modality, items in (("image", images), ("text", texts))
             ]
         total = self.sum_for(pairs)
-        return by_query(combined(*logits, total=total, combine=self.combine, placement=self.placement), scene, self.of)
+        return pairs_to_queries(
+            combined(*logits, total=total, combine=self.combine, placement=self.placement), scene, self.of
+        )
 
     def total_for(self, pairs: int) -> float:
         """The sum of the weights over a batch of so many pairs."""

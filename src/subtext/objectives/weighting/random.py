@@ -10,8 +10,8 @@ from torch import Tensor
 
 from subtext.core import DIRECTIONS, Direction, Epoch, Scene
 from subtext.errors import RequirementError
+from subtext.objectives.scene import batch_items, pairs_to_queries
 from subtext.ops import draw
-from subtext.ops.pairing import by_query, whole_batch
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Random:
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
         """One weight per query."""
-        scores, texts = scene.comparison(self.of).scores, whole_batch(scene)[1]
+        scores, texts = scene.comparison(self.of).scores, batch_items(scene)[1]
         keys = texts.ids.cpu().numpy()
         drawn = draw.uniform(keys, seed=epoch.seed, epoch=epoch.draws, purpose="random weight")[:, 0]
         dtype = torch.promote_types(scores.dtype, torch.float32)
         chances = torch.from_numpy(drawn).to(device=scores.device, dtype=dtype).softmax(dim=0)
-        return by_query(self.total_for(len(texts)) * chances, scene, self.of)
+        return pairs_to_queries(self.total_for(len(texts)) * chances, scene, self.of)
 
     def total_for(self, pairs: int) -> float:
         """The sum of the weights over a batch of so many pairs."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from subtext.core import DIRECTIONS, Direction, Epoch, Scene
 from subtext.errors import RequirementError
-from subtext.ops.pairing import by_query, pair_count
+from subtext.objectives.scene import count_pairs, pairs_to_queries
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Uniform:
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
         """One weight per query."""
-        scores, pairs = scene.comparison(self.of).scores, pair_count(scene)
+        scores, pairs = scene.comparison(self.of).scores, count_pairs(scene)
         dtype = torch.promote_types(scores.dtype, torch.float32)
         each = self.total_for(pairs) / pairs
-        return by_query(torch.full((pairs,), each, dtype=dtype, device=scores.device), scene, self.of)
+        return pairs_to_queries(torch.full((pairs,), each, dtype=dtype, device=scores.device), scene, self.of)
 
     def total_for(self, pairs: int) -> float:
         """The sum of the weights over a batch of so many pairs."""

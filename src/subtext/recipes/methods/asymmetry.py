@@ -50,7 +50,7 @@ def asymmetry(
     """
     from dataclasses import replace
 
-    from subtext.objectives.generation.redundant import Rates
+    from subtext.objectives.generation import Rates
     from subtext.objectives.objective import Objective
     from subtext.training.rewriting import Rewriting
 
@@ -127,8 +127,7 @@ def _require_words(model: Model, negatives: Negatives, shuffle: Literal["input",
     A mixture shuffles some texts: of a bag of words they would be their own copies, taken for wrong.
     """
     from subtext.models.encoders.bag import Bag
-    from subtext.models.heads.fused import Fused
-    from subtext.models.heads.parts import Parts
+    from subtext.models.heads.parts import Fused, Parts
 
     head = model.text.head
     on_words = negatives == "shuffle" and shuffle == "input"

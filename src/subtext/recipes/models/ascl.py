@@ -96,7 +96,7 @@ def _objective(loss: LossOption, temperature: float, margin: float, easy_epochs:
 
 def _without_attention(sides: Sides, width: int, *, fusion: FusionOption, temperature: float) -> Model:
     """A dual encoder: means of regions, fused with the whole picture's feature, and of words."""
-    from subtext.models.heads.fused import Fused
+    from subtext.models.heads.parts import Fused
     from subtext.models.similarity.cosine import Cosine
     from subtext.recipes.pairwise import model_of, parts_heads
 

@@ -43,8 +43,8 @@ def clip(
     """
     from dataclasses import replace
 
-    from subtext.models.encoders.lora import adapt
-    from subtext.models.heads.passthrough import Passthrough
+    from subtext.models.encoders.backbone import adapt
+    from subtext.models.heads.mean import Passthrough
     from subtext.models.model import Branch, Model
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.infonce import InfoNCE

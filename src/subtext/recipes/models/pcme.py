@@ -81,9 +81,8 @@ def _head(name: Name, side: Side, width: int, *, log_std: float, told: dict[str,
     """
     from subtext.models.encoders.language import Language
     from subtext.models.encoders.recurrent import Recurrent
-    from subtext.models.heads.gaussian import Gaussian
+    from subtext.models.heads.gaussian import Gaussian, Spread
     from subtext.models.heads.pie import Pie
-    from subtext.models.heads.spread import Spread
 
     encoder = side.encoder
     parts_width, pooled_width = encoder.parts_width, encoder.pooled_width

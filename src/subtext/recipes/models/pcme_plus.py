@@ -65,9 +65,8 @@ def pcme_plus(
     hundredth, from the third epoch on: where that alone is pretrained, give `encoder_factor=0.01 freeze_epochs=2`.
     """
     from subtext.models.encoders.recurrent import GruShape
-    from subtext.models.heads.gaussian import Gaussian
+    from subtext.models.heads.gaussian import Gaussian, PooledSpread
     from subtext.models.heads.gpo import Gpo
-    from subtext.models.heads.pooled_spread import PooledSpread
     from subtext.models.similarity.closed_form_distance import ClosedFormDistance
     from subtext.objectives.losses.soft_contrastive import SoftContrastive
     from subtext.objectives.objective import Objective

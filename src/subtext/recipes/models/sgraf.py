@@ -38,7 +38,7 @@ def sgraf(
 
     The published SGRAF is the mean of the scores of two runs, one of each. Filtration (saf) trains ten epochs less.
     """
-    from subtext.models.heads.attended import Attended
+    from subtext.models.heads.parts import Attended
     from subtext.models.similarity.saf import Saf
     from subtext.models.similarity.sgr import Sgr
     from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked

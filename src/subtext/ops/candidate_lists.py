@@ -13,7 +13,7 @@ from subtext.errors import ShapeError
 
 
 @dataclass(frozen=True)
-class Cells:
+class CandidateLists:
     """For every query a run of one list of candidates: positives, or cells to leave out.
 
     Queries that name the same candidates may share a run, so the truth of N items in groups costs O(N) memory however
@@ -23,7 +23,7 @@ class Cells:
     starts      (Q) int64, where each query's run begins
     stops       (Q) int64, where it ends; equal to starts for a query that names nothing
 
-    >>> Cells.of_groups(np.array([7, 8, 7]), np.array([7, 7, 9])).lengths.tolist()
+    >>> CandidateLists.of_groups(np.array([7, 8, 7]), np.array([7, 7, 9])).lengths.tolist()
     [2, 0, 2]
     """
 
@@ -40,9 +40,9 @@ class Cells:
         """(Q) how many candidates each query names."""
         return self.stops - self.starts
 
-    def __getitem__(self, queries: slice | NDArray[np.int64]) -> Cells:
+    def __getitem__(self, queries: slice | NDArray[np.int64]) -> CandidateLists:
         """The chosen queries; candidate rows stay as they are."""
-        return Cells(self.candidates, self.starts[queries], self.stops[queries])
+        return CandidateLists(self.candidates, self.starts[queries], self.stops[queries])
 
     def expand(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Query row and candidate row of every named cell, ordered by query."""
@@ -53,18 +53,18 @@ class Cells:
         return rows, self.candidates[np.repeat(self.starts, lengths) + within]
 
     @staticmethod
-    def of_groups(query_groups: NDArray[np.int64], candidate_groups: NDArray[np.int64]) -> Cells:
+    def of_groups(query_groups: NDArray[np.int64], candidate_groups: NDArray[np.int64]) -> CandidateLists:
         """Every query names the candidates of its own group, in rising order."""
         order = np.argsort(candidate_groups, kind="stable").astype(np.int64)
         ordered = candidate_groups[order]
-        return Cells(
+        return CandidateLists(
             order,
             np.searchsorted(ordered, query_groups, side="left").astype(np.int64),
             np.searchsorted(ordered, query_groups, side="right").astype(np.int64),
         )
 
     @staticmethod
-    def of_pairs(rows: NDArray[np.int64], candidates: NDArray[np.int64], *, queries: int) -> Cells:
+    def of_pairs(rows: NDArray[np.int64], candidates: NDArray[np.int64], *, queries: int) -> CandidateLists:
         """Query rows[l] names candidates[l]; a pair named twice counts once.
 
         Raises ShapeError when the two lists differ in length.
@@ -79,10 +79,10 @@ class Cells:
         every = np.arange(queries)
         starts = np.searchsorted(rows, every, side="left").astype(np.int64)
         stops = np.searchsorted(rows, every, side="right").astype(np.int64)
-        return Cells(candidates.astype(np.int64), starts, stops)
+        return CandidateLists(candidates.astype(np.int64), starts, stops)
 
     @staticmethod
-    def of_mask(mask: Bool[Tensor, "q c"]) -> Cells:
+    def of_mask(mask: Bool[Tensor, "q c"]) -> CandidateLists:
         """Every query names the candidates where its row of the mask is True."""
         rows, candidates = np.nonzero(mask.detach().cpu().numpy())
-        return Cells.of_pairs(rows.astype(np.int64), candidates.astype(np.int64), queries=mask.shape[0])
+        return CandidateLists.of_pairs(rows.astype(np.int64), candidates.astype(np.int64), queries=mask.shape[0])

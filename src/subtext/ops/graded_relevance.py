@@ -9,7 +9,7 @@ from subtext.core import Comparison
 from subtext.errors import RequirementError
 
 
-def relevance_of(comparison: Comparison, reader: str, *, least: float | None = None) -> Tensor:
+def graded_relevance(comparison: Comparison, reader: str, *, least: float | None = None) -> Tensor:
     """The graded truth (Q C), finite, and at least `least` where that is given.
 
     Raises RequirementError that names the reader when there is none, or a value is out of range.

@@ -3,10 +3,15 @@
 Noise acts on the word vectors of a text in the joint space, one kind a text. Shuffling can act on its words instead,
 before they are read: scores that know no order of words, AsCL's among them, are the same to rounding for word vectors
 in any order, so that a text shuffled there is its own copy.
+
+Asymmetry II (Gong et al. 2024): a text that says more of what its picture shows.
+
+Asymmetry III (Gong et al. 2024): a text that says less of what its picture shows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -154,3 +159,34 @@ _ACTS: dict[Kind, Callable[[_Changed, Tensor, Rates, torch.Generator], None]] = 
     "feature_cutoff": _feature_cutoff,
     "dropout": _dropout,
 }
+
+
+def lengthened(text: str, other: str) -> str:
+    """One text, then another of the same picture.
+
+    >>> lengthened("a dog runs ", "wet sand")
+    'a dog runs wet sand'
+    """
+    return f"{text.strip()} {other.strip()}".strip()
+
+
+FEWEST = 3
+"""Words that are always left, where there are so many."""
+LEAST, MOST = 0.5, 0.9
+"""Share of its words that is left of a text, drawn evenly between; the paper does not state it."""
+
+
+def shortened(text: str, drawn: float) -> str:
+    """The first words of a text, between half and nine tenths of them.
+
+    drawn  in [0, 1): where between
+
+    Words are what stands between spaces. A text of three words or fewer stays as it is, and so does one of a script
+    that sets no spaces.
+
+    >>> shortened("a brown dog runs along the wet sand", 0.0)
+    'a brown dog runs'
+    """
+    words = text.split()
+    left = max(FEWEST, math.ceil((LEAST + (MOST - LEAST) * drawn) * len(words)))
+    return text if left >= len(words) else " ".join(words[:left])

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 
-def placed(
+def choice_probability(
     ahead: Int[np.ndarray, "q"], pool: Int[np.ndarray, "q"], *, c: int, at: int = 1, again: bool = False
 ) -> Float[np.ndarray, "q"]:
     """(Q) probability that the truth is among the first `at` of c, when `ahead` of its `pool` distractors beat it.
@@ -22,7 +22,7 @@ def placed(
 
     again  with replacement: what is drawn may be drawn again, x is binomial; ((M - g) / M)^(c-1) for at = 1
 
-    >>> placed(np.array([1]), np.array([9]), c=5).round(4).tolist()
+    >>> choice_probability(np.array([1]), np.array([9]), c=5).round(4).tolist()
     [0.5556]
     """
     g, m = ahead.astype(np.float64), pool.astype(np.float64)
@@ -42,7 +42,7 @@ def placed(
     return np.where(usable, np.minimum(total, 1.0), np.nan)
 
 
-def beaten(
+def distractors_ahead(
     ahead: Int[np.ndarray, "q"], pool: Int[np.ndarray, "q"], draws: Float[np.ndarray, "q n"]
 ) -> Int[np.ndarray, "q"]:
     """(Q) how many of n distractors drawn without replacement beat the truth: one hypergeometric sample a query.

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from subtext.ops.lanes import grown
+from subtext.ops.numerics import padded_to
 
 
 @cache
-def native(device: str = "cpu") -> bool:
+def supported(device: str = "cpu") -> bool:
     """Whether a kind of device ("cpu", "cuda") multiplies matrices of bfloat16 by itself."""
     if device == "cuda":
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -23,7 +23,7 @@ def native(device: str = "cpu") -> bool:
     return any(ask is not None and ask() for ask in found)
 
 
-def unlearning(half: bool) -> bool:
+def in_inference(half: bool) -> bool:
     """Whether half precision that was asked for is to be used now: never while anything is learnt."""
     return half and not torch.is_grad_enabled()
 
@@ -36,7 +36,7 @@ def product(
     The result is in the precision of what came in; sums are taken in float32 either way.
     """
     with torch.autocast(left.device.type, enabled=False):
-        if half and native(left.device.type):
+        if half and supported(left.device.type):
             return (left.bfloat16() @ right.bfloat16().mT).to(left.dtype)
         return left @ right.mT
 
@@ -49,28 +49,28 @@ def linear(
     half: bool,
 ) -> Float[Tensor, "*batch m"]:
     """A linear map, whose products are `product`'s; the bias is added in the precision of what came in."""
-    if not (half and native(values.device.type)):
+    if not (half and supported(values.device.type)):
         return torch.nn.functional.linear(values, weight, bias)
     found = product(values.reshape(-1, values.shape[-1]), weight, half=True).view(*values.shape[:-1], len(weight))
     return found if bias is None else found + bias
 
 
-def within(
+def square_linear(
     values: Float[Tensor, "*batch d"],
     weight: Float[Tensor, "m m"],
     bias: Float[Tensor, "m"] | None = None,
     *,
     half: bool,
 ) -> Float[Tensor, "*batch d"]:
-    """`linear` from a space to itself: zeros that fill values up beyond M (`ops.lanes`) stay zeros."""
+    """`linear` from a space to itself: zeros that fill values up beyond M (`numerics.padded`) stay zeros."""
     width = values.shape[-1]
-    return linear(values, grown(weight, width, width), None if bias is None else grown(bias, width), half=half)
+    return linear(values, padded_to(weight, width, width), None if bias is None else padded_to(bias, width), half=half)
 
 
-def less(
+def product_minus(
     left: Float[Tensor, "b n p"], right: Float[Tensor, "b p d"], taken: Float[Tensor, "b n d"], *, half: bool
 ) -> Float[Tensor, "b n d"]:
     """Left @ right - taken: multiplied as in `product`, and subtracted in the precision of what came in."""
-    if half and native(left.device.type):
+    if half and supported(left.device.type):
         return product(left, right.mT, half=True).sub_(taken)
     return torch.baddbmm(taken, left, right, beta=-1)

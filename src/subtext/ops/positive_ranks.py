@@ -19,14 +19,14 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError, ShapeError
-from subtext.ops.cells import Cells
+from subtext.ops.candidate_lists import CandidateLists
 from subtext.ops.rank import Counts, Ties
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Standing:
+class PositiveRanks:
     """The positives of each query, best-scored first (equal ones by column), query after query; int64 all.
 
     queries    (P) the query of each positive           number  (P) which of its query's positives it is, from 1
@@ -91,28 +91,32 @@ class Standing:
         return Counts(greater, tied, level, self.positives, self.negatives, none, earlier)
 
     @staticmethod
-    def cat(pieces: Sequence[Standing]) -> Standing:
+    def cat(pieces: Sequence[PositiveRanks]) -> PositiveRanks:
         """One block of queries after the other."""
         starts = np.cumsum([0, *(len(piece) for piece in pieces[:-1])])
         joined: dict[str, Any] = {}
-        for each in fields(Standing):
+        for each in fields(PositiveRanks):
             columns = [getattr(piece, each.name) for piece in pieces]
             if each.name == "queries":
                 columns = [column + start for column, start in zip(columns, starts, strict=True)]
             joined[each.name] = None if columns[0] is None else np.concatenate(columns)
-        return Standing(**joined)
+        return PositiveRanks(**joined)
 
 
-def standing(comparison: Comparison, *, stable: bool = False) -> Standing:
+def positive_ranks(comparison: Comparison, *, stable: bool = False) -> PositiveRanks:
     """Where every positive of a Comparison stands."""
     truth = comparison.truth
-    ignored = None if truth.ignored is None else Cells.of_mask(truth.ignored)
-    return standings(comparison.scores, [Cells.of_mask(truth.match)], ignored, stable=stable)[0]
+    ignored = None if truth.ignored is None else CandidateLists.of_mask(truth.ignored)
+    return rank_positives(comparison.scores, [CandidateLists.of_mask(truth.match)], ignored, stable=stable)[0]
 
 
-def standings(
-    scores: Float[Tensor, "q c"], truths: Sequence[Cells], ignored: Cells | None = None, *, stable: bool = False
-) -> list[Standing]:
+def rank_positives(
+    scores: Float[Tensor, "q c"],
+    truths: Sequence[CandidateLists],
+    ignored: CandidateLists | None = None,
+    *,
+    stable: bool = False,
+) -> list[PositiveRanks]:
     """Where the positives of every truth stand in a block of scores.
 
     ignored  cells left out of all of them
@@ -121,8 +125,8 @@ def standings(
     Raises ShapeError when a truth has not one entry a row.
     Cost   one sort of each row; memory one copy of the block, two where a number is none.
 
-    >>> truth = Cells.of_pairs(np.array([0, 0]), np.array([0, 2]), queries=1)
-    >>> standings(torch.tensor([[0.5, 0.7, 0.3, 0.3]]), [truth])[0].places("pessimistic").tolist()
+    >>> truth = CandidateLists.of_pairs(np.array([0, 0]), np.array([0, 2]), queries=1)
+    >>> rank_positives(torch.tensor([[0.5, 0.7, 0.3, 0.3]]), [truth])[0].places("pessimistic").tolist()
     [2, 4]
     """
     for truth in truths:
@@ -138,7 +142,7 @@ def standings(
     found = []
     rows = _Rows(block)
     for truth in truths:
-        found.append(rows.standing(truth, left, stable))
+        found.append(rows.positive_ranks(truth, left, stable))
     return found
 
 
@@ -151,7 +155,7 @@ class _Rows:
         self.lost: Ints = lost.sum(axis=1).astype(np.int64)
         self.sorted = _sorted(np.where(lost, -np.inf, block) if self.lost.any() else block)
 
-    def standing(self, truth: Cells, left: Ints, stable: bool) -> Standing:
+    def positive_ranks(self, truth: CandidateLists, left: Ints, stable: bool) -> PositiveRanks:
         """Where the positives of one truth stand; left (Q) counts ignored cells."""
         rows, columns = truth.expand()
         values = self.block[rows, columns]
@@ -167,7 +171,7 @@ class _Rows:
         greater = np.where(none, negatives[rows], self.block.shape[1] - up_to - (first - 1))
         tied = np.where(none, 0, up_to - below - up_to_lost - alike)
         earlier = self._earlier(rows, columns, values, tied) if stable else None
-        return Standing(rows, number, first, alike, greater, tied, lengths, negatives, earlier)
+        return PositiveRanks(rows, number, first, alike, greater, tied, lengths, negatives, earlier)
 
     def _found(self, rows: Ints, values: NDArray[Any]) -> tuple[Ints, Ints]:
         """(P) how many cells of its row are below each value, and how many are not above it."""
