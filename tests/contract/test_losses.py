@@ -45,10 +45,10 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def test_losses_are_found():
-    assert {"Triplet", "InfoNCE", "Sigmoid"} <= {loss.__name__ for loss in classes("losses")}
+    assert {"Triplet", "InfoNCE", "Sigmoid"} <= {loss.__name__ for loss in classes("objectives.losses")}
 
 
-@pytest.mark.parametrize("loss", classes("losses"))
+@pytest.mark.parametrize("loss", classes("objectives.losses"))
 def test_a_loss_is_a_frozen_dataclass_in_a_file_of_its_own(loss):
     assert dataclasses.is_dataclass(loss) and loss.__dataclass_params__.frozen
     assert not issubclass(loss, torch.nn.Module), "losses own no parameters"

@@ -25,7 +25,7 @@ HALF = Epoch(1, 0, bank={name: cast(items, torch.float32) for name, items in EPO
 
 
 def test_minings_are_found():
-    assert {"Cosines", "Distance", "Hubs"} <= {part.__name__ for part in classes("mining")}
+    assert {"Cosines", "Distance", "Hubs"} <= {part.__name__ for part in classes("objectives.mining")}
 
 
 @every_mining

@@ -27,10 +27,10 @@ def of(images: Embeddings, texts: Embeddings) -> Scene:
 
 
 def test_regularisers_are_found():
-    assert {"MMD", "ViewDiversity"} <= {part.__name__ for part in classes("regularisers")}
+    assert {"MMD", "ViewDiversity"} <= {part.__name__ for part in classes("objectives.regularisers")}
 
 
-@pytest.mark.parametrize("regulariser", classes("regularisers"))
+@pytest.mark.parametrize("regulariser", classes("objectives.regularisers"))
 def test_a_regulariser_is_a_frozen_dataclass(regulariser):
     assert dataclasses.is_dataclass(regulariser) and regulariser.__dataclass_params__.frozen
 

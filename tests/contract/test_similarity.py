@@ -19,7 +19,7 @@ from subtext.models.similarity.cross_attention import CrossAttention
 from subtext.ops.pairwise import pairwise
 
 OF_VECTORS = ("Cosine", "MatchProbability", "ClosedFormDistance")
-PAIRWISE = [part for part in classes("similarity") if part.__name__ not in OF_VECTORS]
+PAIRWISE = [part for part in classes("models.similarity") if part.__name__ not in OF_VECTORS]
 
 
 def small(part):
@@ -35,7 +35,7 @@ def close(scores, exact):
 
 every_similarity = pytest.mark.parametrize(
     "similarity",
-    [pytest.param(small(part), id=part.__name__) for part in classes("similarity")]
+    [pytest.param(small(part), id=part.__name__) for part in classes("models.similarity")]
     + [
         pytest.param(Cosine(temperature=0.07, learnable=True), id="Cosine(temperature=0.07, learnable=True)"),
         pytest.param(Cosine(scale=10.0, shift=-10.0, learnable=True), id="Cosine(scale=10, shift=-10, learnable=True)"),
@@ -47,7 +47,7 @@ every_similarity = pytest.mark.parametrize(
 
 
 def test_similarities_are_found():
-    assert "Cosine" in {part.__name__ for part in classes("similarity")}
+    assert "Cosine" in {part.__name__ for part in classes("models.similarity")}
 
 
 @every_similarity

@@ -24,10 +24,10 @@ EPOCH = Epoch(number=1, seed=0)
 
 
 def test_weightings_are_found():
-    assert {"Rank", "Uniform"} <= {part.__name__ for part in classes("weighting")}
+    assert {"Rank", "Uniform"} <= {part.__name__ for part in classes("objectives.weighting")}
 
 
-@pytest.mark.parametrize("weighting", classes("weighting"))
+@pytest.mark.parametrize("weighting", classes("objectives.weighting"))
 def test_a_weighting_is_a_frozen_dataclass(weighting):
     assert dataclasses.is_dataclass(weighting) and weighting.__dataclass_params__.frozen
 

@@ -16,7 +16,13 @@ from walk import ROOT, SOURCE, classes, module_names
 
 MODULES = [name for name in module_names() if importlib.util.find_spec(name) is not None]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-NUMERIC = ("losses", "mining", "regularisers", "weighting", "similarity")
+NUMERIC = (
+    "objectives.losses",
+    "objectives.mining",
+    "objectives.regularisers",
+    "objectives.weighting",
+    "models.similarity",
+)
 
 
 def undocumented(tree: ast.Module) -> Iterator[str]:

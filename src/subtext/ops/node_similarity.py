@@ -50,7 +50,7 @@ class Nodes(nn.Module):
         return attention.gram(parts_of(images))
 
     def forward(self, images: Embeddings, gram: Float[Tensor, "i r r"], texts: Embeddings) -> Float[Tensor, "i t n m"]:
-        """The whole pair's node, then one a word, N = L + 1; texts of one length. Zeros fill M up (`numerics.padded`)."""
+        """The whole pair's node, then one a word, N = L + 1; texts of one length. M is padded (`numerics.padded`)."""
         half = in_inference(self.bf16)
         words, regions = parts_of(texts), parts_of(images)
         fits = attention.products(words, regions, half=half)
