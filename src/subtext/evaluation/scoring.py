@@ -5,7 +5,7 @@ block that it was computed in, and scores differ from the exact way by about 1e-
 in tiles of one fixed shape, padded where items run out, so that a score depends on its pair alone: the same to the bit
 for any block size, order of items or direction. A similarity that looks at regions and words together is always
 computed that way, in tiles of items with equally many parts: it costs little beside the scores themselves. Its parts
-are filled up with zeros to a multiple of eight numbers (`ops.numerics`), as rows of others lie at addresses where matrix
+are padded with zeros to a multiple of eight numbers (`ops.numerics`), as rows of others lie at addresses where matrix
 kernels round otherwise. Vectors are not: exact scores of those are equal to the bit for widths of a multiple of four.
 
 Where scores come from: a matrix that is there, or embeddings whose similarity is computed block by block.
