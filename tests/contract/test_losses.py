@@ -24,7 +24,7 @@ from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Loss
 
 SOFT = pytest.param(SoftContrastive(pseudo=0.3, smoothing=0.01), id="SoftContrastive(pseudo=0.3, smoothing=0.01)")
-every_loss = pytest.mark.parametrize("loss", [*instances("losses"), SOFT])
+every_loss = pytest.mark.parametrize("loss", [*instances("objectives.losses"), SOFT])
 
 
 def reads_scores(loss) -> bool:
@@ -37,8 +37,8 @@ def reads_scores(loss) -> bool:
     return True
 
 
-OF_SCORES = [case for case in [*instances("losses"), SOFT] if reads_scores(case.values[0])]
-OF_VECTORS = [case for case in instances("losses") if not reads_scores(case.values[0])]
+OF_SCORES = [case for case in [*instances("objectives.losses"), SOFT] if reads_scores(case.values[0])]
+OF_VECTORS = [case for case in instances("objectives.losses") if not reads_scores(case.values[0])]
 every_loss_of_scores = pytest.mark.parametrize("loss", OF_SCORES)
 every_loss_of_vectors = pytest.mark.parametrize("loss", OF_VECTORS)
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -18,7 +18,7 @@ from subtext.objectives.mining.hubs import Hubs
 from subtext.objectives.objective import Mining, Term
 from subtext.objectives.scene import Groups, compose
 
-every_mining = pytest.mark.parametrize("mining", instances("mining"))
+every_mining = pytest.mark.parametrize("mining", instances("objectives.mining"))
 SIDES = [dataclasses.replace(random_items(9, seed=seed), ids=torch.arange(9) + 70) for seed in (8, 9)]
 EPOCH = Epoch(number=1, seed=0, bank={"hubs/image": SIDES[0], "hubs/text": SIDES[1]})
 HALF = Epoch(1, 0, bank={name: cast(items, torch.float32) for name, items in EPOCH.bank.items()})

@@ -19,7 +19,7 @@ from subtext.objectives.regularisers.uniformity import Uniformity
 from subtext.objectives.regularisers.view_diversity import ViewDiversity
 from subtext.objectives.scene import compose
 
-every_regulariser = pytest.mark.parametrize("regulariser", instances("regularisers"))
+every_regulariser = pytest.mark.parametrize("regulariser", instances("objectives.regularisers"))
 
 
 def of(images: Embeddings, texts: Embeddings) -> Scene:

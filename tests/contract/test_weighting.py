@@ -19,7 +19,7 @@ from subtext.objectives.weighting.random import Random
 from subtext.objectives.weighting.rank import Rank
 from subtext.objectives.weighting.uniform import Uniform
 
-every_weighting = pytest.mark.parametrize("weighting", instances("weighting"))
+every_weighting = pytest.mark.parametrize("weighting", instances("objectives.weighting"))
 EPOCH = Epoch(number=1, seed=0)
 
 
