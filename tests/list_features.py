@@ -32,7 +32,7 @@ PARTS = {
     "weighting": ["src/subtext/objectives/weighting", "src/subtext/weighting"],
     "mining": ["src/subtext/objectives/mining", "src/subtext/mining"],
     "regulariser": ["src/subtext/objectives/regularisers", "src/subtext/regularisers"],
-    "generation": ["src/subtext/objectives/generation", "src/subtext/generation"],
+    "generation": ["src/subtext/objectives/generation.py", "src/subtext/generation"],
     "similarity": ["src/subtext/models/similarity", "src/subtext/similarity"],
     "head": ["src/subtext/models/heads", "src/subtext/heads"],
     "encoder": ["src/subtext/models/encoders", "src/subtext/encoders"],
@@ -224,7 +224,8 @@ def recipes() -> Iterator[tuple[str, str]]:
 def parts() -> Iterator[tuple[str, str]]:
     """Classes of the folders of parts; functions where these are features."""
     for kind, places in PARTS.items():
-        for file in sorted(folder(places).glob("*.py")):
+        place = folder(places)
+        for file in [place] if place.is_file() else sorted(place.glob("*.py")):
             for node in parsed(file).body:
                 if getattr(node, "name", "_").startswith("_"):
                     continue

@@ -41,7 +41,7 @@ BAD = {
     ),
     "parts of fewer items": (
         lambda: three(parts=torch.zeros(2, 5, 4)),
-        "Embeddings.parts needs one row an item, 3; it got 2",
+        "Embeddings.parts needs one row per item, 3; it got 2",
     ),
     "a mask of another length": (
         lambda: three(parts=torch.zeros(3, 5, 4), mask=torch.ones(3, 4, dtype=torch.bool)),
@@ -85,11 +85,11 @@ BAD = {
     ),
     "too few queries": (
         lambda: Comparison(torch.zeros(3, 3), Truth(EYE), queries=items(torch.eye(2))),
-        "Comparison.queries needs 3 items, one a row of scores; it got 2",
+        "Comparison.queries needs 3 items, one per row of scores; it got 2",
     ),
     "too few candidates": (
         lambda: Comparison(torch.zeros(3, 3), Truth(EYE), candidates=items(torch.eye(2))),
-        "Comparison.candidates needs 3 items, one a column",
+        "Comparison.candidates needs 3 items, one per column",
     ),
     "origins of another length": (
         lambda: Comparison(torch.zeros(3, 3), Truth(EYE), origin=torch.zeros(2, dtype=torch.uint8)),

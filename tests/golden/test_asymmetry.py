@@ -20,8 +20,8 @@ from subtext.errors import DataError, RequirementError
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.chan import Chan
 from subtext.models.similarity.cross_attention import CrossAttention
-from subtext.objectives import generation as redundant
-from subtext.objectives.generation import KINDS, Rates, drawn, lengthened, noised, shortened, shuffled
+from subtext.objectives import generation
+from subtext.objectives.generation import KINDS, Rates, add_noise, lengthened, sample_noise, shortened, shuffle_tokens
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.losses.ratio import Ratio
@@ -87,7 +87,7 @@ def test_word_vectors_in_another_order_give_the_same_score(similarity: torch.nn.
     similarity = similarity.double().eval()
     images, texts = card_items()
     kinds, seeds = np.full(3, KINDS.index("shuffle")), np.arange(3)
-    moved = noised(texts.parts, texts.mask, kinds, seeds)
+    moved = add_noise(texts.parts, texts.mask, kinds, seeds)
     assert not torch.equal(moved, texts.parts)
     again = Embeddings(texts.vectors, texts.ids, parts=moved, mask=texts.mask)
     torch.testing.assert_close(similarity(images, again), similarity(images, texts), atol=1e-12, rtol=0)
@@ -100,9 +100,9 @@ def words(count: int = 4, places: int = 6, width: int = 20) -> tuple[torch.Tenso
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_noise_changes_what_it_says(kind: redundant.Kind) -> None:
+def test_each_noise_changes_what_it_says(kind: generation.Kind) -> None:
     parts, mask = words()
-    found = noised(parts, mask, np.full(4, KINDS.index(kind)), np.arange(4) + 7)
+    found = add_noise(parts, mask, np.full(4, KINDS.index(kind)), np.arange(4) + 7)
     changed = found != parts
     zeros, spreads = [], []
     for row, length in enumerate([6, 4, 3, 1]):
@@ -132,26 +132,26 @@ def test_each_noise_changes_what_it_says(kind: redundant.Kind) -> None:
 def test_noise_is_a_matter_of_the_text_alone_and_lets_the_gradient_through() -> None:
     parts, mask = words()
     kinds, seeds = np.array([0, 2, 3, 4]), np.array([5, 6, 7, 8])
-    whole = noised(parts, mask, kinds, seeds)
-    alone = noised(parts[2:3, :3], None, kinds[2:3], seeds[2:3])
+    whole = add_noise(parts, mask, kinds, seeds)
+    alone = add_noise(parts[2:3, :3], None, kinds[2:3], seeds[2:3])
     assert torch.equal(alone[0], whole[2, :3])
     learning = parts.clone().requires_grad_()
-    noised(learning, mask, kinds, seeds).sum().backward()
+    add_noise(learning, mask, kinds, seeds).sum().backward()
     assert torch.equal(learning.grad[0], torch.ones(6, 20, dtype=torch.float64))
     assert sorted(set(learning.grad[1].flatten().tolist())) == [0, 1]
 
 
 def test_a_mixture_draws_one_of_four_ways() -> None:
     keys = np.arange(4000)
-    kinds, _ = drawn(keys, "mixture", seed=1, epoch=2, purpose="noise")
+    kinds, _ = sample_noise(keys, "mixture", seed=1, epoch=2, purpose="noise")
     shares = np.bincount(kinds, minlength=5) / 4000
     assert shares[[0, 1, 4]] == pytest.approx([0.25] * 3, abs=0.03) and shares[[2, 3]] == pytest.approx(
         [0.125] * 2, abs=0.03
     )
-    assert set(drawn(keys, "cutoff", seed=1, epoch=2, purpose="noise")[0]) == {2, 3}
+    assert set(sample_noise(keys, "cutoff", seed=1, epoch=2, purpose="noise")[0]) == {2, 3}
     for kind in KINDS:
-        assert set(drawn(keys[:9], kind, seed=1, epoch=2, purpose="noise")[0]) == {KINDS.index(kind)}
-    again, _ = drawn(keys[::-1].copy(), "mixture", seed=1, epoch=2, purpose="noise")
+        assert set(sample_noise(keys[:9], kind, seed=1, epoch=2, purpose="noise")[0]) == {KINDS.index(kind)}
+    again, _ = sample_noise(keys[::-1].copy(), "mixture", seed=1, epoch=2, purpose="noise")
     assert np.array_equal(again[::-1], kinds)
 
 
@@ -159,7 +159,7 @@ def test_shuffled_tokens_keep_their_marks() -> None:
     tokens = torch.tensor([[START, 5, 6, 7, END, 0], [START, 5, 5, END, 0, 0], [START, 5, END, 0, 0, 0]])
     movable = tokens > END
     for seed in range(20):
-        found = shuffled(tokens, movable, np.full(3, seed))
+        found = shuffle_tokens(tokens, movable, np.full(3, seed))
         assert torch.equal(found[~movable], tokens[~movable])
         assert sorted(found[0, 1:4].tolist()) == [5, 6, 7] and found[0, 1:4].tolist() != [5, 6, 7]
         assert torch.equal(found[1:], tokens[1:])
@@ -215,7 +215,7 @@ def test_what_is_read_beside_a_batch() -> None:
     made = rewriter(input_spec, data.links, texts, DRAW)
     assert set(made.items) == {RETOLD, "shuffled text", "shuffled retold"} and set(made.noise) == {TEXT, RETOLD}
     again = made.noise[TEXT].again
-    assert (made.noise[TEXT].kinds[again] == redundant.SHUFFLE).all() and 0 < len(again) < 18
+    assert (made.noise[TEXT].kinds[again] == generation.SHUFFLE).all() and 0 < len(again) < 18
     assert torch.equal(
         made.items["shuffled text"]["tokens"].sort(1).values, texts["tokens"][torch.from_numpy(again)].sort(1).values
     )
@@ -231,7 +231,7 @@ def test_what_is_read_beside_a_batch() -> None:
 def test_texts_that_were_read_anew_stand_in_their_places() -> None:
     _, texts, _ = random_pairs()
     fresh = Embeddings(texts.vectors[:2], texts.ids[:2], parts=texts.parts[:2, :2] + 1, mask=texts.mask[:2, :2])
-    noise = Noise(np.full(7, redundant.SHUFFLE), np.arange(7), np.array([1, 4]))
+    noise = Noise(np.full(7, generation.SHUFFLE), np.arange(7), np.array([1, 4]))
     made = noisy(texts, noise, fresh, Rewriting())
     assert torch.equal(made.parts[1, :2], fresh.parts[0]) and torch.equal(made.parts[4, :2], fresh.parts[1])
     assert made.vectors.norm(dim=2) == pytest.approx(torch.ones(7, 1))

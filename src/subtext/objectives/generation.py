@@ -1,12 +1,8 @@
-"""Asymmetry I (Gong et al. 2024): a text with something in it that its picture does not show, made by noise.
+"""Texts made while training (Gong et al. 2024): noisy ones (asymmetry I), longer (II) and shorter ones (III).
 
-Noise acts on the word vectors of a text in the joint space, one kind a text. Shuffling can act on its words instead,
-before they are read: scores that know no order of words, AsCL's among them, are the same to rounding for word vectors
-in any order, so that a text shuffled there is its own copy.
-
-Asymmetry II (Gong et al. 2024): a text that says more of what its picture shows.
-
-Asymmetry III (Gong et al. 2024): a text that says less of what its picture shows.
+A noisy text says something that its image does not show. Noise acts on the word vectors of a text in the joint space,
+one kind per text. Shuffling can act on the tokens instead: a score that ignores word order, as AsCL's does, is the same
+for shuffled word vectors, so that the noisy text equals its original.
 """
 
 from __future__ import annotations
@@ -30,17 +26,20 @@ Choice = Literal["mixture", "gaussian", "shuffle", "cutoff", "token_cutoff", "fe
 KINDS: tuple[Kind, ...] = ("gaussian", "shuffle", "token_cutoff", "feature_cutoff", "dropout")
 SHUFFLE = KINDS.index("shuffle")
 FAMILIES: tuple[tuple[Kind, ...], ...] = (("gaussian",), ("shuffle",), ("token_cutoff", "feature_cutoff"), ("dropout",))
-"""The four ways of the paper: a mixture draws one of these, and a cutoff then one of its two."""
+"""The four families of the paper. A mixture samples a family; cutoff then samples one of its two kinds."""
 _REDRAWS = 8
+_SHORTEST = 3
+"""Words that `shortened` leaves at least."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """How much of a text is changed; the paper states none of these.
+    """How much of a text noise changes. The paper states none of these.
 
-    gaussian  standard deviation of what is added, over the root mean square of the text's word vectors
-    tokens    share of word vectors that become zero, one at least        features  share of dimensions that do
-    dropout   share of all numbers that become zero; what is left is not scaled up
+    gaussian  standard deviation of the noise, relative to the root mean square of the text's word vectors
+    tokens    share of word vectors set to zero, at least one vector
+    features  share of dimensions set to zero
+    dropout   share of all numbers set to zero; the others are not rescaled
 
     Raises RequirementError for a deviation below 0 and shares outside [0, 1].
     """
@@ -58,101 +57,104 @@ class Rates:
             )
 
 
-def drawn(
+def sample_noise(
     keys: NDArray[np.int64], choice: Choice, *, seed: int, epoch: int, purpose: str
 ) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
-    """Of each text the kind of its noise, a place in KINDS, and the seed of its numbers."""
-    which = draw.uniform(keys, seed=seed, epoch=epoch, purpose=purpose, count=3)
+    """The kind of noise of each text, as an index into KINDS, and the seed of its numbers."""
+    samples = draw.uniform(keys, seed=seed, epoch=epoch, purpose=purpose, count=3)
     families = FAMILIES if choice == "mixture" else (FAMILIES[2],) if choice == "cutoff" else ((choice,),)
-    family = (which[:, 0] * len(families)).astype(np.int64)
+    family = (samples[:, 0] * len(families)).astype(np.int64)
     sizes = np.array([len(kinds) for kinds in families])[family]
-    table = np.array([[KINDS.index(kinds[place % len(kinds)]) for place in range(2)] for kinds in families])
-    kinds = table[family, (which[:, 1] * sizes).astype(np.int64)]
-    return kinds.astype(np.int64), (which[:, 2] * 2.0**53).astype(np.int64)
+    table = np.array([[KINDS.index(kinds[column % len(kinds)]) for column in range(2)] for kinds in families])
+    kinds = table[family, (samples[:, 1] * sizes).astype(np.int64)]
+    return kinds.astype(np.int64), (samples[:, 2] * 2.0**53).astype(np.int64)
 
 
-def noised(
+def add_noise(
     parts: Float[Tensor, "n p d"],
     mask: Bool[Tensor, "n p"] | None,
     kinds: Int[np.ndarray, "n"],
     seeds: Int[np.ndarray, "n"],
     rates: Rates = Rates(),
 ) -> Float[Tensor, "n p d"]:
-    """Word vectors with noise, each text with its kind of it; the gradient reaches the vectors through it.
+    """Add to the word vectors of each text noise of its kind. The gradient passes to the vectors.
 
-    gaussian  w + rate rms(w) N(0, 1)    shuffle  the vectors in another order    token_cutoff, feature_cutoff, dropout
-    some vectors, dimensions or numbers become zero
+    gaussian        w + rate rms(w) N(0, 1)
+    shuffle         the vectors in another order
+    token_cutoff    some vectors are zero
+    feature_cutoff  some dimensions are zero
+    dropout         some numbers are zero
 
-    What a text gets depends on its own seed and length alone.
-    Cost   a few N P D numbers, drawn on the CPU.
+    The noise of a text depends on its own seed and length alone.
+    Cost   a few N P D numbers, sampled on the CPU.
     """
-    count, places, width = parts.shape
-    factor, added = torch.ones(count, places, width), torch.zeros(count, places, width)
-    order = torch.arange(places).repeat(count, 1)
-    there = torch.ones(count, places, dtype=torch.bool) if mask is None else mask.cpu()
+    count, longest, width = parts.shape
+    factor, added = torch.ones(count, longest, width), torch.zeros(count, longest, width)
+    order = torch.arange(longest).repeat(count, 1)
+    present = torch.ones(count, longest, dtype=torch.bool) if mask is None else mask.cpu()
     for row, (kind, seed) in enumerate(zip(kinds.tolist(), seeds.tolist(), strict=True)):
         generator = torch.Generator().manual_seed(seed)
-        own = torch.nonzero(there[row])[:, 0]
-        _ACTS[KINDS[kind]]((factor[row], added[row], order[row]), own, rates, generator)
-    present = there.to(parts.device)[..., None]
+        words = torch.nonzero(present[row])[:, 0]
+        _NOISE[KINDS[kind]]((factor[row], added[row], order[row]), words, rates, generator)
+    present = present.to(parts.device)[..., None]
     squares = (parts.detach() ** 2 * present).sum(dim=(1, 2)) / (present.sum(dim=(1, 2)) * width).clamp_min(1)
     factor, added, order = (value.to(parts.device) for value in (factor, added, order))
     moved = parts.gather(1, order[..., None].expand_as(parts)) if bool((kinds == SHUFFLE).any()) else parts
     return moved * factor.to(parts.dtype) + added.to(parts.dtype) * squares.sqrt()[:, None, None]
 
 
-def shuffled(
+def shuffle_tokens(
     tokens: Int[Tensor, "n l"], movable: Bool[Tensor, "n l"], seeds: Int[np.ndarray, "n"]
 ) -> Int[Tensor, "n l"]:
-    """Tokens in another order, those that may not move where they were.
+    """Shuffle the movable tokens of each text; the others stay in place.
 
-    A text whose tokens come out as they were is drawn again; one of equal tokens, or of one, stays as it is.
+    A shuffle that changes nothing is repeated, up to 8 times. A text of one token, or of equal tokens, stays as it is.
     """
-    found = tokens.clone()
+    shuffled = tokens.clone()
     for row, seed in enumerate(seeds.tolist()):
         generator = torch.Generator().manual_seed(seed)
-        own = torch.nonzero(movable[row])[:, 0]
-        given = tokens[row, own]
-        for _ in range(_REDRAWS):
-            turned = given[torch.randperm(len(own), generator=generator)]
-            if not torch.equal(turned, given):
-                found[row, own] = turned
-                break
-    return found
+        columns = torch.nonzero(movable[row])[:, 0]
+        shuffled[row, columns] = _permuted(tokens[row, columns], generator)
+    return shuffled
+
+
+def _permuted(values: Tensor, generator: torch.Generator) -> Tensor:
+    """The values in another order; as they are where no order of a few differs."""
+    for _ in range(_REDRAWS):
+        permuted = values[torch.randperm(len(values), generator=generator)]
+        if not torch.equal(permuted, values):
+            return permuted
+    return values
 
 
 _Changed = tuple[Tensor, Tensor, Tensor]
-"""(P D) what a text's vectors are multiplied by and what is added, and (P) their order: changed in place."""
+"""Factor (P D), summand (P D) and order (P) of a text's vectors. Changed in place."""
 
 
-def _gaussian(changed: _Changed, own: Tensor, rates: Rates, generator: torch.Generator) -> None:
-    changed[1][own] = rates.gaussian * torch.randn(len(own), changed[1].shape[1], generator=generator)
+def _gaussian(changed: _Changed, words: Tensor, rates: Rates, generator: torch.Generator) -> None:
+    changed[1][words] = rates.gaussian * torch.randn(len(words), changed[1].shape[1], generator=generator)
 
 
-def _shuffle(changed: _Changed, own: Tensor, rates: Rates, generator: torch.Generator) -> None:
-    for _ in range(_REDRAWS):
-        turned = own[torch.randperm(len(own), generator=generator)]
-        if not torch.equal(turned, own):
-            changed[2][own] = turned
-            break
+def _shuffle(changed: _Changed, words: Tensor, rates: Rates, generator: torch.Generator) -> None:
+    changed[2][words] = _permuted(words, generator)
 
 
-def _token_cutoff(changed: _Changed, own: Tensor, rates: Rates, generator: torch.Generator) -> None:
-    count = min(len(own), max(1, round(rates.tokens * len(own))))
-    changed[0][own[torch.randperm(len(own), generator=generator)[:count]]] = 0
+def _token_cutoff(changed: _Changed, words: Tensor, rates: Rates, generator: torch.Generator) -> None:
+    count = min(len(words), max(1, round(rates.tokens * len(words))))
+    changed[0][words[torch.randperm(len(words), generator=generator)[:count]]] = 0
 
 
-def _feature_cutoff(changed: _Changed, own: Tensor, rates: Rates, generator: torch.Generator) -> None:
+def _feature_cutoff(changed: _Changed, words: Tensor, rates: Rates, generator: torch.Generator) -> None:
     width = changed[0].shape[1]
     changed[0][:, torch.randperm(width, generator=generator)[: round(rates.features * width)]] = 0
 
 
-def _dropout(changed: _Changed, own: Tensor, rates: Rates, generator: torch.Generator) -> None:
-    kept = torch.rand(len(own), changed[0].shape[1], generator=generator) >= rates.dropout
-    changed[0][own] = kept.to(changed[0].dtype)
+def _dropout(changed: _Changed, words: Tensor, rates: Rates, generator: torch.Generator) -> None:
+    retained = torch.rand(len(words), changed[0].shape[1], generator=generator) >= rates.dropout
+    changed[0][words] = retained.to(changed[0].dtype)
 
 
-_ACTS: dict[Kind, Callable[[_Changed, Tensor, Rates, torch.Generator], None]] = {
+_NOISE: dict[Kind, Callable[[_Changed, Tensor, Rates, torch.Generator], None]] = {
     "gaussian": _gaussian,
     "shuffle": _shuffle,
     "token_cutoff": _token_cutoff,
@@ -162,7 +164,7 @@ _ACTS: dict[Kind, Callable[[_Changed, Tensor, Rates, torch.Generator], None]] = 
 
 
 def lengthened(text: str, other: str) -> str:
-    """One text, then another of the same picture.
+    """One text, then another of the same image.
 
     >>> lengthened("a dog runs ", "wet sand")
     'a dog runs wet sand'
@@ -170,23 +172,14 @@ def lengthened(text: str, other: str) -> str:
     return f"{text.strip()} {other.strip()}".strip()
 
 
-FEWEST = 3
-"""Words that are always left, where there are so many."""
-LEAST, MOST = 0.5, 0.9
-"""Share of its words that is left of a text, drawn evenly between; the paper does not state it."""
+def shortened(text: str, position: float) -> str:
+    """The first words of a text, between 50 and 90 % of them, as `position` in [0, 1) says. The paper states no share.
 
-
-def shortened(text: str, drawn: float) -> str:
-    """The first words of a text, between half and nine tenths of them.
-
-    drawn  in [0, 1): where between
-
-    Words are what stands between spaces. A text of three words or fewer stays as it is, and so does one of a script
-    that sets no spaces.
+    Words are separated by spaces. A text of at most three words stays as it is, and so does a text without spaces.
 
     >>> shortened("a brown dog runs along the wet sand", 0.0)
     'a brown dog runs'
     """
     words = text.split()
-    left = max(FEWEST, math.ceil((LEAST + (MOST - LEAST) * drawn) * len(words)))
-    return text if left >= len(words) else " ".join(words[:left])
+    length = max(_SHORTEST, math.ceil((0.5 + 0.4 * position) * len(words)))
+    return text if length >= len(words) else " ".join(words[:length])

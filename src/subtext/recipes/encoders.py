@@ -42,6 +42,7 @@ def image_side(context: BuildContext, pictures: Pictures, pixels: Pixels, region
     Raises RequirementError when features are asked for and not supplied, or a backbone cannot be had.
     """
     from subtext.data.pixels import PixelInput
+    from subtext.models.encoders.hub import picture_numbers
     from subtext.models.encoders.precomputed import Precomputed
 
     saved = context.asset("image")

@@ -24,7 +24,7 @@ from subtext.data.inputs import Draw, Input, Tensors
 from subtext.data.text import SubwordInput, WordInput
 from subtext.data.vocabulary import END
 from subtext.errors import DataError, RequirementError, counted
-from subtext.objectives import generation as redundant
+from subtext.objectives import generation
 from subtext.objectives.generation import lengthened, shortened
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
@@ -46,13 +46,13 @@ class Rewriting:
     unit_parts   whether word vectors have unit length, and get it again
     """
 
-    negatives: redundant.Choice | Literal["none"] = "mixture"
+    negatives: generation.Choice | Literal["none"] = "mixture"
     positives: Literal["mixed", "long", "short", "none"] = "mixed"
     shuffle_at: Literal["input", "embedding"] = "input"
     concatenate: Literal["own", "any"] = "own"
     outscoring: bool = False
     unit_parts: bool = False
-    rates: redundant.Rates = field(default_factory=redundant.Rates)
+    rates: generation.Rates = field(default_factory=generation.Rates)
 
     def require(self, pairs: Dataset) -> None:
         """Raise DataError where texts have no words."""
@@ -123,10 +123,10 @@ class Rewriter:
         for label, own in {TEXT: texts, **items}.items():
             if self.asked.negatives == "none":
                 break
-            kinds, seeds = redundant.drawn(
+            kinds, seeds = generation.sample_noise(
                 keys, self.asked.negatives, seed=draw.seed, epoch=draw.epoch, purpose=f"noise of {label}"
             )
-            again = np.flatnonzero((kinds == redundant.SHUFFLE) & (self.asked.shuffle_at == "input"))
+            again = np.flatnonzero((kinds == generation.SHUFFLE) & (self.asked.shuffle_at == "input"))
             if len(again):
                 items[f"shuffled {label}"] = _shuffled(input_spec, own, again, seeds[again])
             noise[label] = Noise(kinds, seeds, again.astype(np.int64))
@@ -173,7 +173,7 @@ def noisy(texts: Embeddings, noise: Noise, again: Embeddings | None, asked: Rewr
                 "take negatives=shuffle, negatives=none, or a host that compares words (ascl, scan)"
             )
         return replace(again, ids=texts.ids)
-    changed = redundant.noised(texts.parts, texts.mask, noise.kinds, noise.seeds, asked.rates)
+    changed = generation.add_noise(texts.parts, texts.mask, noise.kinds, noise.seeds, asked.rates)
     if asked.unit_parts:
         changed = unit(changed)
     if again is not None:
@@ -200,7 +200,7 @@ def _shuffled(input_spec: Input, texts: Tensors, rows: NDArray[np.int64], seeds:
         )
     some = {name: value[torch.from_numpy(rows)] for name, value in texts.items()}
     movable = some["mask"] & ~torch.isin(some["tokens"], _marks(input_spec))
-    return {**some, "tokens": redundant.shuffled(some["tokens"], movable, seeds)}
+    return {**some, "tokens": generation.shuffle_tokens(some["tokens"], movable, seeds)}
 
 
 def _marks(input_spec: Input) -> Tensor:
