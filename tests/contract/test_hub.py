@@ -10,8 +10,7 @@ import tiny_models
 
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import open_body
-from subtext.models.encoders.hub import file, opened
-from subtext.models.encoders.hub import picture_numbers
+from subtext.models.encoders.hub import file, opened, picture_numbers
 from subtext.recipes.encoders import tokeniser
 
 
