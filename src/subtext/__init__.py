@@ -13,20 +13,27 @@ Every name is imported when it is first used, so `import subtext` is fast.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from subtext.api.embed import EmbeddedDataset, embed
+    from subtext.api.export import Export, export
     from subtext.api.load import Run, from_pretrained, load, open_engine, open_run, save_pretrained
+    from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "EmbeddedDataset": "subtext.api.embed",
+    "Export": "subtext.api.export",
     "Model": "subtext.models.model",
+    "MtebEncoder": "subtext.export.mteb_encoder",
     "Run": "subtext.api.load",
     "embed": "subtext.api.embed",
+    "export": "subtext.api.export",
     "from_pretrained": "subtext.api.load",
     "load": "subtext.api.load",
     "open_engine": "subtext.api.load",
@@ -50,3 +57,14 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """The public names, for tab completion."""
     return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """The package, whose public functions are not hidden by subpackages of the same name, such as `search`."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _MODULES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

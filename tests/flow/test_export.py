@@ -16,11 +16,11 @@ from command import call
 from transformers import AutoModel, AutoTokenizer
 
 import subtext
-from subtext.api.load import load, open_run
+from subtext.api import load as api_load
+from subtext.api.load import load, open_run, save_pretrained
 from subtext.data.build_context import BuildContext
 from subtext.errors import CheckpointError
-from subtext.export import hub
-from subtext.export.stand_ins import Exportable
+from subtext.export.onnx import Exportable
 from subtext.models.checkpoint import Record, load_record, save_run
 from subtext.recipes.build import build
 
@@ -101,10 +101,10 @@ def test_what_does_not_agree_is_not_kept(place: Path, tmp_path: Path, monkeypatc
         with torch.no_grad():
             next(model.parameters()).sub_(1.0)  # type: ignore[attr-defined]
 
-    write = hub.save_pretrained
-    monkeypatch.setattr(hub, "save_pretrained", spoilt)
-    with pytest.raises(CheckpointError, match="opened again it differs by"):
-        hub.export(place / "gru", tmp_path / "hf")
+    write = save_pretrained
+    monkeypatch.setattr(api_load, "save_pretrained", spoilt)
+    with pytest.raises(CheckpointError, match="opened again, differs by"):
+        subtext.export(place / "gru", hf=tmp_path / "hf")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -144,8 +144,8 @@ def test_onnx_gives_the_models_vectors(place: Path, tmp_path: Path, run: str) ->
 
 
 def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
-    assert "give either" in call("export", place / "gru", code=2).stderr
-    assert "give either" in call("export", place / "gru", "--hf", "a", "--onnx", "b", code=2).stderr
+    assert "either --hf DIR or --onnx DIR" in call("export", place / "gru", code=2).stderr
+    assert "either --hf DIR or --onnx DIR" in call("export", place / "gru", "--hf", "a", "--onnx", "b", code=2).stderr
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
     for form in ("--hf", "--onnx"):

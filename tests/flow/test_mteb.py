@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from subtext import MtebEncoder
 from subtext.core import Embeddings
 from subtext.data.inputs import Batch, Draw
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import Protocol, evaluate_scores
-from subtext.export.mteb_encoder import MtebEncoder
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
 

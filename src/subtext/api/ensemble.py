@@ -7,8 +7,7 @@ from pathlib import Path
 
 from subtext.api.load import open_run, save_pretrained
 from subtext.errors import RecipeError, counted
-from subtext.export.hub import require_free
-from subtext.models.checkpoint import Record
+from subtext.models.checkpoint import Record, require_new_folder
 from subtext.models.ensemble import ensemble as joined
 from subtext.recipes.load import record_of
 
@@ -19,7 +18,7 @@ def ensemble(runs: Sequence[Path], out: Path) -> str:
     Raises CheckpointError when `out` holds something or a run cannot be opened; RecipeError for runs that cannot be
     joined.
     """
-    require_free(out)
+    require_new_folder(out, "an ensemble")
     opened = [open_run(run) for run in runs]
     record = record_of(runs, [run.record for run in opened])
     model = joined([run.model for run in opened])

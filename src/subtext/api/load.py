@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from subtext.data.atomic import write_text
 from subtext.data.build_context import BuildContext
 from subtext.data.features import FeatureFile
-from subtext.errors import CheckpointError, IndexError_
-from subtext.models.checkpoint import Record, save_run
+from subtext.errors import IndexError_
+from subtext.models.checkpoint import Record, require_new_folder, save_run
 from subtext.models.model import Model
 from subtext.recipes.load import attach as attach
 from subtext.recipes.load import reopened
@@ -88,8 +88,7 @@ def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
     Raises CheckpointError when the folder holds something, or the disk is full.
     """
     folder = Path(folder).expanduser()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CheckpointError(f"save_pretrained needs a new or an empty folder; {folder} holds something; name another")
+    require_new_folder(folder, "save_pretrained")
     save_run(folder, model, record)
     write_text(folder / CARD, model_card(record))
 

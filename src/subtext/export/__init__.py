@@ -1,1 +1,1 @@
-"""Runs for other libraries: the Hub's folders and ONNX, each compared with the model before it is called done."""
+"""A model in the formats of other libraries: folders for the Hub, ONNX graphs, MTEB's encoder protocol."""

@@ -1,4 +1,4 @@
-"""`subtext export --hf`: a folder as the Hub keeps models."""
+"""A run as a folder for the Hub: of `transformers` where that has the model, of `subtext.load` otherwise."""
 
 from __future__ import annotations
 
@@ -11,68 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from subtext.api.load import Run, load, open_run, save_pretrained
-from subtext.api.loaded import choose_device
-from subtext.data.atomic import write_folder
 from subtext.data.pixels import PixelInput
 from subtext.data.text import SubwordInput
-from subtext.errors import CheckpointError
-from subtext.export.samples import Samples, expected, gather
+from subtext.export.samples import Samples, vectors_of
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.dual import Half
 from subtext.models.model import Model
 from subtext.report.model_card import model_card
 
 TOLERANCE = 1e-5
-"""Largest difference of a number of a unit vector between the model and what was written."""
+"""Largest accepted difference of a component of a unit vector between the model and the export."""
 
 
-def export(run_folder: Path, out: Path) -> str:
-    """Write the run in the Hub's form and compare it, opened again, with the model; says what can open it.
-
-    A dual encoder of the CLIP and SigLIP families becomes a folder of `transformers`, which needs no Subtext; any other
-    model becomes a folder that `subtext.load` opens.
-
-    Raises CheckpointError when `out` holds something, or what was written does not give the same vectors: then nothing
-    is left of it.
-    """
-    require_free(out)
-    choose_device("cpu")
-    run = open_run(run_folder)
-    samples = gather(run)
-    transformers = isinstance(run.model.image.encoder, Half) and isinstance(run.model.text.encoder, Half)
-    difference = 0.0
-
-    def fill(place: Path) -> None:
-        nonlocal difference
-        if transformers:
-            _write_dual(run, place)
-            difference = _compare_dual(run.model, place, samples)
-        else:
-            _write_own(run, place)
-            difference = _compare_own(run.model, place, samples)
-        if not difference <= TOLERANCE:
-            raise CheckpointError(
-                f"an export needs to give the model's vectors; opened again it differs by {difference:.2g} on "
-                f"{samples.source}; nothing was kept; please report the recipe '{run.record.host}' and its options"
-            )
-
-    write_folder(out, fill)
-    how = f'transformers.AutoModel.from_pretrained("{out}")' if transformers else f'subtext.load("{out}")'
-    return f"{out}: checked on {samples.source}, largest difference {difference:.1e}\nopen it with:\n  {how}"
-
-
-def require_free(out: Path) -> None:
-    """Raise CheckpointError unless `out` is free, or an empty folder."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CheckpointError(f"an export needs a new or an empty folder; {out} holds something; name another")
-
-
-def shared(record: Record) -> Record:
-    """The record without the folders of this machine: names of files alone."""
+def public_record(record: Record) -> Record:
+    """The record with names of files alone: no folder of this machine is published."""
     data = record.data
 
-    def bare(path: str | None) -> str | None:
+    def name(path: str | None) -> str | None:
         return None if path is None else Path(path).name
 
     return replace(
@@ -80,64 +35,70 @@ def shared(record: Record) -> Record:
         data=replace(
             data,
             data=Path(data.data).name,
-            images=bare(data.images),
-            features=bare(data.features),
-            text_features=bare(data.text_features),
+            images=name(data.images),
+            features=name(data.features),
+            text_features=name(data.text_features),
         ),
     )
 
 
-def _write_own(run: Run, place: Path) -> None:
-    save_pretrained(run.model, shared(run.record), place)
-    config = {"model_type": f"subtext-{run.record.host}", "library_name": "subtext", "host": run.record.host}
-    text = json.dumps({**config, "arguments": run.record.arguments, "methods": run.record.methods}, indent=2)
-    (place / "config.json").write_text(text + "\n", encoding="utf-8")
+def write_config(record: Record, folder: Path) -> None:
+    """Write the config.json that the Hub expects beside the files of a run."""
+    config = {"model_type": f"subtext-{record.host}", "library_name": "subtext", "host": record.host}
+    text = json.dumps({**config, "arguments": record.arguments, "methods": record.methods}, indent=2)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _compare_own(model: Model, place: Path, samples: Samples) -> float:
-    again = load(place)
+def difference(model: Model, exported: Model, samples: Samples) -> float:
+    """Largest difference of a component of the vectors of two models over all samples."""
     return max(
-        float((expected(again, side, batch) - expected(model, side, batch)).abs().max())
+        float((vectors_of(exported, side, batch) - vectors_of(model, side, batch)).abs().max())
         for side, batches in samples.batches.items()
         for batch in batches
     )
 
 
-def _write_dual(run: Run, place: Path) -> None:
+def is_dual_encoder(model: Model) -> bool:
+    """Whether `transformers` has this model: both sides are halves of a CLIP or SigLIP."""
+    return isinstance(model.image.encoder, Half) and isinstance(model.text.encoder, Half)
+
+
+def write_dual_encoder(model: Model, record: Record, folder: Path) -> None:
+    """Write a dual encoder as a folder of `transformers`, with tokeniser, image processor and model card.
+
+    Low-rank adapters are merged into the weights that they adapt.
+    """
     from transformers import AutoModel
 
-    model = run.model
     image, text = _merged(model.image.encoder), _merged(model.text.encoder)
-    whole: Any = AutoModel.from_config(copy.deepcopy(image.config))
-    whole.vision_model.load_state_dict(image.body.state_dict())
-    whole.text_model.load_state_dict(text.body.state_dict())
+    dual: Any = AutoModel.from_config(copy.deepcopy(image.config))
+    dual.vision_model.load_state_dict(image.body.state_dict())
+    dual.text_model.load_state_dict(text.body.state_dict())
     for name, half in (("visual_projection", image), ("text_projection", text)):
-        if getattr(whole, name, None) is not None:
-            getattr(whole, name).load_state_dict(half.projection.state_dict())
+        if getattr(dual, name, None) is not None:
+            getattr(dual, name).load_state_dict(half.projection.state_dict())
     with torch.no_grad():
-        whole.logit_scale.copy_(torch.as_tensor(model.similarity.scale).log())
-        if getattr(whole, "logit_bias", None) is not None:
-            whole.logit_bias.copy_(torch.as_tensor(model.similarity.shift))
-    whole.save_pretrained(place)
+        dual.logit_scale.copy_(torch.as_tensor(model.similarity.scale).log())
+        if getattr(dual, "logit_bias", None) is not None:
+            dual.logit_bias.copy_(torch.as_tensor(model.similarity.shift))
+    dual.save_pretrained(folder)
     if isinstance(model.text.input_spec, SubwordInput):
-        model.text.input_spec.tokeniser.save_pretrained(place)
+        model.text.input_spec.tokeniser.save_pretrained(folder)
     if isinstance(model.image.input_spec, PixelInput):
-        numbers = json.dumps(_preprocessor(model.image.input_spec, whole.config.model_type), indent=2)
-        (place / "preprocessor_config.json").write_text(numbers + "\n", encoding="utf-8")
-    (place / "README.md").write_text(_dual_card(run.record), encoding="utf-8")
+        processor = json.dumps(_image_processor(model.image.input_spec, dual.config.model_type), indent=2)
+        (folder / "preprocessor_config.json").write_text(processor + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(_dual_encoder_card(record), encoding="utf-8")
 
 
-def _compare_dual(model: Model, place: Path, samples: Samples) -> float:
+def dual_encoder_difference(model: Model, folder: Path, samples: Samples) -> float:
+    """Largest difference of a component of the vectors of the model and of what `transformers` opens."""
     from transformers import AutoModel
 
-    whole: Any = AutoModel.from_pretrained(place, use_safetensors=True).eval()
+    dual: Any = AutoModel.from_pretrained(folder, use_safetensors=True).eval()
+    image, text = getattr(dual, "visual_projection", None), getattr(dual, "text_projection", None)
     halves = {
-        "image": Half(
-            whole.vision_model, getattr(whole, "visual_projection", None), whole.config, input_name="pixels"
-        ).eval(),
-        "text": Half(
-            whole.text_model, getattr(whole, "text_projection", None), whole.config, input_name="tokens"
-        ).eval(),
+        "image": Half(dual.vision_model, image, dual.config, input_name="pixels").eval(),
+        "text": Half(dual.text_model, text, dual.config, input_name="tokens").eval(),
     }
     differences = []
     for side, batches in samples.batches.items():
@@ -145,7 +106,7 @@ def _compare_dual(model: Model, place: Path, samples: Samples) -> float:
             with torch.inference_mode():
                 pooled: Tensor = halves[side](batch).pooled
                 vectors = nn.functional.normalize(pooled, dim=-1)[:, None]
-            differences.append(float((vectors - expected(model, side, batch)).abs().max()))
+            differences.append(float((vectors - vectors_of(model, side, batch)).abs().max()))
     return max(differences)
 
 
@@ -161,22 +122,22 @@ def _merged(half: nn.Module) -> Any:
     for name, layer in list(body.named_modules()):
         if isinstance(layer, BaseTunerLayer):
             layer.merge()
-            parent, _, own = name.rpartition(".")
-            setattr(body.get_submodule(parent), own, layer.get_base_layer())
+            parent, _, attribute = name.rpartition(".")
+            setattr(body.get_submodule(parent), attribute, layer.get_base_layer())
     return half
 
 
-def _preprocessor(input_spec: PixelInput, family: str) -> dict[str, Any]:
-    """What `transformers` calls an image processor, as near as it has words for how pictures were read."""
-    side = {"height": input_spec.size, "width": input_spec.size}
+def _image_processor(input_spec: PixelInput, family: str) -> dict[str, Any]:
+    """The configuration of the image processor of `transformers` that is closest to how images are read."""
+    size = {"height": input_spec.size, "width": input_spec.size}
     cropped = input_spec.resize == "crop"
     return {
         "image_processor_type": "SiglipImageProcessor" if "siglip" in family else "CLIPImageProcessor",
         "do_convert_rgb": True,
         "do_resize": True,
-        "size": {"shortest_edge": round(input_spec.size / input_spec.crop_share)} if cropped else side,
+        "size": {"shortest_edge": round(input_spec.size / input_spec.crop_share)} if cropped else size,
         "do_center_crop": cropped,
-        "crop_size": side,
+        "crop_size": size,
         "resample": 3 if input_spec.filter == "bicubic" else 2,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
@@ -186,8 +147,8 @@ def _preprocessor(input_spec: PixelInput, family: str) -> dict[str, Any]:
     }
 
 
-def _dual_card(record: Record) -> str:
-    card = model_card(shared(record)).replace("library_name: subtext", "library_name: transformers")
+def _dual_encoder_card(record: Record) -> str:
+    card = model_card(public_record(record)).replace("library_name: subtext", "library_name: transformers")
     start, end = card.index("## Use"), card.index("## Limits")
     use = [
         "## Use",
@@ -199,7 +160,7 @@ def _dual_card(record: Record) -> str:
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
         "```",
         "",
-        "Pictures are prepared as `preprocessor_config.json` says.",
+        "Images are preprocessed as `preprocessor_config.json` says.",
         "",
     ]
     return card[:start] + "\n".join(use) + "\n" + card[end:]

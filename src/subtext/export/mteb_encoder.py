@@ -1,4 +1,4 @@
-"""A model as MTEB 2 wants its encoders, for retrieval between pictures and texts."""
+"""A model as an encoder of MTEB 2, for retrieval between images and texts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 _MODALITIES = frozenset({"image", "text", "audio", "video"})
 Vectors = np.ndarray | Tensor
-"""What MTEB passes on: what `encode` gave, or parts of it."""
+"""What MTEB passes to the similarities: results of `encode`, or slices of them."""
 
 
 class MtebEncoder:
     """A model in MTEB's encoder protocol: `mteb.evaluate(MtebEncoder(model), tasks)`.
 
-    model  any model that embeds pictures and texts one by one, with one or several views an item
-    name   how MTEB's results call it, as "organisation/model"
+    model  any model that embeds images and texts one by one, with one or several views per item
+    name   its name in MTEB's results, as "organisation/model"
 
-    It is for tasks of the kind Any2AnyRetrieval whose queries and documents are pictures or texts. An item that is a
-    picture and a text at once is refused: there is one vector for each, and how to mix them is not the model's to say.
+    It fits tasks of the type Any2AnyRetrieval whose queries and documents are images or texts. An item that has both
+    is refused, because the model has no rule that combines the two vectors.
 
     Raises RequirementError when the model only scores pairs.
     """
@@ -39,7 +39,7 @@ class MtebEncoder:
     def __init__(self, model: Model, *, name: str = "subtext/model") -> None:
         model = model.by_mean("MTEB")
         if name.count("/") != 1:
-            raise RequirementError(f"MTEB needs a name as 'organisation/model'; it got '{name}'; put a / in it")
+            raise RequirementError(f"MTEB needs a name as 'organisation/model'; it got '{name}'; add one slash")
         self.model = model
         self.name = name
 
@@ -55,25 +55,25 @@ class MtebEncoder:
         show_progress_bar: bool = False,
         precision: str = "float32",
     ) -> np.ndarray:
-        """Vectors of pictures or of texts: (N D) float32, or (N K D) for a model of K views.
+        """Vectors of images or texts: (N D) float32, or (N K D) for a model of K views.
 
-        inputs  batches with a column "image" of PIL pictures or "text" of strings
-        The task, the split and the prompt type change nothing: the model knows no instructions.
+        inputs  batches with a column "image" of PIL images or "text" of strings
+        Task, split and prompt type change nothing: the model reads no instructions.
 
         Raises RequirementError for a batch of both columns or of neither, and for another precision.
         """
         if precision != "float32":
             raise RequirementError(f"MTEB encoding needs precision 'float32'; it got '{precision}'; leave it out")
-        pieces = [self._vectors(batch, batch_size) for batch in inputs]
-        if not pieces:
+        batches = [self._vectors(batch, batch_size) for batch in inputs]
+        if not batches:
             raise RequirementError("MTEB encoding needs at least one batch; it got none")
-        vectors = torch.cat(pieces)
+        vectors = torch.cat(batches)
         return (vectors[:, 0] if vectors.shape[1] == 1 else vectors).numpy()
 
     def similarity(self, embeddings1: Vectors, embeddings2: Vectors) -> Float[Tensor, "q c"]:
         """Scores of every item of the first with every item of the second, larger is better.
 
-        Either may be pictures or texts: a similarity that an index can use is symmetric in its vectors.
+        Either side may hold images or texts, because a similarity that an index can use is symmetric.
         """
         with torch.inference_mode():
             return self.model.similarity(self._items(embeddings1), self._items(embeddings2)).cpu()
@@ -85,15 +85,15 @@ class MtebEncoder:
         """
         if len(embeddings1) != len(embeddings2):
             raise ShapeError(
-                f"pairwise similarity needs as many items on both sides; it got {len(embeddings1)} and "
+                f"pairwise similarity needs the same number of items on both sides; it got {len(embeddings1)} and "
                 f"{len(embeddings2)}"
             )
-        cuts = [slice(start, start + TILE) for start in range(0, len(embeddings1), TILE)]
-        return torch.cat([self.similarity(embeddings1[cut], embeddings2[cut]).diagonal() for cut in cuts])
+        blocks = [slice(start, start + TILE) for start in range(0, len(embeddings1), TILE)]
+        return torch.cat([self.similarity(embeddings1[rows], embeddings2[rows]).diagonal() for rows in blocks])
 
     @cached_property
     def mteb_model_meta(self) -> ModelMeta:
-        """What MTEB's results say of the model.
+        """The description of the model in MTEB's results.
 
         Raises RequirementError when mteb is not installed.
         """
@@ -120,12 +120,12 @@ class MtebEncoder:
         if present == ["text"]:
             return self.model.embed_texts(batch["text"], batch_size=batch_size).vectors.float()
         raise RequirementError(
-            "MTEB encoding needs items that are a picture or a text; this task's have "
-            f"{' and '.join(present) or 'none'}; choose a task between pictures and texts"
+            "MTEB encoding needs items that are an image or a text; the items of this task have "
+            f"{' and '.join(present) or 'none'}; choose a task between images and texts"
         )
 
     def _items(self, vectors: Vectors) -> Embeddings:
         rows = torch.as_tensor(vectors).float()
         device = next((parameter.device for parameter in self.model.parameters()), rows.device)
-        shaped = rows[:, None] if rows.ndim == 2 else rows
-        return Embeddings(shaped, torch.arange(len(rows))).to(device)
+        vectors_by_view = rows[:, None] if rows.ndim == 2 else rows
+        return Embeddings(vectors_by_view, torch.arange(len(rows))).to(device)

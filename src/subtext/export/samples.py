@@ -1,71 +1,59 @@
-"""What an exported model is compared on: items of the run's own data where it is still there, and random tensors."""
+"""Inputs on which an exported model is compared with the model: random tensors and items of the run's data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from subtext.api.load import Run
-from subtext.api.loaded import read, remembered
 from subtext.data.batches import item_batch
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Batch, Tensors
 from subtext.data.pixels import PixelInput
-from subtext.errors import SubtextError
 from subtext.models.model import Branch, Model
 
+if TYPE_CHECKING:
+    from subtext.data.dataset import Dataset
+
 COUNT = 8
-"""Items of the data that are looked at."""
+"""Items of the data that are compared."""
+SIDES = ("image", "text")
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs of each side, "image" and "text": batches of several sizes; and where they came from, in words."""
+    """Batches of several sizes for each of "image" and "text", and a phrase that says where they come from."""
 
-    batches: dict[str, list[Tensors]] = field(default_factory=dict)
-    source: str = "random inputs"
+    batches: dict[str, list[Tensors]]
+    source: str
 
 
-def gather(run: Run) -> Samples:
-    """Batches of the run's data if it can be read, and random ones of one and of three items."""
+def sample_inputs(model: Model, dataset: Dataset | None) -> Samples:
+    """Random batches of one and of three items, and the first items of the data set where there is one."""
     generator = torch.Generator().manual_seed(0)
-    batches = {
-        side: [_random(getattr(run.model, side), count, generator) for count in (1, 3)] for side in ("image", "text")
-    }
-    try:
-        real = _real(run)
-    except (SubtextError, OSError):
-        # The data may have been moved since the training; random inputs are then all there is.
-        return Samples(batches)
-    return Samples(
-        {side: [*batches[side], real[side]] for side in batches}, f"random inputs and {COUNT} items of the data"
-    )
+    batches = {side: [_random(getattr(model, side), count, generator) for count in (1, 3)] for side in SIDES}
+    if dataset is None:
+        return Samples(batches, "random inputs")
+    for side, items in (("image", dataset.images), ("text", dataset.texts)):
+        rows = np.arange(min(COUNT, len(items)), dtype=np.int64)
+        batches[side].append(getattr(model, side).read(item_batch(items, rows, dataset.root)))
+    return Samples(batches, f"random inputs and {COUNT} items of the data")
 
 
-def expected(model: Model, side: str, batch: Tensors) -> Tensor:
-    """(N K D) what the model itself makes of a batch."""
+def vectors_of(model: Model, side: str, batch: Tensors) -> Tensor:
+    """(N K D) the model's own vectors of a batch."""
     model.eval()
     with torch.inference_mode():
-        found: Tensor = getattr(model, side)(batch).vectors.clone()
-    return found
-
-
-def _real(run: Run) -> dict[str, Tensors]:
-    sources = remembered(run.record.data)
-    pairs = read(sources, quiet=True).pairs
-    chosen = {"image": pairs.images, "text": pairs.texts}
-    rows = {side: np.arange(min(COUNT, len(items)), dtype=np.int64) for side, items in chosen.items()}
-    return {
-        side: getattr(run.model, side).read(item_batch(items, rows[side], pairs.root)) for side, items in chosen.items()
-    }
+        vectors: Tensor = getattr(model, side)(batch).vectors.clone()
+    return vectors
 
 
 def _random(branch: Branch, count: int, generator: torch.Generator) -> Tensors:
-    """A batch of the right shapes; texts of unequal lengths."""
+    """A batch of the shapes that the branch reads; texts have different lengths."""
     input_spec, ids = branch.input_spec, torch.arange(count)
     if isinstance(input_spec, PixelInput):
         return {"pixels": torch.randn(count, 3, input_spec.size, input_spec.size, generator=generator), "ids": ids}
@@ -74,15 +62,12 @@ def _random(branch: Branch, count: int, generator: torch.Generator) -> Tensors:
         if input_spec.pooled is not None:
             tensors["pooled"] = torch.randn(count, input_spec.pooled, generator=generator)
         if input_spec.grid is not None:
-            tensors["grid"] = torch.randn(count, 4 + count, input_spec.grid, generator=generator)
-            tensors["mask"] = _mask(count, 4 + count)
+            regions = 4 + count
+            tensors["grid"] = torch.randn(count, regions, input_spec.grid, generator=generator)
+            # Each item has one region fewer than the one before.
+            tensors["mask"] = torch.arange(regions)[None, :] < (regions - torch.arange(count))[:, None]
         return tensors
-    words = ["a", "red dog on the beach", "two old boats and a very small house in the dark 🚣🏽"]
+    captions = ["a", "red dog on the beach", "two old boats and a very small house in the dark 🚣🏽"]
     rows = np.arange(count, dtype=np.int64)
-    texts = [words[row % len(words)] for row in range(count)]
+    texts = [captions[row % len(captions)] for row in range(count)]
     return input_spec(Batch(texts, texts, rows, rows, Path()))
-
-
-def _mask(count: int, length: int) -> Tensor:
-    """Each item shorter than the one before."""
-    return torch.arange(length)[None, :] < (length - torch.arange(count))[:, None]

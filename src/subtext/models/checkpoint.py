@@ -166,6 +166,12 @@ def save_record(run: Path, record: Record) -> None:
     write_text(run / RECORD, record.to_json())
 
 
+def require_new_folder(folder: Path, subject: str) -> None:
+    """Raise CheckpointError, about `subject`, unless the folder is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CheckpointError(f"{subject} needs a new or an empty folder; {folder} holds something; name another")
+
+
 def load_record(run: Path) -> Record:
     """Read RUN/run.json.
 
