@@ -11,7 +11,7 @@ DEMO ?= demo
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-slow check format bench docs clean
+.PHONY: demo test test-slow check format bench docs dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/subtext demo --out $(DEMO)
@@ -55,11 +55,22 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.postgres --json
 	$(BIN)/python -m benchmarks.server --json
 
+# The site, in build/docs. Nothing is fetched while it is built.
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
+
+# The source archive and the wheel, in dist. The wheel is installed in an environment of its own and tried there.
+dist: $(VENV)/.dev
+	rm -rf dist build/wheel build/smoke build/lib
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip --disable-pip-version-check install --quiet $(TORCH)
+	build/wheel/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt dist/*.whl
+	build/wheel/bin/python tests/smoke.py build/smoke
 
 clean:
-	rm -rf $(VENV) $(DEMO) build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(DEMO) build dist docs/generated .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

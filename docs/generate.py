@@ -1,11 +1,11 @@
-"""Write docs/methods.md, the catalogue of everything that can be put together, from the docstrings.
+"""Write docs/methods.md, the catalogue of models, methods and their parts, from the docstrings.
 
     python docs/generate.py            writes the page
-    python docs/generate.py --check    says whether it is up to date, by its exit code
+    python docs/generate.py --check    exit code 1 when the page is out of date
 
-A part stands in the file that bears its name (`view_diversity.py` holds `ViewDiversity`). Its row is the first
-paragraph of its docstring, from which the paper in brackets is taken out; where the part names none, its file may.
-Nothing is imported but what names the recommended host: the page can be made without torch.
+A part lies in the file that bears its name (`view_diversity.py` holds `ViewDiversity`). Its row is the first paragraph
+of its docstring. The paper in brackets becomes the last column; where the part names none, its file may.
+Only the name of the recommended model is imported, so the page can be made without torch.
 """
 
 from __future__ import annotations
@@ -25,34 +25,41 @@ PAGE = ROOT / "docs" / "methods.md"
 PAPER = re.compile(r"\s*\(([^()]*?(?:18|19|20)\d\d[a-z]?[^()]*)\)")
 
 ROOMS = {
-    "recipes/hosts": ("Hosts", "A model family, from encoders to objective: `subtext train HOST`."),
-    "recipes/methods": ("Methods", "What changes only the training of a host: `subtext train HOST --with METHOD`."),
-    "encoders": ("Encoders", "Pixels, words or features -> parts (N P E) and pooled vectors (N G)."),
-    "heads": ("Heads", "An encoder's output -> unit vectors in the joint space, K an item."),
-    "similarity": ("Similarities", "Embeddings, Embeddings -> scores; larger is better."),
-    "losses": ("Losses", "Comparison -> one differentiable value a query."),
-    "mining": ("Mining", "Scene, Epoch -> the comparison that a loss reads: drawn negatives, cells that count more."),
-    "regularisers": ("Regularisers", "Scene -> one value a batch."),
-    "weighting": ("Weightings", "Scene, Epoch -> one weight a query, without gradient."),
-    "metrics": ("Metrics", "Comparison -> one value a query; NaN where it has no meaning."),
+    "recipes/models": ("Models", "A model family, from encoders to objective: `subtext train MODEL`."),
+    "recipes/methods": ("Methods", "A change of the training alone: `subtext train MODEL --with METHOD`."),
+    "models/encoders": ("Encoders", "Pixels, words or features -> parts (N P E) and pooled vectors (N G)."),
+    "models/heads": ("Heads", "The output of an encoder -> unit vectors in the joint space, K per item."),
+    "models/similarity": ("Similarities", "Embeddings, Embeddings -> scores; larger is better."),
+    "objectives/losses": ("Losses", "Comparison -> one differentiable value per query."),
+    "objectives/mining": (
+        "Mining",
+        "Scene, Epoch -> the comparison that a loss reads: sampled negatives, weighted cells.",
+    ),
+    "objectives/regularisers": ("Regularisers", "Scene -> one value per batch."),
+    "objectives/weighting": ("Weightings", "Scene, Epoch -> one weight per query, without gradient."),
+    "evaluation/metrics": ("Metrics", "Comparison -> one value per query; NaN where it is undefined."),
 }
+"""Folder in src/subtext -> title and description of its section."""
 
 MODULES = ("encoders", "heads", "similarity")
-"""Rooms whose parts own parameters."""
+"""Folders whose parts own parameters."""
 
-HEAD = """# Methods
+HEAD = """# Catalogue of models and methods
 
-What there is, from the docstrings of the code. This page is generated: change a docstring and run
-`python docs/generate.py`. How the parts fit together stands in [concepts.md](concepts.md).
+Every model, every training method, and the parts that they are made of. [Concepts](concepts.md) explains how the
+parts fit together; [choosing](choosing.md) helps to pick a model.
+`subtext train MODEL --help` lists the options of a model.
+
+This page is generated from the docstrings. To change it, change a docstring and run `python docs/generate.py`.
 """
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One row: what it is called, its sentence, its paper (empty for none) and its file."""
+    """One row: name, description, paper (empty for none) and file."""
 
     name: str
-    sentence: str
+    description: str
     paper: str
     file: Path
 
@@ -60,39 +67,41 @@ class Entry:
 def entry(path: Path) -> Entry | None:
     """The row of one file; None where no public class or function bears its name."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    wanted = path.stem.replace("_", "")
-    modules = path.parent.name in MODULES
+    name = path.stem.replace("_", "")
+    is_module = path.parent.name in MODULES
     for node in tree.body:
         if not isinstance(node, ast.ClassDef | ast.FunctionDef):
             continue
-        # Where parts are modules, a plain record that bears the name of its file is no part.
-        if modules and not (isinstance(node, ast.ClassDef) and "nn.Module" in map(ast.unparse, node.bases)):
+        # Where parts are torch modules, a plain record that bears the name of its file is not a part.
+        if is_module and not (isinstance(node, ast.ClassDef) and "nn.Module" in map(ast.unparse, node.bases)):
             continue
-        if node.name.replace("_", "").lower() == wanted:
+        if node.name.replace("_", "").lower() == name:
             text = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
             paper = PAPER.search(text) or PAPER.search(ast.get_docstring(tree) or "")
-            sentence = PAPER.sub("", text, count=1).rstrip(".") + "."
-            return Entry(node.name, sentence, " ".join(paper[1].split()) if paper else "", path)
+            description = PAPER.sub("", text, count=1).rstrip(".") + "."
+            return Entry(node.name, description, " ".join(paper[1].split()) if paper else "", path)
     return None
 
 
+def entries(room: str) -> list[Entry]:
+    """The rows of a folder, sorted by file."""
+    return [row for path in sorted((SOURCE / room).glob("*.py")) if (row := entry(path)) is not None]
+
+
 def section(room: str) -> str:
-    """A heading and a table, or nothing for a room without parts."""
-    title, what = ROOMS[room]
-    found = [row for path in sorted((SOURCE / room).glob("*.py")) if (row := entry(path)) is not None]
-    if not found:
-        return ""
-    lines = [f"## {title}", "", what, "", "| name | what it does | paper |", "|---|---|---|"]
-    for row in found:
-        recommended = " (recommended)" if room == "recipes/hosts" and row.name == RECOMMENDED else ""
+    """A heading and a table."""
+    title, description = ROOMS[room]
+    lines = [f"## {title}", "", description, "", "| name | description | paper |", "|---|---|---|"]
+    for row in entries(room):
+        recommended = " (recommended)" if room == "recipes/models" and row.name == RECOMMENDED else ""
         link = f"[`{row.name}`](../{row.file.relative_to(ROOT).as_posix()})"
-        lines.append(f"| {link}{recommended} | {_cell(row.sentence)} | {_cell(row.paper)} |")
+        lines.append(f"| {link}{recommended} | {_cell(row.description)} | {_cell(row.paper)} |")
     return "\n".join(lines) + "\n"
 
 
 def catalogue() -> str:
-    """The whole page."""
-    return "\n".join([HEAD, *filter(None, map(section, ROOMS))])
+    """The complete page."""
+    return "\n".join([HEAD, *map(section, ROOMS)])
 
 
 def _cell(text: str) -> str:

@@ -1,0 +1,183 @@
+"""The generated pages of the documentation site: API reference, catalogue, command line and examples.
+
+They are written to docs/generated before Sphinx reads its sources.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import generate
+from docstrings import to_rest
+
+import subtext
+from subtext.api.options import parameters
+
+ROOT = Path(__file__).parent.parent
+GENERATED = ROOT / "docs" / "generated"
+
+
+def write() -> None:
+    """Write all generated pages."""
+    shutil.rmtree(GENERATED, ignore_errors=True)
+    GENERATED.mkdir()
+    (GENERATED / "python.rst").write_text(python_page(), encoding="utf-8")
+    for room in generate.ROOMS:
+        (GENERATED / f"{room_name(room)}.rst").write_text(room_page(room), encoding="utf-8")
+    (GENERATED / "commands.md").write_text(commands_page(), encoding="utf-8")
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        (GENERATED / f"example_{path.stem}.md").write_text(example_page(path), encoding="utf-8")
+    for name in ("CHANGELOG", "CONTRIBUTING"):
+        shutil.copy(ROOT / f"{name}.md", GENERATED / f"{name.lower()}.md")
+
+
+def python_page() -> str:
+    """The public names of `subtext`: functions first, then classes."""
+    names = sorted(name for name in subtext.__all__ if not name.startswith("_"))
+    functions = [name for name in names if not inspect.isclass(getattr(subtext, name))]
+    classes = [name for name in names if name not in functions]
+    lines = [*heading("Python API", "="), "Everything below is a name of `subtext`: ``import subtext as st``.", ""]
+    lines += [*heading("Functions", "-")]
+    for name in functions:
+        lines += [f".. autofunction:: subtext.{name}", ""]
+    lines += [*heading("Classes", "-")]
+    for name in classes:
+        lines += [f".. autoclass:: subtext.{name}", "   :members:", ""]
+    return "\n".join(lines)
+
+
+def room_name(room: str) -> str:
+    """The page of a section of the catalogue."""
+    return room.rpartition("/")[2]
+
+
+def room_page(room: str) -> str:
+    """One section of the catalogue: each part with its formula, options and examples."""
+    title, description = generate.ROOMS[room]
+    lines = [*heading(title, "="), description.replace("`", "``"), ""]
+    directive = "autofunction" if room.startswith("recipes/") else "autoclass"
+    for entry in generate.entries(room):
+        lines += [*heading(entry.name, "-"), f".. {directive}:: {dotted(entry.file)}.{entry.name}", ""]
+    return "\n".join(lines)
+
+
+def dotted(path: Path) -> str:
+    """src/subtext/a/b.py -> subtext.a.b."""
+    return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+
+
+def commands_page() -> str:
+    """The help of every command."""
+    os.environ["COLUMNS"] = "100"
+    lines = ["# Command line", "", "The output of `--help` of every command.", ""]
+    for path, text in commands():
+        lines += [f"## {path}", "", "```text", text.rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Each command's name and help, groups before their commands; hidden ones are left out."""
+    import click
+
+    from subtext.cli import main
+
+    def walk(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+        yield context.command_path, command.get_help(context)
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                if inner is not None and not inner.hidden:
+                    yield from walk(inner, click.Context(inner, info_name=name, parent=context, terminal_width=100))
+
+    yield from walk(main, click.Context(main, info_name="subtext", terminal_width=100))
+
+
+def example_page(path: Path) -> str:
+    """A script in `# %%` cells as a page: Markdown cells as text, others as code."""
+    lines: list[str] = []
+    for cell in re.split(r"^# %%", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        head, _, body = cell.partition("\n")
+        body = body.strip("\n")
+        if "[markdown]" in head:
+            lines += [re.sub(r"^# ?", "", body, flags=re.MULTILINE), ""]
+        else:
+            lines += ["```python", body, "```", ""]
+    lines += [
+        f"Source: `examples/{path.name}`. It runs as a script, and as a notebook in any editor that knows `# %%`."
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def heading(text: str, line: str) -> list[str]:
+    """A reStructuredText heading."""
+    return [text, line * len(text), ""]
+
+
+LINK = re.compile(r"\[(`?)([^\]`]+)`?\]\(\.\./([^)#\s]+)\)")
+
+
+def rewrite_links(app: Any, name: str, source: list[str]) -> None:
+    """Links to files of the repository become links to their pages on the site, or plain code."""
+
+    def page(match: re.Match[str]) -> str:
+        text, target = match[2], match[3]
+        if target in ("CHANGELOG.md", "CONTRIBUTING.md"):
+            return f"[{text}](generated/{target.lower()})"
+        if target.startswith("src/subtext/") and name == "methods":
+            return f"{{py:obj}}`{text} <{dotted(ROOT / target)}.{text}>`"
+        if target.startswith("examples/") and target.endswith(".py"):
+            return f"[{text}](generated/example_{Path(target).stem}.md)"
+        return f"`{target}`"
+
+    def root_page(match: re.Match[str]) -> str:
+        return f"](../{match[1]}"
+
+    if name.startswith("generated/"):
+        source[0] = re.sub(r"\]\(docs/([^)\s]+)", root_page, source[0])
+    else:
+        source[0] = LINK.sub(page, source[0])
+
+
+def process_docstring(app: Any, what: str, name: str, target: Any, options: Any, lines: list[str]) -> None:
+    """The docstring in reStructuredText, and a table of the options that the signature describes."""
+    lines[:] = to_rest(lines)
+    if what in ("function", "method") and callable(target):
+        lines += described(target)
+
+
+def described(target: Callable[..., Any]) -> list[str]:
+    """The parameters whose annotation has a help text, as a field list."""
+    lines = []
+    for parameter in parameters(target):
+        about = parameter.help.rstrip(".")
+        if parameter.choices:
+            about += f". One of {', '.join(parameter.choices)}"
+        if parameter.range:
+            about += f". {str(parameter.range).capitalize()}"
+        if not parameter.required and parameter.default is not None:
+            about += f". Default: `{parameter.default!r}`"
+        text = " ".join(about.split()).replace("*", r"\*").replace("|", r"\|")
+        lines.append(f":param {parameter.name}: {text}.")
+    return [*lines, ""] if lines else []
+
+
+def process_signature(
+    app: Any, what: str, name: str, target: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str, str] | None:
+    """The signature without annotations; types and defaults stand in the table."""
+    if what not in ("function", "method", "class"):
+        return None
+    try:
+        bare = inspect.signature(target)
+    except (TypeError, ValueError):
+        return None
+    plain = [parameter.replace(annotation=parameter.empty) for parameter in bare.parameters.values()]
+    if plain and plain[0].name == "self":
+        plain = plain[1:]
+    return str(bare.replace(parameters=plain, return_annotation=bare.empty)), ""
