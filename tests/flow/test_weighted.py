@@ -33,7 +33,7 @@ from subtext.objectives.weighting.density import Density
 from subtext.objectives.weighting.random import Random
 from subtext.objectives.weighting.uniform import Uniform
 from subtext.ops import draw
-from subtext.ops.density import Crowding, density
+from subtext.ops.density import DensityOptions, density
 from subtext.recipes.methods.amrani import amrani
 from subtext.recipes.methods.distance import distance
 from subtext.recipes.methods.diversity import diversity
@@ -307,14 +307,14 @@ def test_amrani_leaves_other_texts_of_the_picture_out_unless_told_to_keep_them(t
     data, file = small.pairs(), features(tmp_path)
     pictures = torch.from_numpy(np.load(file)["pooled"])[torch.arange(80) // 2]
     texts = torch.from_numpy(Lsa()(data, np.ones(80, dtype=bool)).vectors)
-    how, own = Crowding(1), torch.arange(80) // 2
+    how, own = DensityOptions(1), torch.arange(80) // 2
     with_own, without = density(pictures, texts, how), density(pictures, texts, how, groups=own)
     for same_picture, wanted in (("drop", without), ("keep", with_own)):
         (asked,) = amrani(triplets(), features=file, neighbours=1, same_picture=same_picture).memories
         torch.testing.assert_close(asked.open(data, device=torch.device("cpu")).table["density"], wanted)
     assert amrani(triplets(), features=file).memories == (CrowdedPairs(Path(file)),)
     (asked,) = amrani(triplets(), features=file, value="last", spread="rank").memories
-    assert asked.how == Crowding(10, value="last", scale="rank")
+    assert asked.how == DensityOptions(10, value="last", scale="rank")
 
 
 def test_amrani_takes_no_density_of_a_text_without_a_place(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_amrani_takes_no_density_of_a_text_without_a_place(tmp_path: Path) -> No
     own = torch.arange(1, 80) // 2
     pictures = torch.from_numpy(np.load(file)["pooled"])[own]
     texts = torch.from_numpy(Lsa()(data, np.ones(80, dtype=bool)).vectors[1:])
-    torch.testing.assert_close(table[1:], density(pictures, texts, Crowding(3), groups=own))
+    torch.testing.assert_close(table[1:], density(pictures, texts, DensityOptions(3), groups=own))
     assert asked.open(whole, device=torch.device("cpu")).notes == ()
 
 

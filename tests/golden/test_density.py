@@ -13,7 +13,7 @@ from subtext.errors import RequirementError
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.weighting.density import Density
-from subtext.ops.density import Crowding, _moments, density
+from subtext.ops.density import DensityOptions, _moments, density
 
 V = doubles([[1, 0], [0.8, 0.6], [0.6, 0.8], [-1, 0], [0, -1]])
 T = doubles([[1, 0], [0.6, 0.8], [0.8, 0.6], [0, 1], [-0.6, -0.8]])
@@ -34,17 +34,19 @@ def test_moments():
 @pytest.mark.parametrize(
     ("how", "wanted"),
     [
-        (Crowding(2), [0.88607595, 0.93670886, 1, 0.07711572, 0]),
-        (Crowding(2, join="sum"), ranged(SUM)),
-        (Crowding(2, value="last"), ranged(LAST)),
-        (Crowding(2, scale="rank"), [0.5, 0.75, 1, 0.25, 0]),
+        (DensityOptions(2), [0.88607595, 0.93670886, 1, 0.07711572, 0]),
+        (DensityOptions(2, join="sum"), ranged(SUM)),
+        (DensityOptions(2, value="last"), ranged(LAST)),
+        (DensityOptions(2, scale="rank"), [0.5, 0.75, 1, 0.25, 0]),
     ],
 )
 def test_five_pairs(how, wanted):
     assert density(V, T, how).tolist() == pytest.approx(wanted, abs=1e-7)
 
 
-def loops(first: torch.Tensor, second: torch.Tensor, how: Crowding, groups: list[int] | None = None) -> list[float]:
+def loops(
+    first: torch.Tensor, second: torch.Tensor, how: DensityOptions, groups: list[int] | None = None
+) -> list[float]:
     groups = list(range(len(first))) if groups is None else groups
 
     def standardised(side: torch.Tensor) -> list[list[float]]:
@@ -75,7 +77,7 @@ def loops(first: torch.Tensor, second: torch.Tensor, how: Crowding, groups: list
 def test_equals_its_loop_in_blocks_of_any_size(join, value, block):
     first = 3 * random_items(11, views=1, width=4, seed=1).vectors[:, 0]
     second = random_items(11, views=1, width=6, seed=2).vectors[:, 0]
-    how = Crowding(3, join=join, value=value)
+    how = DensityOptions(3, join=join, value=value)
     assert density(first, second, how, block=block).tolist() == pytest.approx(loops(first, second, how), abs=1e-9)
 
 
@@ -85,34 +87,36 @@ def test_pairs_of_a_group_are_not_near_each_other(block):
     groups = [7, 7, 3, 7, 1, 3, 0, 9, 9, 9, 3]
     pictures = random_items(10, views=1, width=4, seed=1).vectors[:, 0]
     first, second = pictures[groups], random_items(11, views=1, width=6, seed=2).vectors[:, 0]
-    found = density(first, second, Crowding(2), groups=torch.tensor(groups), block=block)
-    assert found.tolist() == pytest.approx(loops(first, second, Crowding(2), groups), abs=1e-9)
-    assert found.tolist() != pytest.approx(loops(first, second, Crowding(2)), abs=1e-3)
-    alone = density(first, second, Crowding(2), groups=torch.arange(11), block=block)
-    assert torch.equal(alone, density(first, second, Crowding(2), block=block))
+    found = density(first, second, DensityOptions(2), groups=torch.tensor(groups), block=block)
+    assert found.tolist() == pytest.approx(loops(first, second, DensityOptions(2), groups), abs=1e-9)
+    assert found.tolist() != pytest.approx(loops(first, second, DensityOptions(2)), abs=1e-3)
+    alone = density(first, second, DensityOptions(2), groups=torch.arange(11), block=block)
+    assert torch.equal(alone, density(first, second, DensityOptions(2), block=block))
 
 
 def test_single_precision_agrees():
-    torch.testing.assert_close(density(V.float(), T.float(), Crowding(2)).double(), density(V, T, Crowding(2)))
+    torch.testing.assert_close(
+        density(V.float(), T.float(), DensityOptions(2)).double(), density(V, T, DensityOptions(2))
+    )
 
 
 def test_all_alike_are_equally_dense():
     same = torch.ones(4, 3, dtype=torch.float64)
-    assert density(same, same, Crowding(2)).tolist() == [0, 0, 0, 0]
-    assert density(same, same, Crowding(2, scale="rank")).tolist() == [0.5, 0.5, 0.5, 0.5]
+    assert density(same, same, DensityOptions(2)).tolist() == [0, 0, 0, 0]
+    assert density(same, same, DensityOptions(2, scale="rank")).tolist() == [0.5, 0.5, 0.5, 0.5]
     # One modality that says nothing leaves the other to decide which pairs are sparse.
-    assert density(same, V[:4], Crowding(1)).max() <= 1
+    assert density(same, V[:4], DensityOptions(1)).max() <= 1
 
 
 @pytest.mark.parametrize(("count", "neighbours"), [(3, 3), (1, 1)])
 def test_too_few_pairs_are_refused(count, neighbours):
     with pytest.raises(RequirementError, match=f"of its own; it got {count} pairs; take fewer neighbours"):
-        density(V[:count], T[:count], Crowding(neighbours))
+        density(V[:count], T[:count], DensityOptions(neighbours))
 
 
 def test_too_large_a_group_is_refused():
     with pytest.raises(RequirementError, match="it got 5 pairs, 3 of them in one group; take fewer neighbours"):
-        density(V, T, Crowding(3), groups=torch.tensor([0, 0, 0, 1, 2]))
+        density(V, T, DensityOptions(3), groups=torch.tensor([0, 0, 0, 1, 2]))
 
 
 def test_weighted_loss():

@@ -13,11 +13,11 @@ from subtext.ops.neighbour_scores import (
     Scoring,
     exact_scores,
     gram_diversity,
-    known_neighbours,
     neighbour_scores,
     pooled_scores,
     sampled_discrepancy,
     second_sums,
+    select_neighbours,
 )
 
 NEAR = torch.tensor([[1, 2], [0, 2], [1, 3], [4, 0], [3, 2]], dtype=torch.int32)
@@ -285,7 +285,7 @@ def test_the_cheap_way_is_exact_but_for_the_draws():
 
 def test_neighbours_that_are_not_known_leave_the_lists():
     known = torch.tensor([True, True, False, True, True])
-    cut = known_neighbours(NEAR, known)
+    cut = select_neighbours(NEAR, known)
     assert cut.tolist() == [[1, -1], [0, -1], [1, 3], [4, 0], [3, -1]]
 
 

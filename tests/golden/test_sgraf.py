@@ -74,7 +74,7 @@ def test_one_exchange_alone() -> None:
 def test_attention_alone() -> None:
     """The card's contexts of unit length: words det((2, 3, 4), .3), regions of the same items, scale 9."""
     words, regions = unit_vectors(det((2, 3, 4), 0.3)), unit_vectors(det((2, 5, 4), 1.3))
-    weights = over_regions(products(words, regions, half=False), None, 9.0)
+    weights = over_regions(products(words, regions, bf16=False), None, 9.0)
     contexts = context_differences(words, weights, regions, gram(regions)) + words
     first = torch.tensor([0.6222743, 0.66952426, 0.40188651, -0.05476475], dtype=torch.float64)
     last = torch.tensor([0.71931458, 0.59530239, 0.19131019, -0.30265819], dtype=torch.float64)

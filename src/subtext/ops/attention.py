@@ -21,36 +21,36 @@ EPSILON = 1e-8
 """Added to lengths, and the least product of two."""
 
 
-def products(texts: Float[Tensor, "t l d"], images: Float[Tensor, "i r d"], *, half: bool) -> Float[Tensor, "t l i r"]:
-    """Inner products of every word with every region; `half` in bfloat16."""
-    found = product(texts.flatten(0, 1), images.flatten(0, 1), half=half)
-    return found.view(*texts.shape[:2], *images.shape[:2])
+def products(texts: Float[Tensor, "t l d"], images: Float[Tensor, "i r d"], *, bf16: bool) -> Float[Tensor, "t l i r"]:
+    """Inner products of every word with every region; `bf16` in bfloat16."""
+    scores = product(texts.flatten(0, 1), images.flatten(0, 1), bf16=bf16)
+    return scores.view(*texts.shape[:2], *images.shape[:2])
 
 
 def over_regions(
-    fits: Float[Tensor, "t l i r"], mask: Bool[Tensor, "i r"] | None, scale: float
+    products: Float[Tensor, "t l i r"], mask: Bool[Tensor, "i r"] | None, scale: float
 ) -> Float[Tensor, "t l i r"]:
     """How much each word attends to each region: softmax over regions of scale * the products.
 
     Negative products count a tenth; then each region's are divided by their length over the words.
     """
-    clipped = torch.nn.functional.leaky_relu(fits, SLOPE)
+    clipped = torch.nn.functional.leaky_relu(products, SLOPE)
     logits = clipped * (scale / (_length(clipped, 1) + EPSILON))
     return (logits if mask is None else logits.masked_fill(~mask, -math.inf)).softmax(dim=3)
 
 
 def over_words(
-    fits: Float[Tensor, "t l i r"], mask: Bool[Tensor, "i r"] | None, scale: float
+    products: Float[Tensor, "t l i r"], mask: Bool[Tensor, "i r"] | None, scale: float
 ) -> Float[Tensor, "t l i r"]:
     """How much each region attends to each word; each word's products are divided by their length over the regions."""
-    clipped = torch.nn.functional.leaky_relu(fits, SLOPE)
+    clipped = torch.nn.functional.leaky_relu(products, SLOPE)
     if mask is not None:
         clipped = clipped * mask
     return (clipped * (scale / (_length(clipped, 3) + EPSILON))).softmax(dim=1)
 
 
 def word_cosines(
-    fits: Float[Tensor, "t l i r"],
+    products: Float[Tensor, "t l i r"],
     attention: Float[Tensor, "t l i r"],
     lengths: Float[Tensor, "t l"],
     gram: Float[Tensor, "i r r"],
@@ -59,7 +59,7 @@ def word_cosines(
 
     lengths  of the words              gram  products of each picture's regions with each other
     """
-    along = (attention * fits).sum(dim=3)
+    along = (attention * products).sum(dim=3)
     return along / (lengths[:, :, None] * region_lengths(attention, gram)).clamp_min(EPSILON)
 
 
@@ -71,7 +71,7 @@ def region_lengths(attention: Float[Tensor, "t l i r"], gram: Float[Tensor, "i r
 
 
 def region_cosines(
-    fits: Float[Tensor, "t l i r"],
+    products: Float[Tensor, "t l i r"],
     attention: Float[Tensor, "t l i r"],
     lengths: Float[Tensor, "i r"],
     gram: Float[Tensor, "t l l"],
@@ -80,7 +80,7 @@ def region_cosines(
 
     lengths  of the regions            gram  products of each text's words with each other
     """
-    along = (attention * fits).sum(dim=1)
+    along = (attention * products).sum(dim=1)
     flat = attention.flatten(2)
     squares = (torch.bmm(gram, flat) * flat).sum(dim=1).view_as(along)
     return along / (lengths * _root(squares)).clamp_min(EPSILON)
@@ -92,18 +92,18 @@ def context_differences(
     regions: Float[Tensor, "i r d"],
     gram: Float[Tensor, "i r r"],
     *,
-    half: bool = False,
+    bf16: bool = False,
 ) -> Float[Tensor, "i t l d"]:
     """What every word gathers of the regions, of unit length, less the word itself; `gram` as in `word_cosines`.
 
-    The weights are divided by the length that the sum will have, which costs R numbers a word instead of D. `half`
+    The weights are divided by the length that the sum will have, which costs R numbers a word instead of D. `bf16`
     gathers in bfloat16.
     """
     texts, longest = attention.shape[:2]
     weights = attention / (region_lengths(attention, gram) + EPSILON)[..., None]
     by_picture = weights.flatten(0, 1).transpose(0, 1)
-    own = words.flatten(0, 1).expand(len(regions), -1, -1)
-    return product_minus(by_picture, regions, own, half=half).unflatten(1, (texts, longest))
+    queries = words.flatten(0, 1).expand(len(regions), -1, -1)
+    return product_minus(by_picture, regions, queries, bf16=bf16).unflatten(1, (texts, longest))
 
 
 def unit_vectors(values: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:

@@ -51,8 +51,8 @@ def integers(
 ) -> NDArray[np.int64]:
     """(N, count) whole numbers in [0, bound); `bound` is one number or one an item."""
     limit = np.broadcast_to(np.asarray(bound, dtype=np.int64), item_keys.shape)[:, None]
-    drawn = uniform(item_keys, seed=seed, epoch=epoch, purpose=purpose, count=count) * limit
-    return np.minimum(drawn.astype(np.int64), limit - 1)
+    samples = uniform(item_keys, seed=seed, epoch=epoch, purpose=purpose, count=count) * limit
+    return np.minimum(samples.astype(np.int64), limit - 1)
 
 
 def normal(item_keys: NDArray[np.int64], *, seed: int, epoch: int, purpose: str, count: int = 1) -> NDArray[np.float32]:
@@ -64,20 +64,20 @@ def normal(item_keys: NDArray[np.int64], *, seed: int, epoch: int, purpose: str,
     (2, 3)
     """
     pairs = (count + 1) // 2
-    drawn = uniform(item_keys, seed=seed, epoch=epoch, purpose=purpose, count=2 * pairs)
+    samples = uniform(item_keys, seed=seed, epoch=epoch, purpose=purpose, count=2 * pairs)
     # In (0, 1], so that the logarithm is finite; single precision from here on, which is many times faster.
-    radius = np.sqrt(-2 * np.log((1 - drawn[:, ::2]).astype(np.float32)))
-    angle = (2 * np.pi * drawn[:, 1::2]).astype(np.float32)
-    found = np.empty((len(item_keys), 2 * pairs), dtype=np.float32)
-    np.multiply(radius, np.cos(angle), out=found[:, ::2])
-    np.multiply(radius, np.sin(angle), out=found[:, 1::2])
-    return found[:, :count]
+    radius = np.sqrt(-2 * np.log((1 - samples[:, ::2]).astype(np.float32)))
+    angle = (2 * np.pi * samples[:, 1::2]).astype(np.float32)
+    numbers = np.empty((len(item_keys), 2 * pairs), dtype=np.float32)
+    np.multiply(radius, np.cos(angle), out=numbers[:, ::2])
+    np.multiply(radius, np.sin(angle), out=numbers[:, 1::2])
+    return numbers[:, :count]
 
 
 def permutation(length: int, *, seed: int, epoch: int, purpose: str) -> NDArray[np.int64]:
     """A shuffled range(length)."""
-    drawn = uniform(np.arange(length, dtype=np.int64), seed=seed, epoch=epoch, purpose=purpose)[:, 0]
-    return np.argsort(drawn, kind="stable")
+    samples = uniform(np.arange(length, dtype=np.int64), seed=seed, epoch=epoch, purpose=purpose)[:, 0]
+    return np.argsort(samples, kind="stable")
 
 
 def number(*, seed: int, epoch: int, purpose: str) -> int:

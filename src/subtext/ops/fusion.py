@@ -1,4 +1,4 @@
-"""Two vectors become one."""
+"""Fusion of two vectors into one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FusionKind = Literal["gated", "mean", "sum", "concat"]
 
 
 class Fusion(nn.Module):
-    """One vector of two, of width D each.
+    """One vector from two of width D.
 
     gated   t * f + (1 - t) * h, f = A x, h = B y, t = sigmoid(C f + E h) (as DSRAN, Wen et al. 2020)
     mean, sum  without weights         concat  a linear map of both side by side
@@ -35,11 +35,11 @@ class Fusion(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def forward(
-        self, first: Float[Tensor, "*batch d"], second: Float[Tensor, "*batch2 d"], *, half: bool = False
+        self, first: Float[Tensor, "*batch d"], second: Float[Tensor, "*batch2 d"], *, bf16: bool = False
     ) -> Float[Tensor, "*out d"]:
-        """The two together; leading axes are broadcast. Vectors with zeros at their end (`numerics.padded`) keep them.
+        """The fused vectors. Leading axes are broadcast; zero padding (`numerics.padded`) stays zero.
 
-        half  products in bfloat16 where the machine has it
+        bf16  products in bfloat16 where the device supports it
         """
         if self.kind == "mean":
             return (first + second) / 2
@@ -47,12 +47,14 @@ class Fusion(nn.Module):
             return first + second
         if self.kind == "concat":
             width = self.both.out_features
-            left, right = self.both.weight[:, :width], self.both.weight[:, width:]
-            return square_linear(first, left, None, half=half) + square_linear(second, right, self.both.bias, half=half)
-        mapped, other = (
-            square_linear(values, layer.weight, layer.bias, half=half)
+            first_weight, second_weight = self.both.weight[:, :width], self.both.weight[:, width:]
+            return square_linear(first, first_weight, None, bf16=bf16) + square_linear(
+                second, second_weight, self.both.bias, bf16=bf16
+            )
+        first_mapped, second_mapped = (
+            square_linear(values, layer.weight, layer.bias, bf16=bf16)
             for values, layer in ((first, self.first), (second, self.second))
         )
-        gates = square_linear(mapped, self.gate_first.weight, None, half=half)
-        gate = sigmoid(gates + square_linear(other, self.gate_second.weight, self.gate_second.bias, half=half))
-        return gate * mapped + (1 - gate) * other
+        logits = square_linear(first_mapped, self.gate_first.weight, None, bf16=bf16)
+        gate = sigmoid(logits + square_linear(second_mapped, self.gate_second.weight, self.gate_second.bias, bf16=bf16))
+        return gate * first_mapped + (1 - gate) * second_mapped

@@ -1,9 +1,9 @@
-"""Sums of sparse products over groups of rows: what every relevance by words comes down to.
+"""Sums of sparse products over groups of rows: the core of every relevance by words.
 
-A group is the texts of a picture. Each of them meets each candidate in the features that they share, and what a meeting
-counts may fall with how unlike the two are in kind (CIDEr-D: in length). All meetings of a feature are made at once:
-the group's weights of it become one number a kind of candidate, and the candidates that have the feature are gone
-through once for the whole group.
+A group is the texts of an image. Each text meets each candidate in their common features, and what a match counts may
+fall with the difference of the two in kind (CIDEr-D: in length). All matches of a feature are computed together: the
+weights of the group become one number per kind of candidate, and the candidates that have the feature are visited once
+for the group.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from subtext.errors import ShapeError
-from subtext.ops.sparse import Sparse
+from subtext.ops.sparse import Sparse, concatenated_ranges
 
-KERNEL_MEETINGS = 2**24
-"""Meetings of a feature's references and candidates from which compiling the kernel pays."""
-_PLAIN_MEETINGS = 2**22
-"""Meetings that the plain path lays out at a time."""
+KERNEL_MATCHES = 2**24
+"""Matches of references and candidates from which compiling the kernel pays."""
+_PLAIN_MATCHES = 2**22
+"""Matches that the plain path expands at a time."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Terms:
     references       (R V)        groups  (R) int64 in [0, count): the group of each reference
     candidates       (C V)        count   G
     reference_kinds  (R) int64, rows of decay        candidate_kinds  (C) int64, its columns
-    decay            (P K) float32; None where every meeting counts in full
+    decay            (P K) float32; None where every match counts in full
 
     Raises ShapeError when they do not agree.
     """
@@ -63,10 +63,10 @@ class Terms:
             )
 
     def take(self, groups: NDArray[np.int64], candidates: NDArray[np.int64]) -> Terms:
-        """The chosen groups and candidates, in the order given; what a batch needs of a whole set."""
+        """The selected groups and candidates, in that order."""
         order, starts = self._by_group
         lengths = starts[groups + 1] - starts[groups]
-        rows = order[_runs(starts[groups], lengths)]
+        rows = order[concatenated_ranges(starts[groups], lengths)]
         return Terms(
             references=self.references.take(rows),
             groups=np.repeat(np.arange(len(groups), dtype=np.int64), lengths),
@@ -79,7 +79,7 @@ class Terms:
 
     @cached_property
     def _by_group(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """References in the order of their groups, and where each group begins among them, (G + 1)."""
+        """References in the order of their groups, and the start of each group among them, (G + 1)."""
         starts = np.concatenate([[0], np.cumsum(np.bincount(self.groups, minlength=self.count))])
         return np.argsort(self.groups, kind="stable"), starts.astype(np.int64)
 
@@ -93,14 +93,14 @@ def group_products(
 ) -> Float[np.ndarray, "g c"]:
     """Every group against every candidate, (G C).
 
-    out      where to: float32 or float16, in memory or mapped; None for a new float32 matrix
-    kernel   whether compiled code counts; None for where it pays (`KERNEL_MEETINGS`); both agree to rounding
+    out      the output: float32 or float16, in memory or mapped; None for a new float32 matrix
+    kernel   whether compiled code computes; None for where it pays (`KERNEL_MATCHES`); both agree to rounding
     threads  of the kernel; None for as many as torch uses
 
-    Each row is summed by one thread in one order: the numbers do not depend on the threads.
+    One thread sums each row in one order: the numbers do not depend on the threads.
 
     Raises ShapeError when `out` has another shape.
-    Cost   time in meetings, sum over groups and their features of the candidates that have the feature.
+    Cost   time in matches, the sum over groups and their features of the candidates that have the feature.
     """
     shape = (terms.count, len(terms.candidates))
     if out is None:
@@ -109,11 +109,11 @@ def group_products(
         raise ShapeError(f"group_products needs out of (groups, candidates) = {shape}; it got {out.shape}")
     entries = _entries(terms)
     columns = terms.candidates.transposed()
-    met = columns.starts[entries.features + 1] - columns.starts[entries.features]
-    if met.sum() >= KERNEL_MEETINGS if kernel is None else kernel:
+    matches = columns.starts[entries.features + 1] - columns.starts[entries.features]
+    if matches.sum() >= KERNEL_MATCHES if kernel is None else kernel:
         _compiled(terms, entries, columns, out, threads or torch.get_num_threads())
     else:
-        for start, stop, block in _plain(terms, entries, columns, met):
+        for start, stop, block in _plain(terms, entries, columns, matches):
             out[start:stop] = block
     return out
 
@@ -139,34 +139,31 @@ def _entries(terms: Terms) -> _Entries:
 
 
 def _plain(
-    terms: Terms, entries: _Entries, columns: Sparse, met: NDArray[np.int64]
+    terms: Terms, entries: _Entries, columns: Sparse, matches: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[Any]]]:
-    """Blocks of groups, start to stop, with all their meetings laid out one after the other and summed in float64."""
-    before = np.concatenate([[0], np.cumsum(met)])[entries.starts]
+    """Blocks of groups, start to stop, with all their matches expanded and summed in float64."""
+    before = np.concatenate([[0], np.cumsum(matches)])[entries.starts]
     candidates = len(terms.candidates)
     start = 0
     while start < terms.count:
-        limit = before[start] + _PLAIN_MEETINGS
+        limit = before[start] + _PLAIN_MATCHES
         stop = max(start + 1, int(np.searchsorted(before, limit, side="right")) - 1)
-        stop = min(stop, start + max(1, _PLAIN_MEETINGS // max(1, candidates)), terms.count)
-        own = slice(int(entries.starts[start]), int(entries.starts[stop]))
-        lengths = met[own]
-        places = _runs(columns.starts[entries.features[own]], lengths)
-        found = columns.columns[places]
-        weights = np.repeat(entries.weights[own].astype(np.float64), lengths) * columns.values[places]
+        stop = min(stop, start + max(1, _PLAIN_MATCHES // max(1, candidates)), terms.count)
+        entry_range = slice(int(entries.starts[start]), int(entries.starts[stop]))
+        lengths = matches[entry_range]
+        positions = concatenated_ranges(columns.starts[entries.features[entry_range]], lengths)
+        candidate_rows = columns.columns[positions]
+        weights = np.repeat(entries.weights[entry_range].astype(np.float64), lengths) * columns.values[positions]
         if terms.decay is not None and terms.candidate_kinds is not None:
-            weights = weights * terms.decay[np.repeat(entries.kinds[own], lengths), terms.candidate_kinds[found]]
+            weights = (
+                weights
+                * terms.decay[np.repeat(entries.kinds[entry_range], lengths), terms.candidate_kinds[candidate_rows]]
+            )
         groups = np.repeat(np.arange(stop - start, dtype=np.int64), np.diff(entries.starts[start : stop + 1]))
-        cells = np.repeat(groups, lengths) * candidates + found
+        cells = np.repeat(groups, lengths) * candidates + candidate_rows
         sums: NDArray[Any] = np.bincount(cells, weights, minlength=(stop - start) * candidates)
         yield start, stop, sums.reshape(stop - start, candidates)
         start = stop
-
-
-def _runs(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places start, start + 1, ... of every run, one run after the other."""
-    ends = np.cumsum(lengths)
-    return np.arange(lengths.sum(), dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
 
 
 def _compiled(terms: Terms, entries: _Entries, columns: Sparse, out: NDArray[Any], threads: int) -> None:

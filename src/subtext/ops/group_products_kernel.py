@@ -67,11 +67,11 @@ def _fill(
                 entry += 1
             if width == 1:
                 factor = factors[0]
-                for place in range(len(rows)):
-                    row[rows[place]] += factor * weights[place]
+                for index in range(len(rows)):
+                    row[rows[index]] += factor * weights[index]
             else:
-                for place in range(len(rows)):
-                    row[rows[place]] += factors[kinds[place]] * weights[place]
+                for index in range(len(rows)):
+                    row[rows[index]] += factors[kinds[index]] * weights[index]
 
 
 @functools.cache

@@ -40,8 +40,8 @@ def end_states(
     last = states[torch.arange(len(states), device=states.device), lengths - 1]
     if not both_directions:
         return last
-    half = states.shape[2] // 2
-    return torch.cat([last[:, :half], states[:, 0, half:]], dim=1)
+    width = states.shape[2] // 2
+    return torch.cat([last[:, :width], states[:, 0, width:]], dim=1)
 
 
 def packed_states(words: Float[Tensor, "t e"], sizes: Sequence[int], rnn: nn.GRU) -> Float[Tensor, "t h"]:
@@ -88,8 +88,8 @@ class _Direction(torch.autograd.Function):
         previous = slice(0, 0)
         turned = from_state.T
         for step in steps:
-            known = min(step.stop - step.start, previous.stop - previous.start)
-            before[step.start : step.start + known] = states[previous.start : previous.start + known]
+            count = min(step.stop - step.start, previous.stop - previous.start)
+            before[step.start : step.start + count] = states[previous.start : previous.start + count]
             recurrent = torch.addmm(state_bias, before[step], turned)
             torch.add(inputs[step, : 2 * width], recurrent[:, : 2 * width], out=gates[step]).sigmoid_()
             hidden[step] = recurrent[:, 2 * width :]
@@ -115,8 +115,8 @@ class _Direction(torch.autograd.Function):
         for step in reversed(ctx.steps):
             state = gradients[0][step]
             if carried is not None:
-                known = min(len(state), len(carried))
-                state = torch.cat([state[:known] + carried[:known], state[known:]])
+                count = min(len(state), len(carried))
+                state = torch.cat([state[:count] + carried[:count], state[count:]])
             new = torch.mul(state, to_new[step], out=flow[step, :width])
             torch.mul(new, to_reset[step], out=flow[step, width : 2 * width])
             torch.mul(state, to_update[step], out=flow[step, 2 * width : 3 * width])
@@ -145,6 +145,6 @@ def _packing(lengths: Int[Tensor, "n"]) -> tuple[Int[Tensor, "t"], list[int]]:
     """Where the packed words stand among all places, longest text first and place by place; and texts a place."""
     longest = int(lengths.max())
     order = lengths.argsort(descending=True, stable=True)
-    places = torch.arange(longest, device=lengths.device)[:, None]
-    there = lengths[order] > places
-    return (order * longest + places)[there], there.sum(dim=1).tolist()
+    positions = torch.arange(longest, device=lengths.device)[:, None]
+    present = lengths[order] > positions
+    return (order * longest + positions)[present], present.sum(dim=1).tolist()

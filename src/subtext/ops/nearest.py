@@ -89,27 +89,27 @@ def nearest_rows(
     """
     _check(vectors, count)
     total = len(vectors)
-    own = np.arange(total, dtype=np.int64)[None]
-    groups = own if groups is None else np.concatenate([own, groups.astype(np.int64)])
+    row_numbers = np.arange(total, dtype=np.int64)[None]
+    groups = row_numbers if groups is None else np.concatenate([row_numbers, groups.astype(np.int64)])
     allowed = np.ones(total, dtype=bool) if candidates is None else candidates
     if total <= SMALL:
-        found = _sorted(vectors, metric, groups, allowed, count)
+        result = _sorted(vectors, metric, groups, allowed, count)
         if progress is not None:
             progress(total)
-        return found
+        return result
     order = _order(allowed)
-    chosen = int(allowed.sum())
+    candidate_count = int(allowed.sum())
     ordered = np.ascontiguousarray(vectors[order], dtype=np.float32)
     pairs = Pairs(ordered, metric == "l2", *rounded(ordered, metric=metric))
     lists = empty(order, np.ascontiguousarray(groups[:, order]), count=count)
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
-        _sweep(pool, pairs, lists, chosen=chosen, count=count, progress=progress)
+        _sweep(pool, pairs, lists, candidate_count=candidate_count, count=count, progress=progress)
         # A list that fell short of `count` after something was dropped was guessed too short.
-        again = np.flatnonzero((lists.state[FILLED] < count) & (lists.state[BAR] != NO_BAR))
+        short = np.flatnonzero((lists.state[FILLED] < count) & (lists.state[BAR] != NO_BAR))
         rows, scores = finish(pool, threads, lists, count=count)
-    for row in again:
-        _ask_again(int(row), pairs, lists, chosen, (rows, scores))
+    for row in short:
+        _ask_again(int(row), pairs, lists, candidate_count, (rows, scores))
     if progress is not None:
         progress(total)
     return NearestRows(rows, scores)
@@ -129,18 +129,18 @@ def _sorted(
     for start in range(0, total, 512):
         scores = points[start : start + 512] @ points[candidates].T + halves[start : start + 512, None]
         scores += halves[candidates]
-        own = groups[:, start : start + 512, None]
-        scores[(own == groups[:, None, candidates]).any(axis=0)] = -np.inf
+        block_groups = groups[:, start : start + 512, None]
+        scores[(block_groups == groups[:, None, candidates]).any(axis=0)] = -np.inf
         order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-        kept = np.take_along_axis(scores, order, axis=1)
-        there = slice(start, start + len(kept)), slice(0, kept.shape[1])
+        best_scores = np.take_along_axis(scores, order, axis=1)
+        block = slice(start, start + len(best_scores)), slice(0, best_scores.shape[1])
         if metric == "l2":
-            for line, found in enumerate(candidates[order]):
+            for line, neighbours in enumerate(candidates[order]):
                 # Once more from differences: equal rows have a distance of nought.
-                apart = ((points[found] - points[start + line]) ** 2).sum(axis=1)
-                kept[line] = np.where(kept[line] > -np.inf, -0.5 * apart, -np.inf)
-        best[there] = kept
-        rows[there] = np.where(kept > -np.inf, candidates[order], -1)
+                squares = ((points[neighbours] - points[start + line]) ** 2).sum(axis=1)
+                best_scores[line] = np.where(best_scores[line] > -np.inf, -0.5 * squares, -np.inf)
+        best[block] = best_scores
+        rows[block] = np.where(best_scores > -np.inf, candidates[order], -1)
     return NearestRows(rows, best)
 
 
@@ -149,58 +149,58 @@ def _sweep(
     pairs: Pairs,
     lists: Lists,
     *,
-    chosen: int,
+    candidate_count: int,
     count: int,
     progress: Callable[[int], None] | None,
 ) -> None:
     """Take every pair of a row that may be a neighbour with itself and those behind it, once."""
     total, threads = len(lists.keys), torch.get_num_threads()
-    for top, bottom in pairwise(_bands(chosen)):
+    for top, bottom in pairwise(_bands(candidate_count)):
         # What a row has seen after this tells how few of its best can matter: those of the band see all of this block.
-        lists.state[KEPT, bottom:] = _guess(bottom, chosen, count)
-        for left, right in _cuts(top, bottom, chosen, total):
-            lists.state[KEPT, top:bottom] = _guess(min(right, chosen), chosen, count)
-            takers = Takers(rows=left < chosen, columns=left != top)
+        lists.state[KEPT, bottom:] = _guess(bottom, candidate_count, count)
+        for left, right in _cuts(top, bottom, candidate_count, total):
+            lists.state[KEPT, top:bottom] = _guess(min(right, candidate_count), candidate_count, count)
+            takers = Takers(rows=left < candidate_count, columns=left != top)
             sift(pool, threads, pairs, lists, (top, bottom, left, right), takers)
         if progress is not None:
-            done = bottom / max(chosen, 1)
+            done = bottom / max(candidate_count, 1)
             progress(int(total * done * (2 - done)))
 
 
-def _bands(chosen: int) -> list[int]:
+def _bands(candidate_count: int) -> list[int]:
     """Where bands of rows begin, and the end: each as high as all before it, until they are ROWS high."""
-    starts = [0, *(SAMPLE * 2**step for step in range(16) if SAMPLE * 2**step < min(ROWS, chosen))]
-    return [*starts, *range(ROWS, chosen, ROWS), chosen]
+    starts = [0, *(SAMPLE * 2**step for step in range(16) if SAMPLE * 2**step < min(ROWS, candidate_count))]
+    return [*starts, *range(ROWS, candidate_count, ROWS), candidate_count]
 
 
-def _cuts(top: int, bottom: int, chosen: int, total: int) -> Iterator[tuple[int, int]]:
+def _cuts(top: int, bottom: int, candidate_count: int, total: int) -> Iterator[tuple[int, int]]:
     """Columns of a band of rows: the band itself, then what lies behind it, apart where candidates end."""
     yield top, bottom
-    for start, stop in ((bottom, chosen), (chosen, total)):
+    for start, stop in ((bottom, candidate_count), (candidate_count, total)):
         yield from pairwise([*range(start, stop, COLUMNS), stop])
 
 
-def _guess(seen: int, chosen: int, count: int) -> int:
-    """How many of the best among the first `seen` candidates to keep; their worst is then below the true limit.
+def _guess(compared: int, candidate_count: int, count: int) -> int:
+    """How many of the best among the first `compared` candidates to keep; their worst is then below the true limit.
 
     Of the `count` nearest about m = count * seen / chosen are among a random sample. More than m + 5 sqrt(m) + 2 are
     there once in a hundred thousand rows or less. A list then ends shorter than `count`, and its row is asked again:
     a wrong guess costs time, and no neighbour.
     """
-    expected = count * seen / max(chosen, 1)
+    expected = count * compared / max(candidate_count, 1)
     return min(count, int(expected + 5 * expected**0.5 + 2))
 
 
 def _ask_again(
-    row: int, pairs: Pairs, lists: Lists, chosen: int, found: tuple[NDArray[np.int32], NDArray[np.float32]]
+    row: int, pairs: Pairs, lists: Lists, candidate_count: int, result: tuple[NDArray[np.int32], NDArray[np.float32]]
 ) -> None:
     """Fill one row's list without a guess."""
-    names, count = lists.state[NAME], found[0].shape[1]
-    scores = score(pairs, row, chosen)
-    fit = np.flatnonzero((lists.groups[:, :chosen] != lists.groups[:, row, None]).all(axis=0))
-    best = fit[np.lexsort((names[fit], -scores[fit]))][:count]
-    found[0][names[row], : len(best)] = names[best]
-    found[1][names[row], : len(best)] = scores[best]
+    names, count = lists.state[NAME], result[0].shape[1]
+    scores = score(pairs, row, candidate_count)
+    allowed = np.flatnonzero((lists.groups[:, :candidate_count] != lists.groups[:, row, None]).all(axis=0))
+    best = allowed[np.lexsort((names[allowed], -scores[allowed]))][:count]
+    result[0][names[row], : len(best)] = names[best]
+    result[1][names[row], : len(best)] = scores[best]
 
 
 def _order(allowed: NDArray[np.bool_]) -> NDArray[np.int64]:

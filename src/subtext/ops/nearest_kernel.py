@@ -113,60 +113,60 @@ def _cut(keys: Any, length: int, count: int) -> None:
 
 
 @no_type_check
-def _score(vectors: Any, row: int, other: int, squared: bool) -> float:
+def _score(vectors: Any, row: int, column: int, squared: bool) -> float:
     """The score of two rows: the same from both sides, and in L2 nought for equal rows."""
     total = np.float32(0)
     if squared:
-        for place in range(vectors.shape[1]):
-            apart = vectors[row, place] - vectors[other, place]
-            total += apart * apart
+        for d in range(vectors.shape[1]):
+            difference = vectors[row, d] - vectors[column, d]
+            total += difference * difference
         return np.float32(-0.5) * total
-    for place in range(vectors.shape[1]):
-        total += vectors[row, place] * vectors[other, place]
+    for d in range(vectors.shape[1]):
+        total += vectors[row, d] * vectors[column, d]
     return total
 
 
 @no_type_check
 def _sift(
-    reached: Any, lowest: Any, score: Any, cut: Any, pairs: Any, limits: Any, lists: Any, place: tuple[int, ...]
+    reached: Any, lowest: Any, score: Any, cut: Any, pairs: Any, limits: Any, lists: Any, block: tuple[int, ...]
 ) -> None:
     """Offer the pairs of a block to the lists of its rows and of its columns.
 
     pairs   (N D) vectors; whether scores are squared distances; their panels and terms as in `score_bounds`
     limits  two lines of N limits, of rows and of columns: those of the lists, or infinite for a side that takes nothing
-    place   the first and the last row and column; whether rows and whether columns take
+    block   the first and the last row and column; whether rows and whether columns take
 
     One function, because a call that hands over eight arrays costs more than an offer: half of the whole time.
     """
     vectors, squared, panels, terms = pairs
     keys, state, _, limit_bits, groups = lists
-    filled, bar, name, keep = state[FILLED], state[BAR], state[NAME], state[KEPT]
-    top, bottom, left, right, rows_take, columns_take = place
+    lengths, bar, name, capacities = state[FILLED], state[BAR], state[NAME], state[KEPT]
+    top, bottom, left, right, rows_take, columns_take = block
     rounded = (panels.ctypes.data, panels.shape[1], terms.ctypes.data, terms.shape[1])
-    where = (*rounded, limits[0].ctypes.data, limits[1].ctypes.data)
-    one = np.uint64(1)
+    addresses = (*rounded, limits[0].ctypes.data, limits[1].ctypes.data)
+    unit = np.uint64(1)
     for start in range(left // WIDE * WIDE, right, NEAR * WIDE):
         columns = min(NEAR, (right - start + WIDE - 1) // WIDE)
         for panel in range(top // WIDE * WIDE, bottom, WIDE):
             # Four tiles high, then a panel of columns further.
             for tile in range(columns * (WIDE // HIGH)):
                 row_tile, column_tile = panel + tile * HIGH % WIDE, start + tile * HIGH // WIDE * WIDE
-                hits = reached(where, row_tile, column_tile)
+                hits = reached(addresses, row_tile, column_tile)
                 while hits != 0:
                     bit = lowest(hits)
-                    hits &= hits - one
+                    hits &= hits - unit
                     across, down = row_tile + bit // WIDE, column_tile + bit % WIDE
                     # Tiles reach over the edges of a block.
                     if across < top or across >= bottom or down < left or down >= right:
                         continue
-                    stranger = True
+                    allowed = True
                     for group in range(groups.shape[0]):
-                        stranger = stranger and groups[group, across] != groups[group, down]
-                    if not stranger:
+                        allowed = allowed and groups[group, across] != groups[group, down]
+                    if not allowed:
                         continue
                     # Nought has one sign: -0 would order below 0.
-                    found = np.float32(score(vectors, across, down, squared) + np.float32(0))
-                    bits = np.int64(found.view(np.int32))
+                    value = np.float32(score(vectors, across, down, squared) + np.float32(0))
+                    bits = np.int64(value.view(np.int32))
                     high = bits if bits >= 0 else bits ^ _LOW
                     for side in range(2):
                         row, candidate = (down, across) if side else (across, down)
@@ -175,16 +175,16 @@ def _sift(
                         key = (high << 32) | (_LOW - name[candidate])
                         if key <= bar[row]:
                             continue
-                        count, kept = filled[row], keep[row]
+                        count, capacity = lengths[row], capacities[row]
                         keys[row, count] = key
                         count += 1
-                        if count >= kept + max(16, kept // 2):
-                            cut(keys[row], count, kept)
-                            count = kept
-                            bar[row] = keys[row, kept - 1]
+                        if count >= capacity + max(16, capacity // 2):
+                            cut(keys[row], count, capacity)
+                            count = capacity
+                            bar[row] = keys[row, capacity - 1]
                             worst = bar[row] >> 32
                             limit_bits[row] = worst if worst >= 0 else worst ^ _LOW
-                        filled[row] = count
+                        lengths[row] = count
 
 
 @no_type_check
@@ -198,18 +198,18 @@ def _finish(cut: Any, lists: Any, rows: Any, bits: Any, part: tuple[int, int]) -
             cut(lists.keys[row], length, count)
             length = count
         best = np.sort(lists.keys[row, :length])
-        for place in range(length):
-            key = best[length - 1 - place]
+        for rank in range(length):
+            key = best[length - 1 - rank]
             high = key >> 32
-            rows[name, place] = _LOW - (key & _LOW)
-            bits[name, place] = high if high >= 0 else high ^ _LOW
+            rows[name, rank] = _LOW - (key & _LOW)
+            bits[name, rank] = high if high >= 0 else high ^ _LOW
 
 
 @no_type_check
 def _score_first(score: Any, pairs: Any, row: int, scores: Any) -> None:
     """The scores of a row with the first rows, as many as there is room for."""
-    for other in range(len(scores)):
-        scores[other] = score(pairs[0], row, other, pairs[1]) + np.float32(0)
+    for column in range(len(scores)):
+        scores[column] = score(pairs[0], row, column, pairs[1]) + np.float32(0)
 
 
 @functools.cache
@@ -248,8 +248,8 @@ def sift(
 
     def part(number: int, step: int) -> None:
         side = (number + step) % threads
-        place = (tops[number], tops[number + 1], lefts[side], lefts[side + 1], int(takers.rows), int(takers.columns))
-        kernel(pairs, limits, lists, place)
+        edges = (tops[number], tops[number + 1], lefts[side], lefts[side + 1], int(takers.rows), int(takers.columns))
+        kernel(pairs, limits, lists, edges)
 
     for step in range(threads):
         # In one step no two threads share a row or a column, so that each list has one writer.

@@ -51,17 +51,17 @@ class Nodes(nn.Module):
 
     def forward(self, images: Embeddings, gram: Float[Tensor, "i r r"], texts: Embeddings) -> Float[Tensor, "i t n m"]:
         """The whole pair's node, then one a word, N = L + 1; texts of one length. M is padded (`numerics.padded`)."""
-        half = in_inference(self.bf16)
+        bf16 = in_inference(self.bf16)
         words, regions = parts_of(texts), parts_of(images)
-        fits = attention.products(words, regions, half=half)
-        weights = attention.over_regions(fits, images.mask, self.attention_scale)
-        by_word = self._square(attention.context_differences(words, weights, regions, gram, half=half))
-        apart = self._square(whole_of(images, self.width)[:, None] - whole_of(texts, self.width)[None])
-        whole, local = (
-            linear(values, padded(layer.weight, 2), padded(layer.bias), half=half)
-            for values, layer in ((apart, self.whole), (by_word, self.local))
+        products = attention.products(words, regions, bf16=bf16)
+        weights = attention.over_regions(products, images.mask, self.attention_scale)
+        word_squares = self._square(attention.context_differences(words, weights, regions, gram, bf16=bf16))
+        global_squares = self._square(whole_of(images, self.width)[:, None] - whole_of(texts, self.width)[None])
+        global_node, word_nodes = (
+            linear(values, padded(layer.weight, 2), padded(layer.bias), bf16=bf16)
+            for values, layer in ((global_squares, self.whole), (word_squares, self.local))
         )
-        return attention.unit_vectors(torch.cat([whole[:, :, None], local], dim=2))
+        return attention.unit_vectors(torch.cat([global_node[:, :, None], word_nodes], dim=2))
 
     def _square(self, values: Tensor) -> Tensor:
         return values.square() if torch.is_grad_enabled() else values.square_()

@@ -1,11 +1,4 @@
-"""Small tensor functions that several parts share.
-
-Rows of a whole number of lanes: what a score is must not depend on where its numbers lie.
-
-Matrix kernels read several numbers at once. Rows that are no multiple of that begin at addresses where the same row is
-read, and rounded, in another way, so that scores would depend on their neighbours. Zeros at a row's end mend it: they
-change no product, no sum and no length.
-"""
+"""Small tensor functions that several parts share."""
 
 from __future__ import annotations
 
@@ -54,21 +47,21 @@ def masked_max(scores: Float[Tensor, "q c"], mask: Bool[Tensor, "q c"]) -> Float
 def masked_logsumexp(scores: Float[Tensor, "q c"], mask: Bool[Tensor, "q c"]) -> Float[Tensor, "q"]:
     """Logarithm of the sum of the exponentials of each row where mask is True.
 
-    A row without any gives a very low finite number, not minus infinity, so that its gradient is zero and not NaN.
+    A row without any gives a very low finite number, not minus infinity: its gradient is zero, not NaN.
     """
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 2).logsumexp(dim=1)
 
 
 def precise(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The same values in float32 where they come in half precision; float32 and float64 stay as they are."""
+    """Half precision as float32; float32 and float64 stay as they are."""
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
 def product(left: Float[Tensor, "*batch n d"], right: Float[Tensor, "*batch m d"]) -> Float[Tensor, "*batch n m"]:
     """Inner products of rows with rows, in float32 or better even where autocast is on.
 
-    Scores are few beside what an encoder computes, and they are multiplied by scales of up to a hundred: half precision
-    would save nothing and blur the order of close candidates.
+    Scores cost little beside an encoder, and scales of up to a hundred multiply them: half precision would save nothing
+    and change the order of close candidates.
     """
     with torch.autocast(left.device.type, enabled=False):
         return precise(left) @ precise(right).mT
@@ -77,15 +70,15 @@ def product(left: Float[Tensor, "*batch n d"], right: Float[Tensor, "*batch m d"
 def best_views(left: Float[Tensor, "n k d"], right: Float[Tensor, "m l d"]) -> Float[Tensor, "n m"]:
     """Largest inner product over all pairs of views of two items."""
     count, views, _ = left.shape
-    # Views on the right stand before the items, so that the maximum runs over whole contiguous rows.
+    # Views of `right` come before its items: the maximum runs over contiguous rows.
     scores = product(left.flatten(0, 1), right.transpose(0, 1).flatten(0, 1))
     return scores.view(count, views * right.shape[1], len(right)).amax(dim=1)
 
 
 def at_most(value: Float[Tensor, "*shape"], limit: float) -> Float[Tensor, "*shape"]:
-    """The value, held at a limit, with a gradient that can still lead back below it.
+    """Clamp to a maximum, with a gradient that leads back below it.
 
-    A plain clamp has no gradient beyond its limit: a parameter that stepped over it would stay there for ever.
+    A plain clamp has no gradient beyond its limit: a parameter that stepped over it would stay there.
     """
     return _AtMost.apply(value, limit)
 
@@ -100,16 +93,21 @@ class _AtMost(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (beyond,) = ctx.saved_tensors
         (gradient,) = gradients
-        # Descent moves against the gradient: a positive one brings the value down, which is always allowed.
+        # Descent moves against the gradient: a positive gradient lowers the value, which is always allowed.
         return torch.where(beyond & (gradient < 0), torch.zeros_like(gradient), gradient), None
 
 
 LANES = 8
-"""Numbers a row is a multiple of: 16 bytes in half precision, 32 in single."""
+"""Padded rows are a multiple of this: 16 bytes in half precision, 32 in single.
+
+Matrix kernels read several numbers at once. They read, and round, a row differently where it starts at an odd address,
+so that scores would depend on their neighbours. Zeros at the end of rows prevent that, and change no product, sum or
+length.
+"""
 
 
 def padded(values: Float[Tensor, "*shape"], axes: int = 1) -> Float[Tensor, "*padded"]:
-    """The same values with zeros up to a multiple of LANES along each of the last `axes` axes.
+    """Pad the last `axes` axes with zeros to a multiple of LANES.
 
     >>> padded(torch.ones(3)).tolist()
     [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
@@ -118,9 +116,9 @@ def padded(values: Float[Tensor, "*shape"], axes: int = 1) -> Float[Tensor, "*pa
 
 
 def padded_to(values: Float[Tensor, "*shape"], *sizes: int) -> Float[Tensor, "*padded"]:
-    """The same values with zeros up to these sizes of the last axes; what is larger stays as it is."""
+    """Pad the last axes with zeros to these sizes; an axis that is larger stays as it is."""
     last = values.shape[values.ndim - len(sizes) :]
-    missing = [max(size - own, 0) for size, own in zip(sizes, last, strict=True)]
+    missing = [max(size - present, 0) for size, present in zip(sizes, last, strict=True)]
     if not any(missing):
         return values
     return torch.nn.functional.pad(values, [side for size in reversed(missing) for side in (0, size)])

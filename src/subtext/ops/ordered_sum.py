@@ -42,17 +42,17 @@ class _OrderedSum(torch.autograd.Function):
         parts, weights = parts.detach().contiguous(), weights.detach().contiguous()
         items, longest, width = parts.shape
         out = torch.zeros(items, width)
-        places = torch.zeros(items, longest, width, dtype=torch.uint8)
-        _shared(_compiled(0), parts, lengths, weights, out, places)
-        ctx.save_for_backward(parts, lengths, weights, places)
+        ranks = torch.zeros(items, longest, width, dtype=torch.uint8)
+        _shared(_compiled(0), parts, lengths, weights, out, ranks)
+        ctx.save_for_backward(parts, lengths, weights, ranks)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor]:
-        parts, lengths, weights, places = ctx.saved_tensors
+        parts, lengths, weights, ranks = ctx.saved_tensors
         of_parts, of_weights = torch.zeros_like(parts), torch.zeros_like(weights)
         grad = grads[0].contiguous()
-        _shared(_compiled(1), parts, lengths, weights, places, grad, of_parts, of_weights)
+        _shared(_compiled(1), parts, lengths, weights, ranks, grad, of_parts, of_weights)
         return of_parts, None, of_weights
 
 
@@ -75,33 +75,33 @@ def _compiled(which: int) -> Callable[..., None]:
 
 
 @no_type_check
-def _forward(parts: Array, lengths: Array, weights: Array, out: Array, places: Array) -> None:
+def _forward(parts: Array, lengths: Array, weights: Array, out: Array, ranks: Array) -> None:
     items, _, width = parts.shape
     for item in range(items):
         length = lengths[item]
         for low in range(length):
-            mine, place = parts[item, low], places[item, low]
+            low_values, rank = parts[item, low], ranks[item, low]
             for high in range(low + 1, length):
-                other, other_place = parts[item, high], places[item, high]
+                high_values, high_rank = parts[item, high], ranks[item, high]
                 for d in range(width):
-                    larger = other[d] > mine[d]
-                    place[d] += larger
-                    other_place[d] += not larger
+                    larger = high_values[d] > low_values[d]
+                    rank[d] += larger
+                    high_rank[d] += not larger
         total = out[item]
         for part in range(length):
-            value, place = parts[item, part], places[item, part]
+            value, rank = parts[item, part], ranks[item, part]
             for d in range(width):
-                total[d] += weights[item, place[d]] * value[d]
+                total[d] += weights[item, rank[d]] * value[d]
 
 
 @no_type_check
 def _backward(
-    parts: Array, lengths: Array, weights: Array, places: Array, grad: Array, of_parts: Array, of_weights: Array
+    parts: Array, lengths: Array, weights: Array, ranks: Array, grad: Array, of_parts: Array, of_weights: Array
 ) -> None:
     items, _, width = parts.shape
     for item in range(items):
         for part in range(lengths[item]):
-            value, place, slope = parts[item, part], places[item, part], of_parts[item, part]
+            value, rank, slope = parts[item, part], ranks[item, part], of_parts[item, part]
             for d in range(width):
-                slope[d] = weights[item, place[d]] * grad[item, d]
-                of_weights[item, place[d]] += grad[item, d] * value[d]
+                slope[d] = weights[item, rank[d]] * grad[item, d]
+                of_weights[item, rank[d]] += grad[item, d] * value[d]

@@ -66,15 +66,15 @@ class PositiveRanks:
 
     def precision(self, ties: Ties) -> NDArray[np.float64]:
         """(Q) share of positives among as many first candidates as there are positives; NaN for a query without any."""
-        wanted = self.positives[self.queries]
+        cutoff = self.positives[self.queries]
         if ties == "expected":
             # Of a run of equal scores, the places left for it are filled by any of its members alike.
             run = self.alike + self.tied
-            hits = np.clip(wanted - self.greater - (self.first - 1), 0, run) / run
+            hits = np.clip(cutoff - self.greater - (self.first - 1), 0, run) / run
         else:
-            hits = (self.places(ties) <= wanted).astype(np.float64)
-        found = np.bincount(self.queries, hits, minlength=len(self))
-        return np.where(self.positives > 0, found / np.maximum(self.positives, 1), np.nan)
+            hits = (self.places(ties) <= cutoff).astype(np.float64)
+        hit_counts = np.bincount(self.queries, hits, minlength=len(self))
+        return np.where(self.positives > 0, hit_counts / np.maximum(self.positives, 1), np.nan)
 
     def best(self) -> Counts:
         """The counts of each query's best positive, which recall and reciprocal rank read; `invalid` is all 0."""
@@ -91,15 +91,15 @@ class PositiveRanks:
         return Counts(greater, tied, level, self.positives, self.negatives, none, earlier)
 
     @staticmethod
-    def cat(pieces: Sequence[PositiveRanks]) -> PositiveRanks:
+    def cat(blocks: Sequence[PositiveRanks]) -> PositiveRanks:
         """One block of queries after the other."""
-        starts = np.cumsum([0, *(len(piece) for piece in pieces[:-1])])
+        starts = np.cumsum([0, *(len(block) for block in blocks[:-1])])
         joined: dict[str, Any] = {}
-        for each in fields(PositiveRanks):
-            columns = [getattr(piece, each.name) for piece in pieces]
-            if each.name == "queries":
+        for field in fields(PositiveRanks):
+            columns = [getattr(block, field.name) for block in blocks]
+            if field.name == "queries":
                 columns = [column + start for column, start in zip(columns, starts, strict=True)]
-            joined[each.name] = None if columns[0] is None else np.concatenate(columns)
+            joined[field.name] = None if columns[0] is None else np.concatenate(columns)
         return PositiveRanks(**joined)
 
 
@@ -134,16 +134,16 @@ def rank_positives(
             raise ShapeError(f"standing needs truth for each of {len(scores)} queries; it got {len(truth)}")
     scores = scores.detach().cpu()
     block = np.ascontiguousarray((scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy())
-    left = np.zeros(len(block), dtype=np.int64)
+    ignored_counts = np.zeros(len(block), dtype=np.int64)
     if ignored is not None:
         block = block.copy()
         block[ignored.expand()] = np.nan
-        left = ignored.lengths
-    found = []
+        ignored_counts = ignored.lengths
+    results = []
     rows = _Rows(block)
     for truth in truths:
-        found.append(rows.positive_ranks(truth, left, stable))
-    return found
+        results.append(rows.positive_ranks(truth, ignored_counts, stable))
+    return results
 
 
 class _Rows:
@@ -155,7 +155,7 @@ class _Rows:
         self.lost: Ints = lost.sum(axis=1).astype(np.int64)
         self.sorted = _sorted(np.where(lost, -np.inf, block) if self.lost.any() else block)
 
-    def positive_ranks(self, truth: CandidateLists, left: Ints, stable: bool) -> PositiveRanks:
+    def positive_ranks(self, truth: CandidateLists, ignored: Ints, stable: bool) -> PositiveRanks:
         """Where the positives of one truth stand; left (Q) counts ignored cells."""
         rows, columns = truth.expand()
         values = self.block[rows, columns]
@@ -166,7 +166,7 @@ class _Rows:
         # What is no number was sorted as -inf: it does not tie with a true one.
         up_to_lost = np.where(values == -np.inf, self.lost[rows], 0)
         lengths = truth.lengths
-        negatives = self.block.shape[1] - lengths - left
+        negatives = self.block.shape[1] - lengths - ignored
         none = np.isnan(values)
         greater = np.where(none, negatives[rows], self.block.shape[1] - up_to - (first - 1))
         tied = np.where(none, 0, up_to - below - up_to_lost - alike)
@@ -175,26 +175,26 @@ class _Rows:
 
     def _found(self, rows: Ints, values: NDArray[Any]) -> tuple[Ints, Ints]:
         """(P) how many cells of its row are below each value, and how many are not above it."""
-        wanted = np.where(np.isnan(values), -np.inf, values)
-        below, up_to = (self._bisect(rows, wanted, compare) for compare in (np.less, np.less_equal))
+        thresholds = np.where(np.isnan(values), -np.inf, values)
+        below, up_to = (self._bisect(rows, thresholds, compare) for compare in (np.less, np.less_equal))
         return below, up_to
 
-    def _bisect(self, rows: Ints, wanted: NDArray[Any], compare: np.ufunc) -> Ints:
+    def _bisect(self, rows: Ints, thresholds: NDArray[Any], compare: np.ufunc) -> Ints:
         """How many cells of its sorted row compare so with each value, by halving all ranges together."""
         low, high = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), self.sorted.shape[1], dtype=np.int64)
         for _ in range(int(self.sorted.shape[1]).bit_length()):
             middle = (low + high) // 2
             open_ = low < high
-            smaller = compare(self.sorted[rows, np.minimum(middle, self.sorted.shape[1] - 1)], wanted) & open_
+            smaller = compare(self.sorted[rows, np.minimum(middle, self.sorted.shape[1] - 1)], thresholds) & open_
             low, high = np.where(smaller, middle + 1, low), np.where(open_ & ~smaller, middle, high)
         return low
 
     def _earlier(self, rows: Ints, columns: Ints, values: NDArray[Any], tied: Ints) -> Ints:
         earlier = np.zeros(len(rows), dtype=np.int64)
-        for place in np.flatnonzero(tied):
-            same = self.block[rows[place], : columns[place]] == values[place]
-            mine = (rows == rows[place]) & (columns < columns[place]) & (values == values[place])
-            earlier[place] = same.sum() - mine.sum()
+        for index in np.flatnonzero(tied):
+            same = self.block[rows[index], : columns[index]] == values[index]
+            positive = (rows == rows[index]) & (columns < columns[index]) & (values == values[index])
+            earlier[index] = same.sum() - positive.sum()
         return earlier
 
 

@@ -72,12 +72,12 @@ class Counts:
         return np.where(self.positives > 0, self.greater + before, np.nan)
 
     @staticmethod
-    def cat(pieces: Sequence[Counts]) -> Counts:
+    def cat(blocks: Sequence[Counts]) -> Counts:
         """One block of queries after the other."""
         names = ("greater", "tied", "level", "positives", "negatives", "invalid")
-        joined = {name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in names}
-        earlier = [piece.earlier for piece in pieces if piece.earlier is not None]
-        return Counts(**joined, earlier=np.concatenate(earlier) if len(earlier) == len(pieces) else None)
+        joined = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in names}
+        earlier = [block.earlier for block in blocks if block.earlier is not None]
+        return Counts(**joined, earlier=np.concatenate(earlier) if len(earlier) == len(blocks) else None)
 
 
 def compared(comparison: Comparison, *, stable: bool = False) -> Counts:
@@ -165,12 +165,12 @@ class _Side:
         """Counts of negatives alone, from counts of all cells of each row."""
         queries, candidates = self.matrix.shape
         level = np.bincount(self.rows[self.found == self.best[self.rows]], minlength=queries)
-        left_rows, left_columns = self.ignored
-        left = self.matrix[left_rows, left_columns]
-        threshold = self.best[left_rows]
-        greater = above - np.bincount(left_rows[left > threshold], minlength=queries)
-        tied = reached - above - level - np.bincount(left_rows[left == threshold], minlength=queries)
-        negatives = candidates - self.lengths - np.bincount(left_rows, minlength=queries)
+        ignored_rows, ignored_columns = self.ignored
+        ignored_scores = self.matrix[ignored_rows, ignored_columns]
+        threshold = self.best[ignored_rows]
+        greater = above - np.bincount(ignored_rows[ignored_scores > threshold], minlength=queries)
+        tied = reached - above - level - np.bincount(ignored_rows[ignored_scores == threshold], minlength=queries)
+        negatives = candidates - self.lengths - np.bincount(ignored_rows, minlength=queries)
         lost, none = np.isnan(self.best), self.lengths == 0
         greater = np.where(lost, negatives, np.where(none, 0, greater))
         return Counts(
@@ -179,7 +179,7 @@ class _Side:
             level=np.where(lost, 1, level) * ~none,
             positives=self.lengths,
             negatives=negatives,
-            invalid=invalid - np.bincount(left_rows[np.isnan(left)], minlength=queries),
+            invalid=invalid - np.bincount(ignored_rows[np.isnan(ignored_scores)], minlength=queries),
             earlier=self._earlier(np.where(lost | none, 0, tied)) if stable else None,
         )
 
@@ -187,13 +187,13 @@ class _Side:
         """Tied negatives before the first best positive: only rows with a tie are read again."""
         earlier = np.zeros(len(tied), dtype=np.int64)
         begins = np.cumsum(self.lengths) - self.lengths
-        left_rows, left_columns = self.ignored
+        ignored_rows, ignored_columns = self.ignored
         for row in np.flatnonzero(tied):
-            mine = slice(begins[row], begins[row] + self.lengths[row])
-            first = self.columns[mine][self.found[mine] == self.best[row]].min()
+            run = slice(begins[row], begins[row] + self.lengths[row])
+            first = self.columns[run][self.found[run] == self.best[row]].min()
             same = self.matrix[row, :first] == self.best[row]
-            leave_out = left_columns[left_rows == row]
-            same[leave_out[leave_out < first]] = False
+            ignored = ignored_columns[ignored_rows == row]
+            same[ignored[ignored < first]] = False
             earlier[row] = same.sum()
         return earlier
 
@@ -226,8 +226,8 @@ def _compiled_totals(
         return np.full(length, np.inf, dtype=matrix.dtype)
 
     if matrix.flags.c_contiguous or column_best is not None:
-        wanted = nothing(matrix.shape[1]) if column_best is None else column_best
-        return rank_kernel.count(np.ascontiguousarray(matrix), row_best, wanted)
+        thresholds = nothing(matrix.shape[1]) if column_best is None else column_best
+        return rank_kernel.count(np.ascontiguousarray(matrix), row_best, thresholds)
     turned = np.ascontiguousarray(matrix.T)
     (_, _, invalid), columns = rank_kernel.count(turned, nothing(turned.shape[0]), row_best)
     return np.concatenate([columns, _invalid_columns(turned, invalid)[None]]), np.zeros((2, matrix.shape[1]), np.int64)

@@ -39,16 +39,16 @@ def _count(
     """
     rows, columns = scores.shape
     packed = np.zeros(min(_TILE, columns), np.int32)
-    half = np.int32(16)
+    shift = np.int32(16)
     for top in range(0, rows, _BAND):
         bottom = min(rows, top + _BAND)
-        for left in range(0, columns, _TILE):
-            width = min(columns, left + _TILE) - left
-            thresholds = column_best[left : left + width]
+        for start in range(0, columns, _TILE):
+            width = min(columns, start + _TILE) - start
+            thresholds = column_best[start : start + width]
             packed[:] = 0
             for row in range(top, bottom, 2):
                 first, second = row_best[row], row_best[row + 1]
-                upper, lower = scores[row, left : left + width], scores[row + 1, left : left + width]
+                upper, lower = scores[row, start : start + width], scores[row + 1, start : start + width]
                 reached_first = reached_second = above_first = above_second = invalid = np.int32(0)
                 for column in range(width):
                     x, y, z = upper[column], lower[column], thresholds[column]
@@ -58,15 +58,15 @@ def _count(
                     above_second += np.int32(y > second)
                     invalid += np.int32(x != x) + np.int32(y != y)
                     above = np.int32(x > z) + np.int32(y > z)
-                    packed[column] += np.int32(x >= z) + np.int32(y >= z) + (above << half)
+                    packed[column] += np.int32(x >= z) + np.int32(y >= z) + (above << shift)
                 row_counts[0, row] += reached_first
                 row_counts[1, row] += above_first
                 row_counts[0, row + 1] += reached_second
                 row_counts[1, row + 1] += above_second
                 row_counts[2, row] += invalid
             for column in range(width):
-                column_counts[0, left + column] += packed[column] & 0xFFFF
-                column_counts[1, left + column] += packed[column] >> 16
+                column_counts[0, start + column] += packed[column] & 0xFFFF
+                column_counts[1, start + column] += packed[column] >> 16
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Whether probabilities are what they say: what was predicted beside what came true, and how far they are apart."""
+"""Calibration of probabilities: predicted against observed frequencies, and the expected calibration error."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from subtext.errors import ShapeError
 
 @dataclass(frozen=True)
 class Reliability:
-    """Predictions in bins, from the least to the greatest; empty bins are left out.
+    """Predictions in bins, from the lowest to the highest; empty bins are left out.
 
-    predicted  (B) mean probability      came_true  (B) share that was true      counts  (B) predictions
+    predicted  (B) mean probability      came_true  (B) share that was true      counts  (B) number of predictions
     """
 
     predicted: Float[np.ndarray, "b"]
@@ -24,7 +24,7 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """Expected calibration error (Naeini and others 2015): |predicted - came true|, weighted by the counts."""
+        """Expected calibration error (Naeini and others 2015): |predicted - came true|, weighted by counts."""
         return float(np.average(np.abs(self.predicted - self.came_true), weights=self.counts))
 
 
@@ -35,10 +35,10 @@ def reliability(
     bins: int = 15,
     equal: Literal["width", "count"] = "width",
 ) -> Reliability:
-    """Put predictions into bins of equal width, as Guo and others (2017) do, or of equal numbers of predictions.
+    """Predictions in bins of equal width, as Guo and others (2017) have them, or of equal counts.
 
-    Equal width hides what is wrong where most predictions fall into one bin; equal counts do not. Equal predictions
-    stay in one bin.
+    Equal width hides errors where most predictions fall into one bin; equal counts do not. Equal predictions share a
+    bin.
 
     Raises ShapeError for values outside [0, 1], or none.
 
@@ -47,13 +47,13 @@ def reliability(
     ([0.0, 0.5], 0.25)
     """
     if not len(probabilities) or not ((probabilities >= 0) & (probabilities <= 1)).all():
-        raise ShapeError(f"reliability needs probabilities from 0 to 1, one or more; it got {len(probabilities)}")
+        raise ShapeError(f"reliability needs one or more probabilities from 0 to 1; it got {len(probabilities)}")
     if equal == "width":
-        place = np.minimum((probabilities * bins).astype(np.int64), bins - 1)
+        bin_of = np.minimum((probabilities * bins).astype(np.int64), bins - 1)
     else:
         cuts = np.quantile(probabilities, np.linspace(0, 1, bins + 1)[1:-1])
-        place = np.searchsorted(cuts, probabilities, side="left")
-    counts = np.bincount(place, minlength=bins)
-    kept = counts > 0
-    sums = [np.bincount(place, values, minlength=bins)[kept] for values in (probabilities, truth.astype(np.float64))]
-    return Reliability(sums[0] / counts[kept], sums[1] / counts[kept], counts[kept])
+        bin_of = np.searchsorted(cuts, probabilities, side="left")
+    counts = np.bincount(bin_of, minlength=bins)
+    filled = counts > 0
+    sums = [np.bincount(bin_of, values, minlength=bins)[filled] for values in (probabilities, truth.astype(np.float64))]
+    return Reliability(sums[0] / counts[filled], sums[1] / counts[filled], counts[filled])

@@ -54,20 +54,20 @@ def rounded(vectors: Float[np.ndarray, "n d"], *, metric: Literal["l2", "inner"]
     # The sum of D products in float32 is off by at most D half units of the last place; a few more for what follows.
     rounding = (2 * pairs + 16) * 2.0**-24
     for start in range(0, total, _CHUNK):
-        part = np.zeros((min(_CHUNK, len(panels) * WIDE - start), 2 * pairs))
-        part[: min(_CHUNK, total - start), :width] = vectors[start : start + _CHUNK]
-        scale = (np.abs(part).max(axis=1) / top).astype(np.float32)
+        chunk = np.zeros((min(_CHUNK, len(panels) * WIDE - start), 2 * pairs))
+        chunk[: min(_CHUNK, total - start), :width] = vectors[start : start + _CHUNK]
+        scale = (np.abs(chunk).max(axis=1) / top).astype(np.float32)
         # A scale of the smallest numbers has few digits: what it cannot reach is lost, and counted.
-        whole = np.rint(part / np.where(scale > 0, scale, 1.0)[:, None]).clip(-top, top)
-        norm = np.sqrt((part**2).sum(axis=1))
-        lost = np.sqrt(((part - whole * scale[:, None].astype(np.float64)) ** 2).sum(axis=1))
+        integers = np.rint(chunk / np.where(scale > 0, scale, 1.0)[:, None]).clip(-top, top)
+        norm = np.sqrt((chunk**2).sum(axis=1))
+        residual = np.sqrt(((chunk - integers * scale[:, None].astype(np.float64)) ** 2).sum(axis=1))
         # |r_u||v| + (|u| + |r_u|)|r_v| is at most |u||v| times the sum of e + e^2 of both, with e = |r| / |u|.
-        slack = lost * (1 + lost / np.where(norm > 0, norm, 1.0)) + rounding * norm
-        half = (2 * rounding - 0.5) * norm**2 if metric == "l2" else np.zeros_like(norm)
-        half += TINY * (norm > 0)
-        there = slice(start, start + len(part))
-        terms[:, there] = scale, norm * (1 + 1e-6), slack * (1 + 1e-6), half
-        by_panel = whole.reshape(-1, WIDE, pairs, 2).transpose(0, 2, 1, 3)
+        slack = residual * (1 + residual / np.where(norm > 0, norm, 1.0)) + rounding * norm
+        offset = (2 * rounding - 0.5) * norm**2 if metric == "l2" else np.zeros_like(norm)
+        offset += TINY * (norm > 0)
+        block = slice(start, start + len(chunk))
+        terms[:, block] = scale, norm * (1 + 1e-6), slack * (1 + 1e-6), offset
+        by_panel = integers.reshape(-1, WIDE, pairs, 2).transpose(0, 2, 1, 3)
         panels[start // WIDE : start // WIDE + len(by_panel)] = by_panel
     return Rounded(panels, terms)
 
@@ -92,12 +92,12 @@ def reached(lanes: int | None = None) -> Any:
     from numba import types
     from numba.extending import intrinsic
 
-    held = lanes or (32 if binding.get_host_cpu_features().get("avx512bw") else 16)
+    width = lanes or (32 if binding.get_host_cpu_features().get("avx512bw") else 16)
 
     @intrinsic
     def tile(typing: Any, where: Any, row: Any, column: Any) -> Any:
         def written(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            return _Writer(builder, held).tile(*given)
+            return _Writer(builder, width).tile(*given)
 
         return types.uint64(types.UniTuple(types.intp, 6), types.intp, types.intp), written
 
@@ -155,9 +155,9 @@ class _Writer:
         """Where the `offset`-th value of a kind lies behind an address."""
         return self.builder.gep(self.builder.inttoptr(address, kind.as_pointer()), [offset])
 
-    def read(self, place: Any, kind: Any) -> Any:
+    def read(self, address: Any, kind: Any) -> Any:
         """A value, or a vector of values, of 32 bits."""
-        loaded = self.builder.load(self.builder.bitcast(place, kind.as_pointer()))
+        loaded = self.builder.load(self.builder.bitcast(address, kind.as_pointer()))
         loaded.align = 4
         return loaded
 
@@ -168,7 +168,7 @@ class _Writer:
         zeros = self.constant(type(kind)(self.word, kind.count), None)
         return self.builder.shuffle_vector(first, none, zeros)
 
-    def products(self, left: Any, right: Any, pairs: Any) -> list[list[Any]]:
+    def products(self, row_address: Any, column_address: Any, pairs: Any) -> list[list[Any]]:
         """The products of 4 rows and 16 columns, a vector at a time; each begins at a place and goes on panel-wise."""
         builder, number = self.builder, self.number
         before = builder.block
@@ -178,24 +178,28 @@ class _Writer:
         step = builder.phi(self.index)
         step.add_incoming(number(0), before)
         carried = [[builder.phi(self.sums) for _ in self.vectors] for _ in range(HIGH)]
-        here = builder.mul(step, number(WIDE))
-        pair = [self.read(builder.gep(left, [builder.add(here, number(high))]), self.word) for high in range(HIGH)]
-        rows = [builder.bitcast(self.everywhere(each, self.sums), self.halves) for each in pair]
-        starts = [builder.gep(right, [builder.add(here, number(vector * self.side))]) for vector in self.vectors]
+        offset = builder.mul(step, number(WIDE))
+        pair = [
+            self.read(builder.gep(row_address, [builder.add(offset, number(high))]), self.word) for high in range(HIGH)
+        ]
+        rows = [builder.bitcast(self.everywhere(word, self.sums), self.halves) for word in pair]
+        starts = [
+            builder.gep(column_address, [builder.add(offset, number(vector * self.side))]) for vector in self.vectors
+        ]
         columns = [builder.sext(self.read(start, self.halves), self.whole) for start in starts]
         even, odd = (self.constant(self.sums, list(range(first, self.lanes, 2))) for first in (0, 1))
         sums = []
         for high in range(HIGH):
             row = builder.sext(rows[high], self.whole)
-            found = []
+            row_sums = []
             for column, carry in zip(columns, carried[high], strict=True):
-                every = builder.mul(row, column)
+                product = builder.mul(row, column)
                 # The products of neighbours, and their sum: one instruction, where there is one.
-                both = (builder.shuffle_vector(every, every, which) for which in (even, odd))
-                found.append(builder.add(carry, builder.add(*both)))
+                both = (builder.shuffle_vector(product, product, parity) for parity in (even, odd))
+                row_sums.append(builder.add(carry, builder.add(*both)))
                 carry.add_incoming(self.constant(self.sums, None), before)
-                carry.add_incoming(found[-1], loop)
-            sums.append(found)
+                carry.add_incoming(row_sums[-1], loop)
+            sums.append(row_sums)
         following = builder.add(step, number(1))
         step.add_incoming(following, loop)
         builder.cbranch(builder.icmp_signed("<", following, pairs), loop, after)
@@ -218,18 +222,18 @@ class _Writer:
 
         # A panel holds 16 rows: rows are taken four at a time, columns all. A pair of numbers is a word.
         panel = builder.mul(builder.lshr(row, number(4)), builder.mul(pairs, number(WIDE)))
-        left = self.at(panels, self.word, builder.add(panel, builder.and_(row, number(WIDE - 1))))
-        sums = self.products(left, self.at(panels, self.word, builder.mul(column, pairs)), pairs)
+        row_address = self.at(panels, self.word, builder.add(panel, builder.and_(row, number(WIDE - 1))))
+        sums = self.products(row_address, self.at(panels, self.word, builder.mul(column, pairs)), pairs)
         answer = number(0)
         for high in range(HIGH):
-            scale, norm, slack, half = (of_row(terms, line, high) for line in (SCALE, NORM, SLACK, HALF))
+            scale, norm, slack, offset = (of_row(terms, line, high) for line in (SCALE, NORM, SLACK, HALF))
             limit = of_row(row_limits, 0, high)
             for vector in self.vectors:
                 scales, norms, slacks, parts = (of_columns(terms, line, vector) for line in (SCALE, NORM, SLACK, HALF))
                 # One scale after the other: the product of two may be too small for float32.
                 product = builder.fmul(builder.fmul(builder.sitofp(sums[high][vector], self.reals), scale), scales)
                 spare = builder.fadd(builder.fmul(norm, slacks), builder.fmul(slack, norms))
-                bound = builder.fadd(builder.fadd(product, spare), builder.fadd(half, parts))
+                bound = builder.fadd(builder.fadd(product, spare), builder.fadd(offset, parts))
                 by_row = builder.fcmp_ordered(">=", bound, limit)
                 by_column = builder.fcmp_ordered(">=", bound, of_columns(column_limits, 0, vector))
                 bits = builder.zext(builder.bitcast(builder.or_(by_row, by_column), self.bits), self.index)

@@ -41,15 +41,15 @@ def ranks(
     [[1, 2, 2, 4]]
     """
     single = _single(values)
-    found = np.empty(values.shape, dtype=np.uint16 if 2 * values.shape[1] < 2**16 else np.uint32)
+    result = np.empty(values.shape, dtype=np.uint16 if 2 * values.shape[1] < 2**16 else np.uint32)
     if _compiled(kernel, values.size):
         from subtext.ops import semantic_rank_kernel
 
-        semantic_rank_kernel.rank(single.view(np.uint32), _CODES[ties], found)
-        return found
+        semantic_rank_kernel.rank(single.view(np.uint32), _CODES[ties], result)
+        return result
     for row, (keys, order) in enumerate(_sorted_rows(single)):
-        found[row, order] = _places(keys, ties)
-    return found
+        result[row, order] = _places(keys, ties)
+    return result
 
 
 def agreement(
@@ -79,8 +79,8 @@ def agreement(
         raise ShapeError(f"semantic ranks must be as the scores are, {scores.shape}; it got {semantic.shape}")
     if top and min(top) < 1:
         raise RequirementError(f"the first N in relevance need N of 1 or more; it got {min(top)}")
-    several = 1 + (ties == "average")
-    limits = several * np.array(top or (scores.shape[1],), dtype=np.int64)
+    factor = 1 + (ties == "average")
+    limits = factor * np.array(top or (scores.shape[1],), dtype=np.int64)
     single = _single(scores)
     if _compiled(kernel, scores.size):
         from subtext.ops import semantic_rank_kernel
@@ -89,16 +89,18 @@ def agreement(
     else:
         sums, counts = np.zeros((2, len(scores), len(limits)), dtype=np.int64)
         for row, (keys, order) in enumerate(_sorted_rows(single)):
-            theirs = semantic[row, order].astype(np.int64)
+            relevance_ranks = semantic[row, order].astype(np.int64)
             for column, limit in enumerate(limits):
-                inside = theirs <= limit
-                mine = _places(keys[inside], ties) if within else _places(keys, ties)[inside]
-                ratio = np.minimum(mine, theirs[inside]) / np.maximum(mine, theirs[inside])
+                inside = relevance_ranks <= limit
+                score_ranks = _places(keys[inside], ties) if within else _places(keys, ties)[inside]
+                ratio = np.minimum(score_ranks, relevance_ranks[inside]) / np.maximum(
+                    score_ranks, relevance_ranks[inside]
+                )
                 sums[row, column] = (ratio * _UNIT + 0.5).astype(np.int64).sum()
                 counts[row, column] = len(ratio)
     with np.errstate(invalid="ignore"):
-        found: NDArray[np.float64] = sums / _UNIT / counts
-    return found
+        means: NDArray[np.float64] = sums / _UNIT / counts
+    return means
 
 
 def _compiled(kernel: bool | None, cells: int) -> bool:
@@ -109,11 +111,11 @@ def _single(values: NDArray[Any]) -> NDArray[np.float32]:
     """Float32 rows in memory with the same order; doubles become their places among the row's different values."""
     if values.dtype != np.float64:
         return np.ascontiguousarray(values, dtype=np.float32)
-    found = np.empty(values.shape, dtype=np.float32)
-    for row, line in zip(found, values, strict=True):
+    single = np.empty(values.shape, dtype=np.float32)
+    for row, line in zip(single, values, strict=True):
         row[:] = np.unique(line, return_inverse=True)[1]
         row[np.isnan(line)] = np.nan
-    return found
+    return single
 
 
 def _sorted_rows(values: NDArray[np.float32]) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
@@ -136,5 +138,5 @@ def _places(keys: NDArray[np.uint64], ties: RankTies) -> NDArray[np.int64]:
     starts = np.flatnonzero(first)
     stops = np.append(starts[1:], count)
     run = np.cumsum(first) - 1
-    found: NDArray[np.int64] = (starts + 1 if ties == "min" else starts + 1 + stops)[run]
-    return found
+    shared: NDArray[np.int64] = (starts + 1 if ties == "min" else starts + 1 + stops)[run]
+    return shared

@@ -51,12 +51,12 @@ def _sorted(
     for digit in range(passes):
         source, target = (second, first) if digit != 1 else (first, second)
         shift = np.uint64(32 + digit * _BITS)
-        places = tallies[digit]
+        starts = tallies[digit]
         for column in range(count):
             packed = source[column]
             bucket = np.int64((packed >> shift) & mask)
-            target[places[bucket]] = packed
-            places[bucket] += 1
+            target[starts[bucket]] = packed
+            starts[bucket] += 1
     return tallies[2]
 
 
@@ -69,8 +69,8 @@ def _rank(sort: Any, bits: NDArray[np.uint32], ties: int, ranks: NDArray[Any]) -
     for row in range(rows):
         sort(bits[row], first, second, 3)
         if ties == 0:
-            for place in range(columns):
-                ranks[row, first[place] & low] = place + 1
+            for index in range(columns):
+                ranks[row, first[index] & low] = index + 1
             continue
         start = 0
         while start < columns:
@@ -78,8 +78,8 @@ def _rank(sort: Any, bits: NDArray[np.uint32], ties: int, ranks: NDArray[Any]) -
             while stop < columns and first[stop] >> up == first[start] >> up:
                 stop += 1
             rank = start + 1 if ties == 1 else start + 1 + stop
-            for place in range(start, stop):
-                ranks[row, first[place] & low] = rank
+            for index in range(start, stop):
+                ranks[row, first[index] & low] = rank
             start = stop
 
 
@@ -101,9 +101,9 @@ def _agree(
     unit = 2.0**40
     for row in range(rows):
         sort(bits[row], first, second, 3)
-        for which in range(limits.size):
-            limit = limits[which]
-            total, found, before, start = np.int64(0), np.int64(0), np.int64(0), 0
+        for column in range(limits.size):
+            limit = limits[column]
+            total, number, before, start = np.int64(0), np.int64(0), np.int64(0), 0
             while start < columns:
                 stop, inside = start + 1, np.int64(ranks[row, first[start] & low] <= limit)
                 if ties != 0:
@@ -112,15 +112,17 @@ def _agree(
                         stop += 1
                 if inside:
                     size = inside if within else np.int64(stop - start)
-                    mine = before + 1 if ties < 2 else 2 * before + 1 + size
-                    for place in range(start, stop):
-                        theirs = np.int64(ranks[row, first[place] & low])
-                        if theirs <= limit:
-                            total += np.int64(min(mine, theirs) / max(mine, theirs) * unit + 0.5)
-                    found += inside
+                    score_rank = before + 1 if ties < 2 else 2 * before + 1 + size
+                    for index in range(start, stop):
+                        relevance_rank = np.int64(ranks[row, first[index] & low])
+                        if relevance_rank <= limit:
+                            total += np.int64(
+                                min(score_rank, relevance_rank) / max(score_rank, relevance_rank) * unit + 0.5
+                            )
+                    number += inside
                 before += inside if within else np.int64(stop - start)
                 start = stop
-            sums[row, which], counts[row, which] = total, found
+            sums[row, column], counts[row, column] = total, number
 
 
 @no_type_check
@@ -131,15 +133,17 @@ def _agree_wholly(sort: Any, bits: NDArray[np.uint32], ranks: NDArray[Any], sums
     low, up = np.uint64(0xFFFFFFFF), np.uint64(32 + 2 * _BITS)
     unit = 2.0**40
     for row in range(rows):
-        places = sort(bits[row], first, second, 2)
+        starts = sort(bits[row], first, second, 2)
         total = np.int64(0)
         for column in range(columns):
             packed = second[column]
             bucket = packed >> up
-            mine = places[bucket] + np.int32(1)
-            places[bucket] = mine
-            theirs = np.int32(ranks[row, packed & low])
-            total += np.int64(np.float64(min(mine, theirs)) / np.float64(max(mine, theirs)) * unit + 0.5)
+            score_rank = starts[bucket] + np.int32(1)
+            starts[bucket] = score_rank
+            relevance_rank = np.int32(ranks[row, packed & low])
+            total += np.int64(
+                np.float64(min(score_rank, relevance_rank)) / np.float64(max(score_rank, relevance_rank)) * unit + 0.5
+            )
         sums[row, 0] = total
 
 
@@ -147,8 +151,8 @@ def _agree_wholly(sort: Any, bits: NDArray[np.uint32], ranks: NDArray[Any], sums
 def _compiled() -> tuple[Callable[..., None], ...]:
     import numba
 
-    made = numba.njit(nogil=True, error_model="numpy")
-    return tuple(made(function) for function in (_sorted, _rank, _agree, _agree_wholly))
+    compile_ = numba.njit(nogil=True, error_model="numpy")
+    return tuple(compile_(function) for function in (_sorted, _rank, _agree, _agree_wholly))
 
 
 def rank(bits: NDArray[np.uint32], ties: int, ranks: NDArray[Any]) -> None:
@@ -165,11 +169,11 @@ def agree(
     within: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sums and counts as `_agree` says, on as many threads as torch uses."""
-    sort, _, kernel, wholly = _compiled()
+    sort, _, kernel, unlimited = _compiled()
     sums, counts = np.zeros((2, len(bits), len(limits)), dtype=np.int64)
     if ties == 0 and len(limits) == 1 and limits[0] >= bits.shape[1]:
         counts[:] = bits.shape[1]
-        _threaded(len(bits), lambda cut: wholly(sort, bits[cut], ranks[cut], sums[cut]))
+        _threaded(len(bits), lambda cut: unlimited(sort, bits[cut], ranks[cut], sums[cut]))
         return sums, counts
     _threaded(len(bits), lambda cut: kernel(sort, bits[cut], ranks[cut], ties, limits, within, sums[cut], counts[cut]))
     return sums, counts

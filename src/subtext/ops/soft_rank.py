@@ -108,7 +108,7 @@ def _sums(
     if levels.device.type == "cpu" and (pairs >= KERNEL_PAIRS if kernel is None else kernel):
         from subtext.ops import soft_rank_kernel
 
-        first, second, third = (each.detach().numpy() for each in (values, weights, levels))
+        first, second, third = (array.detach().numpy() for array in (values, weights, levels))
         return torch.from_numpy(soft_rank_kernel.sums(first, second, third, temperature, slope=slope))
     return plain_sums(values, weights, levels, temperature, slope=slope)
 
@@ -123,11 +123,11 @@ def plain_sums(
 ) -> Float[Tensor, "q c"]:
     """The same sums pair by pair, some rows at a time: what the kernels are checked against."""
     rows = max(1, BLOCK_PAIRS // max(1, values.shape[1] * levels.shape[1]))
-    found = torch.empty_like(levels)
+    totals = torch.empty_like(levels)
     for start in range(0, len(levels), rows):
         cut = slice(start, start + rows)
         share = torch.sigmoid((values[cut, None, :] - levels[cut, :, None]) / temperature)
         if slope:
             share = share * (1 - share)
-        found[cut] = (share @ weights[cut, :, None])[:, :, 0]
-    return found
+        totals[cut] = (share @ weights[cut, :, None])[:, :, 0]
+    return totals

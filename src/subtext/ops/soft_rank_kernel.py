@@ -52,25 +52,25 @@ def sums(
 
     threads  how many; None for as many as torch uses
     """
-    found = np.zeros_like(levels)
-    rows, many = values.shape
-    if not found.size or not many:
-        return found
+    totals = np.zeros_like(levels)
+    rows, value_count = values.shape
+    if not totals.size or not value_count:
+        return totals
     parts = max(1, min(threads or torch.get_num_threads(), rows))
     edges = np.linspace(0, rows, parts + 1).astype(np.int64)
-    step = max(1, BLOCK_CELLS // max(many, levels.shape[1]))
+    step = max(1, BLOCK_CELLS // max(value_count, levels.shape[1]))
 
     def part(number: int) -> None:
         for start in range(int(edges[number]), int(edges[number + 1]), step):
             cut = slice(start, min(start + step, int(edges[number + 1])))
-            found[cut] = _sum_rows(values[cut], weights[cut], levels[cut], temperature, slope)
+            totals[cut] = _sum_rows(values[cut], weights[cut], levels[cut], temperature, slope)
 
     if parts == 1:
         part(0)
     else:
         with ThreadPoolExecutor(parts) as pool:
             list(pool.map(part, range(parts)))
-    return found
+    return totals
 
 
 def _sum_rows(
@@ -83,25 +83,25 @@ def _sum_rows(
     sound = np.isfinite(lowest) & np.isfinite(highest) & np.isfinite(weights).all(axis=1)
     lowest[~sound], highest[~sound] = 0, 0
     # In temperatures above the lowest, and of one type to compile for.
-    from_lowest, own = ((each - lowest[:, None]) / temperature for each in (values, levels))
+    scaled_values, scaled_levels = ((array - lowest[:, None]) / temperature for array in (values, levels))
     shares = weights.astype(np.float64)
     nodes = (highest - lowest) / temperature * NODES + 2 * REACH
     pairs = exact | (nodes * (2 * REACH + 1) > PAIR_COST * values.shape[1] * levels.shape[1])
-    found = np.full(levels.shape, np.nan)
+    totals = np.full(levels.shape, np.nan)
     over_pairs, over_grid = _compiled()
     if (rows := np.flatnonzero(sound & pairs)).size:
-        order = from_lowest[rows].argsort(axis=1)
-        rising, ordered = (np.take_along_axis(each[rows], order, axis=1) for each in (from_lowest, shares))
-        over_pairs(rising, ordered, own, rows, FAR if exact else REACH / NODES, slope, found)
+        order = scaled_values[rows].argsort(axis=1)
+        rising, ordered = (np.take_along_axis(array[rows], order, axis=1) for array in (scaled_values, shares))
+        over_pairs(rising, ordered, scaled_levels, rows, FAR if exact else REACH / NODES, slope, totals)
     if (rows := np.flatnonzero(sound & ~pairs)).size:
-        over_grid(from_lowest, shares, own, rows, nodes.astype(np.int64), _stencil(slope), slope, found)
-    return found
+        over_grid(scaled_values, shares, scaled_levels, rows, nodes.astype(np.int64), _stencil(slope), slope, totals)
+    return totals
 
 
 def _stencil(slope: bool) -> NDArray[np.float32]:
     """(REACH + 1) the slope at 0, 1, 2 ... nodes; or the sigmoid there less 1, which is what a whole count misses."""
-    each = 1 / (1 + np.exp(-np.arange(REACH + 1) / NODES))
-    return (each * (1 - each) if slope else each - 1).astype(np.float32)
+    shares = 1 / (1 + np.exp(-np.arange(REACH + 1) / NODES))
+    return (shares * (1 - shares) if slope else shares - 1).astype(np.float32)
 
 
 @no_type_check
@@ -112,35 +112,35 @@ def _over_pairs(
     rows: NDArray[np.int64],
     reach: float,
     slope: bool,
-    found: NDArray[Any],
+    totals: NDArray[Any],
 ) -> None:
     """The sums of some rows, whose values rise, over pairs within reach; values beyond count whole or not at all."""
-    for place in range(len(rows)):
-        row, count = rows[place], values.shape[1]
+    for line in range(len(rows)):
+        row, count = rows[line], values.shape[1]
         beyond = np.zeros(count + 1)
-        for other in range(count - 1, -1, -1):
-            beyond[other] = beyond[other + 1] + weights[place, other]
-        for own in range(levels.shape[1]):
-            level = levels[row, own]
+        for index in range(count - 1, -1, -1):
+            beyond[index] = beyond[index + 1] + weights[line, index]
+        for column in range(levels.shape[1]):
+            level = levels[row, column]
             first, last = 0, count
             while first < last:
                 middle = (first + last) // 2
-                if values[place, middle] < level - reach:
+                if values[line, middle] < level - reach:
                     first = middle + 1
                 else:
                     last = middle
-            total, other = 0.0, first
-            while other < count and values[place, other] <= level + reach:
+            total, index = 0.0, first
+            while index < count and values[line, index] <= level + reach:
                 # Of -|x|, so that the exponential never overflows.
-                x = values[place, other] - level
+                x = values[line, index] - level
                 low = math.exp(-abs(x))
                 share = 1 / (1 + low)
                 if slope:
-                    total += weights[place, other] * low * share * share
+                    total += weights[line, index] * low * share * share
                 else:
-                    total += weights[place, other] * (share if x >= 0 else low * share)
-                other += 1
-            found[row, own] = total if slope else total + beyond[other]
+                    total += weights[line, index] * (share if x >= 0 else low * share)
+                index += 1
+            totals[row, column] = total if slope else total + beyond[index]
 
 
 @no_type_check
@@ -152,15 +152,15 @@ def _over_grid(
     nodes: NDArray[np.int64],
     stencil: NDArray[Any],
     slope: bool,
-    found: NDArray[Any],
+    totals: NDArray[Any],
 ) -> None:
     """The sums of some rows by a grid of so many nodes, REACH empty ones on either side among them."""
     for row in rows:
         grid = np.zeros(nodes[row] + 10)
         _spread(values[row], weights[row], grid[REACH:])
-        near = np.zeros(len(grid) - 2 * REACH, np.float32)
-        _gather(grid.astype(np.float32), near, stencil, np.float32(1 if slope else -1))
-        _read(_summed(grid[REACH:], near, stencil[0], slope), levels[row], found[row])
+        window = np.zeros(len(grid) - 2 * REACH, np.float32)
+        _gather(grid.astype(np.float32), window, stencil, np.float32(1 if slope else -1))
+        _read(_summed(grid[REACH:], window, stencil[0], slope), levels[row], totals[row])
 
 
 @no_type_check
@@ -187,9 +187,9 @@ def _shares(at: float) -> tuple[Any, ...]:
 @no_type_check
 def _spread(values: NDArray[Any], weights: NDArray[Any], grid: NDArray[Any]) -> None:
     """Add each weight to the eight nodes about its value; the lowest value stands at node 3."""
-    for place in range(len(values)):
-        node, s0, s1, s2, s3, s4, s5, s6, s7 = _shares(values[place] * NODES)
-        weight = weights[place]
+    for index in range(len(values)):
+        node, s0, s1, s2, s3, s4, s5, s6, s7 = _shares(values[index] * NODES)
+        weight = weights[index]
         grid[node] += weight * s0
         grid[node + 1] += weight * s1
         grid[node + 2] += weight * s2
@@ -201,32 +201,35 @@ def _spread(values: NDArray[Any], weights: NDArray[Any], grid: NDArray[Any]) -> 
 
 
 @no_type_check
-def _gather(grid: NDArray[Any], near: NDArray[Any], stencil: NDArray[Any], sign: float) -> None:
+def _gather(grid: NDArray[Any], window: NDArray[Any], stencil: NDArray[Any], sign: float) -> None:
     """Add to every node what the nodes within reach count there by the stencil; in float32, lower ones with a sign."""
-    nodes = len(near)
-    for far in range(1, REACH + 1):
-        share = stencil[far]
-        higher, lower = grid[REACH + far : REACH + far + nodes], grid[REACH - far : REACH - far + nodes]
+    nodes = len(window)
+    for distance in range(1, REACH + 1):
+        share = stencil[distance]
+        higher, lower = (
+            grid[REACH + distance : REACH + distance + nodes],
+            grid[REACH - distance : REACH - distance + nodes],
+        )
         for node in range(nodes):
-            near[node] += share * (higher[node] + sign * lower[node])
+            window[node] += share * (higher[node] + sign * lower[node])
 
 
 @no_type_check
-def _summed(grid: NDArray[Any], near: NDArray[Any], middle: float, slope: bool) -> NDArray[Any]:
+def _summed(grid: NDArray[Any], window: NDArray[Any], middle: float, slope: bool) -> NDArray[Any]:
     """The sum at every node: what is near, the node itself, and of sigmoids all higher nodes whole."""
-    found, own, beyond, total = np.empty(len(near)), middle if slope else 0.5, 0.0 if slope else 1.0, 0.0
-    for node in range(len(near) - 1, -1, -1):
-        found[node] = near[node] + own * grid[node] + beyond * total
+    sums, at_node, beyond, total = np.empty(len(window)), middle if slope else 0.5, 0.0 if slope else 1.0, 0.0
+    for node in range(len(window) - 1, -1, -1):
+        sums[node] = window[node] + at_node * grid[node] + beyond * total
         total += grid[node]
-    return found
+    return sums
 
 
 @no_type_check
-def _read(curve: NDArray[Any], levels: NDArray[Any], found: NDArray[Any]) -> None:
+def _read(curve: NDArray[Any], levels: NDArray[Any], result: NDArray[Any]) -> None:
     """What the curve through the nodes is at every level."""
-    for place in range(len(levels)):
-        node, s0, s1, s2, s3, s4, s5, s6, s7 = _shares(levels[place] * NODES)
-        found[place] = (
+    for index in range(len(levels)):
+        node, s0, s1, s2, s3, s4, s5, s6, s7 = _shares(levels[index] * NODES)
+        result[index] = (
             (s0 * curve[node] + s1 * curve[node + 1])
             + (s2 * curve[node + 2] + s3 * curve[node + 3])
             + (s4 * curve[node + 4] + s5 * curve[node + 5])
@@ -240,11 +243,11 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
     import numba
 
     make = numba.njit(nogil=True, fastmath={"contract", "nsz", "reassoc"})
-    known: dict[str, Any] = dict(globals())
+    names: dict[str, Any] = dict(globals())
 
-    def bound(each: Any) -> Any:
-        return type(each)(each.__code__, known, each.__name__)
+    def bound(function: Any) -> Any:
+        return type(function)(function.__code__, names, function.__name__)
 
-    for each in (_shares, _spread, _gather, _summed, _read):
-        known[each.__name__] = make(bound(each))
+    for function in (_shares, _spread, _gather, _summed, _read):
+        names[function.__name__] = make(bound(function))
     return make(_over_pairs), numba.njit(nogil=True)(bound(_over_grid))

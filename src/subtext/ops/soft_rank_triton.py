@@ -28,7 +28,7 @@ def _tile(
     values: Any,
     weights: Any,
     levels: Any,
-    found: Any,
+    totals: Any,
     value_count: Any,
     level_count: Any,
     SLOPE: tl.constexpr,
@@ -36,19 +36,19 @@ def _tile(
 ) -> None:
     """The sums of BLOCK levels of one row over all of its values; both come divided by the temperature."""
     row = tl.program_id(0).to(tl.int64)
-    own = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    level = tl.load(levels + row * level_count + own, mask=own < level_count, other=0.0)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    level = tl.load(levels + row * level_count + columns, mask=columns < level_count, other=0.0)
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for start in range(0, value_count, BLOCK):
-        other = start + tl.arange(0, BLOCK)
-        inside = other < value_count
-        value = tl.load(values + row * value_count + other, mask=inside, other=0.0)
-        weight = tl.load(weights + row * value_count + other, mask=inside, other=0.0)
+        positions = start + tl.arange(0, BLOCK)
+        inside = positions < value_count
+        value = tl.load(values + row * value_count + positions, mask=inside, other=0.0)
+        weight = tl.load(weights + row * value_count + positions, mask=inside, other=0.0)
         share = tl.sigmoid(value[None, :] - level[:, None])
         if SLOPE:
             share = share * (1.0 - share)
         total += tl.sum(share * weight[None, :], axis=1)
-    tl.store(found + row * level_count + own, total, mask=own < level_count)
+    tl.store(totals + row * level_count + columns, total, mask=columns < level_count)
 
 
 _KERNEL: Any = triton.jit(_tile) if THERE else None
@@ -66,10 +66,10 @@ def sums(
 
     Cost  time Q C M, memory Q C + Q M.
     """
-    found = torch.zeros(levels.shape, dtype=levels.dtype, device=levels.device)
-    (rows, count), others = levels.shape, values.shape[1]
-    if found.numel() and others:
-        given = ((values / temperature).contiguous(), weights.contiguous(), (levels / temperature).contiguous())
+    totals = torch.zeros(levels.shape, dtype=levels.dtype, device=levels.device)
+    (rows, count), value_count = levels.shape, values.shape[1]
+    if totals.numel() and value_count:
+        scaled = ((values / temperature).contiguous(), weights.contiguous(), (levels / temperature).contiguous())
         with torch.cuda.device_of(levels):
-            _KERNEL[(rows, triton.cdiv(count, _BLOCK))](*given, found, others, count, SLOPE=slope, BLOCK=_BLOCK)
-    return found
+            _KERNEL[(rows, triton.cdiv(count, _BLOCK))](*scaled, totals, value_count, count, SLOPE=slope, BLOCK=_BLOCK)
+    return totals

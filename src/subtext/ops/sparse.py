@@ -1,4 +1,4 @@
-"""A sparse matrix by its rows, and what is asked of it."""
+"""A sparse matrix by rows: selection, transposition and products."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 SLAB = 128
-"""Columns of a dense matrix that are multiplied at a time: their rows stay in the cache."""
+"""Columns of a dense matrix multiplied at a time: their rows stay in the cache."""
 
 
 @dataclass(frozen=True)
 class Sparse:
     """A matrix of N rows and V columns by its entries, row after row.
 
-    starts   (N + 1) int64, where each row begins among the entries
+    starts   (N + 1) int64, the start of each row among the entries
     columns  (L) int64, rising within a row         values  (L) float32
     width    V
     """
@@ -30,7 +30,7 @@ class Sparse:
     width: int
 
     def __len__(self) -> int:
-        """N, how many rows."""
+        """N, the number of rows."""
         return len(self.starts) - 1
 
     @staticmethod
@@ -42,17 +42,16 @@ class Sparse:
         count: int,
         width: int,
     ) -> Sparse:
-        """`count` rows from their entries; those of a row stay in the order given, which has to rise."""
+        """`count` rows from their entries. Columns must rise within a row."""
         order = np.argsort(rows, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]).astype(np.int64)
         return Sparse(starts, columns[order], values[order].astype(np.float32), width)
 
     def take(self, rows: NDArray[np.int64]) -> Sparse:
-        """The chosen rows in the order given."""
+        """The selected rows, in that order."""
         lengths = (self.starts[1:] - self.starts[:-1])[rows]
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        within = np.arange(starts[-1], dtype=np.int64) - np.repeat(starts[:-1], lengths)
-        entries = np.repeat(self.starts[rows], lengths) + within
+        entries = concatenated_ranges(self.starts[rows], lengths)
         return Sparse(starts, self.columns[entries], self.values[entries], self.width)
 
     def transposed(self) -> Sparse:
@@ -67,8 +66,18 @@ class Sparse:
         """The product with a dense matrix."""
         columns, starts = torch.from_numpy(self.columns), torch.from_numpy(self.starts[:-1])
         values = torch.from_numpy(self.values)
-        pieces = [
+        slabs = [
             embedding_bag(columns, slab.contiguous(), starts, mode="sum", per_sample_weights=values)
             for slab in dense.split(SLAB, dim=1)
         ]
-        return torch.cat(pieces, dim=1)
+        return torch.cat(slabs, dim=1)
+
+
+def concatenated_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers start, start + 1, ... of every range, one range after the other.
+
+    >>> concatenated_ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    return np.arange(lengths.sum(), dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)

@@ -20,7 +20,7 @@ from subtext.neighbours.given import Features
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.neighbours.lsa import Lsa
 from subtext.objectives.weighting.density import TABLE
-from subtext.ops.density import AS_READ, Crowding, density
+from subtext.ops.density import AS_READ, DensityOptions, density
 from subtext.training.memory import Embed
 
 
@@ -35,7 +35,7 @@ class CrowdedPairs:
 
     features: Path
     text_features: Path | None = None
-    how: Crowding = AS_READ
+    how: DensityOptions = AS_READ
     same_picture: Literal["drop", "keep"] = "drop"
 
     def open(self, pairs: Dataset, *, device: torch.device) -> CrowdedMemory:

@@ -24,14 +24,14 @@ from subtext.errors import DataError, counted
 from subtext.neighbours.graph import Graph
 from subtext.ops.neighbour_scores import (
     AS_PRINTED,
-    Lists,
+    NeighbourLists,
     Scores,
     Scoring,
     ascending,
-    known_neighbours,
     neighbour_scores,
     pooled_scores,
     second_sums,
+    select_neighbours,
 )
 from subtext.training.embedding_bank import LatestEmbeddings
 
@@ -102,8 +102,8 @@ class _Near:
     neighbours: Tensor
 
     @cached_property
-    def lists(self) -> Lists:
-        return Lists(self.neighbours)
+    def lists(self) -> NeighbourLists:
+        return NeighbourLists(self.neighbours)
 
 
 class NeighbourMemory:
@@ -149,7 +149,7 @@ class NeighbourMemory:
             return
         known = self._latest.rows()
         there = (known["image"] >= 0) & (known["text"] >= 0)
-        near = self._whole if bool(there.all()) else _Near(known_neighbours(self._whole.neighbours, there))
+        near = self._whole if bool(there.all()) else _Near(select_neighbours(self._whole.neighbours, there))
         wanted = None if self.asked.every or reads is None else reads.to(there.device)
         table: dict[str, Tensor] = {}
         bank: dict[str, Embeddings] = {}

@@ -67,12 +67,14 @@ class CWay:
         pool = counts.negatives
         if self.ties != "expected":
             ahead = np.where(asked, counts.rank(self.ties), 0).astype(np.int64)
-            return np.where(asked, choice_probability(ahead, pool, c=self.c, at=self.at, again=self.again), np.nan)
-        values = choice_probability(counts.greater, pool, c=self.c, at=self.at, again=self.again)
+            return np.where(
+                asked, choice_probability(ahead, pool, c=self.c, at=self.at, replacement=self.again), np.nan
+            )
+        values = choice_probability(counts.greater, pool, c=self.c, at=self.at, replacement=self.again)
         for query in np.flatnonzero(counts.tied):
             ahead = counts.greater[query] + np.arange(counts.tied[query] + 1)
             every = np.full(len(ahead), pool[query])
-            values[query] = choice_probability(ahead, every, c=self.c, at=self.at, again=self.again).mean()
+            values[query] = choice_probability(ahead, every, c=self.c, at=self.at, replacement=self.again).mean()
         return np.where(asked, values, np.nan)
 
 

@@ -138,16 +138,16 @@ class Ascl(nn.Module):
 
     def _asked(self, items: Embeddings, *, keyed: _Direction, asks: _Direction) -> _Asked:
         """Keyed  the direction in which the items are attended to       asks  the one in which they attend."""
-        parts, half = parts_of(items), in_inference(self.bf16)
+        parts, bf16 = parts_of(items), in_inference(self.bf16)
         maps = (self._by_head(weight) for weight in (keyed.key.weight, asks.query.weight, asks.out.weight.T))
-        keys, asking, folded = (self._split(linear(parts, weight.flatten(0, 1), half=half)) for weight in maps)
-        added = product(keys.flatten(1, 2), self._by_head(keyed.out.weight.T).mT, half=half)
+        keys, asking, folded = (self._split(linear(parts, weight.flatten(0, 1), bf16=bf16)) for weight in maps)
+        added = product(keys.flatten(1, 2), self._by_head(keyed.out.weight.T).mT, bf16=bf16)
         added = added.unflatten(1, parts.shape[:2]).transpose(0, 1).flatten(1, 2)
         # A word that was cut off has no length, and the root at zero no slope.
         lengths = (parts * parts).sum(dim=2).clamp_min(EPSILON**2).sqrt()
-        means = square_linear(added, keyed.whole.weight, half=half)
+        means = square_linear(added, keyed.whole.weight, bf16=bf16)
         return _Asked(
-            keys, asking, folded, product(added, added, half=half), means, lengths, whole_of(items, self.width)
+            keys, asking, folded, product(added, added, bf16=bf16), means, lengths, whole_of(items, self.width)
         )
 
     def _by_head(self, weight: Float[Tensor, "d d"]) -> Float[Tensor, "h e d2"]:
@@ -179,9 +179,9 @@ class Ascl(nn.Module):
         of_picture = gathered.transpose(0, 1)
         if self.fusion is None or self.picture is None:
             return of_picture
-        half = in_inference(self.bf16)
-        own = square_linear(seen.whole, self.picture.weight, half=half)
-        return self.fusion(of_picture, own[:, None], half=half)
+        bf16 = in_inference(self.bf16)
+        own = square_linear(seen.whole, self.picture.weight, bf16=bf16)
+        return self.fusion(of_picture, own[:, None], bf16=bf16)
 
     def _attend(
         self,
@@ -192,15 +192,15 @@ class Ascl(nn.Module):
     ) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m d"]]:
         """Mean cosine of what asks with what it gathers, and the mean of that through X."""
         (heads, count, parts, _), (others, places) = own.asking.shape, other.keys.shape[1:3]
-        keys, half = other.keys.flatten(1, 2), in_inference(self.bf16)
-        logits, fits = (product(q.flatten(1, 2), keys, half=half) for q in (own.asking, own.folded))
+        keys, bf16 = other.keys.flatten(1, 2), in_inference(self.bf16)
+        logits, fits = (product(q.flatten(1, 2), keys, bf16=bf16) for q in (own.asking, own.folded))
         weights = (logits / math.sqrt(self.width // heads)).view(heads, count, parts, others, places)
         if other_mask is not None:
             weights = weights.masked_fill(~other_mask, -math.inf)
         weights = weights.softmax(dim=4)
         along = (weights * fits.view_as(weights)).sum(dim=(0, 4))
         laid = weights.permute(3, 1, 2, 0, 4).reshape(others, count * parts, heads * places)
-        squares = (product(laid, other.gram.mT, half=half) * laid).sum(dim=2).view(others, count, parts)
+        squares = (product(laid, other.gram.mT, bf16=bf16) * laid).sum(dim=2).view(others, count, parts)
         lengths = own.lengths[:, :, None] * squares.clamp_min(EPSILON**2).sqrt().permute(1, 2, 0)
         cosines = along / lengths.clamp_min(EPSILON)
         laid = laid.view(others, count, parts, heads * places)
@@ -210,4 +210,4 @@ class Ascl(nn.Module):
             there = own_mask / own_mask.sum(dim=1, keepdim=True)
             mean = (cosines * there[:, :, None]).sum(dim=1)
             share = (laid * there[:, :, None]).sum(dim=2)
-        return mean, product(share, other.means.mT, half=half).transpose(0, 1)
+        return mean, product(share, other.means.mT, bf16=bf16).transpose(0, 1)

@@ -54,7 +54,7 @@ class Chan(nn.Module):
         return pairwise(images, texts, self._score, ready=_nothing, floats=lambda regions, words: 2 * regions * words)
 
     def _score(self, images: Embeddings, nothing: None, texts: Embeddings) -> Float[Tensor, "i t"]:
-        fits = attention.products(parts_of(texts), parts_of(images), half=in_inference(self.bf16))
+        fits = attention.products(parts_of(texts), parts_of(images), bf16=in_inference(self.bf16))
         if images.mask is not None:
             fits = fits.masked_fill(~images.mask, -math.inf)
         best = fits.amax(dim=3).permute(2, 0, 1)

@@ -116,4 +116,4 @@ class CrossAttention(nn.Module):
         return (by_pair * mask).sum(dim=2) / mask.sum(dim=2)
 
     def _products(self, words: Float[Tensor, "t l d"], images: Embeddings) -> Float[Tensor, "t l i r"]:
-        return attention.products(words, parts_of(images), half=in_inference(self.bf16))
+        return attention.products(words, parts_of(images), bf16=in_inference(self.bf16))

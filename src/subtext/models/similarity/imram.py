@@ -28,9 +28,9 @@ class _Memory(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def maps(self, others: Float[Tensor, "m q d"], *, half: bool) -> list[Float[Tensor, "m q d"]]:
+    def maps(self, others: Float[Tensor, "m q d"], *, bf16: bool) -> list[Float[Tensor, "m q d"]]:
         """W c = W sum of a v = sum of a (W v): W v and U v of what is attended to, instead of each context's."""
-        return [square_linear(others, layer.weight[:, self.width :], half=half) for layer in (self.new, self.gate)]
+        return [square_linear(others, layer.weight[:, self.width :], bf16=bf16) for layer in (self.new, self.gate)]
 
     def forward(
         self,
@@ -38,12 +38,12 @@ class _Memory(nn.Module):
         weights: Float[Tensor, "m n q"],
         maps: list[Float[Tensor, "m q d"]],
         *,
-        half: bool,
+        bf16: bool,
     ) -> Float[Tensor, "m n d"]:
         """The next questions; `maps` of what these attend to."""
         new, gate = (
-            square_linear(asked, layer.weight[:, : self.width], layer.bias, half=half)
-            + product(weights, known.mT, half=half)
+            square_linear(asked, layer.weight[:, : self.width], layer.bias, bf16=bf16)
+            + product(weights, known.mT, bf16=bf16)
             for layer, known in zip((self.new, self.gate), maps, strict=True)
         )
         gate, new = sigmoid(gate), torch.tanh(new)
@@ -131,8 +131,8 @@ class Imram(nn.Module):
 
     def _answering(self, side: str, items: Embeddings) -> _Answering:
         """The items as those that `side` asks."""
-        parts, half = parts_of(items), in_inference(self.bf16)
-        return _Answering(parts, gram(parts), self._memory(side).maps(parts, half=half) if self.steps > 1 else [])
+        parts, bf16 = parts_of(items), in_inference(self.bf16)
+        return _Answering(parts, gram(parts), self._memory(side).maps(parts, bf16=bf16) if self.steps > 1 else [])
 
     def _memory(self, side: str) -> _Memory:
         memory = self.memories[side]
@@ -143,20 +143,20 @@ class Imram(nn.Module):
         self, side: str, items: Embeddings, others: _Answering, other_mask: Bool[Tensor, "m q"] | None
     ) -> Float[Tensor, "n m"]:
         """Scores of items that ask with items that are asked; a cosine's product comes from those of the first step."""
-        own, own_mask, half = parts_of(items), items.mask, in_inference(self.bf16)
+        own, own_mask, bf16 = parts_of(items), items.mask, in_inference(self.bf16)
         count, parts = own.shape[:2]
         asked = own.flatten(0, 1)[None]
         own_lengths, total = asked.norm(dim=2), own.new_zeros(count, len(others.parts))
-        known = fits = products(own, others.parts, half=half).flatten(0, 1).transpose(0, 1).contiguous()
+        known = fits = products(own, others.parts, bf16=bf16).flatten(0, 1).transpose(0, 1).contiguous()
         for step in range(self.steps):
             weights = self._attend(fits.unflatten(1, (count, parts)), own_mask, other_mask).flatten(1, 2)
-            squares = (product(weights, others.gram.mT, half=half) * weights).sum(dim=2)
+            squares = (product(weights, others.gram.mT, bf16=bf16) * weights).sum(dim=2)
             lengths = own_lengths * squares.clamp_min(EPSILON**2).sqrt()
             cosines = (weights * known).sum(dim=2) / lengths.clamp_min(EPSILON)
             total = total + _mean(cosines.unflatten(1, (count, parts)), own_mask).T
             if step < self.steps - 1:
-                asked = self._memory(side)(asked, weights, others.maps, half=half)
-                fits = product(asked, others.parts, half=half)
+                asked = self._memory(side)(asked, weights, others.maps, bf16=bf16)
+                fits = product(asked, others.parts, bf16=bf16)
         return total
 
     def _attend(

@@ -51,12 +51,12 @@ class _Step(nn.Module):
         return _Merged(turned @ self.query.weight, turned @ self.query.bias)
 
     def forward(
-        self, nodes: Float[Tensor, "n p m"], merged: _Merged, *, last: bool, half: bool = False
+        self, nodes: Float[Tensor, "n p m"], merged: _Merged, *, last: bool, bf16: bool = False
     ) -> Float[Tensor, "n q m"]:
-        asked = square_linear(nodes[:, :1] if last else nodes, *merged, half=half)
-        edges = product(asked, nodes, half=half).softmax(dim=2)
-        gathered = product(edges, nodes.mT, half=half)
-        return torch.relu(square_linear(gathered, self.graph.weight, self.graph.bias, half=half))
+        asked = square_linear(nodes[:, :1] if last else nodes, *merged, bf16=bf16)
+        edges = product(asked, nodes, bf16=bf16).softmax(dim=2)
+        gathered = product(edges, nodes.mT, bf16=bf16)
+        return torch.relu(square_linear(gathered, self.graph.weight, self.graph.bias, bf16=bf16))
 
 
 class Sgr(nn.Module):
@@ -116,5 +116,5 @@ class Sgr(nn.Module):
         nodes = self.nodes(images, made.gram, texts)
         state = nodes.flatten(0, 1)
         for place, (step, maps) in enumerate(zip(self.steps, made.steps, strict=True)):
-            state = step(state, maps, last=place == len(made.steps) - 1, half=in_inference(self.nodes.bf16))
+            state = step(state, maps, last=place == len(made.steps) - 1, bf16=in_inference(self.nodes.bf16))
         return sigmoid(decided(state[:, 0], self.decide)).view(nodes.shape[:2])

@@ -37,7 +37,7 @@ def amrani(
 
     from subtext.errors import RecipeError
     from subtext.objectives.weighting.density import Density
-    from subtext.ops.density import Crowding
+    from subtext.ops.density import DensityOptions
     from subtext.recipes.method_terms import weighted
     from subtext.training.density_table import CrowdedPairs
 
@@ -45,5 +45,5 @@ def amrani(
         raise RecipeError("amrani needs features=FILE, features of the pictures; it got none; name one")
     made = weighted("amrani", setup, lambda direction: Density(total, scale, direction, batch), half=half)
     texts = Path(text_features) if text_features else None
-    memory = CrowdedPairs(Path(features), texts, Crowding(neighbours, join, value, spread), same_picture)
+    memory = CrowdedPairs(Path(features), texts, DensityOptions(neighbours, join, value, spread), same_picture)
     return replace(made, memories=(*made.memories, memory), plan=replace(made.plan, drop_last=drop_last))
