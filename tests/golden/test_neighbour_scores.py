@@ -239,7 +239,7 @@ def test_no_place_is_drawn_twice_and_all_are_drawn_alike(samples):
     """
     keys, total = np.arange(2000), np.full(2000, 36)
     total[:5] = [0, 1, 2, 4, 30]
-    found = pooled_ops._places(keys, total, samples, seed=0, epoch=0)
+    found = pooled_ops._positions(keys, total, samples, seed=0, epoch=0)
     assert found.shape == (2000, samples) and found.max() == 35
     chosen = [row[row >= 0] for row in found]
     assert all(len(np.unique(row)) == len(row) for row in chosen)
