@@ -110,7 +110,7 @@ def test_all_alike_are_equally_dense():
 
 @pytest.mark.parametrize(("count", "neighbours"), [(3, 3), (1, 1)])
 def test_too_few_pairs_are_refused(count, neighbours):
-    with pytest.raises(RequirementError, match=f"of its own; it got {count} pairs; take fewer neighbours"):
+    with pytest.raises(RequirementError, match=f"pair.s group; it got {count} pairs; take fewer neighbours"):
         density(V[:count], T[:count], DensityOptions(neighbours))
 
 

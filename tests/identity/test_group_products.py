@@ -52,7 +52,7 @@ def test_threads_do_not_change_a_bit():
 def test_the_plain_path_does_not_depend_on_its_blocks(monkeypatch):
     made, wanted = terms(kinds=5)
     whole = group_products(made, kernel=False)
-    monkeypatch.setattr(ops, "_PLAIN_MEETINGS", 1)
+    monkeypatch.setattr(ops, "_PLAIN_MATCHES", 1)
     assert np.array_equal(group_products(made, kernel=False), whole)
     np.testing.assert_allclose(whole, wanted, atol=1e-5)
 

@@ -30,7 +30,7 @@ class Dual:
     def open(name: str, *, weights: Weights = "pretrained", assets: Path | None = None) -> Dual:
         """By hub name or folder (see `open_body`), or from the configuration that one half saved.
 
-        Raises RequirementError for a model that has not one body a input_name.
+        Raises RequirementError for a model that has no body per modality.
         """
         model = open_body(name, weights=weights, assets=assets, option="model")
         vision, text = getattr(model, "vision_model", None), getattr(model, "text_model", None)
@@ -52,7 +52,7 @@ class Dual:
 
 
 class Half(nn.Module):
-    """One input_name's half of a dual encoder.
+    """One modality's half of a dual encoder.
 
     parts   (N P E): last hidden states, with their mask for texts
     pooled  (N G): what the model itself compares, projected, not yet of unit length

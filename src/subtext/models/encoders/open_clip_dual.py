@@ -74,7 +74,7 @@ class OpenClip:
 
 
 class Tower(nn.Module):
-    """One input_name's tower: its pooled vector is in the joint space, not yet of unit length.
+    """One modality's tower: its pooled vector is in the joint space, not yet of unit length.
 
     body        the tower
     input_name  "pixels" or "tokens"
