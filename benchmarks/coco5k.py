@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common import interleaved, options, report
 from subtext.data.dataset import Dataset, Items
-from subtext.evaluation import Further, Protocol, evaluate_matrix
+from subtext.evaluation import ExtraMetrics, Protocol, evaluate_matrix
 from subtext.evaluation.relevance.eccv import Kind, read_eccv
 from subtext.evaluation.relevance.match import Match
 
@@ -98,9 +98,9 @@ def main() -> None:
     fold = "(1k)" if len(pairs.images) == 5_000 else "(5 folds)"
 
     def ours() -> None:
-        further = Further(truths=truths_of(folder, pairs), precision=True)
+        extra = ExtraMetrics(truths=truths_of(folder, pairs), r_precision=True)
         protocol = Protocol(recall=KS, also_folds=(5,), c_way=(), bootstrap=0)
-        result = evaluate_matrix(torch.from_numpy(scores), pairs, protocol=protocol, further=further)
+        result = evaluate_matrix(torch.from_numpy(scores), pairs, protocol=protocol, extra=extra)
         found["ours"] = figures(result.figures, fold)
 
     def peer() -> None:

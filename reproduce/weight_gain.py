@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +20,10 @@ from subtext.api.loaded import open_work
 from subtext.data.fingerprint import fingerprint
 from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, evaluate
-from subtext.evaluation.metrics.agreement import chance, spearman
+from subtext.evaluation.metrics.agreement import mean_ranks, spearman
 from subtext.models.checkpoint import Record, load_record
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
+from subtext.ops import draw
 from subtext.ops.neighbour_scores import Scoring
 from subtext.recipes.neighbour_weights import Further, Lambda, Neighbours
 from subtext.report.text_table import Cell, table
@@ -33,6 +35,8 @@ PAPER = {"diversity": "small", "discrepancy": "large"}
 """What variance of each score Thomas and Kovashka (2022) found good."""
 CONTROLS = ("uniform", "random")
 """Methods of a baseline that weigh, too, by nothing that was seen."""
+_ALL_ORDERS, _SAMPLED_ORDERS = 7, 9_999
+"""Up to so many values all orders are tried; else so many are sampled."""
 _PROTOCOL = Protocol(c_way=(), bootstrap=0)
 
 Options = TypeVar("Options", Lambda, Neighbours, Further)
@@ -195,7 +199,7 @@ def _related(points: Sequence[Point]) -> dict[str, dict[str, float] | None] | No
     for name in ("deviation", "effective"):
         values = np.array([getattr(point, name) for point in points])
         value = spearman(values, gains)
-        found[name] = None if math.isnan(value) else {"rho": value, "p": chance(values, gains)}
+        found[name] = None if math.isnan(value) else {"rho": value, "p": _p_value(values, gains)}
     return found
 
 
@@ -210,3 +214,25 @@ def _sentence(score: str, points: Sequence[Point], related: Mapping[str, Mapping
         f"{score}: Spearman of the gain with the deviation {deviation}, where the paper finds {PAPER[score]} variance "
         f"good; with the effective sample size {effective}; over {count} pairs of runs"
     )
+
+
+def _p_value(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], *, seed: int = 0) -> float:
+    """Two-sided p-value of Spearman's correlation: how often a random order correlates at least as strongly.
+
+    Over all orders of up to seven values, else over 9,999 sampled ones and the observed one. Values are numbers.
+
+    >>> _p_value(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]))  # two of six orders
+    0.3333333333333333
+    """
+    count = len(right)
+    if count <= _ALL_ORDERS:
+        orders = np.array(list(itertools.permutations(range(count))))
+    else:
+        sampled = (
+            draw.permutation(count, seed=seed, epoch=n, purpose="chance of ranks") for n in range(_SAMPLED_ORDERS)
+        )
+        orders = np.stack([np.arange(count), *sampled])
+    ranks = [mean_ranks(side) - (count + 1) / 2 for side in (left, right)]
+    correlations = np.abs(ranks[1][orders] @ ranks[0]) / np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum())
+    # The first order is the observed one.
+    return float(np.mean(correlations >= correlations[0] - 1e-12))

@@ -16,7 +16,7 @@ from subtext.core import DIRECTIONS, Direction
 from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint
 from subtext.errors import CheckpointError, RequirementError
-from subtext.evaluation import Further, Protocol, embed_pairs, evaluate_embeddings
+from subtext.evaluation import ExtraMetrics, Protocol, embed_pairs, evaluate_embeddings
 from subtext.evaluation.relevance.graded import Graded
 from subtext.report.curves import Chart, Curve, curves
 from subtext.report.progress import say
@@ -104,7 +104,7 @@ def _course(asked: Asked, system: tuple[str, Path], pairs: Dataset, graded: Grad
             f"{asked.name} needs epochs that were kept; {run} has none and its log no ASP; train with --keep-epochs 1"
         )
     assert graded is not None
-    further = Further(relevances=(graded,), asp_ties=asked.asp_ties, gain=(), ndcg=())
+    extra = ExtraMetrics(relevances=(graded,), asp_ties=asked.asp_ties, gain=(), ndcg=())
     figures: dict[int, dict[str, float]] = {}
     chance: dict[str, float] = {}
     ceiling: dict[str, float] = {}
@@ -118,7 +118,7 @@ def _course(asked: Asked, system: tuple[str, Path], pairs: Dataset, graded: Grad
         items = embed_pairs(
             opened.model, pairs, batch_size=asked.work.batch_size, workers=asked.work.workers, progress=None
         )
-        result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=QUIET, further=further)
+        result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=QUIET, extra=extra)
         figures[epoch], chance, ceiling = result.figures, result.chance, result.ceiling
     return Course(figures, chance, ceiling)
 

@@ -18,10 +18,10 @@ from subtext.data.fingerprint import fingerprint
 from subtext.data.lengths import word_counts
 from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, embed_pairs, evaluate
-from subtext.evaluation.folds import words
 from subtext.evaluation.gallery import of_pairs
+from subtext.evaluation.measure import words
 from subtext.evaluation.metrics.preservation import Preservation
-from subtext.evaluation.protocol import Further
+from subtext.evaluation.protocol import ExtraMetrics
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.relevance.grade import graded
 from subtext.evaluation.space import space
@@ -103,7 +103,7 @@ def _rankings(model: Model, asked: Asked, loaded: Loaded) -> Measured:
         protocol=Protocol(recall=RECALLS, c_way=(), bootstrap=0, also_folds=(count,) if count > 1 and not left else ()),
         batch_size=256,
         workers=asked.workers,
-        further=Further(relevances=(graded(pairs),), precision=True, labels=labels),
+        extra=ExtraMetrics(relevances=(graded(pairs),), r_precision=True, labels=labels),
     )
     names = [f"{way}/{name}{size}" for way in DIRECTIONS for name in RANKINGS for size in ("", "(1k)")]
     values = {name: result.per_query[name] for name in names if name in result.per_query}
@@ -138,7 +138,7 @@ def _lengths(model: Model, asked: Asked, loaded: Loaded) -> Measured:
         protocol=Protocol(recall=RECALLS, c_way=(), bootstrap=0),
         batch_size=256,
         workers=asked.workers,
-        further=Further(lengths=lengths),
+        extra=ExtraMetrics(lengths=lengths),
     )
     owners = of_pairs(pairs).clusters("text_to_image")
     figures = {f"texts({label})": float(count) for label, count in result.protocol["words"].items()}

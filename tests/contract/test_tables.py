@@ -7,7 +7,7 @@ import pytest
 from reproduce.tables.figure_names import FIGURES, LENGTHS
 from reproduce.tables.specification import DATA_SETS, RATIOS, ByData, Published, Row, Shared, System, both_ways, tables
 from subtext.errors import RecipeError
-from subtext.evaluation.folds import words
+from subtext.evaluation.measure import words
 from subtext.recipes import catalogue
 from subtext.recipes.catalogue import plan_options, read_options
 from subtext.training.plan import Plan

@@ -136,7 +136,7 @@ def test_evaluation_states_figures_and_protocol(run: Path, made: Path, tmp_path:
     found = json.loads(out.read_text())
     assert 0 <= found["image_to_text/recall@10"] <= 100 and 0 <= found["text_to_image/recall@10"] <= 100
     assert found["chance"]["text_to_image/recall@1"] == pytest.approx(100 / 12)
-    assert found["protocol"]["ties"] == "pessimistic" and found["protocol"]["gallery"]["pictures"] == 12
+    assert found["protocol"]["ties"] == "pessimistic" and found["protocol"]["gallery"]["images"] == 12
     assert "95 %" in answer.stdout and "chance" in answer.stdout and "5 way@1" in answer.stdout
     with np.load(queries, allow_pickle=False) as arrays:
         assert 100 * arrays["text_to_image/recall@10"].mean() == pytest.approx(found["text_to_image/recall@10"])
@@ -200,7 +200,7 @@ def test_pixels_are_trained_and_a_pretrained_model_is_measured(tmp_path: Path) -
     model.mkdir()
     tiny_models.clip(model)
     answer = call("evaluate", "--model", model, *where, "--split", "all", "--json", "-", "-q")
-    assert json.loads(answer.stdout)["protocol"]["gallery"]["pictures"] == 12
+    assert json.loads(answer.stdout)["protocol"]["gallery"]["images"] == 12
 
 
 def test_the_installed_command_trains(made: Path, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_dealing_runs_is_counted_one_by_one() -> None:
     [
         (result(1, 1, ties="optimistic"), r"differ in ties \(pessimistic and optimistic\)"),
         (result(1, 1, recall=(1, 2)), r"recall \(\[1, 5, 10\] and \[1, 2\]\)"),
-        (result(1, 1, pictures=30), r"gallery.pictures \(40 and 30\)"),
+        (result(1, 1, pictures=30), r"gallery.images \(40 and 30\)"),
         (result(1, 1, folds=2), r"folds \(1 and 2\)"),
     ],
 )
@@ -136,9 +136,9 @@ def test_missing_and_foreign_values_are_told(tmp_path: Path) -> None:
     result(1, 0, pictures=30).save_queries(tmp_path / "one.npz")
     with pytest.raises(RequirementError, match="30 pictures and 60 texts"):
         read_measured(path)
-    values = {name: column for name, column in result(1, 0).per_query.items() if not name.endswith("/picture")}
+    values = {name: column for name, column in result(1, 0).per_query.items() if not name.endswith("/image")}
     np.savez(tmp_path / "one.npz", **values)
-    with pytest.raises(RequirementError, match="text_to_image/picture is not there"):
+    with pytest.raises(RequirementError, match="text_to_image/image is not there"):
         read_measured(path)
     np.savez(tmp_path / "one.npz", a=np.array([{}], dtype=object))
     with pytest.raises(DataError, match="plain arrays"):

@@ -95,7 +95,7 @@ def test_every_step_leaves_what_it_says(shown: tuple[Path, str]) -> None:
     rows = [json.loads(line) for line in (out / "data" / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 150 and all(len(row["captions"]) == len(row["language"]) for row in rows)
     figures = json.loads((out / "figures.json").read_text())
-    assert figures["protocol"]["gallery"]["pictures"] == sum(row["split"] == "test" for row in rows)
+    assert figures["protocol"]["gallery"]["images"] == sum(row["split"] == "test" for row in rows)
     assert len(open_engine(out / "index").search(text="drapeau", top=3)) == 3
     kept = load_record(out / "run").arguments
     assert kept.items() >= flow.ARGUMENTS.items() and "flip" in kept, "a default that moves must not change the run"

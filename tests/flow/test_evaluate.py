@@ -17,9 +17,8 @@ from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.data.inputs import Batch, Draw
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluation import Protocol, embed_pairs, evaluate, evaluate_embeddings, evaluate_scores
+from subtext.evaluation import Protocol, embed_pairs, evaluate, evaluate_embeddings, evaluate_scores, measure
 from subtext.evaluation import gallery as galleries
-from subtext.evaluation import run as running
 from subtext.evaluation import scoring as sources
 from subtext.evaluation.intervals import intervals
 from subtext.models.model import Branch, Model
@@ -138,7 +137,7 @@ def test_blocks_give_what_the_whole_matrix_gives(monkeypatch: pytest.MonkeyPatch
     images, texts = embed_pairs(subject, pairs)
     protocol = Protocol(exact=exact, bootstrap=0)
     whole = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=protocol)
-    monkeypatch.setattr(running, "STORED_BYTES", 0)
+    monkeypatch.setattr(measure, "STORED_BYTES", 0)
     blocks = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=protocol, block_bytes=4_000)
     assert blocks.figures == pytest.approx(whole.figures, nan_ok=True)
     monkeypatch.setattr(sources, "KERNEL_CELLS", 0)
@@ -178,7 +177,7 @@ def test_scores_alone_and_unequal_groups() -> None:
     assert result.figures["text_to_image/tie_share"] == pytest.approx(40)
     with pytest.raises(ShapeError, match=r"\(4, 6\) as the groups are; it got \(6, 4\)"):
         evaluate_scores(scores.T.contiguous(), image_groups, text_groups)
-    with pytest.raises(ShapeError, match="embedding for each of 40 pictures"):
+    with pytest.raises(ShapeError, match="embedding for each of 40 images"):
         pairs, _, _ = made()
         images, texts = embed_pairs(model(), pairs)
         evaluate_embeddings(Cosine(), images[:39], texts, pairs)
@@ -293,7 +292,7 @@ def test_few_pictures_have_no_interval_and_a_sentence_why(pictures: int, there: 
     assert (told["intervals"]["rsum"] is not None) == there
     assert (told["intervals"]["text_to_image/recall@1"] is not None) == there
     assert told["protocol"]["intervals"]["clusters"] == {"image_to_text": pictures, "text_to_image": pictures}
-    assert any("needs 10 of them; the queries are of 9" in note for note in result.notes) != there
+    assert any("needs 10 of them; the queries belong to 9" in note for note in result.notes) != there
     assert "image_to_text/median_rank" not in told["intervals"]
 
 
@@ -316,7 +315,7 @@ def test_a_choice_that_the_gallery_is_too_small_for_is_left_out_and_told() -> No
         *(f"image_to_text/20_way{what}" for what in ("@1", "@3", "_mean_rank")),
     }
     assert not {name for name in (*result.chance, *result.per_query) if "40_way" in name}
-    assert any("20-way choice of texts among pictures is left out: it needs 19 wrong" in note for note in result.notes)
+    assert any("20-way choice of texts among images is left out: it needs 19 wrong" in note for note in result.notes)
     assert any("40-way choice of pictures" in note and "at most 22" in note for note in result.notes)
     assert all(math.isfinite(value) for value in result.figures.values())
 
@@ -326,8 +325,7 @@ def test_a_choice_that_some_queries_have_too_few_candidates_for_says_so() -> Non
     result = evaluate_scores(torch.rand(6, 6), groups, groups, Protocol(recall=(1,), c_way=(4,), bootstrap=0))
     assert np.isnan(result.per_query["image_to_text/4_way@1"]).tolist() == [True] * 4 + [False] * 2
     assert any(
-        "4-way choice of pictures among texts leaves out queries with fewer than 3 wrong texts" in n
-        for n in result.notes
+        "4-way choice of images among texts leaves out queries with fewer than 3 wrong texts" in n for n in result.notes
     )
 
 
@@ -362,7 +360,7 @@ def test_the_file_states_the_protocol(tmp_path: Path) -> None:
     assert "text_to_image/100_way@1" not in told and told["notes"] == list(result.notes)
     stated = told["protocol"]
     assert (stated["ties"], stated["seed"], stated["folds"], stated["split"]) == ("pessimistic", 5, 1, "val")
-    assert stated["gallery"] == {"pictures": 4, "texts": 8}
+    assert stated["gallery"] == {"images": 4, "texts": 8}
     assert "all texts" in stated["candidates"] and "rounded down" in stated["median_rank"]
     assert set(stated["versions"]) == {"python", "subtext", "torch", "transformers", "numpy"}
     assert stated["versions"]["torch"] == torch.__version__

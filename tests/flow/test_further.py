@@ -14,7 +14,7 @@ import torch
 from subtext.core import Comparison, Embeddings
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.errors import DataError, RequirementError, ShapeError
-from subtext.evaluation import Further, Protocol, evaluate_embeddings, evaluate_matrix
+from subtext.evaluation import ExtraMetrics, Protocol, evaluate_embeddings, evaluate_matrix
 from subtext.evaluation import scoring as sources
 from subtext.evaluation import space as spaces
 from subtext.evaluation.metrics.asp import ASP
@@ -64,8 +64,8 @@ def both(scores: torch.Tensor, graded: Graded, match: Match) -> dict[str, Compar
 def test_every_figure_is_the_mean_of_its_metric() -> None:
     pairs, scores, graded = made()
     match = of_groups(pairs.images.groups, pairs.texts.groups)
-    asked = Further(relevances=(graded,), precision=True, top=(5,), gain=(3,), ndcg=(4,))
-    result = evaluate_matrix(scores, pairs, protocol=QUIET, further=asked)
+    asked = ExtraMetrics(relevances=(graded,), r_precision=True, asp_top=(5,), gain=(3,), ndcg=(4,))
+    result = evaluate_matrix(scores, pairs, protocol=QUIET, extra=asked)
     metrics = {
         "asp(made)": ASP(),
         "asp@5(made)": ASP(top=5),
@@ -92,7 +92,7 @@ def test_perfect_scores_reach_what_the_best_order_is_expected_to() -> None:
     found = []
     for _ in range(30):
         nearly = torch.from_numpy(graded.values + 1e-5 * g.random(graded.values.shape, dtype=np.float32))
-        result = evaluate_matrix(nearly, pairs, protocol=QUIET, further=Further(relevances=(graded,)))
+        result = evaluate_matrix(nearly, pairs, protocol=QUIET, extra=ExtraMetrics(relevances=(graded,)))
         found.append(result.figures["image_to_text/asp(made)"])
     assert np.mean(found) == pytest.approx(result.ceiling["image_to_text/asp(made)"], abs=0.3)
     assert result.figures["image_to_text/gain@5(made)"] == pytest.approx(100, abs=0.01)
@@ -101,19 +101,19 @@ def test_perfect_scores_reach_what_the_best_order_is_expected_to() -> None:
 def test_the_order_of_the_gallery_and_the_size_of_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, scores, graded = made()
     protocol = replace(QUIET, ties="expected")
-    asked = Further((graded,), precision=True, asp_ties="min", hubness=3, labels=plausible.of_pairs(pairs))
-    whole = evaluate_matrix(scores, pairs, protocol=protocol, further=asked)
+    asked = ExtraMetrics((graded,), r_precision=True, asp_ties="min", hubness=3, labels=plausible.of_pairs(pairs))
+    whole = evaluate_matrix(scores, pairs, protocol=protocol, extra=asked)
     g = np.random.default_rng(2)
     images, texts = g.permutation(PICTURES), g.permutation(PICTURES * EACH)
     moved = pairs.subset(images, texts)
     there = replace(asked, relevances=(graded.take(images, texts),), labels=plausible.of_pairs(moved))
-    shuffled = evaluate_matrix(scores[images][:, texts].contiguous(), moved, protocol=protocol, further=there)
+    shuffled = evaluate_matrix(scores[images][:, texts].contiguous(), moved, protocol=protocol, extra=there)
     for name, column in whole.per_query.items():
         if "/" in name and column.dtype.kind == "f":
             order = images if name.startswith("image") else texts
             np.testing.assert_array_equal(shuffled.per_query[name], column[order], err_msg=name)
     monkeypatch.setattr(sources.scoring, "BLOCK_BYTES", 4 * 40 * 3)
-    blocks = evaluate_matrix(scores, pairs, protocol=protocol, further=asked)
+    blocks = evaluate_matrix(scores, pairs, protocol=protocol, extra=asked)
     for name, column in whole.per_query.items():
         np.testing.assert_array_equal(blocks.per_query[name], column, err_msg=name)
 
@@ -122,7 +122,7 @@ def test_other_readings_of_what_is_right() -> None:
     pairs, scores, graded = made()
     g = np.random.default_rng(3)
     other = of_groups(g.integers(0, 6, PICTURES), g.integers(0, 8, PICTURES * EACH))
-    result = evaluate_matrix(scores, pairs, protocol=QUIET, further=Further(truths={"eccv": other}))
+    result = evaluate_matrix(scores, pairs, protocol=QUIET, extra=ExtraMetrics(truths={"eccv": other}))
     for side, comparison in both(scores, graded, other).items():
         for name, metric in (("recall@5(eccv)", Recall(5)), ("map@r(eccv)", AveragePrecision())):
             np.testing.assert_array_equal(result.per_query[f"{side}/{name}"], metric(comparison).numpy())
@@ -134,7 +134,7 @@ def test_plausible_matches_leave_out_pictures_without_labels() -> None:
     pairs, scores, _ = made()
     labels = pairs.images.metadata["labels"]
     assert [] in labels
-    result = evaluate_matrix(scores, pairs, protocol=QUIET, further=Further(labels=plausible.of_pairs(pairs)))
+    result = evaluate_matrix(scores, pairs, protocol=QUIET, extra=ExtraMetrics(labels=plausible.of_pairs(pairs)))
     kept = np.array([row for row, one in enumerate(labels) if one])
     texts = np.flatnonzero(np.isin(pairs.texts.groups, kept))
     distance = np.array([[len(set(labels[a]) ^ set(labels[b])) for b in pairs.texts.groups[texts]] for a in kept])
@@ -149,10 +149,10 @@ def test_plausible_matches_leave_out_pictures_without_labels() -> None:
 
 def test_two_sets_of_folds_from_one_matrix() -> None:
     pairs, scores, graded = made()
-    asked = Further((graded,), precision=True, labels=plausible.of_pairs(pairs))
-    result = evaluate_matrix(scores, pairs, protocol=replace(QUIET, also_folds=(4,)), further=asked)
-    whole = evaluate_matrix(scores, pairs, protocol=QUIET, further=asked)
-    folded = evaluate_matrix(scores, pairs, protocol=replace(QUIET, folds=4), further=asked)
+    asked = ExtraMetrics((graded,), r_precision=True, labels=plausible.of_pairs(pairs))
+    result = evaluate_matrix(scores, pairs, protocol=replace(QUIET, also_folds=(4,)), extra=asked)
+    whole = evaluate_matrix(scores, pairs, protocol=QUIET, extra=asked)
+    folded = evaluate_matrix(scores, pairs, protocol=replace(QUIET, folds=4), extra=asked)
     assert {n: v for n, v in result.figures.items() if "folds)" not in n} == whole.figures
     assert {n.removesuffix("(4 folds)"): v for n, v in result.figures.items() if "folds)" in n} == folded.figures
     piece = scores[:5, :10]
@@ -167,8 +167,8 @@ def test_lengths_people_and_hubs() -> None:
     lengths = np.array([len(text.split()) for text in pairs.texts.values])
     rows, columns = np.divmod(np.random.default_rng(4).permutation(800)[:50], 40)
     human = Judgements(columns, rows, scores.numpy()[rows, columns])
-    asked = Further(lengths=lengths, human=human, hubness=2)
-    result = evaluate_matrix(scores, pairs, protocol=QUIET, further=asked)
+    asked = ExtraMetrics(lengths=lengths, ratings=human, hubness=2)
+    result = evaluate_matrix(scores, pairs, protocol=QUIET, extra=asked)
     column = result.per_query["text_to_image/recall@5"]
     for label, inside in (("words 0-9", lengths < 10), ("words 15-19", (lengths > 14) & (lengths < 20))):
         assert result.figures[f"text_to_image/recall@5({label})"] == pytest.approx(100 * column[inside].mean())
@@ -221,7 +221,7 @@ def test_text_alignment_is_over_all_pairs_of_texts_of_one_picture(monkeypatch: p
 def test_scores_that_are_no_numbers_rank_last_and_are_told() -> None:
     pairs, scores, graded = made()
     scores[3] = torch.nan
-    result = evaluate_matrix(scores, pairs, protocol=QUIET, further=Further((graded,), precision=True))
+    result = evaluate_matrix(scores, pairs, protocol=QUIET, extra=ExtraMetrics((graded,), r_precision=True))
     assert result.figures["image_to_text/nan_scores"] == 40
     assert result.per_query["image_to_text/r_precision"][3] == 0
     assert np.isfinite(list(result.figures.values())).all()
@@ -230,23 +230,23 @@ def test_scores_that_are_no_numbers_rank_last_and_are_told() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     pairs, scores, graded = made()
     small = Graded("made", graded.values[:5].copy())
-    with pytest.raises(ShapeError, match=r"relevance made must be \(pictures, texts\) = \(20, 40\).*it got \(5, 40\)"):
-        evaluate_matrix(scores, pairs, further=Further((small,)))
+    with pytest.raises(ShapeError, match=r"relevance made must be \(images, texts\) = \(20, 40\).*it got \(5, 40\)"):
+        evaluate_matrix(scores, pairs, extra=ExtraMetrics((small,)))
     with pytest.raises(ShapeError, match="the truth cxc must be of"):
-        evaluate_matrix(scores, pairs, further=Further(truths={"cxc": of_groups(np.arange(3), np.arange(3))}))
+        evaluate_matrix(scores, pairs, extra=ExtraMetrics(truths={"cxc": of_groups(np.arange(3), np.arange(3))}))
     with pytest.raises(ShapeError, match="turn them"):
         evaluate_matrix(scores.T.contiguous(), pairs)
     with pytest.raises(RequirementError, match="names of their own; it got made, made"):
-        Further((graded, graded))
+        ExtraMetrics((graded, graded))
     with pytest.raises(RequirementError, match="numbers of 1 or more"):
-        Further(gain=(0,))
+        ExtraMetrics(gain=(0,))
     broken = graded.values.copy()
     broken[2, 7] = np.inf
     with pytest.raises(DataError, match="relevance made needs finite numbers; image_to_text query 2, candidate 7"):
-        evaluate_matrix(scores, pairs, further=Further((Graded("made", broken),)))
+        evaluate_matrix(scores, pairs, extra=ExtraMetrics((Graded("made", broken),)))
     one = Judgements(np.array([0]), np.array([0]), np.array([1.0], dtype=np.float32))
     with pytest.raises(DataError, match="two judged pairs or more; it got 1"):
-        evaluate_matrix(scores, pairs, further=Further(human=one))
+        evaluate_matrix(scores, pairs, extra=ExtraMetrics(ratings=one))
 
 
 def test_the_space_of_pairs_is_that_of_each_item_with_its_partner() -> None:

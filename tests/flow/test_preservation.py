@@ -78,7 +78,7 @@ def test_a_graph_without_these_texts_is_refused() -> None:
     with pytest.raises(DataError, match="built for other data"):
         _measured(pairs, images, texts, near.graph(small.pairs(12, "val")))
     empty = replace(near.graph(pairs), neighbours=np.full((24, 6), -1, dtype=np.int32))
-    with pytest.raises(DataError, match="knows no neighbours among the 24 texts"):
+    with pytest.raises(DataError, match="has no neighbours among the 24 texts"):
         _measured(pairs, images, texts, empty)
 
 

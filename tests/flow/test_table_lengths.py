@@ -17,7 +17,7 @@ from reproduce.tables.specification import tables
 from subtext.api.train import Material
 from subtext.data.dataset import Dataset, Items
 from subtext.evaluation import evaluate_matrix
-from subtext.evaluation.folds import words
+from subtext.evaluation.measure import words
 from subtext.ops import draw
 
 PICTURES, EACH, DRAWN = 20, 4, 30

@@ -12,7 +12,7 @@ import torch
 from reproduce.figures.thresholds import above
 from subtext.data.dataset import Dataset
 from subtext.data.read import read_pairs
-from subtext.evaluation import Further, Protocol, Result, evaluate_matrix
+from subtext.evaluation import ExtraMetrics, Protocol, Result, evaluate_matrix
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.relevance.grade import Asked, graded
@@ -47,7 +47,7 @@ def plain(scores: np.ndarray, labels: list[set[str]], asks: np.ndarray, answers:
 
 
 def pmrp(scores: torch.Tensor, pairs: Dataset) -> Result:
-    return evaluate_matrix(scores, pairs, protocol=QUIET, further=Further(labels=plausible.of_pairs(pairs)))
+    return evaluate_matrix(scores, pairs, protocol=QUIET, extra=ExtraMetrics(labels=plausible.of_pairs(pairs)))
 
 
 @pytest.mark.slow

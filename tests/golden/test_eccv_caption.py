@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.coco5k import ASKED, KS, figures, gallery, made, truths_of
-from subtext.evaluation import Further, Protocol, evaluate_matrix
+from subtext.evaluation import ExtraMetrics, Protocol, evaluate_matrix
 
 PICTURES = 200
 
@@ -25,7 +25,7 @@ def measured() -> tuple[dict[str, float], eccv_caption.Metrics, dict[str, dict[i
         torch.from_numpy(scores),
         pairs,
         protocol=Protocol(recall=KS, also_folds=(5,), c_way=(), bootstrap=0),
-        further=Further(truths=truths),
+        extra=ExtraMetrics(truths=truths),
     )
     lists = {}
     for side, matrix, asking, answering in (

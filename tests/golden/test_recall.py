@@ -12,10 +12,10 @@ import torch
 from subtext.core import Comparison, Truth
 from subtext.data.dataset import Judgements
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluation.metrics.best_rank import BestRank
+from subtext.evaluation.metric import mean
+from subtext.evaluation.metrics.best_rank import BestRank, median_rank
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.metrics.reciprocal_rank import ReciprocalRank
-from subtext.evaluation.metrics.summary import chance_rank, chance_recall, mean, median_rank
 from subtext.evaluation.relevance import match as matching
 from subtext.ops.candidate_lists import CandidateLists
 from subtext.ops.rank import Counts, best_of, best_positive, both_directions
@@ -222,8 +222,8 @@ def test_chance_is_what_random_orders_give() -> None:
     counts = best_positive(torch.arange(5.0)[None], match)
     firsts = [min(order.index(0), order.index(1)) for order in itertools.permutations(range(5))]
     for k in (1, 2, 3, 4, 5, 9):
-        assert chance_recall(counts, k)[0] == pytest.approx(sum(f < k for f in firsts) / len(firsts))
-    assert chance_rank(counts)[0] == pytest.approx(1 + sum(firsts) / len(firsts))
+        assert Recall(k).chance(counts)[0] == pytest.approx(sum(f < k for f in firsts) / len(firsts))
+    assert BestRank().chance(counts)[0] == pytest.approx(1 + sum(firsts) / len(firsts))
 
 
 def test_messages() -> None:

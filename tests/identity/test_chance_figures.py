@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from subtext.api.figures import chance_figures, figures_table
 from subtext.core import Embeddings
 from subtext.data.read import read_pairs
 from subtext.evaluation import Protocol, evaluate_embeddings
+from subtext.evaluation.measure import chance_figures
+from subtext.evaluation.results import figures_table
 from subtext.models.similarity.cosine import Cosine
 
 

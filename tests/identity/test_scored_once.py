@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.evaluation import Protocol, evaluate_embeddings, scoring
-from subtext.evaluation.protocol import Further
+from subtext.evaluation.protocol import ExtraMetrics
 from subtext.evaluation.scoring import Embedded, Matrix, scored_once
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention
@@ -53,7 +53,7 @@ def made() -> tuple[Embeddings, Embeddings, Dataset]:
 
 
 SETS = [(1, (), 1), (1, (4,), 1), (4, (1,), 1), (1, (2, 4), 1), (4, (), 1 / 4), (4, (2,), 3 / 4)]
-"""Folds, further folds, and the share of all pairs that is scored."""
+"""Folds, extra folds, and the share of all pairs that is scored."""
 
 
 @pytest.mark.parametrize(("folds", "also", "share"), SETS)
@@ -77,7 +77,7 @@ def test_judgements_of_people_are_compared_with_the_same_scores() -> None:
     counting = Counting()
     human = Judgements(np.array([0, 1, 5]), np.array([3, 2, 9]), np.array([1.0, 4.0, 2.0], dtype=np.float32))
     asked = Protocol(c_way=(), bootstrap=0)
-    result = evaluate_embeddings(counting, images, texts, pairs, protocol=asked, further=Further(human=human))
+    result = evaluate_embeddings(counting, images, texts, pairs, protocol=asked, extra=ExtraMetrics(ratings=human))
     assert result.figures["human/pairs"] == 3 and counting.cells == PICTURES * PICTURES * EACH
 
 

@@ -16,7 +16,7 @@ from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import Protocol, evaluate_embeddings, evaluate_matrix, reranking, scoring
-from subtext.evaluation.protocol import Further
+from subtext.evaluation.protocol import ExtraMetrics
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.scoring import Embedded, Matrix
 from subtext.evaluation.two_stages import LOSS, Listed, Stage, TwoStage, evaluate_two_stage
@@ -204,9 +204,9 @@ def orders(first: np.ndarray, second: np.ndarray, count: int) -> torch.Tensor:
 def test_plausible_matches_where_some_pictures_have_no_labels(count: int, folds: int) -> None:
     first, second, pairs = made()
     names = [None if row % 4 == 1 else {"ab"[row % 2], "cde"[row % 3]} for row in range(30)]
-    further = Further(labels=plausible.labelled(names, np.arange(60) // 2))
+    extra = ExtraMetrics(labels=plausible.labelled(names, np.arange(60) // 2))
     asked = Protocol(c_way=(), bootstrap=0, folds=folds)
-    found = evaluate_two_stage(first, second, pairs, candidates=[count], protocol=asked, further=further)
+    found = evaluate_two_stage(first, second, pairs, candidates=[count], protocol=asked, extra=extra)
     one, two = exhaustive(first), exhaustive(second)
     for direction in DIRECTIONS:
         whole = np.full((30, 60), -1000.0)
@@ -214,7 +214,7 @@ def test_plausible_matches_where_some_pictures_have_no_labels(count: int, folds:
             here = np.ix_(range(start, start + 30 // folds), range(2 * start, 2 * start + 60 // folds))
             turned = (lambda matrix: matrix) if direction == "image_to_text" else np.transpose
             whole[here] = turned(orders(turned(one[here]), turned(two[here]), count).numpy())
-        wanted = evaluate_matrix(torch.from_numpy(whole), pairs, protocol=asked, further=further)
+        wanted = evaluate_matrix(torch.from_numpy(whole), pairs, protocol=asked, extra=extra)
         for name in (f"{direction}/pmrp", f"{direction}/pm_recall@1"):
             np.testing.assert_array_equal(found.per_query[name], wanted.per_query[name])
     assert np.isnan(found.per_query["image_to_text/pmrp"]).sum() == 8
@@ -320,9 +320,9 @@ def test_what_cannot_be_two_stages_is_said() -> None:
 def test_further_measures_read_the_order_of_both_stages() -> None:
     first, second, pairs = made()
     found = evaluate_two_stage(
-        first, second, pairs, candidates=[60], protocol=PROTOCOL, further=Further(precision=True, hubness=3)
+        first, second, pairs, candidates=[60], protocol=PROTOCOL, extra=ExtraMetrics(r_precision=True, hubness=3)
     )
-    whole = evaluate_embeddings(*second, pairs, protocol=PROTOCOL, further=Further(precision=True, hubness=3))
+    whole = evaluate_embeddings(*second, pairs, protocol=PROTOCOL, extra=ExtraMetrics(r_precision=True, hubness=3))
     for name in ("image_to_text/r_precision", "text_to_image/map@r", "text_to_image/hubness@3"):
         assert found.figures[name] == pytest.approx(whole.figures[name])
 

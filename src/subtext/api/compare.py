@@ -96,7 +96,7 @@ def _side(runs: Sequence[Measured]) -> str:
 def _gallery(run: Measured) -> str:
     protocol = run.protocol
     gallery = protocol.get("gallery", {})
-    counts = f"{counted(gallery.get('pictures', 0), 'picture')}, {counted(gallery.get('texts', 0), 'text')}"
+    counts = f"{counted(gallery.get('images', 0), 'image')}, {counted(gallery.get('texts', 0), 'text')}"
     split = f"split {protocol['split']}: " if protocol.get("split") else ""
     return f"{split}{counts}; ties {protocol.get('ties')}; numbers in per cent, ranks from 1"
 

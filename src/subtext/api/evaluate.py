@@ -9,7 +9,6 @@ from typing import Any
 
 from subtext.api.external import Files, judge, read_split
 from subtext.api.extra_metrics import Wanted
-from subtext.api.figures import SHOWN, figures_table
 from subtext.api.job import Sources, Work
 from subtext.api.loaded import Opened, choose_device, choose_precision, open_work, remembered, require_features
 from subtext.api.split_role import split_role
@@ -21,6 +20,7 @@ from subtext.data.output import require_file
 from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, Result, embed_pairs, evaluate_embeddings
 from subtext.evaluation.preservation import FIGURES, with_preservation
+from subtext.evaluation.results import SHOWN, figures_table
 from subtext.evaluation.space import compares_vectors, space_of_pairs, with_space
 from subtext.evaluation.two_stages import evaluate_two_stage, require_plan
 from subtext.models.checkpoint import Record
@@ -102,10 +102,10 @@ def _of_model(work: Work, protocol: Mapping[str, Any], semantic: Graph | None, w
         )
     pairs = opened.pairs
     asked = _protocol(protocol, len(pairs.images))
-    further = wanted.of(pairs, choose_device(work.device), quiet=work.quiet)
+    extra = wanted.of(pairs, choose_device(work.device), quiet=work.quiet)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
         items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
-        result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=asked, further=further)
+        result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=asked, extra=extra)
     if wanted.space:
         result = with_space(result, *_placed(opened, items, work), pairs)
     if wanted.space_of_pairs:
@@ -134,11 +134,11 @@ def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rer
     opened = open_work(work).indexed("a first stage")
     pairs, asked = opened.pairs, _protocol(protocol, len(opened.pairs.images))
     device = choose_device(work.device)
-    further = wanted.of(pairs, device, quiet=work.quiet)
+    extra = wanted.of(pairs, device, quiet=work.quiet)
     # All that can be said of the second model is said before the first one works.
     run = rerank.open(device)
     choose_precision(run.model, work.bf16, quiet=work.quiet)
-    require_plan(rerank.candidates, further)
+    require_plan(rerank.candidates, extra)
     require_features(run.model, pairs)
     texts = pairs.texts.values
     if (note := cut_note(run.model.text.input_spec, texts)) is not None:
@@ -147,7 +147,7 @@ def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rer
         stage_of(model, pairs, batch_size=work.batch_size, workers=work.workers, quiet=work.quiet)
         for model in (opened.model, run.model)
     )
-    result = evaluate_two_stage(first, second, pairs, candidates=rerank.candidates, protocol=asked, further=further)
+    result = evaluate_two_stage(first, second, pairs, candidates=rerank.candidates, protocol=asked, extra=extra)
     subject = _subject(opened, work)
     sources = Sources.from_json(subject["data"])
     both = Opened(run.model, pairs, opened.split, run.record)
@@ -165,8 +165,8 @@ def _of_files(work: Work, protocol: Mapping[str, Any], wanted: Wanted, files: Fi
         raise RequirementError("--space-of-pairs needs a model to ask; files hold none; take --space with embeddings")
     pairs, split = read_split(work.sources, work.split)
     asked = _protocol(protocol, len(pairs.images))
-    further = wanted.of(pairs, choose_device(work.device), quiet=work.quiet)
-    result, made = judge(files, pairs, asked, further, space=wanted.space)
+    extra = wanted.of(pairs, choose_device(work.device), quiet=work.quiet)
+    result, made = judge(files, pairs, asked, extra, space=wanted.space)
     about = {"model": made, "data": work.sources.to_json(), "split": split, "split_role": "unknown"}
     return replace(result, about=about)
 
@@ -194,7 +194,7 @@ def summary(result: Result) -> str:
     gallery, folds = asked["gallery"], asked["folds"]
     what = f"split {result.about['split']} of {Path(result.about['data']['data']).name}"
     sums = " ".join(f"{name} {value:.1f}" for name, value in result.figures.items() if name.startswith("rsum("))
-    counts = f"{counted(gallery['pictures'], 'picture')}, {counted(gallery['texts'], 'text')}"
+    counts = f"{counted(gallery['images'], 'image')}, {counted(gallery['texts'], 'text')}"
     head = f"{what}: {counts}{f', {folds} folds' if folds > 1 else ''}; ties {asked['ties']}"
     intervals = result.intervals if asked["bootstrap"] else None
     recalls = [f"recall@{k}" for k in asked["recall"]]

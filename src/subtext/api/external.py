@@ -19,7 +19,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.external_outputs import Output, read_scores, read_vectors
 from subtext.data.read import read_pairs
 from subtext.errors import DataError, RequirementError
-from subtext.evaluation import Further, Protocol, Result, evaluate_embeddings, evaluate_matrix
+from subtext.evaluation import ExtraMetrics, Protocol, Result, evaluate_embeddings, evaluate_matrix
 from subtext.evaluation.scoring import Embedded, Matrix, Source
 from subtext.evaluation.space import with_space
 from subtext.models.similarity.cosine import Cosine
@@ -108,12 +108,12 @@ class Given:
         assert self.images is not None and self.texts is not None
         return Embedded(Cosine(), self.images, self.texts)
 
-    def evaluated(self, pairs: Dataset, protocol: Protocol, further: Further | None = None) -> Result:
+    def evaluated(self, pairs: Dataset, protocol: Protocol, extra: ExtraMetrics | None = None) -> Result:
         """What an evaluation finds."""
         if self.scores is not None:
-            return evaluate_matrix(self.scores, pairs, protocol=protocol, further=further)
+            return evaluate_matrix(self.scores, pairs, protocol=protocol, extra=extra)
         assert self.images is not None and self.texts is not None
-        return evaluate_embeddings(Cosine(), self.images, self.texts, pairs, protocol=protocol, further=further)
+        return evaluate_embeddings(Cosine(), self.images, self.texts, pairs, protocol=protocol, extra=extra)
 
 
 def opened_files(files: Files, pairs: Dataset) -> Given:
@@ -138,7 +138,7 @@ def opened_files(files: Files, pairs: Dataset) -> Given:
 
 
 def judge(
-    files: Files, pairs: Dataset, protocol: Protocol, further: Further, *, space: bool = False
+    files: Files, pairs: Dataset, protocol: Protocol, extra: ExtraMetrics, *, space: bool = False
 ) -> tuple[Result, dict[str, Any]]:
     """The result, and what the files are.
 
@@ -150,7 +150,7 @@ def judge(
     if files.scores is not None and space:
         raise RequirementError("--space needs embeddings: scores alone have no distances among texts or pictures")
     given = opened_files(files, pairs)
-    result = given.evaluated(pairs, protocol, further)
+    result = given.evaluated(pairs, protocol, extra)
     if space:
         assert given.images is not None and given.texts is not None
         result = with_space(result, given.images, given.texts, pairs)

@@ -12,7 +12,7 @@ from subtext.report.progress import say
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
-    from subtext.evaluation import Further
+    from subtext.evaluation import ExtraMetrics
     from subtext.evaluation.relevance.match import Match
 
 TRUTHS = ("eccv", "cxc")
@@ -23,7 +23,7 @@ class Wanted:
     """The options, as they were typed.
 
     relevance   names of relevances          references  texts that a picture is known by; None for all
-    cache       folder for their matrices    asp_ties, asp_top, gain, ndcg   as in `Further`
+    cache       folder for their matrices    asp_ties, asp_top, gain, ndcg   as in `ExtraMetrics`
     truth       "eccv=FOLDER", "cxc=FILE"    human       table of people's scores, and from which they say yes
     precision, plausible, words              switches    hubness             k, 0 for none
     space, space_of_pairs   alignment and uniformity, of items by themselves and as each is with its partner
@@ -60,13 +60,13 @@ class Wanted:
         for one in self.truth:
             _truth_of(one)
 
-    def of(self, pairs: Dataset, device: str, *, quiet: bool) -> Further:
+    def of(self, pairs: Dataset, device: str, *, quiet: bool) -> ExtraMetrics:
         """With the relevances computed, and the files read.
 
         Raises what reading them raises.
         """
         from subtext.data.lengths import word_counts
-        from subtext.evaluation import Further
+        from subtext.evaluation import ExtraMetrics
         from subtext.evaluation.relevance import plausible
         from subtext.evaluation.relevance.grade import Asked, graded
         from subtext.evaluation.relevance.ratings import read_human
@@ -77,17 +77,17 @@ class Wanted:
             say(f"relevance {name}: {len(pairs.images):,} pictures x {len(pairs.texts):,} texts", quiet=quiet)
             relevances.append(graded(pairs, name, how))
         people = None if self.human is None else read_human(self.human.expanduser())
-        return Further(
+        return ExtraMetrics(
             relevances=tuple(relevances),
             truths=dict(_match(one, pairs) for one in self.truth),
-            precision=self.precision,
+            r_precision=self.precision,
             labels=plausible.of_pairs(pairs) if self.plausible else None,
-            human=None if people is None else people.judgements(pairs.images.ids, pairs.texts.ids),
-            rated=self.rated,
+            ratings=None if people is None else people.judgements(pairs.images.ids, pairs.texts.ids),
+            positive_rating=self.rated,
             lengths=word_counts(pairs.texts.values) if self.words else None,
             hubness=self.hubness,
             asp_ties=self.asp_ties,
-            top=self.asp_top,
+            asp_top=self.asp_top,
             gain=self.gain,
             ndcg=self.ndcg,
         )

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from torch import nn
 
-from subtext.api.figures import chance_figures, figures_table
 from subtext.api.job import Job
 from subtext.api.load import attach
 from subtext.api.loaded import choose_device, read
@@ -17,6 +16,8 @@ from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.errors import DataError, counted
+from subtext.evaluation.measure import chance_figures
+from subtext.evaluation.results import figures_table
 from subtext.models.checkpoint import DataSource, Record
 from subtext.models.model import Model
 from subtext.recipes.build import acting, build

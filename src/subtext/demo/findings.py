@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.api.figures import figures_table
 from subtext.api.load import load
 from subtext.data.dataset import Dataset
 from subtext.data.read import read_pairs
 from subtext.data.text import WordInput, tokenise
 from subtext.data.vocabulary import UNKNOWN
 from subtext.evaluation import Result, embed_pairs
-from subtext.evaluation.run import evaluate_embeddings
+from subtext.evaluation.measure import evaluate_embeddings
+from subtext.evaluation.results import figures_table
 from subtext.models.model import Model
 from subtext.ops import draw
 from subtext.report.progress import meter

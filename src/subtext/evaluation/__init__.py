@@ -1,12 +1,15 @@
-"""Evaluation: how well pictures find their texts and texts their pictures, and how sure that is."""
+"""Evaluation: how well images retrieve their texts and texts their images, with intervals."""
 
 from subtext.evaluation.embedding import embed_pairs
-from subtext.evaluation.protocol import Further, Protocol
+from subtext.evaluation.measure import evaluate, evaluate_embeddings, evaluate_matrix, evaluate_scores
+from subtext.evaluation.metric import GalleryMetric, Metric, register
+from subtext.evaluation.protocol import ExtraMetrics, Protocol
 from subtext.evaluation.results import Result
-from subtext.evaluation.run import evaluate, evaluate_embeddings, evaluate_matrix, evaluate_scores
 
 __all__ = [
-    "Further",
+    "ExtraMetrics",
+    "GalleryMetric",
+    "Metric",
     "Protocol",
     "Result",
     "embed_pairs",
@@ -14,4 +17,5 @@ __all__ = [
     "evaluate_embeddings",
     "evaluate_matrix",
     "evaluate_scores",
+    "register",
 ]

@@ -26,7 +26,6 @@ from subtext.data.dataset import Dataset, Items
 from subtext.errors import RequirementError, counted
 from subtext.evaluation.gallery import of_pairs as gallery_of
 from subtext.evaluation.metrics.recall import Recall
-from subtext.evaluation.metrics.summary import chance_recall
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.results import Result
@@ -503,7 +502,7 @@ def _recalls(scores: Tensor, match: Match, ties: Ties) -> tuple[dict[str, float]
     for direction, each in zip(DIRECTIONS, counts, strict=True):
         for k in _KS:
             found[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k, ties).of(each)))
-            chance[f"{direction}/recall@{k}"] = float(np.nanmean(chance_recall(each, k)))
+            chance[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k).chance(each)))
     return found, chance
 
 

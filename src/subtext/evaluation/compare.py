@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,10 @@ from numpy.typing import NDArray
 from subtext.core import DIRECTIONS
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.intervals import holm, paired
-from subtext.evaluation.values import unit
 from subtext.ops import draw
 
 SURE = 0.05
 """Corrected p-value below which a difference counts."""
-_UNASKED = ("tie_share", "rank")
-"""Endings of values that no test is made of unless asked for: one is no quality, and ranks are ruled by the worst."""
 _MOST = 20_000
 """Ways of dealing runs to two sides that are all tried; of more, so many are drawn."""
 
@@ -111,7 +108,7 @@ def compare(
     if same:
         first, second = (sorted(side, key=lambda run: run.seed or 0) for side in (first, second))
     lines = [_difference(name, first, second, same, (samples, seed)) for name in names]
-    lines = _corrected(lines)
+    lines = _corrected(lines, {name: first[0].declared(name)["lower_is_better"] for name in names})
     if not figures and all("rsum" in run.figures for run in (*first, *second)):
         lines.append(_sides("rsum", *([run.figures["rsum"] for run in side] for side in (first, second))))
     return Contrast(tuple(lines), same, dict(first[0].protocol), notes(first, second, len(names)))
@@ -141,16 +138,11 @@ def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0)
     return float((gaps >= seen - 1e-9 * np.abs(every).max()).mean())
 
 
-def lower_is_better(name: str) -> bool:
-    """Whether a figure counts what should be few."""
-    return name.partition("(")[0].endswith(_UNASKED)
-
-
 def _difference(
     name: str, first: Sequence[Measured], second: Sequence[Measured], same: bool, drawn: tuple[int, int]
 ) -> Difference:
     direction = name.split("/")[0]
-    column = "id" if direction == "image_to_text" else "picture"
+    column = "id" if direction == "image_to_text" else "image"
     owners = np.asarray(first[0].queries[f"{direction}/{column}"])
     # A text without a picture of its own is a cluster of its own.
     owners = np.where(owners == "", np.char.add("\0", first[0].queries[f"{direction}/id"]), owners)
@@ -175,15 +167,16 @@ def _sides(name: str, first: Sequence[float], second: Sequence[float]) -> Differ
 
 
 def _values(name: str, side: Sequence[Measured]) -> NDArray[np.float64]:
-    return unit(name) * np.stack([np.asarray(run.queries[name], dtype=np.float64) for run in side])
+    scale = 100.0 if side[0].declared(name)["percent"] else 1.0
+    return scale * np.stack([np.asarray(run.queries[name], dtype=np.float64) for run in side])
 
 
-def _corrected(lines: Sequence[Difference]) -> list[Difference]:
+def _corrected(lines: Sequence[Difference], lower_is_better: Mapping[str, bool]) -> list[Difference]:
     queries, runs = holm([line.raw_p_queries for line in lines]), holm([line.raw_p_runs for line in lines])
     found = []
     for line, p_queries, p_runs in zip(lines, queries, runs, strict=True):
         sure = p_queries < SURE and (line.low > 0 or line.high < 0)
-        ahead = "first" if (line.difference > 0) != lower_is_better(line.name) else "second"
+        ahead = "first" if (line.difference > 0) != lower_is_better[line.name] else "second"
         found.append(replace(line, p_queries=p_queries, p_runs=p_runs, better=ahead if sure else ""))
     return found
 
@@ -193,7 +186,7 @@ def _names(runs: Sequence[Measured], figures: Sequence[str]) -> list[str]:
     known = [name for name in runs[0].queries if name.split("/")[-1] not in APART]
     known = [name for name in known if all(name in run.queries for run in runs)]
     if not figures:
-        return [name for name in known if not lower_is_better(name)]
+        return [name for name in known if runs[0].declared(name)["compared"]]
     asked = [f"{direction}/{figure}" for direction in DIRECTIONS for figure in dict.fromkeys(figures)]
     found = [name for name in known if name in asked]
     lacking = [figure for figure in figures if not any(name.split("/", 1)[1] == figure for name in found)]
@@ -211,9 +204,11 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-APART = ("id", "picture")
+APART = ("id", "image")
 """What the file of values holds beside values: names."""
-_FREE = ("versions", "bootstrap", "intervals")
+_FREE = (
+    "versions", "bootstrap", "intervals", "candidates", "several_positives", "median_rank", "figures_of_folds", "units",
+)  # fmt: skip
 """What two protocols may differ in: it changes no value of a query."""
 
 
@@ -224,7 +219,7 @@ class Measured:
     path      of its JSON file
     figures   name -> number                protocol  how it was measured
     about     model, data, split and its role, as far as the file says
-    queries   "<direction>/<figure>" -> (Q) one value a query, and names under "/id" and "/picture"
+    queries   "<direction>/<figure>" -> (Q) one value a query, and names under "/id" and "/image"
     """
 
     path: Path
@@ -249,6 +244,18 @@ class Measured:
         """What was trained, its seed apart."""
         return {name: self._model.get(name) for name in ("host", "pretrained", "arguments", "methods")}
 
+    def declared(self, name: str) -> Mapping[str, bool]:
+        """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`.
+
+        Files of before Subtext 0.2 do not say; their metrics are known by their names.
+        """
+        metric = name.split("/", 1)[-1].partition("(")[0]
+        if isinstance(found := self.about.get("metrics"), Mapping) and metric in found:
+            return cast(Mapping[str, bool], found[metric])
+        rank = metric.endswith("rank")
+        lower = rank or metric.endswith("tie_share")
+        return {"percent": not rank, "lower_is_better": lower, "compared": not lower}
+
     @property
     def _model(self) -> Mapping[str, Any]:
         found = self.about.get("model")
@@ -268,7 +275,13 @@ def read_measured(path: Path) -> Measured:
             f"{path} needs its values a query beside it, as {values.name}; they are not there; write both at once: "
             f"subtext evaluate RUN --json {path} --per-query {values}"
         )
-    found = Measured(path, figures, protocol, about, _compare_files_values(values))
+    queries = _compare_files_values(values)
+    # Older files say "picture" where newer ones say "image".
+    if "text_to_image/picture" in queries:
+        queries["text_to_image/image"] = queries.pop("text_to_image/picture")
+    if isinstance(protocol.get("gallery"), dict) and "pictures" in protocol["gallery"]:
+        protocol["gallery"]["images"] = protocol["gallery"].pop("pictures")
+    found = Measured(path, figures, protocol, about, queries)
     _require_fit(found, values)
     return found
 
@@ -334,8 +347,8 @@ def _compare_files_values(path: Path) -> dict[str, NDArray[Any]]:
 def _require_fit(found: Measured, values: Path) -> None:
     """Raise unless the values are those behind the figures."""
     lacking = [f"{d}/id" for d in DIRECTIONS if f"{d}/id" not in found.queries]
-    if "text_to_image/picture" not in found.queries:
-        lacking.append("text_to_image/picture")
+    if "text_to_image/image" not in found.queries:
+        lacking.append("text_to_image/image")
     if lacking:
         raise RequirementError(
             f"{values} needs the names of queries and of their pictures; {', '.join(lacking)} is not there; an older "
@@ -343,7 +356,7 @@ def _require_fit(found: Measured, values: Path) -> None:
         )
     gallery = found.protocol.get("gallery", {})
     counts = {d: len(found.queries[f"{d}/id"]) for d in DIRECTIONS}
-    if isinstance(gallery, Mapping) and [*counts.values()] != [gallery.get("pictures"), gallery.get("texts")]:
+    if isinstance(gallery, Mapping) and [*counts.values()] != [gallery.get("images"), gallery.get("texts")]:
         raise _strangers(
             found.path, values, f"{counts['image_to_text']:,} pictures and {counts['text_to_image']:,} texts"
         )

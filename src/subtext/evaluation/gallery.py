@@ -69,7 +69,7 @@ class Gallery:
         """Of the queries of both directions, and of the picture that each text goes with; "" where it has none."""
         ids = {f"{d}/id": np.asarray(self.ids(d), dtype=np.str_) for d in DIRECTIONS}
         owners = [self.image_ids[row] if row >= 0 else "" for row in self.owners]
-        return ids | {"text_to_image/picture": np.asarray(owners, dtype=np.str_)}
+        return ids | {"text_to_image/image": np.asarray(owners, dtype=np.str_)}
 
     def folds(self, count: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Match]]:
         """Picture rows, text rows and truth of each of `count` consecutive blocks of pictures, with their texts.

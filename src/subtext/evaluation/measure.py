@@ -1,164 +1,520 @@
-"""From blocks of scores to values a query: order by relevance, all positives, plausible ones, hubs."""
+"""The evaluation itself: scores in blocks -> readings -> metrics -> Result.
+
+Metrics are found by walking their classes (`metric`): this module computes what they read, once a block, and knows none
+of them by name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from subtext.core import DIRECTIONS, Direction
-from subtext.evaluation.metrics import asp as reference
-from subtext.evaluation.metrics.asp import ASP
-from subtext.evaluation.metrics.average_precision import AveragePrecision
-from subtext.evaluation.metrics.hubness import skewness, unfound
-from subtext.evaluation.metrics.ndcg import NDCG
-from subtext.evaluation.metrics.r_precision import RPrecision
-from subtext.evaluation.metrics.recall import Recall
-from subtext.evaluation.metrics.semantic_gain import SemanticGain
-from subtext.evaluation.metrics.summary import chance_recall
-from subtext.evaluation.protocol import ZETA, Further
-from subtext.evaluation.relevance.graded import Graded
+from subtext.core import DIRECTIONS, Comparison, Direction, Embeddings, Truth
+from subtext.data.dataset import Dataset
+from subtext.errors import ShapeError
+from subtext.evaluation import gallery as galleries
+from subtext.evaluation import scoring
+from subtext.evaluation.embedding import embed_pairs
+from subtext.evaluation.gallery import Gallery
+from subtext.evaluation.intervals import intervals
+from subtext.evaluation.metric import (
+    Gains,
+    GalleryMetric,
+    Metric,
+    Outcome,
+    Readings,
+    Request,
+    SemanticRanks,
+    mean,
+    metric_classes,
+    requested,
+)
+from subtext.evaluation.protocol import ExtraMetrics, Protocol
+from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.match import Match
-from subtext.evaluation.scoring import Source
+from subtext.evaluation.results import Result, notes, stated
+from subtext.evaluation.scoring import STORED_BYTES, Embedded, Matrix, Rows, Source, scored_once
+from subtext.models.model import Model
 from subtext.ops.positive_ranks import PositiveRanks, rank_positives
-from subtext.ops.rank import Ties
-from subtext.ops.semantic_rank import KERNEL_CELLS, ranks
-from subtext.ops.top_k import gains, occurrences
+from subtext.ops.rank import Counts
+from subtext.ops.semantic_rank import KERNEL_CELLS
 
-Values = dict[str, NDArray[np.float64]]
+WORDS = (0, 10, 15, 20, math.inf)
+"""Where buckets of text lengths begin and end, in words."""
 
 
-@dataclass
-class Found:
-    """What was measured of one direction of one fold, by name.
+def evaluate(
+    model: Model,
+    pairs: Dataset,
+    *,
+    protocol: Protocol | None = None,
+    batch_size: int = 128,
+    workers: int = 2,
+    progress: Callable[[int], None] | None = None,
+    extra: ExtraMetrics | None = None,
+) -> Result:
+    """How well a model retrieves texts for these images, and images for these texts.
 
-    values   (Q) of each query        chance, ceiling  (Q) what a random order, and the best, is expected to give
-    numbers  figures that no query has a value of
+    pairs     one split; every image and every text is a query, and a candidate of the other side
+    protocol  None for the default one
+    progress  is called with how many images and texts are embedded
+    extra     what is measured beyond the protocol; None for nothing
+
+    Raises RequirementError when no image and text of `pairs` belong together, or there are more folds than images.
+    Cost   embedding, and one similarity of every pair in each direction; memory is bounded by the embeddings and
+           blocks of 64 MB (a score matrix of up to 256 MB is stored instead).
     """
-
-    values: Values = field(default_factory=dict)
-    chance: Values = field(default_factory=dict)
-    ceiling: Values = field(default_factory=dict)
-    numbers: dict[str, float] = field(default_factory=dict)
-
-    def add(self, pieces: Iterable[Found]) -> None:
-        """Take in blocks of queries, one after the other."""
-        pieces = list(pieces)
-        for part in fields(Found)[:3]:
-            mine: Values = getattr(self, part.name)
-            for name in getattr(pieces[0], part.name):
-                mine[name] = np.concatenate([getattr(piece, part.name)[name] for piece in pieces])
+    images, texts = embed_pairs(model, pairs, batch_size=batch_size, workers=workers, progress=progress)
+    return evaluate_embeddings(model.similarity, images, texts, pairs, protocol=protocol, extra=extra)
 
 
-def measure(
-    source: Source, asked: Further, match: Match, *, recall: tuple[int, ...], ties: Ties
-) -> dict[Direction, Found]:
-    """What `asked` names, of one fold.
+def evaluate_embeddings(
+    similarity: nn.Module,
+    images: Embeddings,
+    texts: Embeddings,
+    pairs: Dataset,
+    *,
+    protocol: Protocol | None = None,
+    extra: ExtraMetrics | None = None,
+    block_bytes: int = scoring.BLOCK_BYTES,
+) -> Result:
+    """The same from embeddings of all images and texts of `pairs`, in their order.
 
-    match         the fold's own truth          recall, ties  as in the protocol
-
-    Cost   one read of the scores a direction; a sort of each row for positives, and three for each relevance.
+    Raises ShapeError when embeddings and items differ in number.
     """
-    truths = {**({"": match} if asked.precision else {}), **{f"({name})": one for name, one in asked.truths.items()}}
-    found = {direction: Found() for direction in DIRECTIONS}
-    for direction in DIRECTIONS:
-        here = found[direction]
-        stands: list[list[PositiveRanks]] = []
-        pieces: list[Found] = []
-        often: NDArray[np.float64] | float = 0.0
-        for start, stop, scores in source.blocks(direction):
-            if truths:
-                cells = [one.cells(direction)[start:stop] for one in truths.values()]
-                stands.append(rank_positives(scores, cells, stable=ties == "stable"))
-            if asked.hubness:
-                often = often + occurrences(scores, asked.hubness)
-            piece = Found()
-            for graded in asked.relevances:
-                compiled = source.shape[0] * source.shape[1] >= KERNEL_CELLS
-                _graded(piece, scores, (graded, graded.block(direction, start, stop)), asked, ties, kernel=compiled)
-            pieces.append(piece)
-        here.add(pieces)
-        for place, name in enumerate(truths):
-            _precise(here, name, PositiveRanks.cat([each[place] for each in stands]), recall if name else (), ties)
-        if isinstance(often, np.ndarray):
-            here.numbers |= {f"hubness@{asked.hubness}": skewness(often), f"unfound@{asked.hubness}": unfound(often)}
-    if asked.labels is not None:
-        _plausible(found, source, asked, ties)
+    if (len(images), len(texts)) != (len(pairs.images), len(pairs.texts)):
+        raise ShapeError(
+            f"evaluation needs an embedding for each of {len(pairs.images)} images and {len(pairs.texts)} texts; it "
+            f"got {len(images)} and {len(texts)}; embed the split that is evaluated"
+        )
+    protocol, extra = protocol or Protocol(), extra or ExtraMetrics()
+    stored = STORED_BYTES if extra.empty else 2 * STORED_BYTES
+    source = Embedded(similarity, images, texts, block_bytes, protocol.exact, stored)
+    return measured(source, galleries.of_pairs(pairs), protocol, extra)
+
+
+def evaluate_matrix(
+    scores: Float[Tensor, "i t"],
+    pairs: Dataset,
+    *,
+    protocol: Protocol | None = None,
+    extra: ExtraMetrics | None = None,
+) -> Result:
+    """The same from scores of all images with all texts of `pairs`, in their order; larger is better.
+
+    Raises ShapeError when scores and items differ in number.
+    """
+    shape = (len(pairs.images), len(pairs.texts))
+    if tuple(scores.shape) != shape:
+        raise ShapeError(
+            f"scores must be (images, texts) = {shape} as the data is; it got {tuple(scores.shape)}"
+            + ("; transpose them" if tuple(scores.shape) == shape[::-1] else "")
+        )
+    return measured(Matrix(scores), galleries.of_pairs(pairs), protocol or Protocol(), extra or ExtraMetrics())
+
+
+def evaluate_scores(
+    scores: Float[Tensor, "i t"],
+    image_groups: NDArray[np.int64],
+    text_groups: NDArray[np.int64],
+    protocol: Protocol | None = None,
+) -> Result:
+    """The same from a score matrix, larger is better; an image and a text belong together when their groups are equal.
+
+    Raises ShapeError when groups and scores differ in number.
+    """
+    if tuple(scores.shape) != (len(image_groups), len(text_groups)):
+        raise ShapeError(
+            f"scores must be (images, texts) = {(len(image_groups), len(text_groups))} as the groups are; "
+            f"it got {tuple(scores.shape)}"
+        )
+    gallery = galleries.of_groups(image_groups, text_groups)
+    return measured(Matrix(scores), gallery, protocol or Protocol(), ExtraMetrics())
+
+
+def chance_figures(pairs: Dataset) -> dict[str, float]:
+    """What a random order of these images and texts is expected to give, by the name of the figure."""
+    match = matching.of_pairs(pairs)
+    protocol, found = Protocol(c_way=()), {}
+    metrics = [m for m in requested(Request("pairs", protocol, ExtraMetrics())) if m.reads == ("best_rank",)]
+    for direction, candidates in zip(DIRECTIONS, (len(pairs.texts), len(pairs.images)), strict=True):
+        positives = np.asarray(match.cells(direction).lengths, dtype=np.int64)
+        none = np.zeros_like(positives)
+        counts = Counts(none, none, none, positives, candidates - positives, none)
+        for metric in metrics:
+            if (line := _Values(metric).mean_of([metric.chance(counts)])) is not None:
+                found[f"{direction}/{metric.name}"] = line
+    for total, names in totals({f"{d}/{m.name}": m for d in DIRECTIONS for m in metrics}).items():
+        found[total] = sum(found[name] for name in names)
     return found
 
 
-def _graded(
-    found: Found, scores: Tensor, by: tuple[Graded, NDArray[Any]], asked: Further, ties: Ties, *, kernel: bool
-) -> None:
-    """Values of some queries under one relevance: its values for them are the second of `by`."""
-    graded, block = by
-    label = f"({graded.name})"
-    matrix = (scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy()
-    semantic = ranks(block, asked.asp_ties, kernel=kernel)
-    for top in (0, *asked.top):
-        name = f"asp@{top}{label}" if top else f"asp{label}"
-        found.values[name] = ASP(asked.asp_ties, top).of(matrix, semantic, kernel=kernel)
-    best = semantic if asked.asp_ties == "min" else ranks(block, "min", kernel=kernel)
-    found.chance[f"asp{label}"] = reference.chance(best, asked.asp_ties)
-    found.ceiling[f"asp{label}"] = reference.ceiling(best, asked.asp_ties)
-    most = max((*asked.gain, *asked.ndcg), default=0)
-    if not most:
-        return
-    block = np.maximum(block, 0)
+@dataclass
+class _Figures:
+    """What one fold, or several together, give; names are "<direction>/<figure>".
+
+    sizes      images and texts of each fold           negatives  direction -> fewest and most wrong candidates
+    nan        direction -> scores that are not a number
+    metrics    name -> the metric that a column of values is of
+    queries    direction -> (Q) whether an item is a query: whether it has a positive in its fold
+    """
+
+    sizes: list[list[int]] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    chance: dict[str, float] = field(default_factory=dict)
+    ceiling: dict[str, float] = field(default_factory=dict)
+    negatives: dict[Direction, tuple[int, int]] = field(default_factory=dict)
+    nan: dict[Direction, int] = field(default_factory=dict)
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    queries: dict[Direction, NDArray[np.bool_]] = field(default_factory=dict)
+
+
+@dataclass
+class _Values:
+    """Values of one metric, block after block of queries; `chance` is also one number for all queries."""
+
+    metric: Metric
+    values: list[NDArray[np.float64]] = field(default_factory=list)
+    chance: list[Any] = field(default_factory=list)
+    ceiling: list[Any] = field(default_factory=list)
+
+    def add(self, readings: Readings) -> None:
+        taken = readings.take(self.metric.reads)
+        self.values.append(np.asarray(self.metric.of(*taken), dtype=np.float64))
+        self.chance.append(self.metric.chance(*taken))
+        self.ceiling.append(self.metric.ceiling(*taken))
+
+    def mean_of(self, blocks: list[Any]) -> float | None:
+        """A line of reference in the metric's scale."""
+        if blocks[0] is None:
+            return None
+        if isinstance(blocks[0], np.ndarray):
+            return self.metric.scale * mean(np.concatenate(blocks))
+        scale = int(self.metric.scale)
+        return float(scale * blocks[0])
+
+
+def measured(source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics) -> Result:
+    """Measure the scores of a gallery under a protocol, in one set of folds or several.
+
+    Cost   a model of pairs scores each pair of the gallery once, however many sets of folds read the scores.
+    """
+    extra.require(source.shape)
+    reads = sum(1 / count for count in (protocol.folds, *protocol.also_folds)) + (extra.ratings is not None)
+    source = scored_once(source, reads)
+    per_query: dict[str, NDArray[Any]] = {}
+    table = _folds(source, gallery, protocol, extra, per_query)
+    labels = [""]
+    for count in protocol.also_folds:
+        columns: dict[str, NDArray[Any]] = {}
+        more = _folds(source, gallery, replace(protocol, folds=count, also_folds=()), extra, columns)
+        label = label_of(len(gallery.image_ids), count)
+        for name in ("figures", "chance", "ceiling", "metrics"):
+            getattr(table, name).update({f"{key}{label}": value for key, value in getattr(more, name).items()})
+        per_query |= {f"{name}{label}": column for name, column in columns.items()}
+        table.sizes += more.sizes
+        labels.append(label)
+    if extra.lengths is not None:
+        _add_lengths(table, per_query, extra.lengths)
+    if extra.ratings is not None:
+        scores = _scores_of(source, extra.ratings.images, extra.ratings.texts)
+        ratings = extra.ratings.scores.astype(np.float64)
+        for metric in requested(Request("ratings", protocol, extra)):
+            table.figures |= metric.figures(scores, ratings)
+    return _result(table, per_query, gallery, protocol, extra, labels)
+
+
+def _folds(
+    source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics, per_query: dict[str, NDArray[Any]]
+) -> _Figures:
+    """Means over the folds; the values of every query are put into `per_query`."""
+    folds: list[_Figures] = []
+    queries = {direction: np.zeros(len(gallery.ids(direction)), dtype=np.bool_) for direction in DIRECTIONS}
+    for image_rows, text_rows, match in gallery.folds(protocol.folds):
+        part = source.part(image_rows, text_rows)
+        fold_extra = extra if protocol.folds == 1 else extra.part(image_rows, text_rows)
+        folds.append(_fold(part, gallery, (image_rows, text_rows), match, protocol, fold_extra, per_query))
+        for direction, rows in zip(DIRECTIONS, (image_rows, text_rows), strict=True):
+            queries[direction][rows] = folds[-1].queries[direction]
+    table = _Figures(sizes=[size for fold in folds for size in fold.sizes], queries=queries)
+    table.figures = _averaged([fold.figures for fold in folds])
+    for name in [name for name in per_query if name not in table.figures]:
+        del per_query[name]
+    table.metrics = {name: metric for name, metric in folds[0].metrics.items() if name in per_query}
+    table.chance = {n: v for n, v in _averaged([fold.chance for fold in folds]).items() if n in table.figures}
+    table.ceiling = {n: v for n, v in _averaged([fold.ceiling for fold in folds]).items() if v < 100}
+    for total, names in totals(table.metrics).items():
+        for figures in (table.figures, table.chance):
+            if all(name in figures for name in names):
+                figures[total] = sum(figures[name] for name in names)
+    for direction in DIRECTIONS:
+        table.nan[direction] = sum(fold.nan[direction] for fold in folds)
+        table.figures[f"{direction}/nan_scores"] = float(table.nan[direction])
+        fewest, most = zip(*(fold.negatives[direction] for fold in folds), strict=True)
+        table.negatives[direction] = (min(fewest), max(most))
+    return table
+
+
+def totals(metrics: Mapping[str, Metric], label: str = "") -> dict[str, list[str]]:
+    """Name of a total ("rsum") -> names of the figures that it adds up: those of the pairs, in both directions."""
+    found: dict[str, list[str]] = {}
+    for name, metric in metrics.items():
+        if metric.total and name.split("/")[1] == f"{metric.name}{label}":
+            found.setdefault(f"{metric.total}{label}", []).append(name)
+    return found
+
+
+def _fold(
+    source: Source,
+    gallery: Gallery,
+    rows: tuple[Rows, Rows],
+    match: Match,
+    protocol: Protocol,
+    extra: ExtraMetrics,
+    per_query: dict[str, NDArray[Any]],
+) -> _Figures:
+    fold = _Figures([[len(rows[0]), len(rows[1])]])
+    metrics = requested(Request("pairs", protocol, extra))
+    of_counts = [metric for metric in metrics if set(metric.reads) <= {"best_rank", "query_keys"}]
+    of_blocks = [metric for metric in metrics if metric not in of_counts]
+    of_labels = requested(Request("labels", protocol, extra)) if extra.labels is not None else []
+    if extra.labels is not None:
+        labelled = source.part(extra.labels.image_rows, extra.labels.text_rows)
+        plausible = {zeta: extra.labels.match(zeta) for metric in of_labels for zeta in metric.zeta}
+    both = zip(DIRECTIONS, rows, source.counts(match, stable=protocol.ties == "stable"), strict=True)
+    for direction, queries, counts in both:
+        keys = gallery.keys(direction)[queries]
+        columns: dict[str, _Values] = {}
+        _add(columns, of_counts, "", _readings(counts=counts, keys=keys))
+        numbers = _measure_blocks(columns, source, direction, match, of_blocks, protocol, extra, keys)
+        if extra.labels is not None:
+            placed = np.full(len(queries), np.nan)
+            labelled_rows = extra.labels.image_rows if direction == "image_to_text" else extra.labels.text_rows
+            for name, column in _measure_labels(labelled, direction, of_labels, plausible, protocol).items():
+                placed[labelled_rows] = np.concatenate(column.values)
+                columns[name] = replace(column, values=[placed.copy()])
+        figures: dict[str, float] = {}
+        for name, column in columns.items():
+            label = name.removeprefix(column.metric.name)
+            values = np.concatenate(column.values)
+            figures |= {f"{key}{label}": value for key, value in column.metric.figures(values).items()}
+            for table, blocks in ((fold.chance, column.chance), (fold.ceiling, column.ceiling)):
+                if (line := column.mean_of(blocks)) is not None:
+                    table[f"{direction}/{name}"] = line
+            fold.metrics[f"{direction}/{name}"] = column.metric
+            blank = np.full(len(gallery.ids(direction)), np.nan)
+            per_query.setdefault(f"{direction}/{name}", blank)[queries] = values
+        fold.figures |= {f"{direction}/{name}": value for name, value in (figures | numbers).items()}
+        negatives = counts.negatives[counts.positives > 0]
+        fold.negatives[direction] = (int(negatives.min()), int(negatives.max())) if len(negatives) else (0, 0)
+        fold.nan[direction] = int(counts.invalid.sum())
+        fold.queries[direction] = counts.positives > 0
+    return fold
+
+
+def _add(columns: dict[str, _Values], metrics: Iterable[Metric], label: str, readings: Readings) -> None:
+    for metric in metrics:
+        columns.setdefault(f"{metric.name}{label}", _Values(metric)).add(readings)
+
+
+def _readings(*, counts: Counts, keys: NDArray[np.int64]) -> Readings:
+    """Of all queries of a fold, without their scores."""
+    return Readings({"best_rank": lambda: counts, "query_keys": lambda: keys})
+
+
+def _block_readings(
+    scores: Tensor, truth: Callable[[], Truth], ranks: PositiveRanks | None, keys: NDArray[np.int64]
+) -> Readings:
+    """Of one block of scores under one truth."""
+    computed_by: dict[str, Callable[[], Any]] = {
+        "scores": lambda: scores,
+        "comparison": lambda: Comparison(scores, truth()),
+        "query_keys": lambda: keys,
+    }
+    if ranks is not None:
+        computed_by |= {"positive_ranks": lambda: ranks, "best_rank": lambda: ranks.best()}
+    return Readings(computed_by)
+
+
+def _relevance_readings(
+    scores: Tensor,
+    graded: Graded,
+    block: NDArray[Any],
+    depth: int,
+    protocol: Protocol,
+    extra: ExtraMetrics,
+    kernel: bool,
+) -> Readings:
+    """Of one block of scores and of relevance; a relevance below 0 counts as 0 in gains, `depth` places deep."""
     relevance = torch.from_numpy(block)
-    got, ideal = gains(scores, relevance, most, ties), gains(relevance, relevance, most)
-    random = np.broadcast_to(block.mean(axis=1, dtype=np.float64)[:, None], got.shape).copy()
-    random[:, block.shape[1] :] = 0
-    for metric, name in [(SemanticGain(k), f"gain@{k}{label}") for k in asked.gain] + [
-        (NDCG(k), f"ndcg@{k}{label}") for k in asked.ndcg
-    ]:
-        found.values[name], found.chance[name] = metric.of(got, ideal), metric.of(random, ideal)
+    return Readings(
+        {
+            "scores": lambda: scores,
+            "comparison": lambda: Comparison(
+                scores, Truth(torch.zeros(scores.shape, dtype=torch.bool), relevance=relevance, scale=name)
+            ),
+            "semantic_ranks": lambda: SemanticRanks.of(scores, block, extra.asp_ties, kernel=kernel),
+            "gains": lambda: Gains.of(scores, relevance.clamp_min(0), depth, protocol.ties),
+        }
+    )
 
 
-def _precise(found: Found, name: str, stands: PositiveRanks, recall: tuple[int, ...], ties: Ties) -> None:
-    """Precision (and recall) under one reading of what is right."""
-    counts = stands.best()
-    for k in recall:
-        found.values[f"recall@{k}{name}"] = Recall(k, ties).of(counts)
-        found.chance[f"recall@{k}{name}"] = chance_recall(counts, k)
-    found.values[f"r_precision{name}"] = RPrecision(ties).of(stands)
-    found.chance[f"r_precision{name}"] = _share(stands)
-    found.values[f"map@r{name}"] = AveragePrecision("r", ties).of(stands)
+def _measure_blocks(
+    columns: dict[str, _Values],
+    source: Source,
+    direction: Direction,
+    match: Match,
+    metrics: list[Any],
+    protocol: Protocol,
+    extra: ExtraMetrics,
+    keys: NDArray[np.int64],
+) -> dict[str, float]:
+    """All metrics that read blocks of scores, in one read of these: values into `columns`; figures of the gallery.
+
+    metrics  those of the pairs        keys  (Q) of the queries
+
+    Cost   one read of the scores; a sort of each row for positives, and three for each relevance.
+    """
+    gallery_metrics = [metric for metric in metrics if isinstance(metric, GalleryMetric)]
+    of_pairs = [metric for metric in metrics if not isinstance(metric, GalleryMetric)]
+    of_named = requested(Request("named", protocol, extra)) if extra.truths else []
+    of_relevance = requested(Request("relevance", protocol, extra)) if extra.relevances else []
+    if not metrics and not of_named and not of_relevance:
+        return {}
+    truths = {"": (match, of_pairs)} if of_pairs else {}
+    truths |= {f"({name})": (other, of_named) for name, other in extra.truths.items()}
+    ranked = [
+        label for label, (_, each) in truths.items() if any({"positive_ranks", "best_rank"} & {*m.reads} for m in each)
+    ]
+    depth = max((metric.k for metric in of_relevance if "gains" in metric.reads), default=0)
+    kernel = source.shape[0] * source.shape[1] >= KERNEL_CELLS
+    sums: list[Any] = [0.0] * len(gallery_metrics)
+    for start, stop, scores in source.blocks(direction):
+        for graded in extra.relevances:
+            block = graded.block(direction, start, stop)
+            readings = _relevance_readings(scores, graded.name, block, depth, protocol, extra, kernel)
+            _add(columns, of_relevance, f"({graded.name})", readings)
+        cells = [truths[label][0].cells(direction)[start:stop] for label in ranked]
+        found = rank_positives(scores, cells, stable=protocol.ties == "stable") if ranked else []
+        ranks = dict(zip(ranked, found, strict=True))
+        for label, (truth, each) in truths.items():
+            of_block = partial(truth.truth, direction, start, stop)
+            _add(columns, each, label, _block_readings(scores, of_block, ranks.get(label), keys[start:stop]))
+        readings = _block_readings(scores, partial(match.truth, direction, start, stop), None, keys[start:stop])
+        sums = [total + m.of(*readings.take(m.reads)) for total, m in zip(sums, gallery_metrics, strict=True)]
+    numbers = (metric.figures(total) for metric, total in zip(gallery_metrics, sums, strict=True))
+    return {name: value for each in numbers for name, value in each.items()}
 
 
-def _plausible(found: dict[Direction, Found], source: Source, asked: Further, ties: Ties) -> None:
-    """PMRP among the labelled pictures and their texts: neither asks nor answers what has no labels."""
-    labels = asked.labels
-    assert labels is not None
-    part = source.part(labels.image_rows, labels.text_rows)
-    matches = [labels.match(zeta) for zeta in ZETA]
-    for direction, rows in zip(DIRECTIONS, (labels.image_rows, labels.text_rows), strict=True):
-        here, queries = found[direction], source.shape[0 if direction == "image_to_text" else 1]
-        stands: list[list[PositiveRanks]] = []
-        for start, stop, scores in part.blocks(direction):
-            cells = [match.cells(direction)[start:stop] for match in matches]
-            stands.append(rank_positives(scores, cells, stable=ties == "stable"))
-        each = [PositiveRanks.cat([block[place] for block in stands]) for place in range(len(ZETA))]
-        for name, columns in (
-            ("pmrp", [RPrecision(ties).of(one) for one in each]),
-            ("pm_recall@1", [Recall(1, ties).of(one.best()) for one in each]),
-        ):
-            here.values[name] = _placed(np.mean(columns, axis=0), rows, queries)
-        here.chance["pmrp"] = _placed(np.mean([_share(one) for one in each], axis=0), rows, queries)
+def _measure_labels(
+    source: Source, direction: Direction, metrics: list[Metric], plausible: Mapping[int, Match], protocol: Protocol
+) -> dict[str, _Values]:
+    """The metrics of labels, among labelled images and their texts: other items are neither queries nor candidates.
+
+    plausible  zeta -> who is plausible for whom
+    """
+    columns: dict[str, _Values] = {}
+    cells = [match.cells(direction) for match in plausible.values()]
+    for start, stop, scores in source.blocks(direction):
+        ranks = rank_positives(scores, [each[start:stop] for each in cells], stable=protocol.ties == "stable")
+        _add(columns, metrics, "", Readings({"label_ranks": partial(dict, zip(plausible, ranks, strict=True))}))
+    return columns
 
 
-def _share(stands: PositiveRanks) -> NDArray[np.float64]:
-    """(Q) share of the candidates that are positives: the R-Precision of a random order."""
-    candidates = np.maximum(stands.positives + stands.negatives, 1)
-    return np.where(stands.positives > 0, stands.positives / candidates, np.nan)
+def _add_lengths(table: _Figures, per_query: dict[str, NDArray[Any]], lengths: NDArray[np.int64]) -> None:
+    """The figures of the texts of each length."""
+    measured = {n: m for n, m in table.metrics.items() if m.by_length and n == f"text_to_image/{m.name}"}
+    for (low, high), label in zip(pairwise(WORDS), words(), strict=True):
+        inside = (lengths >= low) & (lengths < high)
+        for name, metric in measured.items():
+            column = np.where(inside, per_query[name], np.nan)
+            if not np.isnan(column).all():
+                table.figures[f"{name}({label})"] = metric.scale * mean(column)
+                table.metrics[f"{name}({label})"] = metric
+                per_query[f"{name}({label})"] = column
 
 
-def _placed(values: NDArray[np.float64], rows: NDArray[np.int64], queries: int) -> NDArray[np.float64]:
-    whole = np.full(queries, np.nan)
-    whole[rows] = values
-    return whole
+def words() -> list[str]:
+    """Names of the buckets of text lengths.
+
+    >>> words()
+    ['words 0-9', 'words 10-14', 'words 15-19', 'words 20-']
+    """
+    return [f"words {low}-{'' if math.isinf(high) else int(high) - 1}" for low, high in pairwise(WORDS)]
+
+
+def _scores_of(source: Source, images: NDArray[np.int64], texts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(P) scores of chosen pairs."""
+    found = np.empty(len(images), dtype=np.float64)
+    for start, stop, scores in source.blocks("image_to_text"):
+        here = (images >= start) & (images < stop)
+        found[here] = scores.float().numpy()[images[here] - start, texts[here]]
+    return found
+
+
+def _result(
+    table: _Figures,
+    per_query: dict[str, NDArray[Any]],
+    gallery: Gallery,
+    protocol: Protocol,
+    extra: ExtraMetrics,
+    labels: list[str],
+) -> Result:
+    clusters = {str(direction): gallery.clusters(direction) for direction in DIRECTIONS}
+    sums = {total: names for label in labels for total, names in totals(table.metrics, label).items()}
+    ends = intervals(
+        {name: table.metrics[name].scale * column for name, column in per_query.items()},
+        {name: clusters[name.split("/")[0]] for name in per_query},
+        sums,
+        samples=protocol.bootstrap,
+        seed=protocol.seed,
+    )
+    statement = stated(protocol, gallery, table.queries, table.sizes)
+    if not extra.empty:
+        statement["further"] = extra.stated()
+    if extra.lengths is not None:
+        sizes = [int(((extra.lengths >= low) & (extra.lengths < high)).sum()) for low, high in pairwise(WORDS)]
+        statement["words"] = dict(zip(words(), sizes, strict=True))
+    recalls = [name for name, metric in table.metrics.items() if metric.total]
+    remarks = [
+        note for each in metric_classes() for note in each.notes(Outcome(protocol, table.figures, table.negatives))
+    ]
+    return Result(
+        figures=table.figures,
+        intervals=ends,
+        chance=table.chance,
+        ceiling=table.ceiling,
+        protocol=statement,
+        per_query=per_query | gallery.names(),
+        notes=notes(statement, table.figures, ends, recalls, remarks),
+        metrics={metric.name: metric.described for metric in table.metrics.values()},
+    )
+
+
+def label_of(images: int, folds: int) -> str:
+    """How names of figures end that are of a further set of folds: "(1k)" where each has 1,000 images.
+
+    >>> label_of(5000, 5), label_of(30, 3), label_of(30, 1)
+    ('(1k)', '(3 folds)', '(whole)')
+    """
+    size, left = divmod(images, folds)
+    if left == 0 and size % 1000 == 0:
+        return f"({size // 1000}k)"
+    return "(whole)" if folds == 1 else f"({folds} folds)"
+
+
+def _averaged(tables: list[dict[str, float]]) -> dict[str, float]:
+    """Mean of each figure over the folds; one that a fold has no value of is left out."""
+    names = [name for name in tables[0] if all(name in table for table in tables)]
+    means = {name: float(np.mean([table[name] for table in tables])) for name in names}
+    return {name: value for name, value in means.items() if not math.isnan(value)}

@@ -1,21 +1,22 @@
-"""How much of the semantic neighbourhoods the joint space keeps, within each modality, beside a Result's figures."""
+"""How much of the semantic neighbourhoods the joint space preserves, within each modality."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from subtext.core import Comparison, Embeddings, Truth
 from subtext.data.dataset import Dataset
 from subtext.errors import DataError
 from subtext.evaluation.intervals import intervals
-from subtext.evaluation.metrics.preservation import Preservation
-from subtext.evaluation.protocol import Protocol
+from subtext.evaluation.metric import Readings, Request, readings_of, requested
+from subtext.evaluation.protocol import ExtraMetrics, Protocol
 from subtext.evaluation.results import Result
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.neighbours.truth import truth
@@ -38,60 +39,66 @@ def with_preservation(
 ) -> Result:
     """The result, with the share of each item's semantic neighbours that are nearest in the joint space too.
 
-    Thomas and Kovashka 2020, section 4.3, for pictures and for texts: of the E neighbours that the graph knows of a
-    text among `pairs`, how many are among its E nearest there. A picture has the neighbours of its first text, as
-    pictures. An item itself, and texts of the same picture where the graph leaves them out, do not count.
+    Thomas and Kovashka 2020, section 4.3, for images and for texts: of the E neighbours that the graph has for a text
+    among `pairs`, how many are among its E nearest there. An image has the neighbours of its first text, as images. An
+    item itself does not count, nor do texts of the same image where the graph leaves them out.
 
-    items     embeddings of all pictures and all texts of `pairs`
+    items     embeddings of all images and all texts of `pairs`
     protocol  its resampling and seed are those of the intervals; None for the default one
     Figures are in per cent.
 
-    Raises DataError when the graph was built for other data, or knows no neighbours among these texts.
+    Raises DataError when the graph was built for other data, or has no neighbours among these texts.
     Cost   N^2 cosines of each modality, and the sorting of each row.
     """
     cut = graph.within(pairs.texts)
     if not cut.counts.any():
         raise DataError(
-            f"this graph knows no neighbours among the {len(pairs.texts):,} texts that are evaluated; build one whose "
-            "texts are those (subtext neighbours build GRAPH --data DATA --split NAME --among NAME)"
+            f"this graph has no neighbours among the {len(pairs.texts):,} texts that are evaluated; build one whose "
+            "texts are those (subtext neighbours build GRAPH --data DATA --split NAME --candidate-split NAME)"
         )
+    protocol = protocol or Protocol()
+    metrics = requested(Request("neighbours", protocol, ExtraMetrics()))
     owners = pictures_of_texts(pairs)
-    truths = (_of_pictures(cut, pairs, owners), _of_texts(cut, pairs))
-    values: dict[str, NDArray[np.float64]] = {}
-    chance: dict[str, float] = {}
-    for name, of, truth_of in zip(FIGURES, items, truths, strict=True):
-        pieces = list(_kept(similarity, of, truth_of))
-        values[name] = torch.cat([kept for kept, _ in pieces]).numpy()
-        chance[name] = 100 * float(np.nanmean(torch.cat([by_chance for _, by_chance in pieces]).numpy()))
-    clusters = dict(zip(FIGURES, (np.arange(len(pairs.images), dtype=np.int64), owners), strict=True))
-    asked = protocol or Protocol()
-    shares = {name: 100 * column for name, column in values.items()}
-    found = intervals(shares, clusters, {}, samples=asked.bootstrap, seed=asked.seed)
+    sides: list[tuple[str, Embeddings, TruthOf, NDArray[np.int64]]] = [
+        ("image", items[0], _of_images(cut, pairs, owners), np.arange(len(pairs.images), dtype=np.int64)),
+        ("text", items[1], _of_texts(cut, pairs), owners),
+    ]
+    figures, values, chance, scaled, clusters = {}, {}, {}, {}, {}
+    for side, embeddings, truth_of, owner in sides:
+        blocks: list[list[tuple[NDArray[np.float64], Any]]] = [[] for _ in metrics]
+        for readings in _readings(similarity, embeddings, truth_of):
+            for metric, column in zip(metrics, blocks, strict=True):
+                taken = readings.take(metric.reads)
+                column.append((metric.of(*taken), metric.chance(*taken)))
+        for metric, column in zip(metrics, blocks, strict=True):
+            name = f"{side}/{metric.name}"
+            values[name] = np.concatenate([values for values, _ in column])
+            scaled[name], clusters[name] = metric.scale * values[name], owner
+            figures[name] = metric.scale * float(np.nanmean(values[name]))
+            if column[0][1] is not None:
+                chance[name] = metric.scale * float(np.nanmean(np.concatenate([line for _, line in column])))
+    ends = intervals(scaled, clusters, {}, samples=protocol.bootstrap, seed=protocol.seed)
     mean = float(cut.counts[cut.counts > 0].mean())
+    about = {"fingerprint": graph.fingerprint, "space": dict(graph.space), "neighbours": round(mean, 2)}
     return replace(
         result,
-        figures=result.figures | {name: 100 * float(np.nanmean(column)) for name, column in values.items()},
-        intervals=result.intervals | found,
+        figures=result.figures | figures,
+        intervals=result.intervals | ends,
         chance=result.chance | chance,
         per_query=result.per_query | values,
-        protocol=result.protocol
-        | {"graph": {"fingerprint": graph.fingerprint, "space": dict(graph.space), "neighbours": round(mean, 2)}},
+        protocol=result.protocol | {"graph": about},
+        metrics=result.metrics | {metric.name: metric.described for metric in metrics},
     )
 
 
-def _kept(similarity: nn.Module, items: Embeddings, truth_of: TruthOf) -> Iterator[tuple[Tensor, Tensor]]:
-    """(Q) share kept and (Q) what chance would keep, of some queries after the others; NaN without neighbours."""
+def _readings(similarity: nn.Module, items: Embeddings, truth_of: TruthOf) -> Iterator[Readings]:
+    """Of items compared with all items of their modality, block by block."""
     cosine = getattr(similarity, "cosine", similarity)
     for start in range(0, len(items), _ROWS):
-        right = truth_of(start, min(start + _ROWS, len(items)))
+        truth = truth_of(start, min(start + _ROWS, len(items)))
         with torch.inference_mode():
             scores = cosine(items[start : start + _ROWS], items)
-        count = right.match.sum(dim=1).double()
-        candidates = (right.match | right.negative).sum(dim=1)
-        yield (
-            Preservation()(Comparison(scores, right)),
-            torch.where(count > 0, count / candidates, torch.nan),
-        )
+        yield readings_of(Comparison(scores, truth), stable=True)
 
 
 def _of_texts(graph: Graph, pairs: Dataset) -> TruthOf:
@@ -109,7 +116,7 @@ def _of_texts(graph: Graph, pairs: Dataset) -> TruthOf:
     return truth_of
 
 
-def _of_pictures(graph: Graph, pairs: Dataset, owners: NDArray[np.int64]) -> TruthOf:
+def _of_images(graph: Graph, pairs: Dataset, owners: NDArray[np.int64]) -> TruthOf:
     first = np.full(len(pairs.images), -1, dtype=np.int64)
     first[pairs.links[::-1, 0]] = pairs.links[::-1, 1]
 

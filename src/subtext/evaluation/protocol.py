@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from subtext.data.dataset import Judgements
 from subtext.errors import RequirementError, ShapeError
+from subtext.evaluation.metric import Metric
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
-from subtext.evaluation.relevance.plausible import Labelled
+from subtext.evaluation.relevance.plausible import ZETA, Labelled
 from subtext.ops.rank import Ties
 from subtext.ops.semantic_rank import RankTies
 
@@ -69,70 +70,70 @@ class Protocol:
             raise RequirementError("sampled c-way choice needs an order of ties; it got 'expected'; leave one of them")
 
 
-ZETA = (0, 1, 2)
-"""Labels in which plausible pictures may differ (PMRP)."""
-
-
 @dataclass(frozen=True)
-class Further:
+class ExtraMetrics:
     """What is measured beyond the protocol's recall, ranks and choices; by default nothing.
 
-    relevances  each gives asp(NAME), gain@k(NAME) and ndcg@k(NAME), both directions
-    truths      name -> another reading of what is right ("eccv", "cxc"): recall@k(NAME), r_precision(NAME), map@r(NAME)
-    precision   r_precision and map@r of the pairs themselves
-    labels      labels of the pictures, for pmrp
-    human       people's scores of pairs, for human/spearman, human/kendall and human/auc
-    rated       score from which people say yes, for the last of these; None for the middle of their range
-    lengths     (T) words of each text, for recall@k(words LOW-HIGH) of texts
-    hubness     k of hubness@k, the skewness of how often each candidate is among the first k; 0 for none
-    asp_ties    ranks of equal values        top   N of asp@N(NAME), over the N most relevant
-    gain, ndcg  their k; a relevance below 0 counts as 0 in them
+    relevances   each gives asp(NAME), gain@k(NAME) and ndcg@k(NAME), both directions
+    truths       name -> another set of positives ("eccv", "cxc"): recall@k(NAME), r_precision(NAME), map@r(NAME)
+    r_precision  r_precision and map@r of the pairs themselves
+    labels       labels of the images, for pmrp
+    ratings      people's ratings of pairs, for human/spearman, human/kendall and human/auc
+    positive_rating  rating from which a pair counts as positive in human/auc; None for the middle of their range
+    lengths      (T) words of each text, for recall@k(words LOW-HIGH) of texts
+    hubness      k of hubness@k, the skewness of how often each candidate is among the first k; 0 for none
+    asp_ties     ranks of equal values        asp_top   N of asp@N(NAME), over the N most relevant
+    gain, ndcg   their k; a relevance below 0 counts as 0 in them
+    metrics      further metrics of your own, each an instance of `metric.Metric`
 
     Raises RequirementError for numbers that mean nothing, and for two relevances of one name.
     """
 
     relevances: tuple[Graded, ...] = ()
     truths: Mapping[str, Match] = field(default_factory=dict)
-    precision: bool = False
+    r_precision: bool = False
     labels: Labelled | None = None
-    human: Judgements | None = None
-    rated: float | None = None
+    ratings: Judgements | None = None
+    positive_rating: float | None = None
     lengths: NDArray[np.int64] | None = None
     hubness: int = 0
     asp_ties: RankTies = "ordinal"
-    top: tuple[int, ...] = ()
+    asp_top: tuple[int, ...] = ()
     gain: tuple[int, ...] = (5, 10, 20)
     ndcg: tuple[int, ...] = (10,)
+    metrics: tuple[Metric, ...] = ()
 
     def __post_init__(self) -> None:
         names = [graded.name for graded in self.relevances]
         if len(set(names)) < len(names):
             raise RequirementError(f"relevances need names of their own; it got {', '.join(names)}")
-        if min((*self.top, *self.gain, *self.ndcg, 1)) < 1 or self.hubness < 0:
+        if min((*self.asp_top, *self.gain, *self.ndcg, 1)) < 1 or self.hubness < 0:
             raise RequirementError(
-                f"top, gain and ndcg need numbers of 1 or more, hubness of 0 or more; it got {self.top}, {self.gain}, "
-                f"{self.ndcg} and {self.hubness}"
+                "asp_top, gain and ndcg need numbers of 1 or more, hubness of 0 or more; it got "
+                f"{self.asp_top}, {self.gain}, {self.ndcg} and {self.hubness}"
             )
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is asked for."""
-        return not (self.relevances or self.truths or self.precision or self.labels or self.human or self.hubness)
+        """Whether nothing is measured that reads the scores once more."""
+        named = (self.relevances, self.truths, self.labels, self.ratings)
+        return not (any(named) or self.r_precision or self.hubness or self.metrics)
 
     def require(self, shape: tuple[int, int]) -> None:
-        """Raise ShapeError unless every relevance and truth is of so many pictures and texts."""
+        """Raise ShapeError unless every relevance and truth is of this many images and texts."""
         for graded in self.relevances:
             if graded.shape != shape:
                 raise ShapeError(
-                    f"the relevance {graded.name} must be (pictures, texts) = {shape} as the scores are; it got "
+                    f"the relevance {graded.name} must be (images, texts) = {shape} as the scores are; it got "
                     f"{graded.shape}; compute it from the split that is evaluated"
                 )
         for name, match in self.truths.items():
-            if (found := (len(match.image_to_text), len(match.text_to_image))) != shape:
-                raise ShapeError(f"the truth {name} must be of {shape} pictures and texts; it got {found}")
+            got = (len(match.image_to_text), len(match.text_to_image))
+            if got != shape:
+                raise ShapeError(f"the truth {name} must be of {shape} images and texts; it got {got}")
 
-    def part(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Further:
-        """The same for the chosen pictures and texts of one fold."""
+    def part(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> ExtraMetrics:
+        """The same for the chosen images and texts of one fold."""
         return replace(
             self,
             relevances=tuple(graded.take(images, texts) for graded in self.relevances),
@@ -146,7 +147,7 @@ class Further:
             "relevances": [graded.name for graded in self.relevances],
             "truths": list(self.truths),
             "asp": {"ties": self.asp_ties, "of": "all candidates of a fold, partners among them"},
-            "top": list(self.top),
+            "top": list(self.asp_top),
             "gain": list(self.gain),
             "ndcg": list(self.ndcg),
             "pmrp_zeta": list(ZETA) if self.labels is not None else [],
@@ -154,7 +155,7 @@ class Further:
 
 
 def _labels(labels: Labelled, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Labelled | None:
-    """The labelled items among the chosen ones, numbered anew; None where no picture is."""
+    """The labelled items among the chosen ones, numbered anew; None where no image is."""
     kept: dict[str, NDArray[np.int64]] = {}
     for name, rows, chosen in (("image", labels.image_rows, images), ("text", labels.text_rows, texts)):
         place = np.full(max(int(rows.max(initial=-1)), int(chosen.max(initial=-1))) + 1, -1, dtype=np.int64)

@@ -19,13 +19,13 @@ from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import gallery as galleries
 from subtext.evaluation import reranking
-from subtext.evaluation.folds import label_of, measured
 from subtext.evaluation.gallery import Gallery
-from subtext.evaluation.protocol import Further, Protocol
+from subtext.evaluation.measure import label_of, measured
+from subtext.evaluation.metrics.best_rank import BestRank
+from subtext.evaluation.protocol import ExtraMetrics, Protocol
 from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.results import Result
 from subtext.evaluation.scoring import Block, Embedded, Matrix, Rows, Source, covers
-from subtext.evaluation.values import RANK
 from subtext.ops.numerics import precise
 from subtext.ops.rank import Counts, best_of
 
@@ -189,7 +189,7 @@ def evaluate_two_stage(
     *,
     candidates: Sequence[int] = (100,),
     protocol: Protocol | None = None,
-    further: Further | None = None,
+    extra: ExtraMetrics | None = None,
 ) -> Result:
     """How well two models together find partners: the first lists candidates, and the second orders them.
 
@@ -204,7 +204,7 @@ def evaluate_two_stage(
     score, and for people's judgements, which compare scores of different queries.
     Cost   the first model's similarity of all pairs twice, and the second's of the pairs that are listed.
     """
-    asked, more, counts = protocol or Protocol(), further or Further(), sorted(set(candidates))
+    asked, more, counts = protocol or Protocol(), extra or ExtraMetrics(), sorted(set(candidates))
     require_plan(counts, more)
     _require(first, second, pairs)
     one, two = (Embedded(*stage, exact=asked.exact) for stage in (first, second))
@@ -217,11 +217,11 @@ def evaluate_two_stage(
     return replace(result, about={**result.about, "two_stage": told}, notes=(*_notes(told), *result.notes))
 
 
-def require_plan(candidates: Sequence[int], further: Further) -> None:
+def require_plan(candidates: Sequence[int], extra: ExtraMetrics) -> None:
     """Raise RequirementError for what two stages cannot be asked, before either model has embedded anything."""
     if not candidates or min(candidates) < 1:
         raise RequirementError(f"two stages need 1 candidate a query or more; it got {list(candidates)}")
-    if further.human is not None:
+    if extra.ratings is not None:
         raise RequirementError("people's scores need one model's; two stages order each query by itself; leave one out")
 
 
@@ -242,12 +242,12 @@ def _require(first: Stage, second: Stage, pairs: Dataset) -> None:
 def _sweep(plan: TwoStage, counts: Sequence[int], gallery: Gallery, protocol: Protocol) -> dict[str, Any]:
     """What each number of candidates loses against scoring every pair, and the smallest that loses little enough."""
     assert plan.every is not None
-    whole = measured(plan.every, gallery, protocol, Further())
+    whole = measured(plan.every, gallery, protocol, ExtraMetrics())
     k = min(protocol.recall)
     rows = []
     for count in counts:
         cut = replace(plan, candidates=count)
-        found = measured(cut, gallery, protocol, Further())
+        found = measured(cut, gallery, protocol, ExtraMetrics())
         rows.append({**_told(cut, found, gallery, protocol), "lost": _lost(found, whole, k)})
     return {
         "sweep": rows,
@@ -284,7 +284,7 @@ def _cost(plan: TwoStage, found: Result, gallery: Gallery, folds: int, label: st
     every = sum(part.shape[0] * part.shape[1] for part in parts)
     pairs = {str(direction): sum(part.lists.of(direction).size for part in parts) for direction in DIRECTIONS}
     pairs["together"] = sum(len(part.lists.pairs()) for part in parts)
-    ranks = {str(direction): found.per_query[f"{direction}/{RANK}{label}"] for direction in DIRECTIONS}
+    ranks = {str(direction): found.per_query[f"{direction}/{BestRank.name}{label}"] for direction in DIRECTIONS}
     return {
         "folds": folds,
         "pairs": pairs,

@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from subtext.errors import ShapeError
-from subtext.ops import draw
+from subtext.errors import DataError, ShapeError
+from subtext.evaluation.metric import GalleryMetric, Request
+from subtext.evaluation.metrics.detection import auc
 
-_ALL, _DRAWN = 7, 9_999
-"""Up to so many values all orders are tried; else so many are drawn."""
+
+@dataclass(frozen=True)
+class HumanAgreement(GalleryMetric):
+    """Spearman's and Kendall's correlation with people's ratings of pairs, and AUC of pairs that people rated high.
+
+    positive_rating  from which rating a pair counts as positive; None for the middle between lowest and highest
+    """
+
+    positive_rating: float | None = None
+
+    reads = ("scores", "ratings")
+    truth = "ratings"
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[HumanAgreement]:
+        """One, where there are ratings."""
+        return [cls(request.extra.positive_rating)] if request.truth == "ratings" else []
+
+    def figures(self, scores: Float[np.ndarray, "n"], ratings: Float[np.ndarray, "n"]) -> dict[str, float]:
+        """The figures that have a meaning: none of these where all ratings are equal.
+
+        Raises DataError for fewer than two rated pairs.
+        """
+        if len(ratings) < 2:
+            raise DataError(f"agreement with people needs two rated pairs or more; it got {len(ratings)}")
+        middle = (ratings.min() + ratings.max()) / 2 if self.positive_rating is None else self.positive_rating
+        found = {
+            "human/spearman": spearman(scores, ratings),
+            "human/kendall": kendall(scores, ratings),
+            "human/auc": auc(scores, ratings >= middle),
+            "human/pairs": float(len(ratings)),
+        }
+        return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
 def spearman(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> float:
@@ -26,32 +59,12 @@ def spearman(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> flo
     >>> spearman(np.array([1.0, 2.0, 2.0, 9.0]), np.array([4.0, 3.0, 2.0, 1.0]))
     -0.9486832980505138
     """
-    sides = np.stack([_mean_ranks(side) for side in _known(left, right)])
+    sides = np.stack([mean_ranks(side) for side in _known(left, right)])
     if not sides.shape[1]:
         return math.nan
     sides -= sides.mean(axis=1, keepdims=True)
     lengths = np.sqrt((sides**2).sum(axis=1)).prod()
     return float((sides[0] * sides[1]).sum() / lengths) if lengths else math.nan
-
-
-def chance(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], *, seed: int = 0) -> float:
-    """How often values in an order of chance have a Spearman correlation as far from 0 as these: p of two sides.
-
-    Over all orders of up to seven values, and else over 9,999 drawn ones and the one that was seen. Values are numbers.
-
-    >>> chance(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]))  # two of six orders
-    0.3333333333333333
-    """
-    count = len(right)
-    if count <= _ALL:
-        orders = np.array(list(itertools.permutations(range(count))))
-    else:
-        drawn = (draw.permutation(count, seed=seed, epoch=n, purpose="chance of ranks") for n in range(_DRAWN))
-        orders = np.stack([np.arange(count), *drawn])
-    ranks = [_mean_ranks(side) - (count + 1) / 2 for side in (left, right)]
-    found = np.abs(ranks[1][orders] @ ranks[0]) / np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum())
-    # The first order is the one that was seen.
-    return float(np.mean(found >= found[0] - 1e-12))
 
 
 def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> float:
@@ -86,7 +99,8 @@ def _known(left: NDArray[np.float64], right: NDArray[np.float64]) -> tuple[NDArr
     return left[there], right[there]
 
 
-def _mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks from 1; equal values share the mean of theirs."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     found: NDArray[np.float64] = (counts.cumsum() - (counts - 1) / 2)[place]
     return found

@@ -1,11 +1,11 @@
 """Average Semantic Precision (Li et al. 2022): whether a model orders a whole gallery as its meaning does.
 
-Between which lines ASP moves: what a random order is expected to give, and the best that scores without ties can.
+Also its two reference lines: what a random order is expected to give, and the best that scores without ties can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,19 +17,20 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
+from subtext.evaluation.metric import Metric, Request, SemanticRanks
 from subtext.ops.graded_relevance import graded_relevance
-from subtext.ops.semantic_rank import RankTies, agreement, ranks
+from subtext.ops.semantic_rank import RankTies, agreement
 
 
 @dataclass(frozen=True)
-class ASP:
+class ASP(Metric):
     """Average Semantic Precision (Li et al. 2022, eq. 8-9): how alike scores and relevance rank all candidates.
 
         ASP_q = mean_i min(R_C(i), R_S(i)) / max(R_C(i), R_S(i))        R_C by relevance, R_S by score
 
     A random order is expected to give (C + 1) / 2C, about one half, whatever the relevance; the reverse order 0.386. It
     is a mean over the bulk of a gallery: a model that finds every partner first and orders the rest at random is at one
-    half too. Relevance with ties keeps scores without ties below 1: `reference.ceiling` says how far.
+    half too. Relevance with ties keeps scores without ties below 1: `ceiling` says how far.
 
     ties    "ordinal" (equal values by column, as in the published code), "min" (eq. 8: they share the best rank) or
             "average". Relevance often ties: 15 % of COCO's are exactly 0
@@ -53,30 +54,52 @@ class ASP:
     top: int = 0
     within: bool = True
 
+    reads = ("semantic_ranks",)
+    truth = "relevance"
+    position = 70
+
     def __post_init__(self) -> None:
         if self.top < 0:
             raise RequirementError(f"ASP needs top of 0 (all candidates) or more; it got {self.top}")
 
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[ASP]:
+        """Over all candidates, and over each requested number of the most relevant."""
+        extra = request.extra
+        return [cls(extra.asp_ties, top) for top in (0, *extra.asp_top)] if request.truth == "relevance" else []
+
+    @property
+    def name(self) -> str:
+        """With its N."""
+        return f"asp@{self.top}" if self.top else "asp"
+
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        relevance = graded_relevance(comparison, "ASP").numpy()
-        scores = comparison.scores.detach().cpu()
-        matrix = (scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy()
-        ignored = comparison.truth.ignored
+        relevance, ignored = graded_relevance(comparison, "ASP").numpy(), comparison.truth.ignored
         if ignored is None or not bool(ignored.any()):
-            return torch.from_numpy(self.of(matrix, ranks(relevance, self.ties)))
-        found = torch.full((len(matrix),), torch.nan, dtype=torch.float64)
-        for row, kept in enumerate(~ignored.cpu().numpy()):
+            return torch.from_numpy(self.of(SemanticRanks.of(comparison.scores, relevance, self.ties)))
+        values = torch.full((len(relevance),), torch.nan, dtype=torch.float64)
+        for row, kept in enumerate(~ignored.cpu()):
             if kept.any():
-                found[row] = self.of(matrix[row : row + 1, kept], ranks(relevance[row : row + 1, kept], self.ties))[0]
-        return found
+                scores = comparison.scores[row : row + 1, kept]
+                values[row] = self.of(SemanticRanks.of(scores, relevance[row : row + 1, kept.numpy()], self.ties))[0]
+        return values
 
-    def of(
-        self, scores: Float[np.ndarray, "q c"], semantic: UInt[np.ndarray, "q c"], *, kernel: bool | None = None
-    ) -> Float[np.ndarray, "q"]:
-        """The same from ranks of the relevance that are already there (`ops.semantic_rank.ranks`, the same ties)."""
+    def of(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"]:
+        """The same from ranks of the relevance that are already there, with the same ties."""
         top = (self.top,) if self.top else ()
-        return agreement(scores, semantic, self.ties, top=top, within=self.within, kernel=kernel)[:, 0]
+        shares = agreement(
+            ranks.scores, ranks.by_relevance, self.ties, top=top, within=self.within, kernel=ranks.kernel
+        )
+        return shares[:, 0]
+
+    def chance(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"] | None:
+        """Of a random order; over all candidates alone."""
+        return None if self.top else chance(ranks.best, self.ties)
+
+    def ceiling(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"] | None:
+        """Of the best order; over all candidates alone."""
+        return None if self.top else ceiling(ranks.best, self.ties)
 
 
 Numbers = NDArray[np.float64]

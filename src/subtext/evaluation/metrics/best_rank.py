@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
-from subtext.core import Comparison
-from subtext.ops.rank import Counts, Ties, compared
+from subtext.evaluation.metric import Metric, Request, mean
+from subtext.ops.rank import Counts, Ties
 
 
 @dataclass(frozen=True)
-class BestRank:
+class BestRank(Metric):
     """Rank of the best positive, counted from 1.
 
     ties  where it stands among negatives of its own score: behind them ("pessimistic"), before them ("optimistic"), at
@@ -25,17 +24,47 @@ class BestRank:
     Gives     (Q) float64 in [1, negatives + 1]; NaN for a query without positives.
     Cost      one read of the scores.
 
-    >>> from subtext.core import Truth
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
     >>> BestRank()(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), Truth(torch.tensor([[False, True, False]])))).tolist()
     [2.0]
     """
 
     ties: Ties = "pessimistic"
 
-    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
-        return torch.from_numpy(self.of(compared(comparison, stable=self.ties == "stable")))
+    reads = ("best_rank",)
+    position = 20
+    name = "mean_rank"
+    percent = False
+    lower_is_better = True
+    compared = False
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[BestRank]:
+        """One, for the pairs."""
+        return [cls(request.protocol.ties)] if request.truth == "pairs" else []
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
         """The same from counts that are already there."""
         return counts.rank(self.ties) + 1
+
+    def chance(self, counts: Counts) -> NDArray[np.float64]:
+        """(Q) expected rank of the best positive in a random order: 1 + M / (P + 1).
+
+        P positives, M negatives
+        """
+        return np.where(counts.positives > 0, 1 + counts.negatives / (counts.positives + 1), np.nan)
+
+    def figures(self, values: NDArray[np.float64]) -> dict[str, float]:
+        """The mean and the median."""
+        return {self.name: mean(values), "median_rank": median_rank(values)}
+
+
+def median_rank(ranks: NDArray[np.float64]) -> float:
+    """Median of ranks counted from 1, rounded down where the two middle ranks differ (Karpathy's evaluation).
+
+    >>> median_rank(np.array([1.0, 2.0, 3.0, 7.0]))
+    2.0
+    """
+    known = ranks[~np.isnan(ranks)]
+    return float(np.floor(np.median(known))) if len(known) else math.nan

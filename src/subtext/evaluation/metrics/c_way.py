@@ -1,29 +1,30 @@
-"""Choice among c (Thomas and Kovashka 2020, section 4): the truth against c - 1 random distractors, in closed form.
+"""Choice among c (Thomas and Kovashka 2020, section 4): the truth against c - 1 random distractors.
 
-The mean rank of the truth among c.
-
-Choice among c as the papers did it: one seeded draw of distractors a query.
+In closed form, as the mean rank of the truth, and as the papers did it: with one seeded draw of distractors a query.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
-import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
-from subtext.core import Comparison
-from subtext.errors import RequirementError
+from subtext.core import DIRECTIONS
+from subtext.errors import RequirementError, counted
+from subtext.evaluation.metric import Metric, Outcome, Request
 from subtext.ops import draw
 from subtext.ops.hypergeometric import choice_probability, distractors_ahead
-from subtext.ops.rank import Counts, Ties, compared
+from subtext.ops.rank import Counts, Ties
+
+PLACES = (1, 3)
+"""The truth is to be the first, or among the first three."""
 
 
 @dataclass(frozen=True)
-class CWay:
+class CWay(Metric):
     """Probability that the truth is among the first `at` of c: itself and c - 1 negatives drawn without replacement.
 
         P = sum_{x < at} C(g, x) C(M - g, c-1-x) / C(M, c-1)        M negatives, g of them ahead of the truth
@@ -43,7 +44,8 @@ class CWay:
     Raises    RequirementError for c below 2 or `at` below 1.
     Cost      one read of the scores, and O(Q c at).
 
-    >>> from subtext.core import Truth
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
     >>> CWay(c=2)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), Truth(torch.tensor([[False, True, False]])))).tolist()
     [0.5]
     """
@@ -53,13 +55,25 @@ class CWay:
     ties: Ties = "pessimistic"
     again: bool = False
 
+    reads = ("best_rank",)
+    position = 40
+
     def __post_init__(self) -> None:
         if self.c < 2 or self.at < 1:
             raise RequirementError(f"CWay needs c of at least 2 and at of at least 1; it got {self.c} and {self.at}")
 
-    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
-        return torch.from_numpy(self.of(compared(comparison, stable=self.ties == "stable")))
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[CWay]:
+        """Each c of the protocol, unless distractors are sampled."""
+        protocol = request.protocol
+        if request.truth != "pairs" or protocol.sampled:
+            return []
+        return [cls(c, at, protocol.ties) for c in protocol.c_way for at in PLACES if at < c]
+
+    @property
+    def name(self) -> str:
+        """With c, and how far the truth may be from the first place."""
+        return f"{self.c}_way@{self.at}"
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
         """The same from counts that are already there."""
@@ -77,9 +91,13 @@ class CWay:
             values[query] = choice_probability(ahead, every, c=self.c, at=self.at, replacement=self.again).mean()
         return np.where(asked, values, np.nan)
 
+    def chance(self, counts: Counts) -> Fraction:
+        """The same for every query."""
+        return Fraction(self.at, self.c)
+
 
 @dataclass(frozen=True)
-class CWayRank:
+class CWayRank(Metric):
     """Expected rank of the truth among itself and c - 1 negatives drawn without replacement, counted from 1.
 
         1 + (c - 1) g / M        M negatives, g of them ahead of the truth
@@ -92,7 +110,8 @@ class CWayRank:
     Raises    RequirementError for c below 2.
     Cost      one read of the scores.
 
-    >>> from subtext.core import Truth
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
     >>> truth = Truth(torch.tensor([[False, True, False]]))
     >>> CWayRank(c=2)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
     [1.5]
@@ -101,13 +120,26 @@ class CWayRank:
     c: int = 5
     ties: Ties = "pessimistic"
 
+    reads = ("best_rank",)
+    position = 41
+    percent = False
+    lower_is_better = True
+    compared = False
+
     def __post_init__(self) -> None:
         if self.c < 2:
             raise RequirementError(f"CWayRank needs c of at least 2; it got {self.c}")
 
-    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
-        return torch.from_numpy(self.of(compared(comparison, stable=self.ties == "stable")))
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[CWayRank]:
+        """Each c of the protocol."""
+        protocol = request.protocol
+        return [cls(c, protocol.ties) for c in protocol.c_way] if request.truth == "pairs" else []
+
+    @property
+    def name(self) -> str:
+        """With c."""
+        return f"{self.c}_way_mean_rank"
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
         """The same from counts that are already there."""
@@ -115,9 +147,28 @@ class CWayRank:
         rank = 1 + (self.c - 1) * ahead / np.maximum(counts.negatives, 1)
         return np.where((counts.positives > 0) & (counts.negatives >= self.c - 1), rank, np.nan)
 
+    def chance(self, counts: Counts) -> float:
+        """The same for every query."""
+        return (self.c + 1) / 2
+
+    @classmethod
+    def notes(cls, outcome: Outcome) -> list[str]:
+        """Which choices are left out, or leave out queries, because there are too few wrong candidates."""
+        found = []
+        for c in outcome.protocol.c_way:
+            for direction in DIRECTIONS:
+                fewest, most = outcome.negatives[direction]
+                query, candidate = direction.split("_to_")
+                choice, needed = f"{c}-way choice of {query}s among {candidate}s", counted(c - 1, f"wrong {candidate}")
+                if most < c - 1:
+                    found.append(f"{choice} is left out: it needs {needed}, and there are at most {most:,}")
+                elif fewest < c - 1:
+                    found.append(f"{choice} leaves out queries with fewer than {needed}")
+        return found
+
 
 @dataclass(frozen=True)
-class SampledCWay:
+class SampledCWay(Metric):
     """Whether the truth is among the first `at` of c, for one draw of c - 1 negatives without replacement.
 
     Kept for parity with published numbers, which are one draw each; the closed form is its mean over all draws. What
@@ -133,7 +184,8 @@ class SampledCWay:
     Raises    RequirementError for c below 2, `at` below 1, or "expected" ties.
     Cost      one read of the scores, and O(Q c).
 
-    >>> from subtext.core import Truth
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
     >>> truth = Truth(torch.tensor([[False, True, False]]))
     >>> SampledCWay(c=3)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
     [0.0]
@@ -144,6 +196,9 @@ class SampledCWay:
     seed: int = 0
     ties: Ties = "pessimistic"
 
+    reads = ("best_rank", "query_keys")
+    position = 40
+
     def __post_init__(self) -> None:
         if self.c < 2 or self.at < 1 or self.ties == "expected":
             raise RequirementError(
@@ -151,11 +206,18 @@ class SampledCWay:
                 f"it got c = {self.c}, at = {self.at}, ties = '{self.ties}'"
             )
 
-    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
-        ids = None if comparison.queries is None else comparison.queries.ids.cpu().numpy()
-        keys = np.arange(comparison.scores.shape[0], dtype=np.int64) if ids is None else ids
-        return torch.from_numpy(self.of(compared(comparison, stable=self.ties == "stable"), keys))
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[SampledCWay]:
+        """Each c of the protocol, where distractors are sampled."""
+        protocol = request.protocol
+        if request.truth != "pairs" or not protocol.sampled:
+            return []
+        return [cls(c, at, protocol.seed, protocol.ties) for c in protocol.c_way for at in PLACES if at < c]
+
+    @property
+    def name(self) -> str:
+        """That of the closed form."""
+        return f"{self.c}_way@{self.at}"
 
     def of(self, counts: Counts, keys: NDArray[np.int64]) -> NDArray[np.float64]:
         """The same from counts that are already there; keys (Q) name the queries."""
@@ -163,3 +225,7 @@ class SampledCWay:
         ahead = np.where(usable, counts.rank(self.ties), 0).astype(np.int64)
         draws = draw.uniform(keys, seed=self.seed, epoch=0, purpose=f"{self.c}-way", count=self.c - 1)
         return np.where(usable, distractors_ahead(ahead, counts.negatives, draws) < self.at, np.nan)
+
+    def chance(self, counts: Counts, keys: NDArray[np.int64]) -> Fraction:
+        """The same for every query."""
+        return Fraction(self.at, self.c)

@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from torch import Tensor
+
+from subtext.evaluation.metric import GalleryMetric, Request
+from subtext.ops.top_k import occurrences
 
 
-def skewness(occurrences: Float[np.ndarray, "c"]) -> float:
-    """Skewness of how often each candidate is among the first k of a query (Radovanovic et al. 2010).
+@dataclass(frozen=True)
+class Hubness(GalleryMetric):
+    """Skewness of how often each candidate is among the first k of a query, and the share of those that never are.
 
         mean((N_k - mean N_k)^3) / std(N_k)^3        population moments
 
-    0 for a symmetric spread; above 1 says that some candidates are hubs. NaN where all occur alike often.
+    The skewness is 0 for a symmetric spread; above 1 some candidates are hubs. It is NaN where all occur equally often.
+    """
 
-    occurrences  `ops.top.occurrences`, summed over all queries
+    k: int = 10
+
+    reads = ("scores",)
+    position = 65
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[Hubness]:
+        """One, for the pairs, if its k is not 0."""
+        k = request.extra.hubness
+        return [cls(k)] if request.truth == "pairs" and k else []
+
+    def of(self, scores: Tensor) -> Float[np.ndarray, "c"]:
+        """How many of these queries have each candidate among their first k."""
+        return occurrences(scores, self.k)
+
+    def figures(self, occurrences: Float[np.ndarray, "c"]) -> dict[str, float]:
+        """Both figures, from the occurrences of all queries."""
+        return {f"hubness@{self.k}": skewness(occurrences), f"unfound@{self.k}": unfound(occurrences)}
+
+
+def skewness(occurrences: Float[np.ndarray, "c"]) -> float:
+    """Skewness of the occurrences; NaN where all are equal.
 
     >>> round(skewness(np.array([0.0, 0.0, 0.0, 4.0])), 6)
     1.154701

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,13 +13,13 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
+from subtext.evaluation.metric import Gains, Metric, Request
 from subtext.ops.graded_relevance import graded_relevance
 from subtext.ops.rank import Ties
-from subtext.ops.top_k import gains
 
 
 @dataclass(frozen=True)
-class NDCG:
+class NDCG(Metric):
     """Gain of the first k candidates, each discounted by its place, over that of the best order (Järvelin 2002).
 
         DCG = sum_{r <= k} g(rel_r) / log2(r + 1)        nDCG = DCG / DCG of the candidates by falling relevance
@@ -42,9 +43,25 @@ class NDCG:
     gain: Literal["linear", "exponential"] = "linear"
     ties: Ties = "pessimistic"
 
+    reads = ("gains",)
+    truth = "relevance"
+    position = 81
+
     def __post_init__(self) -> None:
         if self.k < 1:
             raise RequirementError(f"NDCG needs k of 1 or more; it got {self.k}")
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[NDCG]:
+        """Each requested k."""
+        if request.truth != "relevance":
+            return []
+        return [cls(k, ties=request.protocol.ties) for k in request.extra.ndcg]
+
+    @property
+    def name(self) -> str:
+        """With its k."""
+        return f"ndcg@{self.k}"
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
@@ -53,13 +70,15 @@ class NDCG:
             relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
             scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)
         worth = relevance if self.gain == "linear" else torch.exp2(relevance) - 1
-        return torch.from_numpy(self.of(gains(scores, worth, self.k, self.ties), gains(worth, worth, self.k)))
+        return torch.from_numpy(self.of(Gains.of(scores, worth, self.k, self.ties)))
 
-    def of(self, got: Float[np.ndarray, "q n"], best: Float[np.ndarray, "q n"]) -> Float[np.ndarray, "q"]:
-        """The same from gains of k places or more that are already there (`ops.top.gains`, the same ties).
-
-        got, best  by score, and by relevance itself
-        """
+    def of(self, gains: Gains) -> Float[np.ndarray, "q"]:
+        """The same from gains of k places or more that are already there, with the same ties."""
+        got, best = gains.by_score, gains.by_relevance
         discounts = 1 / np.log2(np.arange(min(self.k, got.shape[1])) + 2)
         total = (best[:, : self.k] * discounts).sum(axis=1)
         return np.where(total > 0, (got[:, : self.k] * discounts).sum(axis=1) / np.where(total > 0, total, 1), np.nan)
+
+    def chance(self, gains: Gains) -> Float[np.ndarray, "q"]:
+        """Where every place has the mean relevance."""
+        return self.of(gains.shuffled())

@@ -1,29 +1,35 @@
-"""Plausible-Match R-Precision (Chun et al. 2021): pictures of almost the same object classes count as right."""
+"""Plausible-Match R-Precision (Chun et al. 2021): images of almost the same object classes count as right."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
+from subtext.evaluation.metric import Metric, Request
+from subtext.evaluation.metrics.r_precision import share_of_positives
+from subtext.evaluation.metrics.recall import Recall
+from subtext.evaluation.relevance.plausible import ZETA
 from subtext.ops.candidate_lists import CandidateLists
 from subtext.ops.graded_relevance import graded_relevance
-from subtext.ops.positive_ranks import rank_positives
+from subtext.ops.positive_ranks import PositiveRanks, rank_positives
 from subtext.ops.rank import Ties
 
 
 @dataclass(frozen=True)
-class PMRP:
+class PMRP(Metric):
     """R-Precision, mean over several readings of what is plausible (Chun et al. 2021, section 4.1).
 
         mean_zeta |first R_zeta and plausible_zeta| / R_zeta        plausible_zeta: label distance at most zeta
 
-    zeta  largest number of labels in which a plausible picture may differ; the paper's are 0, 1 and 2
+    zeta  largest number of labels in which a plausible image may differ; the paper's are 0, 1 and 2
     ties  as for recall; "expected" is the mean over all orders
 
     Takes     Comparison whose truth.relevance is minus the distance between label sets (0 for the same labels); ignored
@@ -38,18 +44,52 @@ class PMRP:
     [0.25]
     """
 
-    zeta: tuple[int, ...] = (0, 1, 2)
+    zeta: tuple[int, ...] = ZETA
     ties: Ties = "pessimistic"
+
+    reads = ("label_ranks",)
+    truth = "labels"
+    position = 90
+    name = "pmrp"
 
     def __post_init__(self) -> None:
         if not self.zeta or min(self.zeta) < 0:
-            raise RequirementError(f"PMRP needs one zeta or more, each 0 or more; it got {self.zeta}")
+            raise RequirementError(f"{type(self).__name__} needs one zeta or more, each 0 or more; it got {self.zeta}")
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[PMRP]:
+        """One, where images have labels."""
+        return [cls(ties=request.protocol.ties)] if request.truth == "labels" else []
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        relevance, ignored = graded_relevance(comparison, "PMRP"), comparison.truth.ignored
-        kept = torch.ones_like(relevance, dtype=torch.bool) if ignored is None else ~ignored.cpu()
-        truths = [CandidateLists.of_mask((relevance >= -zeta) & kept) for zeta in self.zeta]
+        relevance, ignored = graded_relevance(comparison, type(self).__name__), comparison.truth.ignored
+        allowed = torch.ones_like(relevance, dtype=torch.bool) if ignored is None else ~ignored.cpu()
+        truths = [CandidateLists.of_mask((relevance >= -zeta) & allowed) for zeta in self.zeta]
         left_out = None if ignored is None else CandidateLists.of_mask(ignored)
-        stands = rank_positives(comparison.scores, truths, left_out, stable=self.ties == "stable")
-        return torch.from_numpy(np.mean([each.precision(self.ties) for each in stands], axis=0))
+        ranks = rank_positives(comparison.scores, truths, left_out, stable=self.ties == "stable")
+        return torch.from_numpy(self.of(dict(zip(self.zeta, ranks, strict=True))))
+
+    def of(self, ranks: Mapping[int, PositiveRanks]) -> NDArray[np.float64]:
+        """The same from ranks that are already there, by zeta."""
+        return np.asarray(np.mean([ranks[zeta].precision(self.ties) for zeta in self.zeta], axis=0))
+
+    def chance(self, ranks: Mapping[int, PositiveRanks]) -> NDArray[np.float64] | None:
+        """The mean share of the candidates that are plausible."""
+        return np.asarray(np.mean([share_of_positives(ranks[zeta]) for zeta in self.zeta], axis=0))
+
+
+@dataclass(frozen=True)
+class PMRecall(PMRP):
+    """Recall at 1, mean over the same readings of what is plausible."""
+
+    position = 91
+    name = "pm_recall@1"
+
+    def of(self, ranks: Mapping[int, PositiveRanks]) -> NDArray[np.float64]:
+        """The same from ranks that are already there, by zeta."""
+        return np.asarray(np.mean([Recall(1, self.ties).of(ranks[zeta].best()) for zeta in self.zeta], axis=0))
+
+    def chance(self, ranks: Mapping[int, PositiveRanks]) -> None:
+        """None is reported."""
+        return

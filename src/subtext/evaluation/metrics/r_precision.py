@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
-from subtext.core import Comparison
-from subtext.ops.positive_ranks import PositiveRanks, positive_ranks
+from subtext.evaluation.metric import Metric, Request
+from subtext.ops.positive_ranks import PositiveRanks
 from subtext.ops.rank import Ties
 
 
 @dataclass(frozen=True)
-class RPrecision:
+class RPrecision(Metric):
     """Share of positives among the first R candidates, R being how many positives the query has.
 
         |first R and positives| / R
@@ -27,7 +25,8 @@ class RPrecision:
     Gives     (Q) float64 in [0, 1]; NaN for a query without positives. A random order gives R / candidates.
     Cost      one sort of each row.
 
-    >>> from subtext.core import Truth
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
     >>> truth = Truth(torch.tensor([[True, False, True, False]]))
     >>> RPrecision()(Comparison(torch.tensor([[0.9, 0.5, 0.4, 0.1]]), truth)).tolist()
     [0.5]
@@ -35,10 +34,26 @@ class RPrecision:
 
     ties: Ties = "pessimistic"
 
-    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
-        return torch.from_numpy(self.of(positive_ranks(comparison, stable=self.ties == "stable")))
+    reads = ("positive_ranks",)
+    position = 60
+    name = "r_precision"
 
-    def of(self, stands: PositiveRanks) -> NDArray[np.float64]:
-        """The same from a standing that is already there."""
-        return stands.precision(self.ties)
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[RPrecision]:
+        """One for every other set of positives, and for the pairs if that is requested."""
+        wanted = request.truth == "named" or (request.truth == "pairs" and request.extra.r_precision)
+        return [cls(request.protocol.ties)] if wanted else []
+
+    def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
+        """The same from ranks that are already there."""
+        return ranks.precision(self.ties)
+
+    def chance(self, ranks: PositiveRanks) -> NDArray[np.float64]:
+        """(Q) share of the candidates that are positives."""
+        return share_of_positives(ranks)
+
+
+def share_of_positives(ranks: PositiveRanks) -> NDArray[np.float64]:
+    """(Q) positives over all candidates that are not ignored; NaN for a query without positives."""
+    candidates = np.maximum(ranks.positives + ranks.negatives, 1)
+    return np.where(ranks.positives > 0, ranks.positives / candidates, np.nan)

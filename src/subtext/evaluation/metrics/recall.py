@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
-from subtext.core import Comparison
-from subtext.ops.rank import Counts, Ties, compared
+from subtext.evaluation.metric import Metric, Request
+from subtext.ops.rank import Counts, Ties
 
 
 @dataclass(frozen=True)
-class Recall:
+class Recall(Metric):
     """Recall at k: 1 for a query whose best-ranked positive is among the first k candidates, else 0.
 
     k     how many candidates are looked at
@@ -27,7 +25,8 @@ class Recall:
     Gives     (Q) float64 in [0, 1]; NaN for a query without positives.
     Cost      one read of the scores.
 
-    >>> from subtext.core import Truth
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
     >>> scores = torch.tensor([[0.6, 0.5, 0.55], [0.3, 0.4, 0.45], [0.65, 0.35, 0.7]])
     >>> Recall(k=1)(Comparison(scores, Truth(torch.eye(3, dtype=torch.bool)))).tolist()
     [1.0, 0.0, 1.0]
@@ -36,9 +35,21 @@ class Recall:
     k: int = 1
     ties: Ties = "pessimistic"
 
-    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
-        return torch.from_numpy(self.of(compared(comparison, stable=self.ties == "stable")))
+    reads = ("best_rank",)
+    position = 10
+    total = "rsum"
+    by_length = True
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[Recall]:
+        """Each k of the protocol, for the pairs and for every other set of positives."""
+        protocol = request.protocol
+        return [cls(k, protocol.ties) for k in protocol.recall] if request.truth in ("pairs", "named") else []
+
+    @property
+    def name(self) -> str:
+        """With its k."""
+        return f"recall@{self.k}"
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
         """The same from counts that are already there."""
@@ -51,4 +62,15 @@ class Recall:
             negatives = np.maximum(counts.tied - place, 0)
             left = np.maximum(counts.tied + counts.level - place, 1)
             miss = np.where(place < self.k - counts.greater, miss * negatives / left, miss)
+        return np.where(counts.positives > 0, 1 - miss, np.nan)
+
+    def chance(self, counts: Counts) -> NDArray[np.float64]:
+        """(Q) probability that a random order puts a positive among the first k: 1 - C(M, k) / C(M + P, k).
+
+        P positives, M negatives
+        """
+        miss = np.ones(len(counts))
+        for rank in range(self.k):
+            remaining = counts.negatives + counts.positives - rank
+            miss *= np.maximum(counts.negatives - rank, 0) / np.maximum(remaining, 1)
         return np.where(counts.positives > 0, 1 - miss, np.nan)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
-from subtext.core import Comparison
-from subtext.ops.rank import Counts, Ties, compared
+from subtext.evaluation.metric import Metric, Request
+from subtext.ops.rank import Counts, Ties
 
 
 @dataclass(frozen=True)
-class ReciprocalRank:
+class ReciprocalRank(Metric):
     """One over the rank of the best positive, counted from 1; its mean over queries is MRR.
 
     ties  where the best positive stands among negatives of its own score; with "expected" it is one over the expected
@@ -25,7 +23,8 @@ class ReciprocalRank:
     Gives     (Q) float64 in (0, 1]; NaN for a query without positives.
     Cost      one read of the scores.
 
-    >>> from subtext.core import Truth
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
     >>> truth = Truth(torch.tensor([[False, True, False]]))
     >>> ReciprocalRank()(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
     [0.5]
@@ -33,9 +32,14 @@ class ReciprocalRank:
 
     ties: Ties = "pessimistic"
 
-    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
-        return torch.from_numpy(self.of(compared(comparison, stable=self.ties == "stable")))
+    reads = ("best_rank",)
+    position = 30
+    name = "mrr"
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[ReciprocalRank]:
+        """One, for the pairs."""
+        return [cls(request.protocol.ties)] if request.truth == "pairs" else []
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
         """The same from counts that are already there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +12,13 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
+from subtext.evaluation.metric import Gains, Metric, Request
 from subtext.ops.graded_relevance import graded_relevance
 from subtext.ops.rank import Ties
-from subtext.ops.top_k import gains
 
 
 @dataclass(frozen=True)
-class SemanticGain:
+class SemanticGain(Metric):
     """Relevance of the first k candidates, over that of the k most relevant ones (Li et al. 2022, released code).
 
         sum_{i in first k by score} C_i / sum_{i in first k by relevance} C_i
@@ -41,9 +42,25 @@ class SemanticGain:
     k: int = 5
     ties: Ties = "pessimistic"
 
+    reads = ("gains",)
+    truth = "relevance"
+    position = 80
+
     def __post_init__(self) -> None:
         if self.k < 1:
             raise RequirementError(f"SemanticGain needs k of 1 or more; it got {self.k}")
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[SemanticGain]:
+        """Each requested k."""
+        if request.truth != "relevance":
+            return []
+        return [cls(k, ties=request.protocol.ties) for k in request.extra.gain]
+
+    @property
+    def name(self) -> str:
+        """With its k."""
+        return f"gain@{self.k}"
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
@@ -51,13 +68,14 @@ class SemanticGain:
         if comparison.truth.ignored is not None:
             relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
             scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)
-        got, best = gains(scores, relevance, self.k, self.ties), gains(relevance, relevance, self.k)
-        return torch.from_numpy(self.of(got, best))
+        return torch.from_numpy(self.of(Gains.of(scores, relevance, self.k, self.ties)))
 
-    def of(self, got: Float[np.ndarray, "q n"], best: Float[np.ndarray, "q n"]) -> Float[np.ndarray, "q"]:
-        """The same from gains of k places or more that are already there (`ops.top.gains`, the same ties).
-
-        got, best  by score, and by relevance itself
-        """
+    def of(self, gains: Gains) -> Float[np.ndarray, "q"]:
+        """The same from gains of k places or more that are already there, with the same ties."""
+        got, best = gains.by_score, gains.by_relevance
         total = best[:, : self.k].sum(axis=1)
         return np.where(total > 0, got[:, : self.k].sum(axis=1) / np.where(total > 0, total, 1), np.nan)
+
+    def chance(self, gains: Gains) -> Float[np.ndarray, "q"]:
+        """Where every place has the mean relevance."""
+        return self.of(gains.shuffled())

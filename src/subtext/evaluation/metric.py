@@ -1,0 +1,325 @@
+"""What a metric is, what it may read, and which metrics there are.
+
+A metric is one class in one file. It declares what it reads, its name and its scale; the evaluation walks the classes,
+computes each reading once a block of scores, and knows no metric by name. A class is measured because its file lies in
+`evaluation/metrics`, because an installed package names it as an entry point of the group `subtext.metrics`, or because
+`register` was called with it:
+
+    @register
+    @dataclass(frozen=True)
+    class Margin(Metric):
+        name = "margin"
+        percent = False
+
+        def __call__(self, comparison):
+            ...  # (Q) one value per query, NaN where it has no meaning
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subtext.core import Comparison, Direction
+from subtext.errors import RequirementError
+from subtext.ops import semantic_rank
+from subtext.ops.candidate_lists import CandidateLists
+from subtext.ops.positive_ranks import rank_positives
+from subtext.ops.rank import Ties, best_of
+from subtext.ops.semantic_rank import RankTies
+from subtext.ops.top_k import gains
+
+if TYPE_CHECKING:
+    from subtext.evaluation.protocol import ExtraMetrics, Protocol
+
+TruthKind = Literal["pairs", "named", "relevance", "labels", "neighbours", "ratings"]
+"""What a metric is measured against.
+
+pairs       the data set's own pairs                        named     further positives, such as ECCV Caption's
+relevance   graded relevance of every image and text        labels    object classes of the images
+neighbours  neighbours in a semantic graph, one modality    ratings   people's ratings of pairs
+"""
+
+ENTRY_POINTS = "subtext.metrics"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an evaluation asks of every metric class: which of its instances belong to this truth."""
+
+    truth: TruthKind
+    protocol: Protocol
+    extra: ExtraMetrics
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a metric's notes are made of.
+
+    figures  name -> number        negatives  direction -> fewest and most wrong candidates of a query
+    """
+
+    protocol: Protocol
+    figures: Mapping[str, float]
+    negatives: Mapping[Direction, tuple[int, int]]
+
+
+class Measure:
+    """What every metric declares, whether it has a value per query or one number for a gallery.
+
+    reads     names of the readings that it takes, in order (see `Readings`)
+    truth     what it is measured against
+    position  where it stands among the others: lower comes first
+    """
+
+    reads: ClassVar[tuple[str, ...]] = ("comparison",)
+    truth: ClassVar[TruthKind] = "pairs"
+    position: ClassVar[int] = 1000
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[Measure]:
+        """The instances that an evaluation measures; by default one, with its default settings, against `truth`."""
+        return [cls()] if request.truth == cls.truth else []
+
+    @classmethod
+    def notes(cls, outcome: Outcome) -> list[str]:
+        """Sentences that a reader of its figures should know."""
+        return []
+
+
+class Metric(Measure):
+    """Comparison -> (Q) one value per query, NaN where it has no meaning.
+
+    name             of its figure
+    percent          whether the mean is reported in per cent; else as it is
+    lower_is_better  whether it counts what should be few
+    compared         whether `compare` tests it without being told to
+    total            name of the figure that adds up the means of both directions; "" for none
+    by_length        whether it is also reported for texts of each length
+    """
+
+    percent: ClassVar[bool] = True
+    lower_is_better: ClassVar[bool] = False
+    compared: ClassVar[bool] = True
+    total: ClassVar[str] = ""
+    by_length: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """Name of its figure."""
+        raise NotImplementedError(f"{type(self).__name__} needs a name")
+
+    @property
+    def scale(self) -> float:
+        """What a mean of its values is multiplied by."""
+        return 100.0 if self.percent else 1.0
+
+    @property
+    def described(self) -> dict[str, bool]:
+        """What a reader of saved values needs to know."""
+        return {name: getattr(self, name) for name in ("percent", "lower_is_better", "compared")}
+
+    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
+        """One value per query."""
+        if self.reads == Measure.reads:
+            raise NotImplementedError(f"{type(self).__name__} needs __call__, or `reads` and `of`")
+        readings = readings_of(comparison, stable=getattr(self, "ties", "") == "stable")
+        return torch.from_numpy(self.of(*readings.take(self.reads)))
+
+    def of(self, *readings: Any, **settings: Any) -> NDArray[np.float64]:
+        """The same from readings that are already there."""
+        return self(*readings).double().numpy()
+
+    def chance(self, *readings: Any, **settings: Any) -> NDArray[np.float64] | Fraction | float | None:
+        """What a random order is expected to give, for each query or all; None where nobody knows."""
+        return None
+
+    def ceiling(self, *readings: Any, **settings: Any) -> NDArray[np.float64] | None:
+        """What the best order is expected to give, where that may be below 1."""
+        return None
+
+    def figures(self, values: NDArray[np.float64]) -> dict[str, float]:
+        """Its figures, in their scale, from the values of all queries."""
+        return {self.name: self.scale * mean(values)}
+
+
+class GalleryMetric(Measure):
+    """A metric without a value per query: figures of a gallery from readings that are summed over all queries."""
+
+    def of(self, *readings: Any) -> NDArray[np.float64]:
+        """What a block of queries adds."""
+        raise NotImplementedError(f"{type(self).__name__} needs `of`")
+
+    def figures(self, *readings: Any) -> dict[str, float]:
+        """Its figures from the sum over all blocks."""
+        raise NotImplementedError(f"{type(self).__name__} needs `figures`")
+
+
+@dataclass(frozen=True)
+class SemanticRanks:
+    """A block of scores beside the ranks of its relevance, for one rule of ties.
+
+    scores  (Q C)        by_relevance, best  (Q C) ranks under `ties`, and where ties share the best of them
+    kernel  whether compiled code counts
+    """
+
+    scores: NDArray[Any]
+    by_relevance: NDArray[np.unsignedinteger]
+    best: NDArray[np.unsignedinteger]
+    kernel: bool | None = None
+
+    @staticmethod
+    def of(
+        scores: Tensor, relevance: NDArray[np.floating], ties: RankTies, *, kernel: bool | None = None
+    ) -> SemanticRanks:
+        """The ranks of one block."""
+        scores = scores.detach().cpu()
+        matrix = (scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy()
+        by_relevance = semantic_rank.ranks(relevance, ties, kernel=kernel)
+        best = by_relevance if ties == "min" else semantic_rank.ranks(relevance, "min", kernel=kernel)
+        return SemanticRanks(matrix, by_relevance, best, kernel)
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Relevance at the first k places: by score, by relevance itself, and its mean at every place; (Q k) each."""
+
+    by_score: NDArray[np.float64]
+    by_relevance: NDArray[np.float64]
+    mean: NDArray[np.float64]
+
+    @staticmethod
+    def of(scores: Tensor, relevance: Tensor, k: int, ties: Ties) -> Gains:
+        """The gains of a block of scores; places that there are no candidates for have 0."""
+        got, ideal = gains(scores, relevance, k, ties), gains(relevance, relevance, k)
+        average = np.broadcast_to(relevance.numpy().mean(axis=1, dtype=np.float64)[:, None], got.shape).copy()
+        average[:, relevance.shape[1] :] = 0
+        return Gains(got, ideal, average)
+
+    def shuffled(self) -> Gains:
+        """What a random order is expected to give."""
+        return replace(self, by_score=self.mean)
+
+
+class Readings:
+    """What metrics read of one block of scores; each reading is computed once, when the first metric takes it.
+
+    comparison      the Comparison itself               scores           (Q C)
+    best_rank       `ops.rank.Counts`: the rank of the best positive, and how many candidates there are
+    query_keys      (Q) keys of the queries, for draws
+    positive_ranks  `ops.positive_ranks.PositiveRanks`: the ranks of all positives
+    label_ranks     zeta -> the same of images whose labels differ in at most zeta places
+    semantic_ranks  `SemanticRanks`: scores beside the ranks of a relevance
+    gains           `Gains`: relevance at the first places
+    """
+
+    def __init__(self, computed_by: Mapping[str, Callable[[], Any]]) -> None:
+        self.computed_by = computed_by
+        self.computed: dict[str, Any] = {}
+
+    def take(self, names: Iterable[str]) -> list[Any]:
+        """The readings of these names. Raises RequirementError for one that this truth does not have."""
+        for name in names:
+            if name not in self.computed:
+                if name not in self.computed_by:
+                    have = ", ".join(self.computed_by)
+                    raise RequirementError(f"a metric reads '{name}', which there is not here; there are {have}")
+                self.computed[name] = self.computed_by[name]()
+        return [self.computed[name] for name in names]
+
+
+def readings_of(comparison: Comparison, *, stable: bool = False, **more: Callable[[], Any]) -> Readings:
+    """The readings of a Comparison; tied candidates are also counted by column if `stable`."""
+    truth = comparison.truth
+
+    def cells() -> tuple[CandidateLists, CandidateLists | None]:
+        return CandidateLists.of_mask(truth.match), None if truth.ignored is None else CandidateLists.of_mask(
+            truth.ignored
+        )
+
+    def positive_ranks() -> Any:
+        match, ignored = cells()
+        return rank_positives(comparison.scores, [match], ignored, stable=stable)[0]
+
+    def query_keys() -> NDArray[np.int64]:
+        if comparison.queries is None:
+            return np.arange(len(comparison.scores), dtype=np.int64)
+        return comparison.queries.ids.cpu().numpy()
+
+    return Readings(
+        {
+            "comparison": lambda: comparison,
+            "scores": lambda: comparison.scores,
+            "best_rank": lambda: best_of(comparison.scores, *cells(), stable=stable),
+            "positive_ranks": positive_ranks,
+            "query_keys": query_keys,
+            **more,
+        }
+    )
+
+
+Kind = TypeVar("Kind", bound=type[Measure])
+_REGISTERED: list[type[Measure]] = []
+
+
+def register(metric: Kind) -> Kind:
+    """Measure this class in every evaluation from now on; usable as a decorator.
+
+    Raises RequirementError for what is no class of metrics.
+    """
+    if not (isinstance(metric, type) and issubclass(metric, Measure)):
+        raise RequirementError(f"register needs a subclass of Metric or GalleryMetric; it got {metric!r}")
+    if metric not in _REGISTERED:
+        _REGISTERED.append(metric)
+    return metric
+
+
+def metric_classes() -> list[type[Measure]]:
+    """Every class of metrics: those of this package, of installed packages, and those that were registered."""
+    return sorted({*_packaged(), *_REGISTERED}, key=lambda each: (each.position, each.__module__, each.__qualname__))
+
+
+@cache
+def _packaged() -> tuple[type[Measure], ...]:
+    from subtext.evaluation import metrics
+
+    modules = [
+        importlib.import_module(f"{metrics.__name__}.{info.name}") for info in pkgutil.iter_modules(metrics.__path__)
+    ]
+    classes = [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Measure) and value.__module__ == module.__name__
+    ]
+    for entry in entry_points(group=ENTRY_POINTS):
+        value = entry.load()
+        if not (isinstance(value, type) and issubclass(value, Measure)):
+            raise RequirementError(f"the entry point {entry.name} of {ENTRY_POINTS} needs to name a class of metrics")
+        classes.append(value)
+    return tuple(classes)
+
+
+def requested(request: Request) -> list[Any]:
+    """The metrics that an evaluation measures against one kind of truth, in the order of their figures."""
+    metrics = [metric for each in metric_classes() for metric in each.requested(request)]
+    return [*metrics, *(metric for metric in request.extra.metrics if metric.truth == request.truth)]
+
+
+def mean(values: Float[np.ndarray, "q"]) -> float:
+    """Mean of the values that are numbers; NaN when there is none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
