@@ -78,7 +78,7 @@ def made(place: Path) -> Path:
     names = [f"word{number}" for number in range(WORDS)]
     options: dict[str, object] = {"image": "tiny", "image_size": 32, "width": WIDTH, "min_count": 1, "text": "bag"}
     model = build("dual", options, context=BuildContext(texts=tuple(names))).model.eval()
-    save_run(place / "run", model, Record(host="dual", arguments=options, status="finished"))
+    save_run(place / "run", model, Record(model="dual", arguments=options, status="finished"))
     manifest = Manifest(fingerprint=model_fingerprint(model), run=str(place / "run"), host="dual", width=WIDTH)
     folder = create(place / "index", manifest)
     generator = np.random.default_rng(0)

@@ -42,7 +42,7 @@ from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions, Setup
 
 BATCH, FEATURES, WIDTH, WORD_WIDTH, VOCABULARY, TEMPERATURE = 128, 768, 512, 300, 4_000, 0.05
-PLAN = Plan(epochs=1_000, batch_size=BATCH, lr=2e-4, clip=2.0, positives="pair", select="last")
+PLAN = Plan(epochs=1_000, batch_size=BATCH, lr=2e-4, max_grad_norm=2.0, positives="pair", select="last")
 
 
 def data(count: int, folder: Path) -> tuple[Dataset, FeatureFile]:
@@ -110,7 +110,7 @@ class ModuleLoop:
             loss, _ = self.objective(scene, Epoch(number=0, seed=0))
             self.optimiser.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(self.model.parameters(), PLAN.clip)
+            nn.utils.clip_grad_norm_(self.model.parameters(), PLAN.max_grad_norm)
             self.optimiser.step()
 
 
@@ -141,7 +141,7 @@ class PlainLoop:
             loss = (cross_entropy(scores, target) + cross_entropy(scores.T, target)) / 2
             self.optimiser.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(self.model.parameters(), PLAN.clip)
+            nn.utils.clip_grad_norm_(self.model.parameters(), PLAN.max_grad_norm)
             self.optimiser.step()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from reproduce.tables.specification import DATA_SETS, Published, tables
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.cli.command import PATH, Command, device_option, quiet_option, workers_option
 from subtext.recipes.catalogue import unknown
 

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import click
 
+from subtext.api.train import job_of
 from subtext.cli.command import PATH, Command, example
-from subtext.cli.train import job_of, require_host, run_options, sections, speaks, spelt_as_typed
-from subtext.recipes.catalogue import Recipe, hosts
+from subtext.cli.train import Models, arguments, is_first, spelt_as_typed, training_command
+from subtext.recipes.catalogue import Recipe, models
 
 WITHOUT = ("resume", "dry_run")
 """Options of `subtext train` that there is nothing to say with: the command goes on by itself."""
 
 
-class Hosts(click.Group):
-    """The group whose commands are the host recipes."""
+class Hosts(Models):
+    """The group whose commands are the model recipes; one has to be named."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The hosts' names."""
-        return list(hosts())
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words as they are: no model is recommended."""
+        return click.Group.parse_args(self, ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a host."""
-        return _command(hosts()[cmd_name]) if cmd_name in hosts() else None
+        """The command of a model."""
+        return _command(models()[cmd_name]) if cmd_name in models() else None
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The host that the first word names; an unknown one is answered with near names."""
-        require_host(ctx, args)
-        return super().resolve_command(ctx, args)
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The models with their summaries."""
+        click.Group.format_commands(self, ctx, formatter)
 
 
 @click.group(
@@ -43,10 +41,6 @@ def tune() -> None:
 
 
 def _command(recipe: Recipe) -> Command:
-    run = [option for option in run_options() if option.name not in WITHOUT]
-    for option in run:
-        if option.name == "out":
-            option.help, option.metavar = "Folder with a run for each ratio; the same command goes on there.", "DIR"
     sweep = [
         click.Option(
             ["--subset"],
@@ -57,10 +51,11 @@ def _command(recipe: Recipe) -> Command:
         ),
         click.Option(["--json", "file"], type=PATH, metavar="FILE", help="Write what is printed as JSON, too."),
     ]
-    command = Command(
-        recipe.name,
+    command = training_command(
+        recipe,
         lambda ctx: _tune(ctx, recipe),
-        {**sections(recipe, run), "Sweep": sweep},
+        without=WITHOUT,
+        more=sweep,
         help=f"""Train the nine ratios of the paper for {recipe.name}, and say which does best on validation.
 
         1:1, 1:2, 2:1, 1:3, 3:1, 1:4, 4:1, 1:5 and 5:1, each on the same subset with the same options and seed, judged
@@ -72,16 +67,20 @@ def _command(recipe: Recipe) -> Command:
         usage="--data DATA --with combined:graph=GRAPH,... --out DIR [OPTIONS]",
     )
     command.short_help = recipe.summary
+    for option in command.params:
+        if isinstance(option, click.Option) and option.name == "out":
+            option.help, option.metavar = "Folder with a run for each ratio; the same command goes on there.", "DIR"
     return command
 
 
 def _tune(ctx: click.Context, recipe: Recipe) -> None:
-    job = job_of(ctx, recipe, quiet=ctx.params["quiet"] or not speaks())
+    own = {"subset", "file"}
+    job = job_of(recipe.name, {name: value for name, value in arguments(ctx).items() if name not in own})
     from reproduce.weight_tuning import tune as carry_out
 
     with spelt_as_typed(ctx):
         tuned = carry_out(job, subset=ctx.params["subset"], spelt=ctx.params["with_"], file=ctx.params["file"])
-    if speaks():
+    if is_first():
         click.echo(tuned.text)
     if tuned.stopped:
         ctx.exit(130)

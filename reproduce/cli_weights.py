@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from reproduce.cli_tuning import tune
-from subtext.api.job import Work
+from subtext.api.load import Work
 from subtext.cli.command import PATH, Command, data_options, example, run_options
 
 COMBINE = ("absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean")

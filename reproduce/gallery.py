@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reproduce.neighbour_shift import Pulled, pulled_pairs
-from subtext.api.job import Work
-from subtext.api.loaded import open_work
+from subtext.api.load import Work, open_work
 from subtext.core import Embeddings
 from subtext.data.atomic import write_text
 from subtext.data.dataset import Dataset
@@ -232,7 +231,7 @@ def _page(asked: Asked, sides: Sequence[Side], pairs: Dataset, split: str, secti
     facts = [
         (
             side.name,
-            f"{side.record.host}{''.join(f' + {name}' for name, _ in side.record.methods)}, seed {side.record.seed}, "
+            f"{side.record.model}{''.join(f' + {name}' for name, _ in side.record.methods)}, seed {side.record.seed}, "
             f"epoch {side.record.best_epoch} of {side.record.epochs}",
         )
         for side in sides

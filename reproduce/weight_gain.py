@@ -15,8 +15,7 @@ import torch
 
 from reproduce.weight_report import tables_of
 from reproduce.weight_statistics import SCORES, unevenness
-from subtext.api.job import Work
-from subtext.api.loaded import open_work
+from subtext.api.load import Work, open_work
 from subtext.data.fingerprint import fingerprint
 from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, evaluate
@@ -25,7 +24,7 @@ from subtext.models.checkpoint import Record, load_record
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import Scoring
-from subtext.recipes.neighbour_weights import Further, Lambda, Neighbours
+from subtext.recipes.neighbour_weights import DiscrepancyOptions, NeighbourOptions, WeightOptions
 from subtext.report.text_table import Cell, table
 from subtext.training.weight_tables import NeighbourScores
 
@@ -39,7 +38,7 @@ _ALL_ORDERS, _SAMPLED_ORDERS = 7, 9_999
 """Up to so many values all orders are tried; else so many are sampled."""
 _PROTOCOL = Protocol(c_way=(), bootstrap=0)
 
-Options = TypeVar("Options", Lambda, Neighbours, Further)
+Options = TypeVar("Options", WeightOptions, NeighbourOptions, DiscrepancyOptions)
 
 
 @dataclass(frozen=True)
@@ -100,11 +99,15 @@ def gain(work: Work, pairs: Sequence[tuple[Path, Path]], *, in_json: bool = Fals
 def _point(work: Work, weighted: Path, baseline: Path, worth: dict[tuple[str, str], tuple[float, str]]) -> Point:
     record = load_record(weighted.expanduser())
     score, options = _weights_of(weighted, record)
-    near, common, further = _of(Neighbours, options), _of(Lambda, options), _of(Further, options)
-    if record.best_epoch == 1 and near.first == "uniform":
+    near, common, further = (
+        _of(NeighbourOptions, options),
+        _of(WeightOptions, options),
+        _of(DiscrepancyOptions, options),
+    )
+    if record.best_epoch == 1 and near.first_epoch == "uniform":
         raise RequirementError(
             f"{weighted} needs an epoch with weights: the one that it kept is its first, which is uniform; train "
-            f"longer, or with {score}:first=encode"
+            f"longer, or with {score}:first_epoch=encode"
         )
     split = work.split or record.data.val_split or "val"
     after, before = (_worth(replace(work, run=run, split=split), worth) for run in (weighted, baseline))
@@ -123,13 +126,17 @@ def _point(work: Work, weighted: Path, baseline: Path, worth: dict[tuple[str, st
         Path(near.graph),
         neighbours=near.neighbours,
         scoring=Scoring(
-            further.second if score == "discrepancy" else "none", options.get("diagonal", True), further.average
+            further.second_order if score == "discrepancy" else "none", options.get("diagonal", True), further.average
         ),
         views=near.views,
         samples=near.samples,
     ).open(opened.pairs, device=torch.device("cpu"))
     weighting = Neighbourhood(
-        common.total, sign=common.sign, combine=common.combine, placement=common.placement, batch=common.batch
+        common.total_weight,
+        sign=common.sign,
+        combine=common.combine,
+        placement=common.total_placement,
+        batch=common.reference_batch,
     )
     batch = int(record.plan["batch_size"])
     deviation, effective = unevenness(tables_of(memory, opened, work), weighting, score, batch=batch)
@@ -139,7 +146,7 @@ def _point(work: Work, weighted: Path, baseline: Path, worth: dict[tuple[str, st
 
 def _apart(run: Record, baseline: Record, score: str) -> Iterator[str]:
     """What two trainings differ in beside the weights: a word for each."""
-    for name in ("host", "seed"):
+    for name in ("model", "seed"):
         if getattr(run, name) != getattr(baseline, name):
             yield f"{name} ({getattr(run, name)}, {getattr(baseline, name)})"
     if run.data.fingerprint != baseline.data.fingerprint:

@@ -13,8 +13,7 @@ import torch
 
 from reproduce.weight_gallery import weight_gallery
 from reproduce.weight_statistics import Weights, explain
-from subtext.api.job import Work
-from subtext.api.loaded import Opened, open_work
+from subtext.api.load import Opened, Work, open_work
 from subtext.data.atomic import write_text
 from subtext.data.dataset import Dataset
 from subtext.data.output import require_file

@@ -12,8 +12,7 @@ from typing import Any
 
 from reproduce.tables.material import SUBSET, drawn
 from reproduce.tables.specification import RATIOS, Ratio
-from subtext.api.job import Job
-from subtext.api.train import Material, gather, prepare, record_of
+from subtext.api.train import Job, TrainingData, build_setup, initial_record, read_training_data
 from subtext.data.atomic import write_text
 from subtext.data.output import require_file
 from subtext.errors import DataError, RecipeError, counted
@@ -49,7 +48,7 @@ def tune(job: Job, *, subset: int, spelt: Sequence[str], file: Path | None = Non
     option = _option(job, spelt)
     if file is not None:
         require_file(file)
-    whole, seed = gather(job), int(job.run.get("seed", 0))
+    whole, seed = read_training_data(job), int(job.run.get("seed", 0))
     material = replace(whole, train=drawn(whole.train, subset, SUBSET, seed=seed)[0])
     near = _require_neighbours(job, material)
     # The outputs of frozen encoders are the same for all.
@@ -59,9 +58,9 @@ def tune(job: Job, *, subset: int, spelt: Sequence[str], file: Path | None = Non
     for number, ratio in enumerate(RATIOS, start=1):
         run = _at(job, ratio)
         say(f"ratio {number} of {len(RATIOS)}: {_name(ratio)}", quiet=job.quiet)
-        setup = prepare(run, material, seed=seed)
+        setup = build_setup(run, material, seed=seed)
         with training_meter(quiet=job.quiet) as told:
-            record = record_of(run, material, setup)
+            record = initial_record(run, material, setup)
             fitted = fit(setup, material.train, material.val, run.out, record=record, run=options, report=told)
         if fitted.record.status == "stopped":
             return Tuned(f"stopped in {run.out}; the same command goes on from there", stopped=True)
@@ -110,11 +109,11 @@ def _option(job: Job, spelt: Sequence[str]) -> str:
     return text.rstrip(",")
 
 
-def _require_neighbours(job: Job, material: Material) -> dict[str, float]:
+def _require_neighbours(job: Job, material: TrainingData) -> dict[str, float]:
     """How many neighbours texts of the subset have in it, and have in all; what cannot be weighted is refused."""
     options = next(options for name, options in job.methods if name == METHOD)
     # Everything that can be refused is, before the first of nine trainings.
-    prepare(_at(job, RATIOS[0]), material, seed=int(job.run.get("seed", 0)))
+    build_setup(_at(job, RATIOS[0]), material, seed=int(job.run.get("seed", 0)))
     graph = Graph.load(Path(str(options["graph"])).expanduser())
     asked, texts = int(str(options["neighbours"])) or graph.width, len(material.train.texts)
     if asked > graph.width:
@@ -151,7 +150,7 @@ def _found(job: Job, records: Sequence[Record], option: str) -> dict[str, Any]:
     ]  # fmt: skip
     joined = f"{option}{',' if ':' in option else ':'}beta={beta:g},gamma={gamma:g}"
     chosen = {"beta": beta, "gamma": gamma, "with": joined}
-    return {"host": job.host, "split": job.val_split, "selection": value, "ratios": rows, "chosen": chosen}
+    return {"host": job.model, "split": job.val_split, "selection": value, "ratios": rows, "chosen": chosen}
 
 
 def _told(found: dict[str, Any], job: Job) -> str:

@@ -13,7 +13,7 @@ COLOURS = {
     "purple": (130, 40, 160), "brown": (120, 80, 40), "pink": (250, 150, 190), "cyan": (40, 210, 220),
 }  # fmt: skip
 OPTIONS: dict[str, object] = {
-    "image": "tiny", "image_size": 32, "width": 16, "word_width": 8, "min_count": 1,
+    "image": "tiny", "image_size": 32, "width": 16, "word_dim": 8, "min_count": 1,
 }  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def run(data: Path, out: Path, *, seed: int = 0, host: str = "dual", **options: 
     arguments = {**OPTIONS, **options}
     context = BuildContext(texts=tuple(str(text) for text in train.texts.values), seed=seed)
     setup = build(host, arguments, context=context)
-    record = Record(host=host, arguments=arguments, seed=seed, status="finished", data=DataSource(data=str(data)))
+    record = Record(model=host, arguments=arguments, seed=seed, status="finished", data=DataSource(data=str(data)))
     save_run(out, setup.model.eval(), record)
     return out
 

@@ -31,9 +31,9 @@ PLAN = Plan(
     batch_size=16,
     lr=1e-2,
     schedule="plateau",
-    plateau_epochs=0,
-    accumulate=2,
-    average="ema",
+    plateau_patience=0,
+    accumulation_steps=2,
+    weight_average="ema",
     amsgrad=True,
 )
 
@@ -46,7 +46,9 @@ def train(out: Path, workers: int) -> list[str]:
         if report.note:
             notes.append(report.note)
 
-    options = RunOptions(device="cpu", workers=workers, resume=True, checkpoint_every=3, keep=1, log_every=1)
+    options = RunOptions(
+        device="cpu", workers=workers, resume=True, checkpoint_every=3, keep_checkpoints=1, log_every=1
+    )
     small.run(out, plan=PLAN, options=options, noise=0.1, report=hear)
     return notes
 

@@ -48,7 +48,7 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
         made = asymmetry(small.setup_with_parts(), negatives="shuffle")
     rewriter = None if made.rewriting is None else made.rewriting.open(data)
     model = made.model.double().train()
-    plan = Plan(batch_size=ROWS, cache_chunk=chunk)
+    plan = Plan(batch_size=ROWS, grad_cache_chunk=chunk)
     reader = Reader(
         model,
         data,

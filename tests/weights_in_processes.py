@@ -14,7 +14,7 @@ import torch
 
 from subtext.models.checkpoint import put_tensors
 from subtext.recipes.methods.combined import combined
-from subtext.recipes.neighbour_weights import Lambda, Neighbours
+from subtext.recipes.neighbour_weights import NeighbourOptions, WeightOptions
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions
@@ -40,7 +40,9 @@ def main() -> None:
 
     def made(given: Plan | None) -> object:
         return combined(
-            small.setup(plan, dropout=0.0), near=Neighbours(graph=str(graph)), common=Lambda(combine="absdiff")
+            small.setup(plan, dropout=0.0),
+            neighbours=NeighbourOptions(graph=str(graph)),
+            weights=WeightOptions(combine="absdiff"),
         )
 
     fitted = small.run(out / "run", made=made, train=data, options=RunOptions(device="cpu", workers=0))

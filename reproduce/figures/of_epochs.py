@@ -11,7 +11,7 @@ from reproduce.figures.of_data import lead
 from reproduce.figures.of_systems import spelt
 from reproduce.figures.request import Asked, Drawn
 from reproduce.figures.systems import about, facts_of, pairs_of, relevance_of
-from subtext.api.loaded import open_work
+from subtext.api.load import open_work
 from subtext.core import DIRECTIONS, Direction
 from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint

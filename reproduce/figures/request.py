@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduce.figures.catalogue import FIGURES, Known, needed
-from subtext.api.job import Work
+from subtext.api.load import Work
 from subtext.core import Direction
 from subtext.errors import RequirementError
 from subtext.ops.semantic_rank import RankTies

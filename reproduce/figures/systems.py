@@ -10,8 +10,7 @@ import numpy as np
 
 from reproduce.figures.request import Asked, is_run
 from subtext.api.external import Files, opened_files, read_split
-from subtext.api.job import Work
-from subtext.api.loaded import open_work, remembered
+from subtext.api.load import Work, open_work, remembered
 from subtext.data.dataset import Dataset
 from subtext.data.external_outputs import holds_scores
 from subtext.data.fingerprint import fingerprint

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from subtext.api.loaded import choose_device
+from subtext.api.load import choose_device
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.build import Choice
 from subtext.neighbours.doc2vec import Doc2Vec

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from reproduce.tables.prepared import require_sentences
 from reproduce.tables.request import Asked
 from reproduce.tables.specification import Shared
-from subtext.api.loaded import read
+from subtext.api.load import read
 from subtext.api.neighbours import Asked as Wanted
 from subtext.api.neighbours import open_space
-from subtext.api.train import Material
+from subtext.api.train import TrainingData
 from subtext.data.atomic import write_file
 from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
@@ -41,7 +41,7 @@ class Loaded:
     material  training pairs, those that select the epoch, and features        scored  the split that is scored
     """
 
-    material: Material
+    material: TrainingData
     scored: Dataset
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -76,7 +76,7 @@ def load(asked: Asked, key: str) -> Loaded:
         for file, items in ((images, part.images), (texts, part.texts)):
             if file is not None:
                 file.require(items.ids, items.values)
-    return Loaded(Material(train, selecting, images, texts), scored)
+    return Loaded(TrainingData(train, selecting, images, texts), scored)
 
 
 def require(asked: Asked, key: str, kind: Shared, loaded: Loaded) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from reproduce.tables.arguments import Given, read_given
 from reproduce.tables.figure_names import FIGURES
 from reproduce.tables.specification import DATA_SETS, Column, DataSet, Published, Row, Shared, System
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.errors import RecipeError
-from subtext.recipes.catalogue import Option, hosts, plan_options, unknown
+from subtext.recipes.catalogue import Option, models, plan_options, unknown
 from subtext.training.plan import Plan
 
 FACTORS = (1.0, 3.0, 1 / 3, 10.0, 0.1)
@@ -60,7 +60,14 @@ class Asked:
         if not 1 <= self.trials <= len(FACTORS):
             raise RecipeError(f"--trials needs 1 to {len(FACTORS)}; it got {self.trials}")
         rows = [each for row in self.rows for each in self.table.members(row)]
-        known = {option.name for row in rows if row.system for option in options_of(row.system.host)}
+        known = {
+            name
+            for row in rows
+            if row.system
+            for o in options_of(row.system.host)
+            for name in (o.name, o.old_name)
+            if name
+        }
         for name in self.changes:
             if name not in known:
                 raise RecipeError(unknown("option of these rows", name, dict.fromkeys(sorted(known))))
@@ -160,7 +167,7 @@ def _reads_features(system: System) -> bool:
 
 def options_of(host: str) -> list[Option]:
     """What can be asked of a host and of its training; nothing for one that there is not."""
-    return [*hosts()[host].options, *plan_options(Plan())] if host in hosts() else []
+    return [*models()[host].options, *plan_options(Plan())] if host in models() else []
 
 
 def digest(told: object) -> str:

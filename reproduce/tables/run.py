@@ -18,8 +18,8 @@ from reproduce.tables.request import Asked, built_for
 from reproduce.tables.specification import Row
 from reproduce.tables.sweep import known, status, sweep_of
 from reproduce.tables.trainings import Scored, Training, scored_of, seeds_of, trials_of
-from subtext.api.loaded import choose_device
-from subtext.api.train import prepare, record_of
+from subtext.api.load import choose_device
+from subtext.api.train import build_setup, initial_record
 from subtext.data.atomic import write_file, write_text
 from subtext.errors import (
     CheckpointError,
@@ -66,13 +66,18 @@ class Bench:
             require(asked, self.key, kind, self.loaded)
         say(f"{number}: {run.row.name} on {asked.data_set(self.key).name}, seed {run.seed}", quiet=asked.quiet)
         job, material = run.job, self.loaded.material
-        setup = prepare(job, material, seed=run.seed)
+        setup = build_setup(job, material, seed=run.seed)
         cache = asked.shared(self.key) / "cache"
         options = RunOptions(
-            seed=run.seed, device=choose_device(asked.device), workers=asked.workers, resume=True, keep=1, cache=cache
+            seed=run.seed,
+            device=choose_device(asked.device),
+            workers=asked.workers,
+            resume=True,
+            keep_checkpoints=1,
+            cache=cache,
         )
         with training_meter(quiet=asked.quiet) as told:
-            record = record_of(job, material, setup)
+            record = initial_record(job, material, setup)
             fitted = fit(setup, material.train, material.val, job.out, record=record, run=options, report=told)
         if fitted.record.status == "stopped":
             raise Stopped(f"stopped in {run.folder}; the same command goes on from there")

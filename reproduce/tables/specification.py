@@ -125,16 +125,16 @@ class System:
         >>> System("vse", {}, (("telepathy", {}),)).lacks()
         'the method telepathy'
         """
-        if self.host not in catalogue.hosts():
+        if self.host not in catalogue.models():
             return f"the host {self.host}"
-        parts = [("host", catalogue.hosts()[self.host], self.options)]
+        parts = [("host", catalogue.models()[self.host], self.options)]
         for name, options in self.methods:
             if name not in catalogue.methods():
                 return f"the method {name}"
             parts.append(("method", catalogue.methods()[name], options))
         for kind, recipe, options in parts:
             for name in options:
-                if name not in {option.name for option in recipe.options}:
+                if name not in {known for option in recipe.options for known in (option.name, option.old_name)}:
                     return f"the option {name} of the {kind} {recipe.name}"
         return ""
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from reproduce.tables.request import FACTORS, Asked, digest, options_of
 from reproduce.tables.specification import Row, Shared
-from subtext.api.job import Job, Sources
+from subtext.api.load import Sources
+from subtext.api.train import Job
 from subtext.data.build_context import BuildContext
+from subtext.models import renamed_options
 from subtext.recipes import build as unread
 from subtext.recipes import catalogue
-from subtext.recipes.catalogue import hosts
+from subtext.recipes.catalogue import models
 from subtext.training.plan import Plan
 
 
@@ -58,20 +60,37 @@ def training(asked: Asked, row: Row, data: str, *, seed: int, factor: float = 1.
     values = {**system.options, **pixels, **asked.table.plan, **system.plan}
     arguments, plan = _settled(system.host, values, asked, sources)
     plan["lr"] = _rate(plan, system.host) * factor
-    methods = [(name, _supplied(asked, data, options)) for name, options in system.methods]
+    methods = [
+        (name, renamed_options.current(_supplied(asked, data, options), renamed_options.of_method(name)))
+        for name, options in system.methods
+    ]
     # The rate stands in the run's own name, so that trials of one row lie side by side; what is shared is known by its
     # name, so that everything may be moved together.
     others = {name: value for name, value in plan.items() if name != "lr"}
+    # Folders keep the names that they had before options were renamed.
     spelt = [
-        (name, {key: _known_by(asked, data, value) for key, value in options.items()}) for name, options in methods
+        (
+            name,
+            renamed_options.earlier(
+                {key: _known_by(asked, data, value) for key, value in options.items()}, renamed_options.of_method(name)
+            ),
+        )
+        for name, options in methods
     ]
-    told = [system.host, arguments, spelt, others, asked.cut(data), *_since(methods)]
+    told = [
+        system.host,
+        renamed_options.earlier(arguments, renamed_options.of_model(system.host)),
+        spelt,
+        renamed_options.earlier(others, renamed_options.PLAN),
+        asked.cut(data),
+        *_since(methods),
+    ]
     label = "+".join([system.host, *(name for name, _ in methods)])
     rate = f"-rate{plan['lr']:.3g}"
     folder = asked.out / "runs" / data / f"{label}-{digest(told)}" / f"seed{seed}{rate}"
     job = Job(
-        host=system.host,
-        arguments=arguments,
+        model=system.host,
+        options=arguments,
         methods=tuple(
             (name, {key: str(value.resolve()) if isinstance(value, Path) else value for key, value in options.items()})
             for name, options in methods
@@ -139,9 +158,11 @@ def _settled(
     A change that the row's host does not know is not made there.
     """
     known = {option.name: option for option in options_of(host)}
-    changes = {name: known[name].read(value) for name, value in asked.changes.items() if name in known}
-    values = {**own, **changes}
-    facts = unread.asked(values, BuildContext())
+    renamed = {**renamed_options.PLAN, **renamed_options.of_model(host)}
+    asked_for = renamed_options.current(asked.changes, renamed)
+    changes = {name: known[name].read(value) for name, value in asked_for.items() if name in known}
+    values = {**renamed_options.current(own, renamed), **changes}
+    facts = unread.chosen_facts(values, BuildContext())
     if sources.features is not None and values.get("image", "auto") == "auto":
         facts["image"] = ("features", "regions", "regions beside a vector")
     if facts["image"][0] in ("features", "tiny", "auto") and "backbone" not in facts.get("text", ()):
@@ -150,7 +171,7 @@ def _settled(
     kept = {
         name: value
         for name, value in values.items()
-        if name in changes or name not in known or all(when.holds(facts) for when in known[name].when)
+        if name in changes or name not in known or known[name].holds(facts)
     }
     plan = set(Plan.__dataclass_fields__)
     return (
@@ -160,7 +181,7 @@ def _settled(
 
 
 def _rate(plan: Mapping[str, object], host: str) -> float:
-    rate = plan.get("lr", hosts()[host].plan.lr)
+    rate = plan.get("lr", models()[host].plan.lr)
     assert isinstance(rate, int | float)
     return float(rate)
 
@@ -170,5 +191,7 @@ def _since(methods: Sequence[tuple[str, Mapping[str, object]]]) -> list[dict[str
     found = []
     for name, given in methods:
         options = catalogue.methods()[name].options
-        found.append({o.name: o.default for o in options if o.unsaid != o.default and o.name not in given})
+        found.append(
+            {o.old_name or o.name: o.default for o in options if o.before != o.default and o.name not in given}
+        )
     return [each for each in found if each]

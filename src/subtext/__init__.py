@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from subtext.api.embed import EmbeddedDataset, embed
+    from subtext.api.ensemble import ensemble
     from subtext.api.export import Export, export
     from subtext.api.load import Run, from_pretrained, load, open_engine, open_run, save_pretrained
+    from subtext.api.runs import RunList, runs
+    from subtext.api.train import train
     from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
 
@@ -32,13 +35,17 @@ _MODULES = {
     "Model": "subtext.models.model",
     "MtebEncoder": "subtext.export.mteb_encoder",
     "Run": "subtext.api.load",
+    "RunList": "subtext.api.runs",
     "embed": "subtext.api.embed",
+    "ensemble": "subtext.api.ensemble",
     "export": "subtext.api.export",
     "from_pretrained": "subtext.api.load",
     "load": "subtext.api.load",
     "open_engine": "subtext.api.load",
     "open_run": "subtext.api.load",
+    "runs": "subtext.api.runs",
     "save_pretrained": "subtext.api.load",
+    "train": "subtext.api.train",
 }
 """Public name -> the module that defines it."""
 

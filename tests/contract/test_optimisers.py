@@ -84,7 +84,7 @@ def test_a_state_of_more_weights_is_refused() -> None:
 
 def test_groups_decay_matrices_alone_and_slow_bodies_down() -> None:
     model = small.setup().model
-    plan = Plan(weight_decay=0.5, encoder_factor=0.1, layer_decay=0.5)
+    plan = Plan(weight_decay=0.5, backbone_lr_scale=0.1, layer_decay=0.5)
     found = {}
     for group in parameter_groups(model, plan):
         for weight in group["params"]:
@@ -101,7 +101,7 @@ def test_groups_decay_matrices_alone_and_slow_bodies_down() -> None:
 
 def test_rates_follow_the_factors() -> None:
     model = small.setup().model
-    optimiser = build_optimiser(model, Plan(encoder_factor=0.1))
+    optimiser = build_optimiser(model, Plan(backbone_lr_scale=0.1))
     set_rate(optimiser, 2.0)
     assert sorted({round(group["lr"], 9) for group in optimiser.param_groups}) == [0.2, 2.0]
 
@@ -210,7 +210,7 @@ def test_pretrained_batch_norms_can_keep_their_statistics() -> None:
     freezer = Freezer(model)
     freezer.apply(stage(Plan(), (), 0))
     assert body[-1].training
-    freezer.apply(stage(Plan(encoder_norms="kept"), (), 0))
+    freezer.apply(stage(Plan(backbone_norms="kept"), (), 0))
     assert not body[-1].training
     assert body[1].training
     assert all(weight.requires_grad for weight in body.parameters())
@@ -229,7 +229,7 @@ def test_which_encoders_never_learn() -> None:
 
 def test_the_moving_average_by_a_plain_loop() -> None:
     model = nn.Linear(2, 2)
-    average = Average(model, Plan(average="ema", average_decay=0.8))
+    average = Average(model, Plan(weight_average="ema", ema_decay=0.8))
     held = model.weight.detach().clone()
     for step in range(12):
         with torch.no_grad():
@@ -246,7 +246,7 @@ def test_the_moving_average_by_a_plain_loop() -> None:
 
 def test_the_equal_average_is_the_mean_of_the_last_epochs() -> None:
     model = nn.BatchNorm1d(2)
-    average = Average(model, Plan(average="swa", epochs=10))
+    average = Average(model, Plan(weight_average="swa", epochs=10))
     for epoch in range(10):
         with torch.no_grad():
             model.weight.fill_(float(epoch))

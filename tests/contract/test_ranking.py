@@ -19,9 +19,9 @@ CONTEXT = BuildContext(image_features=FeatureShape(pooled=8), texts=TEXTS)
     [
         ("pvse", {"loss": "softmax", "margin": 0.3}, "margin needs loss=triplet"),
         ("pvse", {"loss": "softmax", "negatives": "all"}, "negatives needs loss=triplet"),
-        ("vse_infinity", {"loss": "softmax", "easy_epochs": 2}, "easy_epochs needs loss=triplet"),
+        ("vse_infinity", {"loss": "softmax", "all_negatives_epochs": 2}, "easy_epochs needs loss=triplet"),
         ("vse_infinity", {"temperature": 0.1}, "temperature needs loss=softmax"),
-        ("ascl", {"easy_epochs": 2}, "easy_epochs needs loss=triplet"),
+        ("ascl", {"all_negatives_epochs": 2}, "easy_epochs needs loss=triplet"),
         ("dual", {"pooling": "last"}, "a bag of words has no last"),
     ],
 )
@@ -45,7 +45,7 @@ def test_an_option_of_the_other_loss_is_refused(host: str, given: dict[str, obje
 def test_easy_epochs_sum_over_all_negatives(
     host: str, given: dict[str, object], margin: float, reduction: str, weight: float
 ) -> None:
-    options = {"width": 8, "margin": 0.3, "easy_epochs": 2, **given}
+    options = {"width": 8, "margin": 0.3, "all_negatives_epochs": 2, **given}
     parts = build(
         host, options, context=BuildContext(image_features=FeatureShape(pooled=8, grid=8), texts=TEXTS)
     ).objective.parts

@@ -24,8 +24,9 @@ from subtext.objectives.objective import Term
 from subtext.objectives.scene import compose
 from subtext.objectives.weighting.rank import Rank
 from subtext.ops import draw as draws
-from subtext.recipes.build import acting, build
-from subtext.recipes.catalogue import hosts, plan_options
+from subtext.recipes import catalogue
+from subtext.recipes.build import build, recorded_options
+from subtext.recipes.catalogue import plan_options
 from subtext.training.phases import stage
 from subtext.training.plan import Plan
 from subtext.training.setup import Setup
@@ -58,59 +59,64 @@ class Case:
         return " ".join(filter(None, [self.host, told, self.image, self.text, *(name for name, _ in self.methods)]))
 
 
-SMALL = {"width": 16, "word_width": 8}
+SMALL = {"embed_dim": 16, "word_dim": 8}
 PIXELS = {"image_size": 32}
 CASES = [
     Case("vse", SMALL, "pooled"),
     Case("vse", {**SMALL, "negatives": "all", "normalise": False}, "pooled"),
-    Case("vse", {**SMALL, **PIXELS, "flip": 0.5, "erase": 0.5, "least_area": 0.6}),
-    Case("vse", {"width": 16, **PIXELS, "image": "{vit}", "text": "{bert}"}, models=("vit", "bert")),
+    Case("vse", {**SMALL, **PIXELS, "flip": 0.5, "random_erasing": 0.5, "min_crop_area": 0.6}),
+    Case("vse", {"embed_dim": 16, **PIXELS, "image": "{vit}", "text": "{bert}"}, models=("vit", "bert")),
     Case("vse", {**SMALL, "feature_scaling": "standard"}, "pooled", methods=(("mithun", {}),)),
     Case("pvse", {**SMALL, "views": 1}, "pooled"),
     Case("pvse", {**SMALL, "views": 3, "dropout": 0.1}, "both"),
     Case("pvse", {**SMALL, "views": 2, "negatives": "all", "legacy_gru": True}, "pooled"),
-    Case("pvse", {"width": 16, **PIXELS, "views": 3, "text": "{bert}"}, models=("bert",)),
-    Case("pvse", {"width": 16, "views": 2}, "grid", "pooled", methods=(("mithun", {"hard": False}),)),
+    Case("pvse", {"embed_dim": 16, **PIXELS, "views": 3, "text": "{bert}"}, models=("bert",)),
+    Case("pvse", {"embed_dim": 16, "views": 2}, "grid", "pooled", methods=(("mithun", {"hard": False}),)),
     Case("vse_infinity", SMALL, "both"),
-    Case("vse_infinity", {**SMALL, **PIXELS, "image": "resnet-18", "weights": "random"}),
-    Case("vse_infinity", {"width": 16, "text": "{bert}"}, "grid", models=("bert",)),
+    Case("vse_infinity", {**SMALL, **PIXELS, "image": "resnet-18", "image_weights": "random"}),
+    Case("vse_infinity", {"embed_dim": 16, "text": "{bert}"}, "grid", models=("bert",)),
     Case("dual", SMALL, "pooled"),
-    Case("dual", {**SMALL, **PIXELS, "image": "mobilenet-v1", "weights": "random", "pooling": "last", "text": "gru"}),
+    Case(
+        "dual",
+        {**SMALL, **PIXELS, "image": "mobilenet-v1", "image_weights": "random", "pooling": "last", "text": "gru"},
+    ),
     Case("dual", {**SMALL, "pooling": "learnt", "label_smoothing": 0.1, "learn_temperature": True}, "both"),
-    Case("dual", {"width": 16}, "pooled", "pooled"),
+    Case("dual", {"embed_dim": 16}, "pooled", "pooled"),
     Case("dual", {**SMALL, "text": "gru"}, "pooled"),
     Case("pvse", {**SMALL, "text": "bag"}, "grid"),
     Case(
-        "dual", {"width": 16, **PIXELS, "text": "{bert}", "pooling": "last", "text_pooling": "mean"}, models=("bert",)
+        "dual",
+        {"embed_dim": 16, **PIXELS, "text": "{bert}", "pooling": "last", "text_pooling": "mean"},
+        models=("bert",),
     ),
-    Case("dual", {"width": 16, "text": "{bert}", "pooling": "learnt", "dropout": 0.5}, "pooled", models=("bert",)),
+    Case("dual", {"embed_dim": 16, "text": "{bert}", "pooling": "learnt", "dropout": 0.5}, "pooled", models=("bert",)),
     Case("scan", SMALL, "grid"),
-    Case("scan", {**SMALL, "attending": "image_to_text", "pooling": "mean", "append_pooled": True}, "both"),
-    Case("scan", {"width": 16, **PIXELS, "text": "{bert}"}, models=("bert",)),
-    Case("sgraf", {**SMALL, "nodes": 6}, "grid"),
-    Case("sgraf", {**SMALL, "nodes": 6, "reasoning": "saf", "places": 4}, "grid"),
+    Case("scan", {**SMALL, "cross_attention": "image_to_text", "pooling": "mean", "append_pooled": True}, "both"),
+    Case("scan", {"embed_dim": 16, **PIXELS, "text": "{bert}"}, models=("bert",)),
+    Case("sgraf", {**SMALL, "similarity_dim": 6}, "grid"),
+    Case("sgraf", {**SMALL, "similarity_dim": 6, "reasoning": "saf", "num_regions": 4}, "grid"),
     Case("chan", SMALL, "grid"),
-    Case("chan", {"width": 16, **PIXELS, "pooling": "mean", "text": "{bert}"}, models=("bert",)),
+    Case("chan", {"embed_dim": 16, **PIXELS, "pooling": "mean", "text": "{bert}"}, models=("bert",)),
     Case("imram", SMALL, "grid"),
-    Case("imram", {**SMALL, "asking": "text", "steps": 1}, "grid"),
+    Case("imram", {**SMALL, "attention_mode": "text", "steps": 1}, "grid"),
     Case("ascl", SMALL, "both"),
-    Case("ascl", {**SMALL, "fusion": "none", "directions": "shared", "heads": 2}, "grid"),
+    Case("ascl", {**SMALL, "fusion": "none", "direction_weights": "shared", "heads": 2}, "grid"),
     Case("ascl", {**SMALL, "attention": False, "loss": "ratio"}, "both"),
     Case("ascl", {**SMALL, "loss": "triplet", "margin": 0.3}, "both"),
-    Case("pcme", {**SMALL, "draws": 3, "uniformity": 1.0}, "grid"),
-    Case("pcme", {**SMALL, "draws": 2, "ranking": "mean", "kl_variance": "consistent"}, "pooled"),
-    Case("pcme", {"width": 16, **PIXELS, "draws": 2, "text": "{bert}"}, models=("bert",)),
-    Case("pcme", {"width": 16, "draws": 2}, "both", "pooled"),
+    Case("pcme", {**SMALL, "samples": 3, "uniformity_weight": 1.0}, "grid"),
+    Case("pcme", {**SMALL, "samples": 2, "rank_by": "mean", "kl_variance": "consistent"}, "pooled"),
+    Case("pcme", {"embed_dim": 16, **PIXELS, "samples": 2, "text": "{bert}"}, models=("bert",)),
+    Case("pcme", {"embed_dim": 16, "samples": 2}, "both", "pooled"),
     Case("pcme_plus", SMALL, "both"),
-    Case("pcme_plus", {**SMALL, "distance": "wasserstein", "spread_layers": 1, "perceptron": False}, "grid"),
-    Case("pcme_plus", {"width": 16, **PIXELS, "mixing": 0.5, "text": "{bert}"}, models=("bert",)),
-    Case("dsran", {**SMALL, "cells": 2}, "grid"),
-    Case("dsran", {**SMALL, "joint": 1, "append_pooled": False}, "both"),
-    Case("dsran", {"width": 16, **PIXELS, "text": "{bert}"}, models=("bert",)),
+    Case("pcme_plus", {**SMALL, "distance": "wasserstein", "uncertainty_layers": 1, "mlp": False}, "grid"),
+    Case("pcme_plus", {"embed_dim": 16, **PIXELS, "mix_prob": 0.5, "text": "{bert}"}, models=("bert",)),
+    Case("dsran", {**SMALL, "grid_cells": 2}, "grid"),
+    Case("dsran", {**SMALL, "joint_layers": 1, "append_pooled": False}, "both"),
+    Case("dsran", {"embed_dim": 16, **PIXELS, "text": "{bert}"}, models=("bert",)),
     Case("clip", {"model": "{clip}"}, models=("clip",)),
-    Case("clip", {"model": "{clip}", "lora": 2, "loss": "sigmoid"}, models=("clip",)),
+    Case("clip", {"model": "{clip}", "lora_rank": 2, "loss": "sigmoid"}, models=("clip",)),
     Case("clip", {"model": "{siglip}"}, models=("siglip",)),
-    Case("clip", {"model": "{siglip}", "weights": "random", "lora": 2}, models=("siglip",)),
+    Case("clip", {"model": "{siglip}", "weights": "random", "lora_rank": 2}, models=("siglip",)),
 ]
 
 
@@ -218,7 +224,7 @@ def test_a_saved_run_comes_back_the_same_to_the_bit(
     setup = made(case, models, context_of(case, features))
     with_files(setup.model, case, features)
     loss_of(setup).backward()
-    torch.nn.utils.clip_grad_norm_(setup.model.parameters(), setup.plan.clip)
+    torch.nn.utils.clip_grad_norm_(setup.model.parameters(), setup.plan.max_grad_norm)
     torch.optim.SGD(setup.model.parameters(), lr=0.1).step()
     before = embedded(setup.model)
     for name, branch in (("image", setup.model.image), ("text", setup.model.text)):
@@ -236,7 +242,7 @@ def test_a_saved_run_comes_back_the_same_to_the_bit(
 
 
 def test_every_host_is_tried() -> None:
-    assert {case.host for case in CASES} == set(hosts())
+    assert {case.host for case in CASES} == set(catalogue.models())
 
 
 def test_initial_weights_are_the_seeds_alone(features: dict[str, FeatureFile]) -> None:
@@ -304,9 +310,9 @@ def test_plan_changes_reach_the_setup(features: dict[str, FeatureFile]) -> None:
 
 def test_adapters_learn_faster_unless_told(models: dict[str, str]) -> None:
     whole = build("clip", {"model": models["clip"]}, context=BuildContext())
-    adapted = build("clip", {"model": models["clip"], "lora": 2}, context=BuildContext())
+    adapted = build("clip", {"model": models["clip"], "lora_rank": 2}, context=BuildContext())
     assert adapted.plan.lr == pytest.approx(10 * whole.plan.lr)
-    told = build("clip", {"model": models["clip"], "lora": 2}, plan={"lr": 0.25}, context=BuildContext())
+    told = build("clip", {"model": models["clip"], "lora_rank": 2}, plan={"lr": 0.25}, context=BuildContext())
     assert told.plan.lr == 0.25
     assert adapted.model.image.encoder.body_layers() == [] != whole.model.image.encoder.body_layers()
 
@@ -314,7 +320,7 @@ def test_adapters_learn_faster_unless_told(models: dict[str, str]) -> None:
 def test_text_is_read_into_values(features: dict[str, FeatureFile]) -> None:
     setup = build(
         "vse",
-        {"width": "16", "margin": "0.3", "normalise": "no", "negatives": "all"},
+        {"embed_dim": "16", "margin": "0.3", "normalise": "no", "negatives": "all"},
         context=BuildContext(shape(features["pooled"]), texts=TEXTS),
     )
     term = setup.objective.parts["image_to_text"]
@@ -341,7 +347,7 @@ class TestMithun:
 
     def test_is_refused_without_a_triplet_loss(self, features: dict[str, FeatureFile]) -> None:
         case = Case("dual", SMALL, "pooled", methods=(("mithun", {}),))
-        with pytest.raises(RecipeError, match=r"needs a host with a triplet loss .*InfoNCE"):
+        with pytest.raises(RecipeError, match=r"needs a model with a triplet loss .*InfoNCE"):
             made(case, {}, context_of(case, features))
 
     def test_is_refused_twice(self, features: dict[str, FeatureFile]) -> None:
@@ -361,8 +367,8 @@ class TestThaw:
         ("model", "told", "epochs", "said"),
         [
             ({}, {"heads": 3}, 3, "epochs needs more than the 3 of the first phases; it got 3"),
-            ({}, {"heads": 0}, 3, "heads of 1 epoch or more"),
-            ({"weights": "random"}, {"heads": 1}, 3, "needs a host with a pretrained encoder"),
+            ({}, {"heads": 0}, 3, "head_epochs of 1 or more"),
+            ({"weights": "random"}, {"heads": 1}, 3, "needs a model with a pretrained encoder"),
         ],
     )
     def test_is_refused_where_it_means_nothing(
@@ -376,16 +382,16 @@ class TestThaw:
 @pytest.mark.parametrize(
     ("host", "arguments", "more", "said"),
     [
-        ("pvsee", {}, {}, "no host called 'pvsee'; did you mean pvse"),
+        ("pvsee", {}, {}, "no model called 'pvsee'; did you mean pvse"),
         ("zzz", {}, {}, "there are ascl, chan, clip, dsran, dual"),
-        ("vse", {"widht": 3}, {}, "no option of 'vse' called 'widht'; did you mean width"),
-        ("vse", {"width": "wide"}, {}, "width needs a whole number; it got 'wide'"),
-        ("vse", {"width": 2.5}, {}, "width needs a whole number; it got 2.5"),
-        ("vse", {"width": True}, {}, "width needs a whole number; it got True"),
-        ("vse", {"width": 0}, {}, "width needs 1 or more; it got 0"),
+        ("vse", {"embed_dmi": 3}, {}, "no option of 'vse' called 'embed_dmi'; did you mean embed_dim"),
+        ("vse", {"embed_dim": "wide"}, {}, "embed_dim needs a whole number; it got 'wide'"),
+        ("vse", {"embed_dim": 2.5}, {}, "embed_dim needs a whole number; it got 2.5"),
+        ("vse", {"embed_dim": True}, {}, "embed_dim needs a whole number; it got True"),
+        ("vse", {"embed_dim": 0}, {}, "embed_dim needs 1 or more; it got 0"),
         ("dual", {"dropout": 1.0}, {}, r"dropout needs a number in \[0, 1\); it got 1.0"),
         ("dual", {"text": "gru", "gru_layers": 0}, {}, "gru_layers needs 1 or more"),
-        ("pvse", {"mmd": -1}, {}, "mmd needs 0 or more; it got -1"),
+        ("pvse", {"mmd_weight": -1}, {}, "mmd_weight needs 0 or more; it got -1"),
         ("vse", {"normalise": "perhaps"}, {}, "normalise needs true or false"),
         ("vse", {"negatives": "some"}, {}, "negatives needs one of all, hardest, semi-hard; it got 'some'"),
         ("vse", {}, {"methods": [("mithum", {})]}, "no method called 'mithum'; did you mean mithun"),
@@ -409,7 +415,7 @@ def test_a_wrong_name_or_value_is_answered_with_the_right_ones(
         ("vse", {}, BuildContext(FeatureShape(pooled=10)), "a vocabulary needs the training texts"),
         (
             "pvse",
-            {**SMALL, "width": 15},
+            {**SMALL, "embed_dim": 15},
             BuildContext(FeatureShape(pooled=10), texts=TEXTS),
             "an even width; it got 15",
         ),
@@ -434,18 +440,18 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     *[
         ("vse", name, value, {}, "pooled")
         for name, value in (
-            ("weights", "random"), ("image_size", 32), ("resize", "crop"), ("flip", 0.2), ("least_area", 0.5),
-            ("erase", 0.1), ("text_weights", "random"), ("text_pooling", "mean"), ("text_scaling", "unit"),
-            ("layer_decay", 0.9), ("encoder_factor", 0.5), ("freeze_epochs", 2), ("freeze_epochs", -1),
-            ("encoder_norms", "kept"),
-            ("momentum", 0.5), ("plateau_epochs", 3), ("average_decay", 0.9), ("average_from", 0.5),
+            ("image_weights", "random"), ("image_size", 32), ("resize", "crop"), ("flip", 0.2), ("min_crop_area", 0.5),
+            ("random_erasing", 0.1), ("text_weights", "random"), ("text_pooling", "mean"), ("text_scaling", "unit"),
+            ("layer_decay", 0.9), ("backbone_lr_scale", 0.5), ("freeze_epochs", 2), ("freeze_epochs", -1),
+            ("backbone_norms", "kept"),
+            ("momentum", 0.5), ("plateau_patience", 3), ("ema_decay", 0.9), ("swa_start", 0.5),
         )
     ],
-    ("scan", "pooling_scale", 5.0, {"pooling": "mean"}, "grid"),
+    ("scan", "lse_scale", 5.0, {"pooling": "mean"}, "grid"),
     ("sgraf", "steps", 2, {"reasoning": "saf"}, "grid"),
     ("ascl", "heads", 2, {"attention": False}, "grid"),
-    ("ascl", "local_share", 0.5, {"attention": False}, "grid"),
-    ("ascl", "directions", "shared", {"attention": False}, "grid"),
+    ("ascl", "local_weight", 0.5, {"attention": False}, "grid"),
+    ("ascl", "direction_weights", "shared", {"attention": False}, "grid"),
     ("ascl", "bf16", True, {"attention": False}, "grid"),
     *[
         ("vse", name, value, {"image": "tiny"}, "")
@@ -453,47 +459,49 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ],
     *[
         ("vse_infinity", name, value, {"image": "tiny"}, "")
-        for name, value in (("region_drop", 0.1), ("append_pooled", False), ("detected", 9), ("least_sure", 0.5))
+        for name, value in (
+            ("region_dropout", 0.1), ("append_pooled", False), ("max_regions", 9), ("min_confidence", 0.5)
+        )
     ],
     *[
         ("vse", name, value, {"text": text}, "pooled")
         for text in ("features", "{bert}")
         for name, value in (
-            ("gru_layers", 2), ("both_directions", True), ("word_width", 8), ("min_count", 2), ("word_drop", 0.1),
-            ("word_dropout", 0.1),
+            ("gru_layers", 2), ("bidirectional", True), ("word_dim", 8), ("min_count", 2), ("token_dropout", 0.1),
+            ("embedding_dropout", 0.1),
         )
     ],
     *[("vse", name, value, {"text": "features"}, "pooled") for name, value in (("max_tokens", 9), ("token_mask", 0.1))],
     *[
         ("dual", name, value, {"text": "bag"}, "pooled")
-        for name, value in (("gru_layers", 2), ("both_directions", False), ("gru_width", 8))
+        for name, value in (("gru_layers", 2), ("bidirectional", False), ("gru_dim", 8))
     ],
     ("dual", "pooling", "last", {"text": "features"}, "pooled"),
     ("dual", "text_pooling", "mean", {"text": "{bert}"}, "pooled"),
     ("vse_infinity", "text_pooling", "mean", {"text": "{bert}"}, "pooled"),
-    ("vse_infinity", "region_drop", 0.1, {}, "pooled"),
+    ("vse_infinity", "region_dropout", 0.1, {}, "pooled"),
     ("vse_infinity", "append_pooled", False, {}, "grid"),
     ("vse_infinity", "boxes", True, {}, "pooled"),
     ("vse_infinity", "temperature", 0.1, {}, "grid"),
-    *[("vse_infinity", name, 3, {"loss": "softmax"}, "grid") for name in ("margin", "easy_epochs")],
+    *[("vse_infinity", name, 3, {"loss": "softmax"}, "grid") for name in ("margin", "all_negatives_epochs")],
     *[("pvse", name, value, {"loss": "softmax"}, "grid") for name, value in (("margin", 0.3), ("negatives", "all"))],
-    *[("pvse", name, 0.2, {"views": 1}, "grid") for name in ("mmd", "diversity")],
-    *[("pcme_plus", name, value, {}, "grid") for name, value in (("mixing", 0.5), ("mixing_kind", "cutmix"))],
-    ("pcme_plus", "mixing_kind", "mixup", {"image": "tiny", "mixing": 0.0}, ""),
-    ("dsran", "cells", 2, {"image": "tiny"}, ""),
+    *[("pvse", name, 0.2, {"views": 1}, "grid") for name in ("mmd_weight", "diversity_weight")],
+    *[("pcme_plus", name, value, {}, "grid") for name, value in (("mix_prob", 0.5), ("mix_type", "cutmix"))],
+    ("pcme_plus", "mix_type", "mixup", {"image": "tiny", "mix_prob": 0.0}, ""),
+    ("dsran", "grid_cells", 2, {"image": "tiny"}, ""),
     ("pvse", "legacy_gru", True, {"text": "bag"}, "grid"),
-    ("pvse", "legacy_gru", True, {"both_directions": False}, "grid"),
-    ("pvse", "plateau_epochs", 3, {"schedule": "cosine"}, "grid"),
+    ("pvse", "legacy_gru", True, {"bidirectional": False}, "grid"),
+    ("pvse", "plateau_patience", 3, {"schedule": "cosine"}, "grid"),
     ("vse", "step_epochs", 3, {"schedule": "cosine"}, "pooled"),
-    ("vse", "factor", 0.3, {"schedule": "cosine"}, "pooled"),
+    ("vse", "lr_factor", 0.3, {"schedule": "cosine"}, "pooled"),
     ("vse", "amsgrad", True, {"optimiser": "sgd"}, "pooled"),
-    ("vse", "encoder_factor", 0.3, {"image": "{vit}", "freeze_epochs": -1}, ""),
-    ("vse", "encoder_norms", "kept", {"image": "{vit}"}, ""),
+    ("vse", "backbone_lr_scale", 0.3, {"image": "{vit}", "freeze_epochs": -1}, ""),
+    ("vse", "backbone_norms", "kept", {"image": "{vit}"}, ""),
     ("dual", "drop_last", True, {}, "pooled"),
-    ("clip", "lora_scale", 4.0, {"model": "{clip}"}, ""),
+    ("clip", "lora_alpha", 4.0, {"model": "{clip}"}, ""),
     ("clip", "lora_dropout", 0.1, {"model": "{clip}"}, ""),
-    ("clip", "freeze_epochs", 1, {"model": "{clip}", "lora": 2}, ""),
-    ("clip", "encoder_factor", 0.5, {"model": "{clip}", "weights": "random"}, ""),
+    ("clip", "freeze_epochs", 1, {"model": "{clip}", "lora_rank": 2}, ""),
+    ("clip", "backbone_lr_scale", 0.5, {"model": "{clip}", "weights": "random"}, ""),
 ]  # fmt: skip
 PLANNED = {option.name for option in plan_options(Plan())}
 
@@ -522,8 +530,10 @@ def test_an_option_that_nothing_reads_is_refused(
 
 
 def test_every_option_with_a_condition_is_refused_somewhere() -> None:
-    conditional = {option.name for recipe in hosts().values() for option in recipe.options if option.when}
-    conditional |= {option.name for option in plan_options(Plan()) if option.when}
+    conditional = {
+        option.name for recipe in catalogue.models().values() for option in recipe.options if option.requires
+    }
+    conditional |= {option.name for option in plan_options(Plan()) if option.requires}
     tried = {name for _, name, *_ in UNREAD}
     assert conditional == tried
 
@@ -531,18 +541,18 @@ def test_every_option_with_a_condition_is_refused_somewhere() -> None:
 def test_what_a_host_was_published_with_trips_nobody(features: dict[str, FeatureFile]) -> None:
     """Flips and slower bodies of VSE-infinity mean nothing for features: they go, without a word."""
     setup = made(case := Case("vse_infinity", SMALL, "grid"), {}, context_of(case, features))
-    assert setup.plan.encoder_factor == 1.0 and hosts()["vse_infinity"].plan.encoder_factor == 0.1
-    acts = acting("vse_infinity", SMALL, setup)
-    assert acts["word_width"] == 8 and acts["region_drop"] == 0.2 and acts["easy_epochs"] == 1
-    assert not {"flip", "weights", "append_pooled", "temperature", "text_scaling"} & acts.keys()
+    assert setup.plan.backbone_lr_scale == 1.0 and catalogue.models()["vse_infinity"].plan.backbone_lr_scale == 0.1
+    acts = recorded_options("vse_infinity", SMALL, setup)
+    assert acts["word_dim"] == 8 and acts["region_dropout"] == 0.2 and acts["all_negatives_epochs"] == 1
+    assert not {"flip", "image_weights", "append_pooled", "temperature", "text_scaling"} & acts.keys()
 
 
 def test_a_run_on_pixels_records_how_pictures_are_read() -> None:
     context = BuildContext(texts=("a dog", "a cat"))
-    acts = acting(
+    acts = recorded_options(
         "dual", given := {"image": "tiny", "image_size": 32, "text": "bag"}, build("dual", given, context=context)
     )
-    assert acts["image_size"] == 32 and acts["least_area"] == 1.0 and "feature_scaling" not in acts
+    assert acts["image_size"] == 32 and acts["min_crop_area"] == 1.0 and "feature_scaling" not in acts
 
 
 def test_a_new_optimiser_leaves_the_old_ones_options_behind(features: dict[str, FeatureFile]) -> None:
@@ -553,8 +563,8 @@ def test_a_new_optimiser_leaves_the_old_ones_options_behind(features: dict[str, 
 @pytest.mark.parametrize(
     ("host", "told", "context", "said"),
     [
-        ("clip", {}, BuildContext(FeatureShape(pooled=4)), "^features needs another host; clip reads none"),
-        ("clip", {}, BuildContext(text_features=FeatureShape(pooled=4)), "^text_features needs another host"),
+        ("clip", {}, BuildContext(FeatureShape(pooled=4)), "^features needs another model; clip reads none"),
+        ("clip", {}, BuildContext(text_features=FeatureShape(pooled=4)), "^text_features needs another model"),
         (
             "vse",
             {"image": "resnet-50"},
@@ -572,7 +582,7 @@ def test_features_that_nobody_reads_are_refused_before_anything_is_fetched(
 
 
 def test_both_dropouts_of_a_bag_act(features: dict[str, FeatureFile]) -> None:
-    told = {**SMALL, "text": "bag", "pooling": "learnt", "dropout": 0.5, "word_dropout": 0.2}
+    told = {**SMALL, "text": "bag", "pooling": "learnt", "dropout": 0.5, "embedding_dropout": 0.2}
     setup = made(case := Case("dual", told, "pooled"), {}, context_of(case, features))
     assert setup.model.text.encoder.dropout.p == pytest.approx(1 - 0.5 * 0.8)
 
@@ -580,7 +590,7 @@ def test_both_dropouts_of_a_bag_act(features: dict[str, FeatureFile]) -> None:
 def test_a_backbones_words_are_dropped_where_pooling_is_learnt(
     models: dict[str, str], features: dict[str, FeatureFile]
 ) -> None:
-    told = {"width": 16, "text": "{bert}", "pooling": "learnt", "dropout": 0.9}
+    told = {"embed_dim": 16, "text": "{bert}", "pooling": "learnt", "dropout": 0.9}
     setup = made(case := Case("dual", told, "pooled"), models, context_of(case, features))
     text = setup.model.text
     inputs = text.input_spec(batches()[1])

@@ -48,9 +48,9 @@ def test_short_trainings_have_a_rate(kind: str, steps: int) -> None:
 def test_golden_values() -> None:
     cosine = _rates(Plan(schedule="cosine"), steps=8)
     assert cosine == pytest.approx([0.5 * (1 + math.cos(math.pi * step / 8)) for step in range(8)])
-    step = _rates(Plan(schedule="step", step_epochs=5, factor=0.5), steps=200)
+    step = _rates(Plan(schedule="step", step_epochs=5, lr_factor=0.5), steps=200)
     assert [step[place] for place in (0, 49, 50, 100, 199)] == [1.0, 1.0, 0.5, 0.25, 0.125]
-    assert set(_rates(Plan(schedule="plateau", factor=0.1), drops=2)) == {0.1**2}
+    assert set(_rates(Plan(schedule="plateau", lr_factor=0.1), drops=2)) == {0.1**2}
     assert set(_rates(Plan())) == {1.0}
 
 
@@ -68,17 +68,17 @@ def test_one_cycle_rises_and_falls() -> None:
     ("field", "value", "named"),
     [
         ("warmup", 1.0, "warmup is a share"),
-        ("average_from", 1.0, "average_from is a share"),
-        ("average_decay", 1.0, "average_decay needs"),
+        ("swa_start", 1.0, "swa_start is a share"),
+        ("ema_decay", 1.0, "ema_decay needs"),
         ("freeze_epochs", -2, "freeze_epochs needs -1"),
-        ("cache_chunk", 999, "cache_chunk needs at most batch_size"),
+        ("grad_cache_chunk", 999, "grad_cache_chunk needs at most batch_size"),
         ("momentum", 1.0, r"momentum needs a number in \[0, 1\)"),
         ("momentum", -0.5, r"momentum needs a number in \[0, 1\)"),
         ("lr", 0.0, "lr needs a number above 0"),
         ("lr", math.inf, "lr needs a number above 0"),
         *(
             (name, math.nan, f"{name} needs a number of 0 or more")
-            for name in ("clip", "weight_decay", "encoder_factor")
+            for name in ("clip", "weight_decay", "backbone_lr_scale")
         ),
     ],
 )
@@ -125,7 +125,7 @@ def _by_hand(plan: Plan, step: int, steps: int, epoch: int) -> float:
     value = plan.lr
     if plan.schedule == "step":
         for past in range(1, epoch + 1):
-            value *= plan.factor if past % plan.step_epochs == 0 else 1.0
+            value *= plan.lr_factor if past % plan.step_epochs == 0 else 1.0
     return value
 
 
@@ -134,8 +134,10 @@ def _by_hand(plan: Plan, step: int, steps: int, epoch: int) -> float:
 def test_a_training_moves_at_the_rate_of_the_formula(
     tmp_path: Path, kind: str, warmup: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Plan(epochs=5, batch_size=16, captions="one", accumulate=2, lr=1e-3, schedule=kind, warmup=warmup)
-    plan = replace(plan, step_epochs=2, factor=0.5) if kind == "step" else plan
+    plan = Plan(
+        epochs=5, batch_size=16, caption_sampling="one", accumulation_steps=2, lr=1e-3, schedule=kind, warmup=warmup
+    )
+    plan = replace(plan, step_epochs=2, lr_factor=0.5) if kind == "step" else plan
     found = _trained(tmp_path / "run", plan, monkeypatch)
     assert found.steps == [3 * epoch + offset for epoch in range(5) for offset in (0, 2)]
     assert found.epochs == [epoch for epoch in range(5) for _ in (0, 2)]
@@ -147,8 +149,8 @@ def test_a_plateau_is_counted_in_epochs(tmp_path: Path, monkeypatch: pytest.Monk
     """What is watched is played here: better in epochs 1, 2 and 6, so two epochs without are over after 5, 9 and 12."""
     values = iter([5.0, 4.0, 4.0, 4.5, 4.0, 3.0, 3.5, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
     monkeypatch.setattr(Training, "_measure", lambda self: next(values))
-    plan = Plan(epochs=13, batch_size=16, captions="one", accumulate=2, lr=1e-3, warmup=0.0)
-    plan = replace(plan, schedule="plateau", plateau_epochs=2, factor=0.5)
+    plan = Plan(epochs=13, batch_size=16, caption_sampling="one", accumulation_steps=2, lr=1e-3, warmup=0.0)
+    plan = replace(plan, schedule="plateau", plateau_patience=2, lr_factor=0.5)
     found = _trained(tmp_path / "run", plan, monkeypatch)
     drops = [sum(epoch >= after for after in (5, 9, 12)) for epoch in found.epochs]
     assert found.rates == pytest.approx([1e-3 * 0.5**drop for drop in drops])

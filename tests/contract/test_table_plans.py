@@ -11,7 +11,7 @@ import pytest
 from reproduce.tables.request import Asked
 from reproduce.tables.specification import Published, Row, System, tables
 from reproduce.tables.trainings import training
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.recipes import build as unread
 from subtext.recipes import catalogue
@@ -19,7 +19,7 @@ from subtext.recipes.build import build
 from subtext.recipes.catalogue import plan_options
 from subtext.training.plan import Plan
 
-SMALL = {"width": "16", "word_width": "8", "text": "gru"}
+SMALL = {"width": "16", "word_dim": "8", "text": "gru"}
 NAMES = sorted(tables())
 TWO_PLANS = {"daa2022_table1": "SAF and SGR have the plan of Section 5.2 for them"}
 """Table whose paper trains its systems in two ways -> what its notes say of that."""
@@ -36,12 +36,12 @@ def on(row: Row, data: str) -> System:
 
 def as_pixels(table: Published, system: System) -> dict[str, object]:
     """What is read of the host's plan with the table's and the system's in it, where pictures are pixels."""
-    found = acting({**asdict(catalogue.hosts()[system.host].plan), **table.plan, **system.plan})
+    found = recorded_options({**asdict(catalogue.models()[system.host].plan), **table.plan, **system.plan})
     # Methods say this for themselves: the other test builds them.
     return {each: value for each, value in found.items() if each != "drop_last"}
 
 
-def acting(values: dict[str, object]) -> dict[str, object]:
+def recorded_options(values: dict[str, object]) -> dict[str, object]:
     """What of a plan something reads."""
     return unread.read(plan_options(Plan()), values, {name: (str(value),) for name, value in values.items()})
 
@@ -49,15 +49,17 @@ def acting(values: dict[str, object]) -> dict[str, object]:
 def as_features(name: str, row: Row, data: str) -> dict[str, object]:
     """The plan of the Setup that is built for a row, methods and all, where features stand for pictures."""
     table = tables()[name]
-    known = {option.name for each in trained(table) for option in catalogue.hosts()[on(each, data).host].options}
+    known = {option.name for each in trained(table) for option in catalogue.models()[on(each, data).host].options}
     changes = {option: value for option, value in SMALL.items() if option in known}
     sources = Sources(data=Path("pairs.jsonl"), features=Path("features.npz"))
     asked = Asked(name=name, table=table, rows=(row,), out=Path("out"), data={data: sources}, changes=changes)
     job = training(asked, row, data, seed=0).job
-    regions = catalogue.hosts()[job.host].name in ("scan", "imram", "sgraf", "ascl", "dsran", "chan")
+    regions = catalogue.models()[job.host].name in ("scan", "imram", "sgraf", "ascl", "dsran", "chan")
     shape = FeatureShape(pooled=None if regions else 8, grid=8)
     context = BuildContext(image_features=shape, texts=("two dogs run", "a red hat"), seed=0)
-    return acting(asdict(build(job.host, job.arguments, methods=job.methods, plan=job.plan, context=context).plan))
+    return recorded_options(
+        asdict(build(job.host, job.arguments, methods=job.methods, plan=job.plan, context=context).plan)
+    )
 
 
 def apart(name: str, plans: dict[str, tuple[dict[str, object], System]]) -> dict[str, dict[str, object]]:

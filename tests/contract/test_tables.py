@@ -48,7 +48,7 @@ def test_a_rows_options_are_those_of_its_recipes(name: str, key: str) -> None:
     assert not system.lacks().startswith("the option")
     for data in tables()[name].data:
         chosen = system.on(data)
-        parts = [(catalogue.hosts()[chosen.host], chosen.options)] if chosen.host in catalogue.hosts() else []
+        parts = [(catalogue.models()[chosen.host], chosen.options)] if chosen.host in catalogue.models() else []
         parts += [(catalogue.methods()[m], o) for m, o in chosen.methods if m in catalogue.methods()]
         for recipe, options in parts:
             recipe.arguments({name: value for name, value in options.items() if not isinstance(value, Shared)})
@@ -72,7 +72,7 @@ def test_the_plans_of_daa_are_those_of_its_section_five() -> None:
 
     options, plan = of("daa2022_table1", "pcme_bert_daa", "coco")
     assert options.items() >= {"draws": 5, "width": 1024, "scale": 15.0, "shift": 15.0, "kl": 1e-5}.items()
-    told = {"epochs": 70, "freeze_epochs": 30, "encoder_factor": 0.1, "lr": 1.5e-4, "batch_size": 128}
+    told = {"epochs": 70, "freeze_epochs": 30, "backbone_lr_scale": 0.1, "lr": 1.5e-4, "batch_size": 128}
     assert plan.items() >= {**told, "optimiser": "adamp", "schedule": "cosine", "warmup": 3 / 70}.items()
     options, plan = of("daa2022_table2", "pcme", "cub")
     wanted = {"draws": 5, "width": 512, "scale": 5.0, "shift": 5.0, "kl": 1e-3, "uniformity": 10.0}

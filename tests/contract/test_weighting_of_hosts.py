@@ -15,10 +15,10 @@ from subtext.objectives.mining.distance import Distance
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting.rank import Rank
 from subtext.recipes.build import build
-from subtext.recipes.catalogue import hosts
+from subtext.recipes.catalogue import models
 from subtext.training.setup import Setup
 
-SMALL: dict[str, object] = {"width": 16, "word_width": 8}
+SMALL: dict[str, object] = {"width": 16, "word_dim": 8}
 HOSTS: dict[str, dict[str, object]] = {
     "dual": SMALL,
     "vse": SMALL,
@@ -73,7 +73,7 @@ def made(host: str, clip: str, *methods: tuple[str, dict[str, object]]) -> Setup
 
 def test_every_host_that_gives_embeddings_is_walked() -> None:
     """The others score pairs alone: they have no vectors that a neighbourhood could be taken from."""
-    assert set(hosts()) - set(HOSTS) == {"scan", "sgraf", "chan", "imram"}
+    assert set(models()) - set(HOSTS) == {"scan", "sgraf", "chan", "imram"}
 
 
 @pytest.mark.parametrize("method", METHODS)

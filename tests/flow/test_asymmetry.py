@@ -26,13 +26,26 @@ from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
 from subtext.training.plan import Plan
-from subtext.training.plan_validation import require_possible
+from subtext.training.plan_validation import validate_plan
 from subtext.training.processes import Processes
 from subtext.training.reading import Reader
 from subtext.training.setup import RunOptions, Setup
 from subtext.training.step import Stepper
 
-SMALL = ["--width", "16", "--word-width", "12", "--batch-size", "16", "--lr", "5e-3", "--epochs", "4", "--workers", "0"]
+SMALL = [
+    "--embed-dim",
+    "16",
+    "--word-dim",
+    "12",
+    "--batch-size",
+    "16",
+    "--lr",
+    "5e-3",
+    "--epochs",
+    "4",
+    "--workers",
+    "0",
+]
 
 
 @pytest.fixture(scope="module")
@@ -126,17 +139,17 @@ def test_what_the_method_makes_of_a_hosts_losses() -> None:
     ("change", "message"),
     [
         (lambda host: asymmetry(host, negatives="none", positives="none"), "makes no text"),
-        (lambda host: asymmetry(host), "noise on word vectors needs a host that compares words"),
+        (lambda host: asymmetry(host), "noise on word vectors needs a model that compares words"),
         (lambda host: asymmetry(asymmetry(host, negatives="shuffle"), negatives="shuffle"), "named twice"),
-        (lambda host: asymmetry(random(host), negatives="shuffle"), "has sample weights or chosen negatives"),
-        (lambda host: random(asymmetry(host, negatives="shuffle")), "random changes .* asymmetry has widened them"),
+        (lambda host: asymmetry(random(host), negatives="shuffle"), "has sample weights or sampled negatives"),
+        (lambda host: random(asymmetry(host, negatives="shuffle")), "random changes .* asymmetry has extended them"),
         (
             lambda host: mithun(asymmetry(host, negatives="shuffle")),
-            "mithun changes .* take one of these methods",
+            "mithun changes .* use one of these methods",
         ),
         (
             lambda host: asymmetry(replace(host, objective=Objective({})), negatives="shuffle"),
-            "ranks pictures and texts by a softmax or a triplet loss",
+            "ranks images and texts by a softmax or a triplet loss",
         ),
     ],
 )
@@ -147,10 +160,10 @@ def test_what_does_not_fit_is_said(change: object, message: str) -> None:
 
 def test_a_bag_of_words_is_not_shuffled(made: Path, tmp_path: Path) -> None:
     words = ["train", "dual", *given(made), "--out", tmp_path / "run", "--with", "asymmetry:negatives=shuffle"]
-    assert "a bag has none; take --text gru" in call(*words, code=1).output
+    assert "a bag ignores it; choose --text gru" in call(*words, code=1).output
     scan = ["train", "scan", *given(made), "--text", "bag", "--out", tmp_path / "run", *SMALL, "--with"]
     told = " ".join(call(*scan, "asymmetry", code=1).output.split())
-    assert "a bag has none; take --text gru, or other noise" in told and not (tmp_path / "run").exists()
+    assert "a bag ignores it; choose --text gru, or other noise" in told and not (tmp_path / "run").exists()
     call(*scan, "asymmetry:negatives=gaussian", "--epochs", "1", "-q")
     # One that was trained before this was refused can still be used.
     record = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -197,24 +210,22 @@ def test_joined_texts_longer_than_the_model_takes_are_told() -> None:
     """The small texts have 4 to 6 words and fit; two of them have 8 to 12, and 8 tokens leave room for 6."""
     host, data, one = small.setup(), small.pairs(), Processes("cpu")
     long = asymmetry(host, negatives="none", positives="long")
-    found = [text for text in require_possible(long, data, one) if "tokens" in text]
+    found = [text for text in validate_plan(long, data, one) if "tokens" in text]
     assert found == [
         "80 joined texts of 80 are longer than the 8 tokens that the model takes (--max-tokens when it is trained): "
         "what is beyond is not read"
     ]
-    assert any(
-        "80 joined texts of 80" in note for note in require_possible(asymmetry(host, negatives="none"), data, one)
-    )
+    assert any("80 joined texts of 80" in note for note in validate_plan(asymmetry(host, negatives="none"), data, one))
     for made in (
         asymmetry(host, negatives="none", positives="short"),
         asymmetry(host, negatives="shuffle", positives="none"),
     ):
-        assert not any("tokens" in note for note in require_possible(made, data, one))
+        assert not any("tokens" in note for note in validate_plan(made, data, one))
     alone = data.subset(np.arange(40), np.flatnonzero((np.arange(80) % 2 == 0) | (np.arange(80) < 20)).astype(np.int64))
-    (told,) = [note for note in require_possible(long, alone, one) if "tokens" in note]
+    (told,) = [note for note in validate_plan(long, alone, one) if "tokens" in note]
     assert told.startswith("20 joined texts of 20 are longer"), "a picture's only text stays as it is"
     roomy = asymmetry(with_room(20), negatives="none", positives="long")
-    assert not any("tokens" in note for note in require_possible(roomy, data, one))
+    assert not any("tokens" in note for note in validate_plan(roomy, data, one))
 
 
 def with_room(tokens: int) -> Setup:
@@ -232,7 +243,7 @@ def test_chunks_give_the_gradient_of_the_whole_batch(method: dict[str, str]) -> 
         rewriter = made.rewriting.open(data)
         reading = Reader(model, data, Draw(0, 0), rewriter=rewriter)(data.links[:14])
         reading.images["pooled"] = reading.images["pooled"].double()
-        plan = Plan(batch_size=14, cache_chunk=chunk)
+        plan = Plan(batch_size=14, grad_cache_chunk=chunk)
         stepper = Stepper(model, made.objective, plan, Processes("cpu"), rewriting=made.rewriting)
         stepper(reading, Epoch(number=0, seed=0), name="step 0")
         return {name: weight.grad for name, weight in model.named_parameters()}

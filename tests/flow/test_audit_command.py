@@ -23,9 +23,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data, features = made_data.write(folder)
     where = ["--data", data, "--features", features, "--out", folder / "run"]
     small = [
-        "--width",
+        "--embed-dim",
         16,
-        "--word-width",
+        "--word-dim",
         8,
         "--batch-size",
         16,

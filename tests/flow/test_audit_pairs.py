@@ -26,7 +26,7 @@ from subtext.training.reading import Reader
 WIDTH, PICTURES, EACH = 10, 67, 2
 """More pictures than a tile has, so that a second one is padded."""
 WORDS = ["red", "blue", "green", "black", "dog", "cat", "bird", "car", "tree", "house", "boat", "horse"]
-SMALL: dict[str, object] = {"width": 16, "word_width": 8}
+SMALL: dict[str, object] = {"width": 16, "word_dim": 8}
 HOSTS: dict[str, tuple[str, dict[str, object]]] = {
     "scan, words ask, lse": ("scan", {"attending": "text_to_image", "pooling": "lse"}),
     "scan, words ask, mean": ("scan", {"attending": "text_to_image", "pooling": "mean"}),

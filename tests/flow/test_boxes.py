@@ -243,7 +243,7 @@ def test_a_run_remembers_that_it_reads_boxes(host: str, tmp_path: Path) -> None:
     arrays["boxes"] = np.concatenate([corner, corner + 0.4], axis=2)
     np.savez(tmp_path / "boxed.npz", **arrays)
     given = ["--data", tmp_path / "pairs.jsonl", "--boxes", "--feature-scaling", "standard"]
-    small = ["--width", 16, "--word-width", 8, "--epochs", 1, "--workers", 0, "-q"]
+    small = ["--embed-dim", 16, "--word-dim", 8, "--epochs", 1, "--workers", 0, "-q"]
     out = tmp_path / "run"
     call("train", host, *given, "--features", tmp_path / "boxed.npz", "--out", out, *small)
     assert json.loads((out / "run.json").read_text())["arguments"]["boxes"] is True

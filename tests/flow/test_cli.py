@@ -20,7 +20,7 @@ from PIL import Image
 from subtext.cli import COMMANDS
 from subtext.recipes.catalogue import RECOMMENDED
 
-SMALL = ["--width", "24", "--word-width", "16", "--min-count", "1", "--batch-size", "16", "--lr", "5e-3"]
+SMALL = ["--embed-dim", "24", "--word-dim", "16", "--min-count", "1", "--batch-size", "16", "--lr", "5e-3"]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_data_that_cannot_be_used_ends_with_one(made: Path) -> None:
 
 def test_training_leaves_a_complete_run(run: Path) -> None:
     record = json.loads((run / "run.json").read_text())
-    assert record["host"] == "dual" and record["arguments"]["width"] == 24 and record["plan"]["epochs"] == 2
+    assert record["model"] == "dual" and record["arguments"]["embed_dim"] == 24 and record["plan"]["epochs"] == 2
     assert Path(record["data"]["data"]).is_absolute() and Path(record["data"]["features"]).is_file()
     assert (run / "model.safetensors").is_file() and (run / "assets" / "text").is_dir()
     card = (run / "README.md").read_text()
@@ -87,47 +87,47 @@ def test_the_host_may_stand_last(made: Path, tmp_path: Path) -> None:
 
 def test_a_method_is_applied_and_remembered(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    small = ["--width", 24, "--word-width", 16, "--batch-size", 16, "--epochs", 1, "--workers", 0, "-q"]
+    small = ["--embed-dim", 24, "--word-dim", 16, "--batch-size", 16, "--epochs", 1, "--workers", 0, "-q"]
     data = ["--data", made / "pairs.jsonl", "--features", made / "features.npz"]
     call("train", "vse", *data, "--out", out, "--with", "mithun:strength=0.5", *small)
     assert json.loads((out / "run.json").read_text())["methods"] == [
-        ["mithun", {"strength": 0.5, "hard": True, "half": True}]
+        ["mithun", {"strength": 0.5, "hardest_only": True, "average_directions": True}]
     ]
     assert "vse + mithun" in call("runs", tmp_path).stdout
 
 
 def test_a_training_of_before_an_option_goes_on_where_the_option_changes_nothing(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    small = ["--width", 24, "--word-width", 16, "--batch-size", 16, "--epochs", 1, "--workers", 0, "-q"]
+    small = ["--embed-dim", 24, "--word-dim", 16, "--batch-size", 16, "--epochs", 1, "--workers", 0, "-q"]
     data = ["--data", made / "pairs.jsonl", "--features", made / "features.npz"]
     words = ["train", "vse", *data, "--out", out, *small, "--with", f"amrani:features={made / 'features.npz'}"]
     call(*words)
     record = json.loads((out / "run.json").read_text())
-    del record["arguments"]["word_drop"], record["plan"]["clip"], record["methods"][0][1]["spread"]
+    del record["arguments"]["token_dropout"], record["plan"]["max_grad_norm"], record["methods"][0][1]["rescale"]
     (out / "run.json").write_text(json.dumps(record))
     call(*words, "--resume")
     # Before there was this one, texts of a pair's own picture were counted.
-    del record["methods"][0][1]["same_picture"]
+    del record["methods"][0][1]["same_image"]
     (out / "run.json").write_text(json.dumps(record))
     told = " ".join(call(*words, "--resume", code=1).output.split())
-    assert "same_picture=keep" in told and "same_picture=drop" in told
-    call(*words[:-1], f"{words[-1]},same_picture=keep", "--resume")
-    call(*words[:-1], f"{words[-1]},same_picture=keep", "--resume", "--word-drop", 0.1, code=1)
+    assert "same_image=keep" in told and "same_image=drop" in told
+    call(*words[:-1], f"{words[-1]},same_image=keep", "--resume")
+    call(*words[:-1], f"{words[-1]},same_image=keep", "--resume", "--token-dropout", 0.1, code=1)
 
 
 def test_an_older_training_goes_on_where_nothing_reads_an_option_that_it_lacks(made: Path, tmp_path: Path) -> None:
-    """`half` of mithun is read with hard=no alone, and was off before there was the option."""
+    """`average_directions` of mithun is read with hardest_only=no alone, and was off before there was the option."""
     for hard, ends in (("yes", 0), ("no", 1)):
         out = tmp_path / hard
-        small = ["--width", 24, "--word-width", 16, "--batch-size", 16, "--epochs", 1, "--workers", 0, "-q"]
+        small = ["--embed-dim", 24, "--word-dim", 16, "--batch-size", 16, "--epochs", 1, "--workers", 0, "-q"]
         data = ["--data", made / "pairs.jsonl", "--features", made / "features.npz"]
-        words = ["train", "vse", *data, "--out", out, *small, "--with", f"mithun:hard={hard}"]
+        words = ["train", "vse", *data, "--out", out, *small, "--with", f"mithun:hardest_only={hard}"]
         call(*words)
         record = json.loads((out / "run.json").read_text())
-        del record["methods"][0][1]["half"]
+        del record["methods"][0][1]["average_directions"]
         (out / "run.json").write_text(json.dumps(record))
         told = call(*words, "--resume", code=ends).output
-        assert ("half=False" in told) == (ends == 1)
+        assert ("average_directions=False" in told) == (ends == 1)
 
 
 def test_evaluation_states_figures_and_protocol(run: Path, made: Path, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_an_interrupted_training_can_go_on(made: Path, tmp_path: Path) -> None:
             assert line, "it ended before it was asked to"
         process.send_signal(signal.SIGINT)
         stdout, _ = process.communicate(timeout=60)
-    assert process.returncode == 130 and "--resume goes on from there" in stdout
+    assert process.returncode == 130 and "--resume to continue" in stdout
     assert json.loads((out / "run.json").read_text())["status"] == "stopped"
     assert "stopped" in call("runs", tmp_path).stdout
 

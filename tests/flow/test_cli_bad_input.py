@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from subtext.cli import main
 
-TRAIN = ["--width", "8", "--word-width", "8", "--batch-size", "16", "--epochs", "1", "--workers", "0", "-q"]
+TRAIN = ["--embed-dim", "8", "--word-dim", "8", "--batch-size", "16", "--epochs", "1", "--workers", "0", "-q"]
 Rows = list[dict[str, object]]
 
 
@@ -165,7 +165,7 @@ def test_data_check_says_beforehand_what_training_refuses(data: Path, spoil: Cal
 
 @pytest.mark.parametrize("width", [10**9, 10**18, 10**19])
 def test_a_width_that_no_memory_holds_is_told(data: Path, width: int) -> None:
-    output = train(data, "dual", "--width", width, code=1)
+    output = train(data, "dual", "--embed-dim", width, code=1)
     assert output.startswith("error: 'dual' needs memory for its weights") and len(output.splitlines()) == 1
     assert not (data / "new").exists()
 
@@ -202,7 +202,7 @@ def test_pictures_that_cannot_be_read_are_named_by_line(data: Path) -> None:
 
 WRONG_LINES = [
     (["vsee"], "there is no host called 'vsee'; did you mean vse"),
-    (["dual", "--widht", "8"], "--width"),
+    (["dual", "--widht", "8"], "--embed-dim"),
     (["dual", "--with", "mithum"], "there is no method called 'mithum'; did you mean mithun?"),
     (["vse", "--with", "mithun:strenght=1"], "did you mean strength?"),
     (["vse", "--with", "mithun:strength=much"], "strength needs a number"),
@@ -257,8 +257,8 @@ def test_options_that_nothing_reads_are_named_as_they_are_typed(data: Path) -> N
 
 def test_a_run_remembers_the_options_that_acted(trained: Path) -> None:
     arguments = json.loads((trained / "run" / "run.json").read_text())["arguments"]
-    assert {"width", "word_width", "token_mask", "feature_scaling", "text", "dropout"} <= arguments.keys()
-    assert not {"flip", "weights", "gru_layers", "gru_width", "text_pooling", "text_scaling"} & arguments.keys()
+    assert {"width", "word_dim", "token_mask", "feature_scaling", "text", "dropout"} <= arguments.keys()
+    assert not {"flip", "weights", "gru_layers", "gru_dim", "text_pooling", "text_scaling"} & arguments.keys()
 
 
 def test_texts_of_every_kind_are_learnt_from(data: Path) -> None:
@@ -316,7 +316,7 @@ def half_weights(run: Path) -> None:
 
 def other_recipe(run: Path) -> None:
     record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(record | {"host": "vse", "arguments": {"width": 24, "word_width": 8}}))
+    (run / "run.json").write_text(json.dumps(record | {"host": "vse", "arguments": {"width": 24, "word_dim": 8}}))
 
 
 def unknown_recipe(run: Path) -> None:

@@ -144,7 +144,7 @@ def test_found_tells_mismatched_pairs_from_others(tmp_path: Path) -> None:
     done("data", "loosen", data, "--out", out, "--labels", labels, "--kind", "mismatch", "--share", 0.3)
     done(
         "train", "dual", "--data", out, "--features", features, "--out", run_, "--epochs", 15, "--batch-size", 16,
-        "--width", 16, "--min-count", 1, "--workers", 0, "-q",
+        "--embed-dim", 16, "--min-count", 1, "--workers", 0, "-q",
     )  # fmt: skip
     graph = tmp_path / "graph"
     done("neighbours", "build", graph, "--data", out, "--space", "lsa", "--width", 5, "--neighbours", 8, "-q")

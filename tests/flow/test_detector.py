@@ -17,7 +17,7 @@ from subtext.errors import RequirementError
 from subtext.models.encoders.detector import Detector
 
 NAMES = ("detr", "yolos", "rt_detr")
-SMALL = ["--width", 8, "--word-width", 8, "--batch-size", 8, "--image-size", 32, "--epochs", 2, "--workers", 0, "-q"]
+SMALL = ["--embed-dim", 8, "--word-dim", 8, "--batch-size", 8, "--image-size", 32, "--epochs", 2, "--workers", 0, "-q"]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_it_never_learns(folders: dict[str, Path]) -> None:
 @pytest.mark.parametrize("name", ["detr", "rt_detr"])
 def test_a_run_reads_pictures_through_it(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
     data, run = drawn.write(tmp_path / "data"), tmp_path / "run"
-    told = ["--image", f"detector:{folders[name]}", "--detected", 5]
+    told = ["--image", f"detector:{folders[name]}", "--max-regions", 5]
     call("train", "scan", "--data", data, "--out", run, *told, *SMALL)
     notes = [json.loads(line).get("note", "") for line in (run / "log.jsonl").read_text().splitlines()]
     record = json.loads((run / "run.json").read_text())
@@ -110,5 +110,17 @@ def test_what_is_no_detector_is_said(folders: dict[str, Path], tmp_path: Path) -
     with pytest.raises(RequirementError, match="1 region or more; it was asked for 0"):
         Detector.open(str(folders["detr"]), regions=0)
     data = drawn.write(tmp_path / "data")
-    words = ["train", "scan", "--data", data, "--out", tmp_path / "run", "--image", "tiny", "--detected", "5", *SMALL]
+    words = [
+        "train",
+        "scan",
+        "--data",
+        data,
+        "--out",
+        tmp_path / "run",
+        "--image",
+        "tiny",
+        "--max-regions",
+        "5",
+        *SMALL,
+    ]
     assert "--detected needs --image detector:NAME" in " ".join(call(*words, code=1).output.split())

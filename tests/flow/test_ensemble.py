@@ -19,8 +19,21 @@ from subtext.models.ensemble import Mean, ensemble
 from subtext.models.model import Model
 from subtext.models.similarity.cosine import Cosine
 
-SMALL = ["--width", "12", "--word-width", "8", "--batch-size", "16", "--lr", "5e-3", "--epochs", "2", "--workers", "0"]
-SGRAF = [*SMALL, "--nodes", "6", "-q"]
+SMALL = [
+    "--embed-dim",
+    "12",
+    "--word-dim",
+    "8",
+    "--batch-size",
+    "16",
+    "--lr",
+    "5e-3",
+    "--epochs",
+    "2",
+    "--workers",
+    "0",
+]
+SGRAF = [*SMALL, "--similarity-dim", "6", "-q"]
 
 
 def given(made: Path) -> list[object]:
@@ -126,7 +139,7 @@ def test_what_cannot_be_joined_is_said(made: Path, tmp_path: Path) -> None:
     assert "an ensemble needs two runs or more" in refused(saf, code=2)
     assert "is an ensemble itself; name its runs instead" in refused(saf, made / "sgraf")
     assert "model 2 reads texts otherwise than the first" in refused(saf, trained("few", "scan", "--max-tokens", 5))
-    assert "needs one width; these have 12, 16" in refused(saf, trained("wide", "scan", "--width", 16))
+    assert "needs one width; these have 12, 16" in refused(saf, trained("wide", "scan", "--embed-dim", 16))
     other = trained("other", "scan", "--train-split", "test")
     assert "learnt from the same pairs" in refused(saf, other)
     uncertain = trained("uncertain", "pcme_plus")

@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evaluated")
     data, features = made_data.write(folder)
     where = ["--data", data, "--features", features, "--out", folder / "run"]
-    small = ["--width", 16, "--word-width", 8, "--batch-size", 16, "--epochs", 2, "--workers", 0, "--seed", 7, "-q"]
+    small = ["--embed-dim", 16, "--word-dim", 8, "--batch-size", 16, "--epochs", 2, "--workers", 0, "--seed", 7, "-q"]
     call("train", "vse", *where, "--with", "mithun:strength=0.5", *small)
     return folder / "run"
 

@@ -45,7 +45,7 @@ def dual(folder: Path, make: object, *, lora: int = 0) -> Path:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    save_run(folder / "run", model.eval(), Record(host="clip", arguments=arguments, status="finished"))
+    save_run(folder / "run", model.eval(), Record(model="clip", arguments=arguments, status="finished"))
     return folder / "run"
 
 

@@ -23,8 +23,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made data, a run that kept both of its epochs, its vectors, and scores of two other systems."""
     folder = tmp_path_factory.mktemp("figures")
     data, features = made_data.write(folder)
-    small = ["--width", 16, "--word-width", 8, "--batch-size", 16, "--epochs", 2, "--keep-epochs", 1, "--workers", 0,
-             "--min-count", 1, "-q"]  # fmt: skip
+    small = ["--embed-dim", 16, "--word-dim", 8, "--batch-size", 16, "--epochs", 2, "--save-every-epochs", 1,
+             "--workers", 0, "--min-count", 1, "-q"]  # fmt: skip
     call("train", "vse", "--data", data, "--features", features, "--out", folder / "run", *small)
     call("embed", folder / "run", "--split", "val", "--out", folder / "vectors.npz", "-q")
     pairs = val(folder)

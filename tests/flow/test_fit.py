@@ -20,7 +20,7 @@ from subtext.models.checkpoint import fingerprint, load_record, load_run
 from subtext.objectives.objective import Objective, Term
 from subtext.training.optimiser import Average
 from subtext.training.plan import Phase, Plan
-from subtext.training.plan_validation import require_possible
+from subtext.training.plan_validation import validate_plan
 from subtext.training.processes import Processes
 from subtext.training.setup import Report, RunOptions
 
@@ -121,7 +121,7 @@ def test_it_stops_early(tmp_path: Path) -> None:
 
 
 def test_plateau_drops_the_rate(tmp_path: Path) -> None:
-    plan = Plan(epochs=5, batch_size=16, lr=1e-12, schedule="plateau", plateau_epochs=1, factor=0.5)
+    plan = Plan(epochs=5, batch_size=16, lr=1e-12, schedule="plateau", plateau_patience=1, lr_factor=0.5)
     small.run(tmp_path / "run", plan=plan, dropout=0.0)
     rates = [line["lr"] for line in _log(tmp_path / "run", "epoch")]
     assert rates == pytest.approx([1e-12, 1e-12, 1e-12, 5e-13, 5e-13])
@@ -148,11 +148,11 @@ def test_averaged_weights_are_what_is_kept(tmp_path: Path, monkeypatch: pytest.M
         held.append(self)
 
     monkeypatch.setattr(Average, "__init__", watched)
-    plan = Plan(epochs=3, batch_size=16, lr=1e-2, average="ema", average_decay=0.9, select="last")
+    plan = Plan(epochs=3, batch_size=16, lr=1e-2, weight_average="ema", ema_decay=0.9, select="last")
     fitted = small.run(tmp_path / "run", plan=plan)
     for name, value in held[0].tensors.items():
         assert torch.equal(fitted.model.state_dict()[name], value), name
-    raw = small.run(tmp_path / "raw", plan=replace(plan, average="none")).model.state_dict()
+    raw = small.run(tmp_path / "raw", plan=replace(plan, weight_average="none")).model.state_dict()
     assert not torch.equal(raw["image.head.project.weight"], held[0].tensors["image.head.project.weight"])
 
 
@@ -170,9 +170,9 @@ def test_accumulation_is_a_larger_batch_for_a_loss_of_each_pair(tmp_path: Path) 
         made = replace(small.setup(plan, dropout=0.0), objective=Objective({"pull": Term(Pull(), "image_to_text")}))
         return fit(made, small.pairs(32), None, out, record=Record("small"), run=QUICK).model.state_dict()
 
-    plan = Plan(epochs=1, batch_size=16, lr=0.01, optimiser="sgd", clip=0.0)
+    plan = Plan(epochs=1, batch_size=16, lr=0.01, optimiser="sgd", max_grad_norm=0.0)
     one = trained(tmp_path / "one", plan)
-    two = trained(tmp_path / "two", replace(plan, batch_size=8, accumulate=2))
+    two = trained(tmp_path / "two", replace(plan, batch_size=8, accumulation_steps=2))
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-6, msg=name)
 
@@ -191,7 +191,7 @@ def test_a_bad_number_stops_with_the_batchs_ids(tmp_path: Path, chunk: int) -> N
     from subtext.models.checkpoint import Record
     from subtext.training.fit import fit
 
-    plan = Plan(epochs=3, batch_size=16, lr=1e-2, captions="one", cache_chunk=chunk)
+    plan = Plan(epochs=3, batch_size=16, lr=1e-2, caption_sampling="one", grad_cache_chunk=chunk)
     made = small.setup(plan)
     made.model.image.input_spec = Spoilt()
     with pytest.raises(
@@ -255,13 +255,13 @@ def _in_groups(sizes: list[int]) -> Dataset:
 
 def test_pairs_that_all_hang_together_have_nothing_wrong_to_learn_from() -> None:
     with pytest.raises(TrainingError, match="all 12 pairs are of one"):
-        require_possible(small.setup(), _in_groups([6]), Processes("cpu"))
+        validate_plan(small.setup(), _in_groups([6]), Processes("cpu"))
 
 
 def test_one_group_of_many_pairs_is_worth_a_word() -> None:
-    (note,) = require_possible(small.setup(), _in_groups([30, 30, 40]), Processes("cpu"))
+    (note,) = validate_plan(small.setup(), _in_groups([30, 30, 40]), Processes("cpu"))
     assert note.startswith("40% of the pairs hang together in one group")
-    assert require_possible(small.setup(), _in_groups([10] * 10), Processes("cpu")) == []
+    assert validate_plan(small.setup(), _in_groups([10] * 10), Processes("cpu")) == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -270,7 +270,7 @@ def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
         small.run(tmp_path / "run", options=replace(QUICK, device="cuda"))
 
 
-@pytest.mark.parametrize("name", ["workers", "keep", "keep_epochs", "log_every", "checkpoint_every"])
+@pytest.mark.parametrize("name", ["workers", "keep_checkpoints", "save_every_epochs", "log_every", "checkpoint_every"])
 def test_bad_options_are_refused(name: str) -> None:
     with pytest.raises(TrainingError, match=f"{name} needs at least"):
         RunOptions(**{name: -1})
@@ -278,8 +278,8 @@ def test_bad_options_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("average", ["none", "ema"])
 def test_epochs_that_are_kept_are_runs_of_their_own(tmp_path: Path, average: Literal["none", "ema"]) -> None:
-    plan = Plan(epochs=4, average=average)
-    kept = replace(QUICK, keep_epochs=1)
+    plan = Plan(epochs=4, weight_average=average)
+    kept = replace(QUICK, save_every_epochs=1)
     whole = small.run(tmp_path / "whole", plan=plan, options=kept)
     best = whole.record.best_epoch
     assert best is not None
@@ -295,7 +295,7 @@ def test_epochs_that_are_kept_are_runs_of_their_own(tmp_path: Path, average: Lit
 
 
 def test_only_the_epochs_that_are_asked_for_are_kept(tmp_path: Path) -> None:
-    small.run(tmp_path / "run", plan=Plan(epochs=4), options=replace(QUICK, keep_epochs=2))
+    small.run(tmp_path / "run", plan=Plan(epochs=4), options=replace(QUICK, save_every_epochs=2))
     assert sorted(path.name for path in (tmp_path / "run" / "epochs").iterdir()) == ["2", "4"]
     small.run(tmp_path / "none", plan=Plan(epochs=4))
     assert not (tmp_path / "none" / "epochs").exists()

@@ -15,8 +15,7 @@ from PIL import Image
 from subtext.api.index import growth
 from subtext.api.index.growth import update
 from subtext.api.index.watching import watch
-from subtext.api.job import Sources, Work
-from subtext.api.load import load, open_engine
+from subtext.api.load import Sources, Work, load, open_engine
 from subtext.errors import DataError
 from subtext.search import growing
 from subtext.search.stores.folder import Folder

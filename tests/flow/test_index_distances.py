@@ -16,7 +16,20 @@ from subtext.api.load import load, open_engine
 from subtext.data.read import read_pairs
 from subtext.evaluation import embed_pairs
 
-SMALL = ["--width", "12", "--word-width", "8", "--batch-size", "16", "--lr", "5e-3", "--epochs", "2", "--workers", "0"]
+SMALL = [
+    "--embed-dim",
+    "12",
+    "--word-dim",
+    "8",
+    "--batch-size",
+    "16",
+    "--lr",
+    "5e-3",
+    "--epochs",
+    "2",
+    "--workers",
+    "0",
+]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     made_data.write_regions(folder, noise=1.0)
     given = ["--data", folder / "pairs.jsonl", "--features", folder / "regions.npz"]
-    told = ["--log-variance", "-3", "--average", "none", "-q"]
+    told = ["--init-log-variance", "-3", "--average", "none", "-q"]
     call("train", "pcme_plus", *given, "--out", folder / "run", *SMALL, *told)
     call("index", "build", folder / "index", "--run", folder / "run", "--split", "all", "-q")
     return folder

@@ -62,9 +62,11 @@ def test_parts_stand_side_by_side_and_a_host_reads_both(made: Path, tmp_path: Pa
         own = wanted["flat"][ends[row] - wanted["lengths"][row] : ends[row]]
         np.testing.assert_array_equal(parts[CELLS:, : made_data.WIDTH], own)
         assert not parts[CELLS:, made_data.WIDTH :].any() and len(parts) == CELLS + len(own)
-    small = ["--width", "16", "--word-width", "8", "--epochs", "1", "--batch-size", "16", "--workers", "0", "-q"]
+    small = ["--embed-dim", "16", "--word-dim", "8", "--epochs", "1", "--batch-size", "16", "--workers", "0", "-q"]
     run = tmp_path / "run"
-    call("train", "dsran", "--data", made / "pairs.jsonl", "--features", out, "--cells", CELLS, "--out", run, *small)
+    call(
+        "train", "dsran", "--data", made / "pairs.jsonl", "--features", out, "--grid-cells", CELLS, "--out", run, *small
+    )
     assert open_run(run).model.image.head.cells == CELLS
 
 

@@ -9,7 +9,7 @@ import made_data
 import pytest
 from command import call
 
-TRAIN = ["--width", 8, "--word-width", 8, "--batch-size", 16, "--workers", 0, "--device", "cpu", "-q"]
+TRAIN = ["--embed-dim", 8, "--word-dim", 8, "--batch-size", 16, "--workers", 0, "--device", "cpu", "-q"]
 
 
 @pytest.fixture

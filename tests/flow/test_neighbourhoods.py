@@ -53,11 +53,11 @@ def test_the_losses_fall_and_recall_rises(tmp_path: Path, graph: Path, form: str
     assert epochs[-1]["figures"]["rsum"] > epochs[0]["figures"]["rsum"] + 30
 
 
-@pytest.mark.parametrize("structure", ["captions", "texts", "pictures"])
+@pytest.mark.parametrize("structure", ["captions", "texts", "images"])
 def test_struc_learns(tmp_path: Path, graph: Path, structure: str) -> None:
     def made(plan: Plan) -> Setup:
         source = "" if structure == "captions" else str(graph)
-        return struc(small.setup(plan), structure=structure, graph=source, pool=4, margin=0.2, hardest=99)
+        return struc(small.setup(plan), structure=structure, graph=source, pool_size=4, margin=0.2, hard_negatives=99)
 
     small.run(tmp_path / "run", plan=LONG, val=small.pairs(), made=made)
     epochs = _epochs(tmp_path / "run")
@@ -68,10 +68,10 @@ def test_struc_learns(tmp_path: Path, graph: Path, structure: str) -> None:
 
 CASES = {
     "all": PLAN,
-    "one": replace(PLAN, captions="one"),
-    "together, in chunks": replace(PLAN, captions="together", cache_chunk=5, accumulate=2),
-    "by the loss": replace(PLAN, select="loss", captions="together"),
-    "random texts, by the loss": replace(PLAN, select="loss", cache_chunk=5),
+    "one": replace(PLAN, caption_sampling="one"),
+    "together, in chunks": replace(PLAN, caption_sampling="together", grad_cache_chunk=5, accumulation_steps=2),
+    "by the loss": replace(PLAN, select="loss", caption_sampling="together"),
+    "random texts, by the loss": replace(PLAN, select="loss", grad_cache_chunk=5),
 }
 
 
@@ -113,7 +113,7 @@ def test_another_graph_is_another_training(tmp_path: Path, graph: Path, monkeypa
 def test_what_is_read_beside_a_batch(graph: Path, together: bool) -> None:
     """Row by row the neighbour of each pair; a picture with several texts has that of its first in the batch."""
     pairs = small.pairs()
-    samplers = open_samplers(NeighbourDraw(graph=graph, pool=4), pairs)
+    samplers = open_samplers(NeighbourDraw(graph=graph, pool_size=4), pairs)
     reader = Reader(small.setup().model, pairs, Draw(1, 2), together=together, samplers=samplers)
     rows = pairs.links[[3, 2, 9, 8, 20]]
     reading = reader(rows)
@@ -138,13 +138,13 @@ def test_from_the_command_line_on_several_views(tmp_path: Path) -> None:
     data, features = made_data.write(tmp_path)
     graph = tmp_path / "graph"
     call("neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 8, "--neighbours", 10, "-q")
-    words = ["train", "pvse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--views", 2]
+    words = ["train", "pvse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--views", 2]
     words += ["--batch-size", 16, "--epochs", 2, "--workers", 0, "--device", "cpu", "-q"]
     refused = call(*words, "--out", tmp_path / "no", "--with", f"neighbourhoods:graph={graph}", code=1)
-    assert "pool=200 needs a graph of 200 neighbours or more" in refused.output
-    call(*words, "--out", tmp_path / "run", "--with", f"neighbourhoods:graph={graph},pool=8")
+    assert "pool_size=200 needs a graph of 200 neighbours or more" in refused.output
+    call(*words, "--out", tmp_path / "run", "--with", f"neighbourhoods:graph={graph},pool_size=8")
     (method,) = load_record(tmp_path / "run").methods
     assert method[0] == "neighbourhoods"
-    assert method[1]["pool"] == 8
+    assert method[1]["pool_size"] == 8
     graph.rename(tmp_path / "moved")
     assert "rsum" in call("evaluate", tmp_path / "run", "-q", "--bootstrap", 0).output

@@ -28,8 +28,8 @@ TEXTS = ["a dog and a boat", "the red is near the blue", "words that nobody wrot
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("opening")
     data, features = made_data.write(place)
-    words = ["train", "pvse", "--data", data, "--features", features, "--out", place / "run", "--width", "16"]
-    words += ["--word-width", "8", "--batch-size", "16", "--epochs", "1", "--workers", "0", "-q"]
+    words = ["train", "pvse", "--data", data, "--features", features, "--out", place / "run", "--embed-dim", "16"]
+    words += ["--word-dim", "8", "--batch-size", "16", "--epochs", "1", "--workers", "0", "-q"]
     done = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return place
@@ -110,7 +110,7 @@ def test_an_engine_finds_its_run_or_is_told(folder: Path, tmp_path: Path) -> Non
     moved = shutil.copytree(folder / "run", tmp_path / "run")
     embeddings = embed_pairs(run.model, pairs, workers=0)
     build_index(
-        tmp_path / "index", run.model, pairs, embeddings=embeddings, run=str(moved), host=run.record.host, source={}
+        tmp_path / "index", run.model, pairs, embeddings=embeddings, run=str(moved), host=run.record.model, source={}
     )
     first = [hit.id for hit in subtext.open_engine(tmp_path / "index").search(text=TEXTS[0], top=3)]
     shutil.rmtree(moved)

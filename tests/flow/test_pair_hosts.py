@@ -16,7 +16,20 @@ from subtext.evaluation.scoring import Embedded, Matrix
 from subtext.models.similarity.cross_attention import CrossAttention
 from subtext.ops.node_similarity import Nodes
 
-SMALL = ["--width", "24", "--word-width", "16", "--batch-size", "16", "--lr", "5e-3", "--epochs", "6", "--workers", "0"]
+SMALL = [
+    "--embed-dim",
+    "24",
+    "--word-dim",
+    "16",
+    "--batch-size",
+    "16",
+    "--lr",
+    "5e-3",
+    "--epochs",
+    "6",
+    "--workers",
+    "0",
+]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +90,7 @@ def test_a_large_matrix_of_pairs_is_scored_once(made: Path, tmp_path: Path, monk
 
 def test_daa_puts_both_reasonings_and_their_mean_into_order(made: Path, tmp_path: Path) -> None:
     for reasoning in ("saf", "sgr"):
-        told = ["--reasoning", reasoning, "--nodes", "6", "--select", "last", "-q"]
+        told = ["--reasoning", reasoning, "--similarity-dim", "6", "--select", "last", "-q"]
         call("train", "sgraf", *given(made), "--out", tmp_path / reasoning, *SMALL, *told, "--with", "daa")
         lines = map(json.loads, (tmp_path / reasoning / "log.jsonl").read_text().splitlines())
         epochs = [line["parts"] for line in lines if line["event"] == "epoch"]

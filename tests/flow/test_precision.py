@@ -22,7 +22,7 @@ ON_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), r
 
 def _step(device: str, precision: str, chunk: int) -> tuple[float, torch.Tensor]:
     """The loss of one batch, and all gradients in a row."""
-    made = small.setup(Plan(batch_size=16, precision=precision, cache_chunk=chunk), dropout=0.0)
+    made = small.setup(Plan(batch_size=16, precision=precision, grad_cache_chunk=chunk), dropout=0.0)
     model, data, processes = made.model.to(device).train(), small.pairs(), Processes(device)
     reading = Reader(model, data, Draw(0, 0))(data.links[:16]).to(processes.device)
     stepper = Stepper(model, made.objective, made.plan, processes)
@@ -52,7 +52,7 @@ def test_a_step_is_near_that_of_float32(device: str, precision: str, chunk: int)
 @pytest.mark.parametrize("precision", [pytest.param(kind, marks=ON_A_GPU) for kind in ("float32", "bf16", "fp16")])
 def test_a_gpu_trains_stops_and_goes_on(tmp_path: Path, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
-    plan = Plan(epochs=6, batch_size=16, lr=2e-2, average="ema", average_decay=0.8, precision=precision)
+    plan = Plan(epochs=6, batch_size=16, lr=2e-2, weight_average="ema", ema_decay=0.8, precision=precision)
     options = RunOptions(device="cuda", workers=2, resume=True)
     data = small.pairs()
     assert (

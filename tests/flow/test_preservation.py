@@ -87,7 +87,7 @@ def test_the_command(tmp_path: Path) -> None:
     graph, run = tmp_path / "graph", tmp_path / "run"
     build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 8, "--neighbours", 5, "-q"]
     call(*build, "--split", "val", "--among", "val")
-    words = ["train", "vse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--epochs", 1]
+    words = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--epochs", 1]
     call(*words, "--out", run, "--workers", 0, "--device", "cpu", "-q")
     told = call("evaluate", run, "--graph", graph, "-q", "--json", tmp_path / "figures.json").output
     assert "semantic neighbours kept" in told

@@ -35,11 +35,24 @@ from subtext.training.mixing import Mixing
 from subtext.training.plan import Plan
 from subtext.training.setup import RunOptions, Setup
 
-SMALL = ["--width", "24", "--word-width", "16", "--batch-size", "16", "--lr", "5e-3", "--epochs", "6", "--workers", "0"]
+SMALL = [
+    "--embed-dim",
+    "24",
+    "--word-dim",
+    "16",
+    "--batch-size",
+    "16",
+    "--lr",
+    "5e-3",
+    "--epochs",
+    "6",
+    "--workers",
+    "0",
+]
 HOSTS: dict[str, list[object]] = {
     "pcme": ["--draws", 3, "--log-std", -3, "--scale", 5, "--shift", 5],
     "pcme_plus": ["--average", "none"],
-    "dsran": ["--cells", 1, "--dropout", 0],
+    "dsran": ["--grid-cells", 1, "--dropout", 0],
 }
 
 
@@ -207,7 +220,7 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytes
 def test_gradient_caching_draws_the_same(tmp_path: Path) -> None:
     found = []
     for chunk in (0, 5):
-        plan = Plan(epochs=1, batch_size=16, lr=1e-2, cache_chunk=chunk)
+        plan = Plan(epochs=1, batch_size=16, lr=1e-2, grad_cache_chunk=chunk)
         small.run(tmp_path / str(chunk), plan=plan, made=drawing_plainly)
         found.append(open_weights(tmp_path / str(chunk)))
     for key, value in found[0].items():
@@ -266,11 +279,11 @@ def open_weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def test_what_cannot_be_mixed_is_refused(made: Path, tmp_path: Path) -> None:
-    answer = call("train", "pcme_plus", *given(made), "--out", tmp_path / "run", *SMALL, "--mixing", 0.5, code=1)
+    answer = call("train", "pcme_plus", *given(made), "--out", tmp_path / "run", *SMALL, "--mix-prob", 0.5, code=1)
     assert "--mixing needs --image tiny or a backbone" in answer.output
     with pytest.raises(RecipeError, match=r"daa needs pictures that are whole; this host mixes them"):
         daa(mixed())
-    together = Plan(epochs=1, batch_size=8, captions="together")
+    together = Plan(epochs=1, batch_size=8, caption_sampling="together")
     data = small.with_pictures(small.pairs(8), tmp_path)
     with pytest.raises(TrainingError, match=r"mixed pictures need pairs, .* captions is together"):
         small.run(tmp_path / "run", plan=together, made=mixed, train=data, val=None)
@@ -280,11 +293,11 @@ def test_what_cannot_be_mixed_is_refused(made: Path, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["pcme", "--draws", 0], "draws needs"),
-        (["pcme", "--width", 23], "an even"),
+        (["pcme", "--embed-dim", 23], "an even"),
         (["pcme_plus", "--smoothing", 0.5], "smoothing needs"),
         (["pcme_plus", "--scale", "nan"], "finite scale"),
-        (["dsran", "--cells", 9], "this head needs 9 cells and then regions of every picture; it got"),
-        (["dsran", "--joint", 3], "joint needs"),
+        (["dsran", "--grid-cells", 9], "this head needs 9 cells and then regions of every picture; it got"),
+        (["dsran", "--joint-layers", 3], "joint needs"),
     ],
 )
 def test_bad_settings_are_told(words: list[object], said: str, made: Path, tmp_path: Path) -> None:

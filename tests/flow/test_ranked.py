@@ -49,7 +49,7 @@ def test_ranks_are_learnt_beside_the_hosts_loss(host, tmp_path):
 
 @pytest.mark.parametrize("captions", ["all", "together"])
 def test_a_broken_off_run_ends_the_same(captions, tmp_path):
-    plan = replace(PLAN, epochs=2, batch_size=32, captions=captions, cache_chunk=8, select="rsum")
+    plan = replace(PLAN, epochs=2, batch_size=32, caption_sampling=captions, grad_cache_chunk=8, select="rsum")
     given = {"plan": plan, "made": lambda plan: smooth_ap(daa(small.setup(plan)), weight=0.2), "val": None}
     small.run(tmp_path / "whole", **given)
     small.run(tmp_path / "halves", report=small.Interrupt(1), **given)
@@ -71,7 +71,7 @@ def test_weights_and_temperatures_follow_the_host():
             assert (term.on, term.loss, term.reduction) == (side, loss, "mean")
             assert term.weight == pytest.approx(weight)
             assert term.mining == (Cosines(side) if mined else None)
-    drawn = terms(daa(summed, draws=True, variant="released"), "daa")["image_to_text"]
+    drawn = terms(daa(summed, per_sample=True, variant="released"), "daa")["image_to_text"]
     assert (drawn.weight, drawn.loss) == (1000, DAA(0.01, "released", draws=True))
     assert daa(summed, relevance="ciderd").relevance == SharedWords("ciderd")
     term = terms(smooth_ap(summed, temperature=0.1, weight=3.0), "smooth_ap")["text_to_image"]
@@ -81,7 +81,7 @@ def test_weights_and_temperatures_follow_the_host():
 def test_smooth_ap_can_stand_alone():
     made = smooth_ap(
         replace(small.setup(), objective=Objective({**small.setup().objective.parts, "mmd": Penalty(MMD(), 0.1)})),
-        alone=True,
+        replace_loss=True,
     )
     assert list(made.objective.parts) == [*DIRECTIONS, "mmd"]
     assert all(made.objective.parts[side].weight == 0.5 for side in DIRECTIONS)
@@ -94,10 +94,13 @@ def test_smooth_ap_can_stand_alone():
         (lambda: daa(daa(small.setup())), "daa gives a batch its relevance, and another method does so already"),
         (lambda: smooth_ap(smooth_ap(small.setup())), "smooth_ap is named twice: .*; name it once"),
         (lambda: smooth_ap(small.setup(), temperature=0.0), "smooth_ap needs a temperature above 0"),
-        (lambda: smooth_ap(small.setup_with_parts(), alone=True), r"alone needs a host .* compares by BestWord"),
+        (
+            lambda: smooth_ap(small.setup_with_parts(), replace_loss=True),
+            r"replace_loss needs a model .* compares by BestWord",
+        ),
         (
             lambda: daa(replace(small.setup(), objective=Objective({"mmd": Penalty(MMD(), 0.1)}))),
-            "daa stands beside a loss between pictures and texts; this objective has mmd",
+            "daa is added to a loss between images and texts; this objective has mmd",
         ),
     ],
 )

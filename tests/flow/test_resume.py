@@ -73,12 +73,12 @@ def test_fifty_kills(tmp_path: Path, undisturbed: Path) -> None:
 
 
 PLANS = {
-    "adamw, cosine, swa": Plan(epochs=3, batch_size=16, optimiser="adamw", schedule="cosine", average="swa"),
+    "adamw, cosine, swa": Plan(epochs=3, batch_size=16, optimiser="adamw", schedule="cosine", weight_average="swa"),
     "adamp, step": Plan(epochs=3, batch_size=16, optimiser="adamp", schedule="step", step_epochs=1, weight_decay=0.1),
-    "sgd, one cycle, chunks": Plan(epochs=3, batch_size=16, optimiser="sgd", schedule="one_cycle", cache_chunk=5),
-    "loss selects": Plan(epochs=3, batch_size=16, select="loss", schedule="plateau", plateau_epochs=0),
-    "one caption, bf16": Plan(epochs=3, batch_size=16, captions="one", precision="bf16", select="last"),
-    "body thaws": Plan(epochs=3, batch_size=16, freeze_epochs=1, layer_decay=0.5, encoder_factor=0.5),
+    "sgd, one cycle, chunks": Plan(epochs=3, batch_size=16, optimiser="sgd", schedule="one_cycle", grad_cache_chunk=5),
+    "loss selects": Plan(epochs=3, batch_size=16, select="loss", schedule="plateau", plateau_patience=0),
+    "one caption, bf16": Plan(epochs=3, batch_size=16, caption_sampling="one", precision="bf16", select="last"),
+    "body thaws": Plan(epochs=3, batch_size=16, freeze_epochs=1, layer_decay=0.5, backbone_lr_scale=0.5),
 }
 
 
@@ -162,7 +162,7 @@ def test_resume_of_another_training_names_the_difference(tmp_path: Path, change:
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     whole = small.run(tmp_path / "whole")
-    options = RunOptions(device="cpu", workers=0, checkpoint_every=2, keep=3)
+    options = RunOptions(device="cpu", workers=0, checkpoint_every=2, keep_checkpoints=3)
     small.run(tmp_path / "run", options=options, report=small.Interrupt(8))
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     weights = newest / "weights.safetensors"
@@ -175,7 +175,9 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_half_written_checkpoint_is_never_loaded(tmp_path: Path) -> None:
-    small.run(tmp_path / "run", options=RunOptions(device="cpu", workers=0, keep=2), report=small.Interrupt(8))
+    small.run(
+        tmp_path / "run", options=RunOptions(device="cpu", workers=0, keep_checkpoints=2), report=small.Interrupt(8)
+    )
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     (newest / "manifest.json").unlink()
     half = newest.parent / f".writing-1-{newest.name}"
@@ -209,7 +211,7 @@ def test_another_host_is_all_that_is_told(tmp_path: Path) -> None:
 
 def test_many_differences_are_counted(tmp_path: Path) -> None:
     small.run(tmp_path / "run", report=small.Interrupt(2))
-    other = Plan(epochs=9, batch_size=8, lr=2e-2, warmup=0.2, schedule="cosine", amsgrad=True, clip=0.0)
+    other = Plan(epochs=9, batch_size=8, lr=2e-2, warmup=0.2, schedule="cosine", amsgrad=True, max_grad_norm=0.0)
     with pytest.raises(CheckpointError, match=r"--amsgrad, --batch-size 16 -> 8, .*, and 2 more \(there"):
         small.run(tmp_path / "run", plan=other, options=RESUMED)
 
@@ -275,7 +277,9 @@ def test_damaged_checkpoints_do_not_push_new_ones_out(tmp_path: Path) -> None:
     place = tmp_path / "run" / "checkpoints"
     for folder in sorted(place.iterdir())[1:]:
         (folder / "manifest.json").unlink()
-    small.run(tmp_path / "run", options=replace(every, checkpoint_every=1, keep=2), report=small.Interrupt(4))
+    small.run(
+        tmp_path / "run", options=replace(every, checkpoint_every=1, keep_checkpoints=2), report=small.Interrupt(4)
+    )
     assert [path.name for path in sorted(place.iterdir())] == ["step-00000004", "step-00000005"]
 
 

@@ -27,21 +27,30 @@ class Case:
 QUICK = Plan(epochs=3, batch_size=12, lr=1e-2)
 CASES = {
     "averaged, together, accumulated, pooled": Case(
-        replace(QUICK, captions="together", accumulate=3, average="ema", average_decay=0.9, clip=0.5),
+        replace(
+            QUICK,
+            caption_sampling="together",
+            accumulation_steps=3,
+            weight_average="ema",
+            ema_decay=0.9,
+            max_grad_norm=0.5,
+        ),
         small.setup_with_pooling,
     ),
     "phases and a late thaw": Case(
         replace(QUICK, epochs=4, freeze_epochs=2, optimiser="adamw", weight_decay=0.1),
         partial(small.setup, phases=(Phase(1, "heads"), Phase(1, "all", factor=0.5), Phase(1, "all"))),
     ),
-    "pixels and words drawn anew": Case(replace(QUICK, average="swa"), small.setup_with_pixels, pictures=True),
-    "pixels in chunks": Case(replace(QUICK, cache_chunk=5), small.setup_with_pixels, pictures=True),
+    "pixels and words drawn anew": Case(replace(QUICK, weight_average="swa"), small.setup_with_pixels, pictures=True),
+    "pixels in chunks": Case(replace(QUICK, grad_cache_chunk=5), small.setup_with_pixels, pictures=True),
     "chunks of pictures with all texts": Case(
-        replace(QUICK, captions="together", cache_chunk=5, accumulate=2),
+        replace(QUICK, caption_sampling="together", grad_cache_chunk=5, accumulation_steps=2),
         partial(small.setup_with_pooling, perceptron=False),
     ),
     "plateau and early stopping": Case(
-        replace(QUICK, epochs=20, schedule="plateau", plateau_epochs=0, factor=0.1, patience=3, optimiser="sgd", lr=2),
+        replace(
+            QUICK, epochs=20, schedule="plateau", plateau_patience=0, lr_factor=0.1, patience=3, optimiser="sgd", lr=2
+        ),
         small.setup,
         told="stopped early after epoch",
     ),

@@ -15,7 +15,7 @@ import pytest
 from runs.common import HEAD, NAMES, line, selection, subtext
 
 from subtext.data.read import read_pairs
-from subtext.recipes.catalogue import hosts, methods, plan_options
+from subtext.recipes.catalogue import methods, models, plan_options
 
 RUNS = Path(__file__).resolve().parents[2] / "runs"
 
@@ -76,7 +76,7 @@ def test_every_row_of_regions_names_recipes_and_options_that_exist(monkeypatch: 
     monkeypatch.syspath_prepend(str(RUNS))
     for name, words in importlib.import_module("regions").ROWS.items():
         host, *rest = words.split()
-        recipe = hosts()[host]
+        recipe = models()[host]
         own = {option.name: option for option in (*recipe.options, *plan_options(recipe.plan))}
         for flag, value in zip(rest, [*rest[1:], ""], strict=True):
             if flag == "--with":

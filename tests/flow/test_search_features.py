@@ -20,7 +20,7 @@ from subtext.data.feature_file import FeatureFile
 from subtext.errors import RequirementError
 from subtext.training.setup import Report
 
-TRAIN = ["--width", 8, "--word-width", 8, "--batch-size", 16, "--workers", 0, "-q"]
+TRAIN = ["--embed-dim", 8, "--word-dim", 8, "--batch-size", 16, "--workers", 0, "-q"]
 BOTH = ["--no-append-pooled"]
 """For features of two parts that are not of one width."""
 

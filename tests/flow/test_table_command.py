@@ -206,7 +206,7 @@ def test_tables_are_listed_and_near_names_offered(tmp_path: Path) -> None:
 
 
 def test_neighbourhoods_that_are_kept_and_scores_are_measured(made: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    pvse = System("pvse", {"word_width": 8})
+    pvse = System("pvse", {"word_dim": 8})
     figures = ("image_preservation", "text_preservation", "diversity_mean", "discrepancy_deviation", "both")
     rows = (Row("pvse", "PVSE", pvse, (None,) * 4), Row("again", "PVSE, scores", pvse, (None,) * 4, "", "both"))
     columns = tuple(Column("coco", figure) for figure in figures[:4])

@@ -16,7 +16,7 @@ from reproduce.tables.arguments import read_given
 from reproduce.tables.request import Asked
 from reproduce.tables.specification import Column, Published, Row, Shared, System, tables
 from reproduce.tables.trainings import training
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.graph import Graph
 from subtext.neighbours.lsa import Lsa
@@ -56,7 +56,7 @@ def told(out: Path, name: str = "cvprw2022_table2") -> dict[str, Any]:
 
 def kept(monkeypatch: Any) -> None:
     """A table of what rows keep of neighbourhoods, in the place of one of the papers'."""
-    rows = tuple(Row(key, key, System("pvse", {"word_width": 8, "views": views}), (None,) * 4) for key, views in
+    rows = tuple(Row(key, key, System("pvse", {"word_dim": 8, "views": views}), (None,) * 4) for key, views in
                  (("one", 1), ("two", 2)))  # fmt: skip
     columns = tuple(Column("coco", figure) for figure in FIGURES)
     table = Published("t", "p", columns, rows, tables()["cvprw2022_table2"].plan, {}, ())

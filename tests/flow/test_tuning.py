@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def words(made: Path, out: Path, *more: object) -> list[object]:
     data = ["--data", made / "pairs.jsonl", "--features", made / "features.npz"]
-    small = ["--width", 8, "--word-width", 8, "--epochs", 2, "--batch-size", 8, "--lr", 0.01, "--workers", 0]
+    small = ["--embed-dim", 8, "--word-dim", 8, "--epochs", 2, "--batch-size", 8, "--lr", 0.01, "--workers", 0]
     told = ["--with", f"combined:graph={made / 'graph'},total=96", "--device", "cpu", "-q", "--subset", 20]
     return ["weights", "tune", "vse", *data, *small, *told, "--out", out, *more]
 

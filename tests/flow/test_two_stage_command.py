@@ -19,7 +19,7 @@ from subtext.api.two_stage import drawing, told
 from subtext.evaluation import Result
 from subtext.report import progress
 
-SMALL = ["--width", "24", "--batch-size", "16", "--lr", "5e-3", "--epochs", "5", "--workers", "0", "-q"]
+SMALL = ["--embed-dim", "24", "--batch-size", "16", "--lr", "5e-3", "--epochs", "5", "--workers", "0", "-q"]
 
 
 def measured(*words: object) -> dict[str, Any]:
@@ -32,8 +32,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of three regions, two of which show what the texts name; a fast run, a dear one, and an index."""
     folder = tmp_path_factory.mktemp("made")
     made_data.write_regions(folder)
-    call("train", "vse", *given(folder), "--out", folder / "fast", "--word-width", "16", *SMALL)
-    call("train", "scan", *given(folder), "--out", folder / "dear", "--word-width", "16", *SMALL)
+    call("train", "vse", *given(folder), "--out", folder / "fast", "--word-dim", "16", *SMALL)
+    call("train", "scan", *given(folder), "--out", folder / "dear", "--word-dim", "16", *SMALL)
     call("index", "build", folder / "index", "--run", folder / "fast", "--split", "all", "-q")
     return folder
 
@@ -232,7 +232,7 @@ def test_search_says_what_cannot_be_ordered(made: Path) -> None:
 
 def test_a_student_learns_what_its_teacher_knows(made: Path, tmp_path: Path) -> None:
     teach = f"distil:teacher={made / 'dear'},mined=5"
-    call("train", "vse", *given(made), "--out", tmp_path / "taught", "--with", teach, "--word-width", "16", *SMALL)
+    call("train", "vse", *given(made), "--out", tmp_path / "taught", "--with", teach, "--word-dim", "16", *SMALL)
     lines = [json.loads(line) for line in (tmp_path / "taught" / "log.jsonl").read_text().splitlines()]
     epochs = [line["parts"] for line in lines if line["event"] == "epoch"]
     for name in ("distil image_to_text", "distil text_to_image"):
@@ -252,7 +252,7 @@ def test_a_student_learns_what_its_teacher_knows(made: Path, tmp_path: Path) -> 
 
 def test_a_taught_run_that_is_broken_off_ends_the_same(made: Path, tmp_path: Path) -> None:
     teach = f"distil:teacher={made / 'dear'},mined=3"
-    words = ["train", "vse", *given(made), "--with", teach, "--word-width", "16", *SMALL, "--epochs", "3"]
+    words = ["train", "vse", *given(made), "--with", teach, "--word-dim", "16", *SMALL, "--epochs", "3"]
     call(*words, "--out", tmp_path / "whole")
     interrupt = small.Interrupt(9)
     with pytest.MonkeyPatch.context() as patch:
@@ -278,7 +278,7 @@ def test_a_teacher_over_other_data_is_refused(made: Path, tmp_path: Path) -> Non
     (tmp_path / "fewer.jsonl").write_text("\n".join(rows[1:]) + "\n")
     told = call(
         *("train", "vse", "--data", tmp_path / "fewer.jsonl", "--features", made / "regions.npz"),
-        *("--out", tmp_path / "run", "--with", f"distil:teacher={made / 'dear'}", "--word-width", "16", *SMALL),
+        *("--out", tmp_path / "run", "--with", f"distil:teacher={made / 'dear'}", "--word-dim", "16", *SMALL),
         code=1,
     )  # fmt: skip
     assert "a teacher needs to have learnt from the pairs that its student learns from" in told.output
@@ -313,7 +313,7 @@ def test_what_cannot_be_taught_is_said(host: str, method: str, message: str, mad
 def short(made: Path) -> Path:
     """A model of pairs that takes four tokens, and so the first two words of a text."""
     out = made / "short"
-    call("train", "scan", *given(made), "--out", out, "--word-width", "16", "--max-tokens", "4", *SMALL)
+    call("train", "scan", *given(made), "--out", out, "--word-dim", "16", "--max-tokens", "4", *SMALL)
     return out
 
 
@@ -339,7 +339,7 @@ def test_a_search_tells_what_the_second_model_cuts(made: Path, short: Path) -> N
 
 @pytest.mark.parametrize("how", ["weight=0", "mined=0", "mined=3"])
 def test_texts_that_the_teacher_cuts_are_told_once(how: str, made: Path, short: Path, tmp_path: Path) -> None:
-    words = ["--width", "24", "--epochs", "1", "--workers", "0", "--word-width", "16", "--out", tmp_path / "run"]
+    words = ["--embed-dim", "24", "--epochs", "1", "--workers", "0", "--word-dim", "16", "--out", tmp_path / "run"]
     told = call("train", "vse", *given(made), *words, "--with", f"distil:teacher={short},{how}")
     assert f"the teacher {short}: 80 texts of 80 {CUT}" in told.stderr and told.stderr.count(CUT) == 1
 

@@ -41,12 +41,12 @@ from subtext.recipes.methods.hal import hal
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
 from subtext.recipes.methods.uniform import uniform
-from subtext.recipes.neighbour_weights import Lambda, Neighbours
-from subtext.training.density_table import CrowdedPairs
+from subtext.recipes.neighbour_weights import NeighbourOptions, WeightOptions
+from subtext.training.density_table import DensityTable
 from subtext.training.memory import Embed, Memories
-from subtext.training.pair_bank import KeptPairs, PairsMemory
+from subtext.training.pair_bank import PairBank, PairBankMemory
 from subtext.training.plan import Plan
-from subtext.training.plan_validation import require_possible
+from subtext.training.plan_validation import validate_plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions, Setup
 
@@ -67,7 +67,7 @@ METHODS: dict[str, Method] = {
     "random": lambda setup: random(setup),
     "distance": lambda setup: distance(setup),
     # Without its bank: with one, the loss of later epochs is another one than the first epoch's.
-    "hal": lambda setup: hal(setup, bank=0.0),
+    "hal": lambda setup: hal(setup, bank_share=0.0),
 }
 
 
@@ -107,13 +107,13 @@ def test_the_loss_that_selects_is_of_the_same_draws_in_every_epoch(tmp_path: Pat
 
 
 def test_uniform_weights_scale_both_directions() -> None:
-    parts = uniform(triplets(), total=96.0).objective.parts
+    parts = uniform(triplets(), total_weight=96.0).objective.parts
     for side in DIRECTIONS:
         term = parts[side]
         assert term.weighting == Uniform(96.0, side, 32) and term.weight == 0.5 and term.loss == Triplet(0.2)
     assert parts["mmd"] == triplets().objective.parts["mmd"]
     assert uniform(triplets()).plan.drop_last and not uniform(triplets(), drop_last=False).plan.drop_last
-    assert uniform(triplets(), half=False).objective.parts["image_to_text"].weight == 1.0
+    assert uniform(triplets(), average_directions=False).objective.parts["image_to_text"].weight == 1.0
 
 
 @pytest.mark.parametrize("total", [7.9, 8.0])
@@ -121,38 +121,40 @@ def test_uniform_weights_scale_both_directions() -> None:
 def test_weights_of_less_than_one_a_pair_are_worth_a_word(name: str, total: float) -> None:
     """The small batches have 8 pairs; a total for 32 of them is a quarter of it here."""
     made: Mapping[str, Callable[[Setup, float, int], Setup]] = {
-        "uniform": lambda setup, total, batch: uniform(setup, total=total, batch=batch),
-        "random": lambda setup, total, batch: random(setup, total=total, batch=batch),
-        "amrani": lambda setup, total, batch: amrani(setup, features="some", total=total, batch=batch),
+        "uniform": lambda setup, total, batch: uniform(setup, total_weight=total, reference_batch=batch),
+        "random": lambda setup, total, batch: random(setup, total_weight=total, reference_batch=batch),
+        "amrani": lambda setup, total, batch: amrani(setup, features="some", total_weight=total, reference_batch=batch),
         "softmax": lambda setup, total, batch: amrani(
-            setup, features="some", scale="softmax", total=total, batch=batch
+            setup, features="some", normalise="softmax", total_weight=total, reference_batch=batch
         ),
         "diversity": lambda setup, total, batch: diversity(
-            setup, near=Neighbours(graph="some"), common=Lambda(total=total, batch=batch)
+            setup,
+            neighbours=NeighbourOptions(graph="some"),
+            weights=WeightOptions(total_weight=total, reference_batch=batch),
         ),
     }
     for batch, sure in ((0, total), (32, 4 * total)):
-        said = require_possible(made[name](triplets(PLAN), sure, batch), small.pairs(), Processes("cpu"))
+        said = validate_plan(made[name](triplets(PLAN), sure, batch), small.pairs(), Processes("cpu"))
         assert [f"sum to {total:g} over a batch of 8 pairs" in note for note in said] == [True] * (total < 8)
         assert all(f"take total={batch or 8} or more" in note for note in said)
 
 
 def test_lambda_within_the_softmax_alone_is_told_and_so_is_what_helps() -> None:
     def said(**common: object) -> list[str]:
-        made = diversity(triplets(PLAN), near=Neighbours(graph="some"), common=Lambda(**common))
-        return require_possible(made, small.pairs(), Processes("cpu"))
+        made = diversity(triplets(PLAN), neighbours=NeighbourOptions(graph="some"), weights=WeightOptions(**common))
+        return validate_plan(made, small.pairs(), Processes("cpu"))
 
     (inner,) = said(placement="inner")
     assert "sum to 1 over a batch of 8 pairs" in inner and "take placement=both, outer or scores" in inner
     # One softmax has no inner place: total is its sum.
     assert said(placement="both") == said(placement="inner", combine="mean") == []
     assert (
-        require_possible(amrani(triplets(PLAN), features="some", scale="none"), small.pairs(), Processes("cpu")) == []
+        validate_plan(amrani(triplets(PLAN), features="some", normalise="none"), small.pairs(), Processes("cpu")) == []
     )
 
 
 def test_any_loss_can_be_weighted() -> None:
-    parts = random(small.setup(), total=32.0, batch=0).objective.parts
+    parts = random(small.setup(), total_weight=32.0, reference_batch=0).objective.parts
     assert isinstance(parts["image"].loss, InfoNCE)
     assert parts["image"].weighting == Random(32.0, "image_to_text", 0)
     assert parts["text"].weighting == Random(32.0, "text_to_image", 0) and parts["text"].weight == 0.25
@@ -161,7 +163,7 @@ def test_any_loss_can_be_weighted() -> None:
 def test_distance_draws_for_every_triplet_loss() -> None:
     made = triplets()
     hardest = Objective({"hard": Term(Triplet(0.3, "hardest"), "image_to_text")})
-    term = distance(replace(made, objective=hardest), nearest=0.4).objective.parts["hard"]
+    term = distance(replace(made, objective=hardest), min_distance=0.4).objective.parts["hard"]
     assert term == Term(
         Triplet(0.3), "image_to_text", weight=0.5, mining=Distance("image_to_text", nearest=0.4, furthest=1.4)
     )
@@ -173,21 +175,30 @@ def test_distance_draws_for_every_triplet_loss() -> None:
 
 def test_hal_replaces_losses_and_the_learnt_scale() -> None:
     penalised = replace(small.setup(), objective=small.setup_with_penalty().objective)
-    made = hal(penalised, gamma=60.0, threshold=0.7, bank=0.0)
+    made = hal(penalised, gamma=60.0, threshold=0.7, bank_share=0.0)
     assert set(made.objective.parts) == {*DIRECTIONS, "mmd"}
     assert made.objective.parts["text_to_image"] == Term(HAL(60.0, 0.7), "text_to_image")
     assert not made.model.similarity.learnable and made.model.similarity.scale == 1
-    assert hal(small.setup(), diagonal=False, bank=0.0).objective.parts["image_to_text"].loss.diagonal == "none"
+    assert hal(small.setup(), diagonal=False, bank_share=0.0).objective.parts["image_to_text"].loss.diagonal == "none"
 
 
 def test_hal_turns_to_its_bank_after_an_epoch() -> None:
-    made = hal(triplets(), bank=0.5, nearest=7)
-    assert made.memories == (KeptPairs(0.5),)
+    made = hal(triplets(), bank_share=0.5, bank_neighbours=7)
+    assert made.memories == (PairBank(0.5),)
     first, later = (made.objective.parts[name] for name in ("image_to_text, without a bank", "image_to_text"))
     assert first == Term(HAL(), "image_to_text", until_epoch=1)
     hubs = Hubs("image_to_text", nearest=7)
     assert later == Term(HAL(diagonal="one"), "image_to_text", from_epoch=1, mining=hubs, unmined=HAL())
-    sharp = hal(triplets(), gamma=2.0, alpha=3.0, above=0.4, beta=5.0, below=0.6, inside=True, other_pictures=False)
+    sharp = hal(
+        triplets(),
+        gamma=2.0,
+        alpha=3.0,
+        epsilon1=0.4,
+        beta=5.0,
+        epsilon2=0.6,
+        scale_epsilon2=True,
+        exclude_same_image=False,
+    )
     assert sharp.objective.parts["text_to_image"].mining == Hubs(
         "text_to_image", 0.3, 3.0, 0.4, 5.0, 0.6, inside=True, other_pictures=False
     )
@@ -196,7 +207,7 @@ def test_hal_turns_to_its_bank_after_an_epoch() -> None:
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_hals_validation_loss_is_the_same_function_in_every_epoch(diagonal: bool) -> None:
     """There is no bank in validation: what the code adds for the pair itself is then exp(-gamma threshold), not 1."""
-    objective = hal(triplets(), bank=0.5, diagonal=diagonal).objective.of_pairs()
+    objective = hal(triplets(), bank_share=0.5, diagonal=diagonal).objective.of_pairs()
     images, texts = random_items(6, seed=1), random_items(6, seed=2)
     scene = compose(Cosine(), images, texts, torch.arange(6))
     found = [objective(scene, Epoch(number=number, seed=0))[0].item() for number in (0, 1, 7)]
@@ -209,7 +220,7 @@ def test_hals_validation_loss_is_the_same_function_in_every_epoch(diagonal: bool
 def test_a_bank_is_drawn_anew_and_is_part_of_a_checkpoint(tmp_path: Path) -> None:
     given = {
         "plan": replace(PLAN, epochs=3, batch_size=16),
-        "made": lambda plan: hal(triplets(plan), bank=0.3),
+        "made": lambda plan: hal(triplets(plan), bank_share=0.3),
         "val": None,
     }
     small.run(tmp_path / "whole", **given)
@@ -218,7 +229,7 @@ def test_a_bank_is_drawn_anew_and_is_part_of_a_checkpoint(tmp_path: Path) -> Non
     weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "halves")]
     assert weights[0] == weights[1]
     data = small.pairs()
-    memory = KeptPairs(0.3).open(data, device=torch.device("cpu"))
+    memory = PairBank(0.3).open(data, device=torch.device("cpu"))
     items = [Embeddings(torch.randn(count, 1, 4), torch.arange(count)) for count in (len(data.images), len(data.texts))]
     memory.begin(epoch=0, seed=0, embed=lambda: pytest.fail("nothing is learnt yet"))
     assert memory.bank is None and memory.tensors() == {}
@@ -231,7 +242,7 @@ def test_a_bank_is_drawn_anew_and_is_part_of_a_checkpoint(tmp_path: Path) -> Non
         assert torch.equal(texts.vectors, items[1].vectors[texts.ids])
         assert torch.equal(memory.bank["hubs/image"].vectors, items[0].vectors[texts.ids // 2])
     assert rows[0] != rows[1] and 10 < len(rows[0]) < 40
-    again = KeptPairs(0.3).open(data, device=torch.device("cpu"))
+    again = PairBank(0.3).open(data, device=torch.device("cpu"))
     again.restore(memory.tensors())
     assert torch.equal(again.bank["hubs/image"].vectors, memory.bank["hubs/image"].vectors)
 
@@ -245,7 +256,7 @@ def test_a_bank_embeds_what_it_keeps_and_nothing_else() -> None:
     data, model = small.pairs(), triplets().model
     drawn = draw.uniform(data.texts.keys, seed=4, epoch=2, purpose="kept pairs")[:, 0]
     for rate, wanted in ((0.2, np.flatnonzero(drawn < 0.2)), (1e-9, np.array([drawn.argmin()])), (1.0, np.arange(80))):
-        memory = KeptPairs(rate).open(data, device=torch.device("cpu"))
+        memory = PairBank(rate).open(data, device=torch.device("cpu"))
         whole = embed_pairs(model, data, workers=0)
         traits = model.image.input_spec
         traits.read = 0
@@ -265,11 +276,11 @@ def test_what_one_memory_has_embedded_the_next_need_not() -> None:
         asked.append(None if rows is None else len(rows[1]))
         return whole if rows is None else embed_pairs(model, data, rows=rows, workers=0)
 
-    class Everything(PairsMemory):
+    class Everything(PairBankMemory):
         def begin(self, *, epoch: int, seed: int, embed: Embed, reads: torch.Tensor | None = None) -> None:
             assert embed() is whole
 
-    bank, every = (made(KeptPairs(0.2), data, torch.device("cpu")) for made in (PairsMemory, Everything))
+    bank, every = (made(PairBank(0.2), data, torch.device("cpu")) for made in (PairBankMemory, Everything))
     Memories((bank, every, every)).begin(epoch=1, seed=0, embed=embed)
     alone = bank.bank["hubs/text"]
     assert asked == [len(alone), None]
@@ -310,10 +321,10 @@ def test_amrani_leaves_other_texts_of_the_picture_out_unless_told_to_keep_them(t
     how, own = DensityOptions(1), torch.arange(80) // 2
     with_own, without = density(pictures, texts, how), density(pictures, texts, how, groups=own)
     for same_picture, wanted in (("drop", without), ("keep", with_own)):
-        (asked,) = amrani(triplets(), features=file, neighbours=1, same_picture=same_picture).memories
+        (asked,) = amrani(triplets(), features=file, neighbours=1, same_image=same_picture).memories
         torch.testing.assert_close(asked.open(data, device=torch.device("cpu")).table["density"], wanted)
-    assert amrani(triplets(), features=file).memories == (CrowdedPairs(Path(file)),)
-    (asked,) = amrani(triplets(), features=file, value="last", spread="rank").memories
+    assert amrani(triplets(), features=file).memories == (DensityTable(Path(file)),)
+    (asked,) = amrani(triplets(), features=file, density="last", rescale="rank").memories
     assert asked.how == DensityOptions(10, value="last", scale="rank")
 
 
@@ -342,7 +353,7 @@ def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
     (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79).memories
     with pytest.raises(DataError, match="it got 80, 2 of one picture; ask for fewer"):
         asked.open(small.pairs(), device=torch.device("cpu"))
-    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79, same_picture="keep").memories
+    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79, same_image="keep").memories
     assert asked.open(small.pairs(), device=torch.device("cpu")).table is not None
 
 
@@ -366,4 +377,4 @@ def test_what_cannot_be_done_is_refused(method: Method, setup: Callable[[], Setu
 
 def test_distances_need_their_order() -> None:
     with pytest.raises(RecipeError, match=r"nearest below furthest; it got 1\.5 and 1\.4"):
-        distance(triplets(), nearest=1.5)
+        distance(triplets(), min_distance=1.5)

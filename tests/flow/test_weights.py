@@ -24,12 +24,12 @@ from subtext.ops.neighbour_scores import exact_scores, neighbour_scores
 from subtext.recipes.methods.combined import combined
 from subtext.recipes.methods.discrepancy import discrepancy
 from subtext.recipes.methods.diversity import diversity
-from subtext.recipes.neighbour_weights import Further, Lambda, Neighbours
+from subtext.recipes.neighbour_weights import DiscrepancyOptions, NeighbourOptions, WeightOptions
 from subtext.training.plan import Plan
 from subtext.training.setup import RunOptions, Setup
 from subtext.training.weight_tables import NeighbourMemory, NeighbourScores
 
-PLAN = Plan(epochs=3, batch_size=16, lr=1e-2, captions="one")
+PLAN = Plan(epochs=3, batch_size=16, lr=1e-2, caption_sampling="one")
 FIRST = RunOptions(device="cpu", workers=0)
 
 
@@ -70,7 +70,7 @@ each_method = pytest.mark.parametrize("method", SCORES, ids=lambda method: metho
 @each_method
 def test_tables_are_the_scores_of_what_the_epoch_before_saw(tmp_path: Path, graph: str, method) -> None:
     """Of every caption: the bank is overwritten by the later of a picture's two, and read when the epoch ends."""
-    setup = made(method, Plan(epochs=2, batch_size=16), near=Neighbours(graph=graph))
+    setup = made(method, Plan(epochs=2, batch_size=16), neighbours=NeighbourOptions(graph=graph))
     seen: list[tuple[Embeddings, Embeddings]] = []
     memory_of = NeighbourScores.open
 
@@ -109,21 +109,27 @@ def test_tables_are_the_scores_of_what_the_epoch_before_saw(tmp_path: Path, grap
 CASES = {
     "diversity": partial(made, diversity),
     "discrepancy of now, together with chunks": partial(
-        made, discrepancy, Plan(epochs=3, batch_size=16, cache_chunk=5), further=Further(current=True), drop_last=True
+        made,
+        discrepancy,
+        Plan(epochs=3, batch_size=16, grad_cache_chunk=5),
+        comparison=DiscrepancyOptions(use_current=True),
+        drop_last=True,
     ),
-    "stats, fixed": partial(made, combined, how="stats", moments="fixed"),
-    "together": partial(made, combined, Plan(epochs=3, batch_size=16, captions="together", accumulate=2)),
+    "stats, fixed": partial(made, combined, mode="stats", moments="fixed"),
+    "together": partial(
+        made, combined, Plan(epochs=3, batch_size=16, caption_sampling="together", accumulation_steps=2)
+    ),
     "half, encoded": partial(made, diversity),
 }
-NEAR = {"half, encoded": {"storage": "float16", "first": "encode", "bank": "evaluation", "neighbours": 3}}
+NEAR = {"half, encoded": {"storage_dtype": "float16", "first_epoch": "encode", "bank": "evaluation", "neighbours": 3}}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_stopped_and_resumed_ends_the_same(tmp_path: Path, graph: str, name: str) -> None:
-    options = Neighbours(**{"graph": graph, **NEAR.get(name, {})})
+    options = NeighbourOptions(**{"graph": graph, **NEAR.get(name, {})})
 
     def build(plan: Plan | None) -> Setup:
-        return CASES[name](near=options)
+        return CASES[name](neighbours=options)
 
     whole = small.run(tmp_path / "whole", made=build, noise=0.1)
     for step in (2, 5):
@@ -142,7 +148,7 @@ def test_stopped_and_resumed_ends_the_same(tmp_path: Path, graph: str, name: str
 @each_method
 def test_two_views_by_the_best_pair(tmp_path: Path, graph: str, method) -> None:
     def build(plan: Plan | None) -> Setup:
-        return method(two_views(small.setup(PLAN, dropout=0.0)), near=Neighbours(graph=graph, samples=9))
+        return method(two_views(small.setup(PLAN, dropout=0.0)), neighbours=NeighbourOptions(graph=graph, samples=9))
 
     end = small.run(tmp_path / "run", made=build)
     found = tables(tmp_path / "run")["epoch-0003"]
@@ -162,7 +168,7 @@ def test_weights_change_what_is_learnt(tmp_path: Path, graph: str) -> None:
 
         def build(plan: Plan | None, sign: float = sign) -> Setup:
             last = replace(PLAN, select="last")
-            return made(diversity, last, near=Neighbours(graph=graph), common=Lambda(sign=sign))
+            return made(diversity, last, neighbours=NeighbourOptions(graph=graph), weights=WeightOptions(sign=sign))
 
         done = small.run(tmp_path / str(sign), made=build)
         prints[sign] = fingerprint(done.model.state_dict())
@@ -242,11 +248,11 @@ def test_only_pairs_that_the_epoch_reads_are_scored_unless_all_are_asked_for(
     tmp_path: Path, graph: str, views: str
 ) -> None:
     """One text of every picture is drawn: its weights are those that all scores give it, and so is what is learnt."""
-    plan = replace(PLAN, captions="one")
+    plan = replace(PLAN, caption_sampling="one")
 
     def build(method, tables: str, **options: object) -> Setup:
-        near = Neighbours(graph=graph, views=views, tables=tables)
-        return method(two_views(small.setup(plan, dropout=0.0)), near=near, **options)
+        near = NeighbourOptions(graph=graph, views=views, weight_tables=tables)
+        return method(two_views(small.setup(plan, dropout=0.0)), neighbours=near, **options)
 
     small.run(tmp_path / "some", made=lambda plan: build(diversity, "read"))
     small.run(tmp_path / "all", made=lambda plan: build(diversity, "all"))
@@ -259,7 +265,7 @@ def test_only_pairs_that_the_epoch_reads_are_scored_unless_all_are_asked_for(
         read = ~scores.isnan()
         assert int(read.view(-1, 2).sum(dim=1).max()) == 1 and int(read.sum()) == 32, "a batch of 8 is left out"
         torch.testing.assert_close(scores[read], every[name][read], rtol=1e-4, atol=1e-6)
-    assert all(memory.every for memory in build(combined, "read", how="stats").memories)
+    assert all(memory.every for memory in build(combined, "read", mode="stats").memories)
 
 
 def test_of_an_item_that_comes_twice_the_last_is_kept() -> None:
@@ -320,7 +326,7 @@ def test_another_graph_is_another_training(tmp_path: Path) -> None:
     near.save(small.pairs(), folder)
 
     def build(plan: Plan | None) -> Setup:
-        return made(diversity, near=Neighbours(graph=str(folder)))
+        return made(diversity, neighbours=NeighbourOptions(graph=str(folder)))
 
     small.run(tmp_path / "run", made=build, report=small.Interrupt(2))
     for file in folder.iterdir():
@@ -333,12 +339,12 @@ def test_another_graph_is_another_training(tmp_path: Path) -> None:
 def test_bad_graphs_are_refused_before_anything_is_written(tmp_path: Path, graph: str) -> None:
     other = near.save(small.pairs(20, "other"), tmp_path / "other")
     for options, message in (
-        (Neighbours(graph=str(other)), "this graph was built for other data: it knows 0 of 80"),
-        (Neighbours(graph=graph, neighbours=9), "neighbours=9 needs a graph of as many; .* has 6"),
-        (Neighbours(graph=str(tmp_path / "none")), "is not there"),
+        (NeighbourOptions(graph=str(other)), "this graph was built for other data: it knows 0 of 80"),
+        (NeighbourOptions(graph=graph, neighbours=9), "neighbours=9 needs a graph of as many; .* has 6"),
+        (NeighbourOptions(graph=str(tmp_path / "none")), "is not there"),
     ):
         with pytest.raises(DataError, match=message):
-            small.run(tmp_path / "run", made=lambda plan, o=options: made(diversity, near=o))
+            small.run(tmp_path / "run", made=lambda plan, o=options: made(diversity, neighbours=o))
     few = near.save(small.pairs(3), tmp_path / "few", count=4)
     with pytest.raises(DataError, match=r"scores of 4 neighbours need more than 4 texts; it got 4"):
         NeighbourScores(few).open(small.pairs(2), device=torch.device("cpu"))
@@ -347,28 +353,36 @@ def test_bad_graphs_are_refused_before_anything_is_written(tmp_path: Path, graph
 
 def test_what_a_host_cannot_carry_is_refused(graph: str) -> None:
     plain = small.setup(PLAN)
-    here = Neighbours(graph=graph)
+    here = NeighbourOptions(graph=graph)
     for make, message in (
         (lambda: diversity(plain), "diversity needs graph=FOLDER"),
-        (lambda: diversity(plain, near=replace(here, views="mean")), "views needs a host with several views"),
-        (lambda: combined(plain, near=replace(here, samples=5)), "samples needs a host with several views"),
+        (lambda: diversity(plain, neighbours=replace(here, views="mean")), "views needs a model with several views"),
+        (lambda: combined(plain, neighbours=replace(here, samples=5)), "samples needs a model with several views"),
         (
-            lambda: discrepancy(two_views(plain), near=here, further=Further(second="unique")),
+            lambda: discrepancy(
+                two_views(plain), neighbours=here, comparison=DiscrepancyOptions(second_order="unique")
+            ),
             "second=unique needs views=mean or aligned",
         ),
         (
-            lambda: discrepancy(two_views(plain), near=here, further=Further(current=True)),
+            lambda: discrepancy(two_views(plain), neighbours=here, comparison=DiscrepancyOptions(use_current=True)),
             "current=True needs views=mean or aligned",
         ),
-        (lambda: discrepancy(diversity(plain, near=here), near=here), "weights a loss that has no weights yet"),
-        (lambda: diversity(small.setup_with_parts(), near=here), "needs a host whose items are vectors; BestWord"),
+        (
+            lambda: discrepancy(diversity(plain, neighbours=here), neighbours=here),
+            "weights a loss that has no weights yet",
+        ),
+        (
+            lambda: diversity(small.setup_with_parts(), neighbours=here),
+            "needs a model whose items are vectors; BestWord",
+        ),
     ):
         with pytest.raises(RecipeError, match=message):
             make()
 
 
 def test_methods_give_both_directions_the_same_weights(graph: str) -> None:
-    terms = combined(small.setup(PLAN), how="stats", near=Neighbours(graph=graph)).objective.parts
+    terms = combined(small.setup(PLAN), mode="stats", neighbours=NeighbourOptions(graph=graph)).objective.parts
     weightings = [term.weighting for term in terms.values()]
     assert [one.of for one in weightings] == ["image_to_text", "text_to_image"]
     assert replace(weightings[0], of="text_to_image") == weightings[1]
@@ -379,11 +393,15 @@ def test_methods_give_both_directions_the_same_weights(graph: str) -> None:
 
 def test_a_small_lambda_is_worth_a_word(tmp_path: Path, graph: str) -> None:
     said = []
-    for common in (Lambda(total=20.0), Lambda(total=20.0, batch=0), Lambda(total=12.0, batch=0)):
+    for common in (
+        WeightOptions(total_weight=20.0),
+        WeightOptions(total_weight=20.0, reference_batch=0),
+        WeightOptions(total_weight=12.0, reference_batch=0),
+    ):
         done = small.run(
             tmp_path / f"run{len(said)}",
             made=lambda plan, c=common: made(
-                diversity, replace(PLAN, epochs=1), near=Neighbours(graph=graph), common=c
+                diversity, replace(PLAN, epochs=1), neighbours=NeighbourOptions(graph=graph), weights=c
             ),
         )
         said.append([note for note in done.notes if "lambda" in note])

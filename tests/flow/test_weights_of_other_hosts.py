@@ -10,7 +10,7 @@ import made_data
 import pytest
 from command import call
 
-WORDS = ["--width", 8, "--epochs", 2, "--batch-size", 8, "--workers", 0, "--device", "cpu", "-q", "--lr", 0.01]
+WORDS = ["--embed-dim", 8, "--epochs", 2, "--batch-size", 8, "--workers", 0, "--device", "cpu", "-q", "--lr", 0.01]
 CASES = [
     ("dual", "mithun:hard=no", []),
     ("dual", "distance:loss=margin", []),

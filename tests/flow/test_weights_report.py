@@ -122,7 +122,7 @@ def test_the_command(tmp_path: Path) -> None:
     call = CliRunner().invoke
     build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 4, "--neighbours", 3, "-q"]
     assert call(main, list(map(str, build))).exit_code == 0
-    train = ["train", "vse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--epochs", 2]
+    train = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--epochs", 2]
     train += ["--batch-size", 16, "--device", "cpu", "--out", run, "-q", "--with", f"diversity:graph={graph}"]
     done = call(main, list(map(str, train)))
     assert done.exit_code == 0, done.output
@@ -158,7 +158,7 @@ def weighted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graph = folder / "graph"
     build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 4, "--neighbours", 3, "-q"]
     command.call(*build)
-    train = ["train", "vse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--lr", 1e-2]
+    train = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--lr", 1e-2]
     train += ["--batch-size", 16, "--device", "cpu", "-q", "--workers", 0, "--epochs"]
     for seed in range(3):
         command.call(*train, 1, "--seed", seed, "--out", folder / f"plain-{seed}")
@@ -216,7 +216,7 @@ def test_gain_refuses_what_is_not_weighted_or_not_comparable(weighted: Path, tmp
     assert "none is no run" in " ".join(told.output.replace("│", " ").split())
     data, features = made_data.write(tmp_path)
     data.write_text(data.read_text().replace(" is near the ", " stands by the "))
-    train = ["train", "vse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--epochs", 1]
+    train = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--epochs", 1]
     command.call(*train, "--batch-size", 16, "--out", tmp_path / "other", "-q", "--workers", 0)
     told = command.call("weights", "gain", f"{weighted / 'div-0'}={tmp_path / 'other'}", "-q", code=1)
     assert "a gain needs two runs measured on the same pairs" in told.output

@@ -150,7 +150,7 @@ def ascl_slowly(part: Ascl, regions: Tensor, words: Tensor, picture: Tensor) -> 
 
 
 @pytest.mark.parametrize("fusion", ["gated", "mean", "sum", "concat", "none"])
-@pytest.mark.parametrize("directions", ["apart", "shared"])
+@pytest.mark.parametrize("directions", ["separate", "shared"])
 def test_ascl_one_pair_at_a_time(fusion: str, directions: str) -> None:
     similarity = Ascl(width=8, heads=4, fusion=fusion, directions=directions, local_share=0.6).double()
     images, texts, alone = random_pairs()

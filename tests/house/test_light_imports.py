@@ -14,7 +14,7 @@ PROBE = """
 import json, sys, time
 start = time.process_time()
 from subtext.recipes import catalogue
-found = {**catalogue.hosts(), **catalogue.methods()}
+found = {**catalogue.models(), **catalogue.methods()}
 options = sum(len(recipe.options) for recipe in found.values())
 seconds = time.process_time() - start
 heavy = [name for name in ("torch", "numpy", "transformers", "pyarrow", "PIL", "numba") if name in sys.modules]
@@ -40,14 +40,14 @@ def test_it_takes_less_than_three_tenths_of_a_second() -> None:
 
 def test_no_option_has_the_name_of_another() -> None:
     plan = set(Plan.__dataclass_fields__)
-    for recipe in catalogue.hosts().values():
+    for recipe in catalogue.models().values():
         names = [option.name for option in recipe.options]
         assert len(set(names)) == len(names), recipe.name
         assert not plan & set(names), f"{recipe.name} repeats a training option"
 
 
 def test_every_recipe_and_option_says_what_it_is() -> None:
-    everything = list(chain(catalogue.hosts().values(), catalogue.methods().values()))
+    everything = list(chain(catalogue.models().values(), catalogue.methods().values()))
     assert all(recipe.summary.endswith(".") and len(recipe.summary) > 20 for recipe in everything)
     assert all(len(option.help) > 3 for recipe in everything for option in recipe.options)
-    assert catalogue.RECOMMENDED in catalogue.hosts()
+    assert catalogue.RECOMMENDED in catalogue.models()

@@ -17,7 +17,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
 from subtext.errors import TrainingError
 from subtext.training.plan import Plan
-from subtext.training.plan_validation import batch_norms, require_possible
+from subtext.training.plan_validation import batch_norms, validate_plan
 from subtext.training.processes import Processes
 from subtext.training.reading import Reader
 from subtext.training.setup import Setup
@@ -29,7 +29,7 @@ def _gradients(
 ) -> tuple[float, dict[str, torch.Tensor]]:
     model = made.model.double().train()
     model.zero_grad()
-    plan = Plan(batch_size=rows, cache_chunk=chunk)
+    plan = Plan(batch_size=rows, grad_cache_chunk=chunk)
     data = data or small.pairs()
     reading = Reader(model, data, Draw(seed, 0), together=together)(data.links[:rows])
     reading.images["pooled"] = reading.images["pooled"].double()
@@ -119,7 +119,7 @@ def test_a_chunk_holds_so_many_items_of_either_side_at_most(
 
 
 def test_a_batch_norm_in_training_is_refused_with_chunks(tmp_path: Path) -> None:
-    plan = Plan(epochs=1, batch_size=16, cache_chunk=4)
+    plan = Plan(epochs=1, batch_size=16, grad_cache_chunk=4)
     with pytest.raises(TrainingError, match=r"items that do not see each other.*image\.head\.norm.*--no-perceptron"):
         small.run(tmp_path / "run", plan=plan, made=small.setup_with_pooling)
     assert not (tmp_path / "run").exists()
@@ -139,8 +139,8 @@ def test_a_batch_norm_that_rests_is_none() -> None:
 def test_a_batch_norm_that_several_processes_share_is_told() -> None:
     processes = Processes("cpu")
     made = small.setup_with_pooling()
-    assert require_possible(made, small.pairs(), processes) == []
+    assert validate_plan(made, small.pairs(), processes) == []
     processes.count = 2
-    (note,) = require_possible(made, small.pairs(), processes)
+    (note,) = validate_plan(made, small.pairs(), processes)
     assert note.startswith("batch norms (image.head.norm) see the share of the batch that each of the 2 processes has")
-    assert require_possible(small.setup(), small.pairs(), processes) == []
+    assert validate_plan(small.setup(), small.pairs(), processes) == []

@@ -47,7 +47,7 @@ def graph(tmp_path: Path) -> Path:
 
 
 def test_a_draw_is_of_the_pool_and_of_the_pair_alone(graph: Path) -> None:
-    samplers = open_samplers(NeighbourDraw(graph=graph, pool=4), PAIRS)
+    samplers = open_samplers(NeighbourDraw(graph=graph, pool_size=4), PAIRS)
     nearest = near.graph(PAIRS).neighbours[:, :4]
     text = samplers.by_side["text"]
     seen = np.stack([text(PAIRS.links, seed=3, epoch=epoch) for epoch in range(200)], axis=1)
@@ -77,7 +77,7 @@ def test_a_neighbour_without_a_picture_is_never_drawn(graph: Path) -> None:
     nearest = near.graph(PAIRS).neighbours
     gone = int(nearest[0, 0])
     cut = replace(PAIRS, links=PAIRS.links[PAIRS.links[:, 1] != gone])
-    sampler = open_samplers(NeighbourDraw(graph=graph, pool=4), cut).by_side["image"]
+    sampler = open_samplers(NeighbourDraw(graph=graph, pool_size=4), cut).by_side["image"]
     drawn = np.stack([sampler(cut.links, seed=0, epoch=epoch) for epoch in range(60)])
     assert gone not in drawn
     assert (sampler.pictures[drawn] >= 0).all()
@@ -86,7 +86,7 @@ def test_a_neighbour_without_a_picture_is_never_drawn(graph: Path) -> None:
 def test_the_pool_is_cut_to_the_texts_that_are_trained_on(graph: Path) -> None:
     """A graph of all texts serves a part of them; texts whose neighbours are all gone are counted."""
     part = PAIRS.subset(np.arange(6), np.arange(12))
-    samplers = open_samplers(NeighbourDraw(graph=graph, pool=6), part)
+    samplers = open_samplers(NeighbourDraw(graph=graph, pool_size=6), part)
     assert "without a neighbour" in "".join(samplers.notes)
     drawn = samplers.by_side["text"](part.links, seed=0, epoch=0)
     assert (drawn < 12).all()
@@ -102,15 +102,15 @@ def test_other_texts_of_the_picture_are_drawn_where_there_is_no_graph() -> None:
 
 
 def test_graphs_that_do_not_fit_are_refused(graph: Path, tmp_path: Path) -> None:
-    draw = NeighbourDraw(graph=graph, pool=4)
+    draw = NeighbourDraw(graph=graph, pool_size=4)
     with pytest.raises(DataError, match="built for other data: it knows 0 of 24"):
         open_samplers(draw, small.pairs(12, "val"))
     other = replace(PAIRS, texts=replace(PAIRS.texts, values=["other words", *PAIRS.texts.values[1:]]))
     with pytest.raises(DataError, match="79 of 80"):
         open_samplers(draw, other)
-    with pytest.raises(DataError, match=r"pool=7 needs a graph of 7 neighbours or more; .* has 6 .*pool=6"):
-        open_samplers(replace(draw, pool=7), PAIRS)
-    with pytest.raises(DataError, match="pool=4 needs more than 4 texts to draw from; it got 4"):
+    with pytest.raises(DataError, match=r"pool_size=7 needs a graph of 7 neighbours or more; .* has 6 .*pool_size=6"):
+        open_samplers(replace(draw, pool_size=7), PAIRS)
+    with pytest.raises(DataError, match="pool_size=4 needs more than 4 texts; it got 4"):
         open_samplers(draw, PAIRS.subset(np.arange(2), np.arange(4)))
     with pytest.raises(DataError, match="needs to be a folder that `subtext neighbours build` wrote"):
         open_samplers(replace(draw, graph=tmp_path / "nothing"), PAIRS)
@@ -219,7 +219,7 @@ def test_the_papers_code_on_the_worked_example_as_a_step_computes_it(chunk: int)
 
     near_by = Neighbours({"image": rows(3), "text": rows(3)}, dict.fromkeys(SIDES, torch.arange(3) + 3), rows(6))
     reading = Reading(rows(0), rows(0), Groups.of(torch.arange(3)), dict.fromkeys(DIRECTIONS, 1.0), near_by)
-    stepper = Stepper(made.model, made.objective, Plan(cache_chunk=chunk), Processes("cpu"))
+    stepper = Stepper(made.model, made.objective, Plan(grad_cache_chunk=chunk), Processes("cpu"))
     whole, parts = stepper(reading, Epoch(number=0, seed=0), name="step 0")
     found = dict(zip(made.objective.parts, parts.tolist(), strict=True))
     assert found == pytest.approx(
@@ -257,12 +257,12 @@ def test_random_texts_are_read_where_the_papers_code_is_asked_for(graph: Path) -
     with_them = ({"image": 0.0}, {"image": 0.0, "text": 0.0}, {"between": "host"}, {})
     for options in with_them:
         read = "" if options.get("text") == 0 else str(graph)
-        made = neighbourhoods(small.setup(), graph=read, form="reference", pool=4, **options)
+        made = neighbourhoods(small.setup(), graph=read, form="reference", pool_size=4, **options)
         samplers = open_samplers(made.neighbours, PAIRS)
         reading = Reader(made.model, PAIRS, Draw(1, 2), samplers=samplers)(PAIRS.links[:9])
         wanted = Strangers(PAIRS)(PAIRS.links[:9], seed=1, epoch=2)
         assert reading.neighbours.strangers["ids"].tolist() == wanted.tolist()
-    host = neighbourhoods(small.setup(), graph=str(graph), form="reference", between="host", text=0.0)
+    host = neighbourhoods(small.setup(), graph=str(graph), form="reference", cross_modal="model", text_weight=0.0)
     for made in (host, neighbourhoods(small.setup(), graph=str(graph))):
         assert not made.neighbours.strangers
     told = {
@@ -275,9 +275,9 @@ def test_random_texts_are_read_where_the_papers_code_is_asked_for(graph: Path) -
 def test_no_other_method_changes_a_loss_that_reads_random_texts() -> None:
     for method in (uniform, mithun, hal):
         with pytest.raises(RecipeError, match=r"neighbourhoods:form=reference one of them reads random texts"):
-            method(neighbourhoods(small.setup(), form="reference", image=0.0, text=0.0))
+            method(neighbourhoods(small.setup(), form="reference", image_weight=0.0, text_weight=0.0))
     assert neighbourhoods(
-        uniform(small.setup()), graph="somewhere", form="reference", between="host"
+        uniform(small.setup()), graph="somewhere", form="reference", cross_modal="model"
     ).neighbours.strangers
 
 
@@ -296,10 +296,13 @@ def test_the_methods_say_what_they_need() -> None:
     with pytest.raises(RecipeError, match=r"graph needs structure=texts\|pictures"):
         struc(host, graph="somewhere")
     with pytest.raises(RecipeError, match="graph needs image or text above 0; both are 0"):
-        neighbourhoods(host, graph="somewhere", image=0.0, text=0.0)
-    assert neighbourhoods(replace(host, opened=True), graph="somewhere", image=0.0, text=0.0).neighbours is None
+        neighbourhoods(host, graph="somewhere", image_weight=0.0, text_weight=0.0)
+    assert (
+        neighbourhoods(replace(host, opened=True), graph="somewhere", image_weight=0.0, text_weight=0.0).neighbours
+        is None
+    )
     with pytest.raises(RecipeError, match="image_graph needs image above 0"):
-        neighbourhoods(host, graph="somewhere", image_graph="elsewhere", image=0.0)
+        neighbourhoods(host, graph="somewhere", image_graph="elsewhere", image_weight=0.0)
     with pytest.raises(RecipeError, match="another method does so already"):
         struc(neighbourhoods(host, graph="somewhere"))
     with pytest.raises(RecipeError, match="name neighbourhoods before the method that weights"):
@@ -310,11 +313,11 @@ def test_the_methods_say_what_they_need() -> None:
 
 def test_what_the_methods_keep_and_replace() -> None:
     host = small.setup_with_penalty()
-    kept = neighbourhoods(host, graph="somewhere", between="host", image=0.0)
+    kept = neighbourhoods(host, graph="somewhere", cross_modal="model", image_weight=0.0)
     assert [*host.objective.parts, "text neighbours"] == list(kept.objective.parts)
     assert kept.model is host.model
     assert kept.neighbours == NeighbourDraw(("text",), Path("somewhere"))
-    alone = neighbourhoods(host, image=0.0, text=0.0, symmetric=0.0)
+    alone = neighbourhoods(host, image_weight=0.0, text_weight=0.0, text_to_image_weight=0.0)
     assert list(alone.objective.parts) == ["image_to_text", "mmd"]
     assert alone.neighbours is None
     assert not list(alone.model.similarity.parameters())

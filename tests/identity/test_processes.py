@@ -61,7 +61,7 @@ def test_shares_cover_the_batch_once(count: int, length: int) -> None:
 def test_accelerate_launch_trains_to_one_processes_weights(tmp_path: Path) -> None:
     """The command line as a user starts it; one process speaks for both."""
     data, features = made_data.write(tmp_path)
-    words = ["train", "vse", "--data", data, "--features", features, "--width", 8, "--word-width", 8, "--seed", 3]
+    words = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--seed", 3]
     words += ["--batch-size", 16, "--epochs", 2, "--workers", 0, "--device", "cpu"]
     launch = ["-m", "accelerate.commands.launch", "--num_processes", 2, "--num_machines", 1, "--cpu"]
     launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port()]

@@ -22,12 +22,12 @@ from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.objective import Term
 from subtext.objectives.scene import compose
 from subtext.training.teacher import (
-    BatchLessons,
     Known,
     Mined,
-    MinedLessons,
-    MinedMemory,
+    MinedNegatives,
+    MinedNegativesMemory,
     Teacher,
+    TeacherRelevance,
     fitted_temperature,
     strangers,
 )
@@ -42,7 +42,7 @@ class Free(Teacher):
 
 def teacher(temperature: float = 0.7) -> Teacher:
     def opened(run: Path, device: str) -> tuple[Model, Record]:
-        return small.setup(dropout=0.0).model.eval(), Record(host="small", arguments={})
+        return small.setup(dropout=0.0).model.eval(), Record(model="small", arguments={})
 
     return Free(Path("nowhere"), opened, temperature=temperature)
 
@@ -71,7 +71,7 @@ def test_strangers_by_a_plain_loop() -> None:
 
 def test_a_step_reads_the_lists_that_were_mined() -> None:
     data = small.pairs(12, captions=2)
-    made = MinedMemory(MinedLessons(teacher(), 3), data, torch.device("cpu"))
+    made = MinedNegativesMemory(MinedNegatives(teacher(), 3), data, torch.device("cpu"))
     images, texts = student(data)
     made.begin(epoch=0, seed=0, embed=lambda: (images, texts))
     assert made.table is None and made.tensors() == {}
@@ -93,7 +93,7 @@ def test_a_step_reads_the_lists_that_were_mined() -> None:
     assert found.truth.match.tolist() == [[True, False, False, False]] * 2
     Term(Listwise(), "image_to_text", mining=Mined("image_to_text"))(scene, epoch).backward()
     assert now.vectors.grad is not None and now.vectors.grad.abs().sum() > 0
-    again = MinedMemory(MinedLessons(teacher(), 3), data, torch.device("cpu"))
+    again = MinedNegativesMemory(MinedNegatives(teacher(), 3), data, torch.device("cpu"))
     again.restore(made.tensors())
     for side in DIRECTIONS:
         restored = Mined(side)(scene, Epoch(1, 0, table=again.table, bank=again.bank))
@@ -103,7 +103,7 @@ def test_a_step_reads_the_lists_that_were_mined() -> None:
 
 def test_a_batch_comes_with_the_teachers_scores() -> None:
     data = small.pairs(12, captions=2)
-    asked = BatchLessons(teacher(2.0))
+    asked = TeacherRelevance(teacher(2.0))
     model = small.setup(dropout=0.0).model.eval()
     images, texts = embed_pairs(model, data)
     found = asked.open(data)

@@ -72,4 +72,4 @@ def test_shares_of_processes_cover_pictures_and_texts() -> None:
 
 def test_one_partner_alone_cannot_be_right() -> None:
     with pytest.raises(RecipeError, match="captions=together needs positives=group"):
-        Plan(captions="together", positives="pair")
+        Plan(caption_sampling="together", positives="pair")

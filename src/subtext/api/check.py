@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.data.check import Report, check
 from subtext.data.read import told
 from subtext.errors import counted

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from subtext.api.job import Work
-from subtext.api.loaded import Opened, open_work
+from subtext.api.load import Opened, Work, open_work
 from subtext.api.split_role import split_role
 from subtext.core import Embeddings
 from subtext.curation.export import export, write_rows

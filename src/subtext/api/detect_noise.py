@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subtext.api.job import Work
-from subtext.api.loaded import open_work
+from subtext.api.load import Work, open_work
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
 from subtext.data.planted import Labels, read_labels

@@ -97,8 +97,7 @@ def embed(
     Raises RequirementError when the model only scores pairs and has no vectors, ArgumentError for an unknown suffix,
     and OutputError when the file cannot be written; both before the work begins.
     """
-    from subtext.api.job import Sources, Work
-    from subtext.api.loaded import open_work
+    from subtext.api.load import Sources, Work, open_work
     from subtext.data.output import require_file
     from subtext.evaluation import embed_pairs
     from subtext.report.progress import meter

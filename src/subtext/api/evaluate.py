@@ -9,8 +9,16 @@ from typing import Any
 
 from subtext.api.external import Files, judge, read_split
 from subtext.api.extra_metrics import Wanted
-from subtext.api.job import Sources, Work
-from subtext.api.loaded import Opened, choose_device, choose_precision, open_work, remembered, require_features
+from subtext.api.load import (
+    Opened,
+    Sources,
+    Work,
+    choose_device,
+    choose_precision,
+    open_work,
+    remembered,
+    require_features,
+)
 from subtext.api.split_role import split_role
 from subtext.api.two_stage import Rerank, drawing, stage_of, told
 from subtext.core import DIRECTIONS, Embeddings
@@ -259,7 +267,7 @@ def _run(path: Path, record: Record, model: Model) -> dict[str, Any]:
     """Which run."""
     return {
         "run": str(path.expanduser().resolve()),
-        "host": record.host,
+        "host": record.model,
         "arguments": record.arguments,
         "methods": [list(method) for method in record.methods],
         "seed": record.seed,

@@ -130,7 +130,7 @@ def _to_onnx(run: LoadedRun, folder: Path, *, quiet: bool) -> Export:
 
 def _dataset(run: LoadedRun) -> Dataset | None:
     """The data set of the run; None where it cannot be read, because it may have moved since the training."""
-    from subtext.api.loaded import read, remembered
+    from subtext.api.load import read, remembered
     from subtext.errors import SubtextError
 
     try:
@@ -145,7 +145,7 @@ def _require_equal(subject: str, difference: float, tolerance: float, source: st
     if not difference <= tolerance:
         raise CheckpointError(
             f"an export needs to give the model's vectors; {subject} differs by {difference:.2g} on {source}; the "
-            f"export was removed; please report the recipe '{run.record.host}' and its options"
+            f"export was removed; please report the recipe '{run.record.model}' and its options"
         )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.data.external_outputs import Output, read_scores, read_vectors

@@ -1,52 +1,80 @@
-"""Opening what was kept: a run's folder becomes a model again, an index becomes a search engine.
+"""Loading a run: its folder becomes a model again, alone or with the data set that a command uses it on.
 
-A run's folder is the whole convention: `run.json`, `model.safetensors` and `assets/` are what a model is made of, and
+A run's folder is the complete convention: `run.json`, `model.safetensors` and `assets/` are what a model is made of.
 `load` reads a folder that `save_pretrained` wrote just as one that training left. Nothing in it can run code.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from subtext.data.atomic import write_text
-from subtext.data.build_context import BuildContext
-from subtext.data.features import FeatureFile
-from subtext.errors import IndexError_
-from subtext.models.checkpoint import Record, require_new_folder, save_run
-from subtext.models.model import Model
-from subtext.recipes.load import attach as attach
-from subtext.recipes.load import reopened
-from subtext.report.model_card import model_card
+from subtext.errors import IndexError_, RequirementError
 
 if TYPE_CHECKING:
+    from subtext.data.dataset import Dataset
+    from subtext.data.read import Reading
+    from subtext.models.checkpoint import DataSource, Record
+    from subtext.models.model import Model
     from subtext.search import Engine
 
 CARD = "README.md"
+SHOWN = 5
+"""How many kinds of problems of a data set a command shows before it counts the others."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
-    """An opened run.
+    """A run in memory. It is a path, too: every function that takes the folder of a run takes this object.
 
-    model   with the kept weights, in eval mode
-    record  what was trained, on what, how well
-    path    its folder
-    context  what the recipe was built from
+    model    with the kept weights, in eval mode
+    record   what was trained, on which data, with which results
+    path     its folder
+    notes    remarks of the training
+    summary  the training's outcome in words; empty for a run that was loaded
     """
 
     model: Model
     record: Record
     path: Path
-    context: BuildContext
+    notes: tuple[str, ...] = ()
+    summary: str = ""
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write the run without its log and checkpoints; see `save_pretrained`."""
         save_pretrained(self.model, self.record, folder)
 
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain data, with the run's folder."""
+        return {"path": str(self.path), **asdict(self.record)}
 
-def load(run: Path | str, *, device: str = "cpu") -> Model:
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return self.summary or repr(self)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, {', '.join(f'{name}={value}' for name, value in self._facts()[1:])})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{name}</th><td>{escape(value)}</td></tr>" for name, value in self._facts()
+        )
+        return f"<table>{rows}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        record = self.record
+        recipe = " + ".join([record.model, *(name for name, _ in record.methods)])
+        facts = [("path", str(self.path)), ("recipe", recipe), ("status", record.status)]
+        facts += [("epochs", str(record.epochs)), ("seed", str(record.seed))]
+        return facts + [("rsum", f"{record.best['rsum']:.1f}")] * ("rsum" in record.best)
+
+
+def load(run: Path | str | Run, *, device: str = "cpu") -> Model:
     """The model of a run's folder, ready for embed_images, embed_texts and compare.
 
     Raises CheckpointError when the folder is no run, or is damaged or incomplete.
@@ -55,38 +83,44 @@ def load(run: Path | str, *, device: str = "cpu") -> Model:
 
 
 from_pretrained = load
-"""`load` by the name that other libraries have taught."""
+"""`load` under the name that other libraries use."""
 
 
 def open_run(
-    path: Path | str,
+    path: Path | str | Run,
     *,
     features: Path | str | None = None,
     text_features: Path | str | None = None,
     device: str = "cpu",
 ) -> Run:
-    """A run's folder as a model, its record and its context.
+    """A run's folder as a model and its record.
 
-    features, text_features  files that replace those which the run remembers. A remembered file that is gone is no
-                             error until an item is looked up in it by name
+    features, text_features  files that replace those of the record. A file of the record that is gone is no error until
+                             an item is looked up in it by name
 
-    Raises CheckpointError when the folder is no run, or is damaged or of another recipe; DataError when a file that was
-    given cannot be read or has other widths; RecipeError when a file is given for a modality that reads none.
+    Raises CheckpointError when the folder is no run, or is damaged or of another recipe; DataError when a given file
+    cannot be read or has other widths; RecipeError when a file is given for a modality that reads none.
     """
+    from subtext.recipes.load import reopened
+
     folder = Path(path).expanduser()
-    found = reopened(
+    loaded = reopened(
         folder,
         features=None if features is None else Path(features),
         text_features=None if text_features is None else Path(text_features),
     )
-    return Run(found.model.to(device), found.record, folder, found.context)
+    return Run(loaded.model.to(device), loaded.record, folder)
 
 
 def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
     """Write a model as a folder that `load` reads: record, weights, assets and a model card.
 
-    Raises CheckpointError when the folder holds something, or the disk is full.
+    Raises CheckpointError when the folder is not empty, or the disk is full.
     """
+    from subtext.data.atomic import write_text
+    from subtext.models.checkpoint import require_new_folder, save_run
+    from subtext.report.model_card import model_card
+
     folder = Path(folder).expanduser()
     require_new_folder(folder, "save_pretrained")
     save_run(folder, model, record)
@@ -110,6 +144,8 @@ def open_engine(
     Raises IndexError_ when the index cannot be read, its run is gone, or the model is not the one that made it; for a
     file that is given, what `open_run` raises.
     """
+    from subtext.data.features import FeatureFile
+    from subtext.recipes.load import attach
     from subtext.search import Engine
     from subtext.search.stores.opened import open_store
 
@@ -131,3 +167,246 @@ def open_engine(
         elif remembered is not None and Path(remembered).exists():
             attach(getattr(engine.model, modality), FeatureFile.open(Path(remembered)), modality)
     return engine
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where pairs come from; what is None is the data set's own, or what the run remembers.
+
+    data           the data set         images         folder that picture paths start from
+    features, text_features  precomputed features, joined by name
+    split_seed     of the 80-10-10 split of data without splits
+    bad            what to do with a row that cannot be used
+    """
+
+    data: Path | None = None
+    images: Path | None = None
+    features: Path | None = None
+    text_features: Path | None = None
+    split_seed: int | None = None
+    bad: Literal["refuse", "skip"] | None = None
+
+    @staticmethod
+    def of(
+        data: Path | str | None = None,
+        images: Path | str | None = None,
+        features: Path | str | None = None,
+        text_features: Path | str | None = None,
+        split_seed: int | None = None,
+        on_error: Literal["raise", "skip"] | None = None,
+    ) -> Sources:
+        """The sources that a public function was called with."""
+        data, images, features, text_features = (
+            None if path is None else Path(path) for path in (data, images, features, text_features)
+        )
+        bad: Literal["refuse", "skip"] | None = "refuse" if on_error == "raise" else on_error
+        return Sources(data, images, features, text_features, split_seed, bad)
+
+    @staticmethod
+    def from_options(values: Mapping[str, Any]) -> Sources:
+        """The sources among a command's options."""
+        return Sources(**{f.name: values[f.name] for f in fields(Sources)})
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Sources:
+        """What `to_json` wrote."""
+        paths = ("data", "images", "features", "text_features")
+        return Sources(
+            **{name: Path(values[name]) for name in paths if values.get(name) is not None},
+            split_seed=values.get("split_seed"),
+            bad=cast(Literal["refuse", "skip"] | None, values.get("bad")),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For run.json: absolute paths, so that a later command finds them from any folder."""
+        return {
+            name: str(value.expanduser().resolve()) if isinstance(value, Path) else value
+            for name, value in asdict(self).items()
+        }
+
+    def over(self, remembered: Sources) -> Sources:
+        """These, and what was remembered where these say nothing."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(remembered, **given)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something done with a model on a split of a data set.
+
+    run      a run's folder; None where `model` names a pretrained dual encoder
+    split    a name, or "all"; None for the run's validation split
+    bf16     whether pairs are scored in bfloat16; None for what the run was trained with
+    """
+
+    run: Path | None
+    model: str | None
+    sources: Sources
+    split: str | None
+    device: str = "cpu"
+    batch_size: int = 128
+    workers: int = 2
+    quiet: bool = False
+    bf16: bool | None = None
+
+    @staticmethod
+    def from_options(values: Mapping[str, Any]) -> Work:
+        """The work among a command's options."""
+        return Work(
+            run=values["run"],
+            model=values.get("model"),
+            sources=Sources.from_options(values),
+            split=values["split"],
+            device=values["device"],
+            batch_size=values["batch_size"],
+            workers=values["workers"],
+            quiet=values["quiet"],
+            bf16=values.get("bf16"),
+        )
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model in eval mode, the chosen split and its name, and the run's record (None for a pretrained model)."""
+
+    model: Model
+    pairs: Dataset
+    split: str
+    record: Record | None
+
+    def indexed(self, purpose: str) -> Opened:
+        """The same with a model whose vectors decide; see `Model.indexed`."""
+        return replace(self, model=self.model.indexed(purpose))
+
+    def by_mean(self, purpose: str) -> Opened:
+        """The same with a model whose vectors are means; see `Model.by_mean`."""
+        return replace(self, model=self.model.by_mean(purpose))
+
+
+def open_work(work: Work, *, decoded: bool = True) -> Opened:
+    """Open the run, or the pretrained model, and read the split.
+
+    decoded  see `read`
+
+    Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
+    """
+    from subtext.data.lengths import cut_note
+    from subtext.report.progress import say
+
+    device = choose_device(work.device)
+    if work.run is None:
+        assert work.model is not None
+        model, record, sources = pretrained(work.model, device), None, work.sources
+    else:
+        run = open_run(
+            work.run, features=work.sources.features, text_features=work.sources.text_features, device=device
+        )
+        model, record, sources = run.model, run.record, work.sources.over(remembered(run.record.data))
+    reading = read(sources, quiet=work.quiet, decoded=decoded)
+    if reading.features is not None and work.sources.data is not None and work.sources.features is None:
+        from subtext.recipes.load import attach
+
+        attach(model.image, reading.features, "image")
+    split = work.split or (record is not None and record.data.val_split) or "val"
+    pairs = reading.pairs.split(split)
+    require_features(model, pairs)
+    if (note := cut_note(model.text.input_spec, pairs.texts.values)) is not None:
+        say(f"note: {note}", quiet=work.quiet)
+    return Opened(model, pairs, split, record)
+
+
+def require_features(model: Model, pairs: Dataset) -> None:
+    """Raise DataError where items lack the features that the model reads: here, and not after half of the work."""
+    from subtext.data.features import FeatureInput
+
+    for branch, items in ((model.image, pairs.images), (model.text, pairs.texts)):
+        if isinstance(branch.input_spec, FeatureInput):
+            branch.input_spec.rows(items.ids, items.values)
+            branch.input_spec.require_boxes(items.ids, items.values)
+
+
+def pretrained(name: str, device: str) -> Model:
+    """A dual encoder of the CLIP or SigLIP family by name or folder, as it is: the recipe `clip`, untrained.
+
+    Raises RequirementError when it cannot be had.
+    """
+    from subtext.data.build_context import BuildContext
+    from subtext.recipes.build import build
+
+    return build("clip", {"model": name}, context=BuildContext()).model.to(device).eval()
+
+
+def read(sources: Sources, *, quiet: bool = False, decoded: bool = True) -> Reading:
+    """The pairs; problems that do not forbid their use are told on standard error.
+
+    decoded  decodes all pictures that are to be read once, so that a bad one shows here and not in the middle of an
+             epoch. Without it they are decoded only where bad ones are to be skipped
+
+    Raises DataError when they cannot be used, and RequirementError when no data set is named.
+    """
+    from subtext.data.read import read_pairs, told
+    from subtext.report.progress import image_meter, say
+
+    if sources.data is None:
+        raise RequirementError("this needs a data set; the run remembers none; say where it is (--data DATA)")
+    verify = sources.features is None and (decoded or sources.bad == "skip")
+    with image_meter(quiet=quiet or not verify) as heard:
+        reading = read_pairs(
+            sources.data.expanduser(),
+            images=sources.images,
+            seed=sources.split_seed or 0,
+            bad=sources.bad or "refuse",
+            verify=verify,
+            need_images=sources.features is None,
+            progress=heard,
+        )
+    sentences = told(reading.problems)
+    for sentence in sentences[:SHOWN]:
+        say(f"note: {sentence}", quiet=quiet)
+    if len(sentences) > SHOWN:
+        say(f"note: {len(sentences) - SHOWN:,} more; `subtext data check` lists them", quiet=quiet)
+    return reading
+
+
+def remembered(source: DataSource) -> Sources:
+    """Where a run's data was."""
+    return Sources.from_json(
+        {
+            "data": source.data or None,
+            "images": source.images,
+            "features": source.features,
+            "text_features": source.text_features,
+            "split_seed": source.split_seed,
+            "bad": source.bad,
+        }
+    )
+
+
+def choose_precision(model: Model, bf16: bool | None, *, quiet: bool = False) -> None:
+    """Have the model score pairs as an option asks; None leaves it as it was trained.
+
+    Raises RequirementError for a model that compares vectors.
+    """
+    from subtext.report.progress import say
+
+    if bf16 is not None and model.score_in_bf16(bf16) is not bf16:
+        say("note: --bf16: this machine does not multiply in bfloat16; scores are made in float32", quiet=quiet)
+
+
+def choose_device(name: str) -> str:
+    """The device that an option asks for; "auto" is the first GPU, or the processor.
+
+    Raises RequirementError when the machine does not have it.
+    """
+    import torch
+
+    if name == "auto":
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise RequirementError(f"--device {name} cannot be used here: {reason}; take cpu or auto") from None
+    return name

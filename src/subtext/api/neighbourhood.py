@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.api.graph_quality import CiderD
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.api.neighbours import read_texts, told_in_words
 from subtext.data.atomic import write_text
 from subtext.data.dataset import Dataset

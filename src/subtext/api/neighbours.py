@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from subtext import __version__
-from subtext.api.job import Sources
-from subtext.api.loaded import choose_device
+from subtext.api.load import Sources, choose_device
 from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
 from subtext.data.read import read_pairs

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from subtext import __version__
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.api.neighbours import read_texts
 from subtext.data.dataset import Dataset
 from subtext.data.dedup import near_copies

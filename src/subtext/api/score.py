@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.api.curate import embedded, graph_of
-from subtext.api.job import Work
-from subtext.api.loaded import Opened, open_work
+from subtext.api.load import Opened, Work, open_work
 from subtext.curation.judged import FEWEST, kinds_of_pairs
 from subtext.data.atomic import write_text
 from subtext.data.output import require_file

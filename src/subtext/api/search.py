@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from subtext.api.load import open_engine
-from subtext.api.loaded import choose_device, choose_precision
+from subtext.api.load import choose_device, choose_precision, open_engine
 from subtext.api.two_stage import Rerank, read_again, reorder, require_order
 from subtext.data.lengths import cut_note
 from subtext.report.progress import say

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from subtext.api.job import Sources
-from subtext.api.loaded import Opened
+from subtext.api.load import Opened, Sources
 from subtext.models.checkpoint import Record
-from subtext.recipes.load import HOST as ENSEMBLE
+from subtext.recipes.load import ENSEMBLE
 
 
 def split_role(opened: Opened, given: Sources) -> tuple[str, str]:
@@ -32,7 +31,7 @@ def split_role(opened: Opened, given: Sources) -> tuple[str, str]:
 def _guided(record: Record) -> str:
     """What the validation split decided in a training; empty when it was only looked at."""
     if record.plan.get("select") != "last":
-        if record.host == ENSEMBLE:
+        if record.model == ENSEMBLE:
             return "selected the epochs of its members"
         return f"selected the epoch, {record.best_epoch} of {record.epochs}"
     stops = bool(record.plan.get("patience")) or record.plan.get("schedule") == "plateau"

@@ -1,118 +1,249 @@
-"""`subtext train`: a Job carried out, from pairs on disk to a run's folder."""
+"""`subtext.train`: a model recipe with methods, trained on a data set into a run's folder."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from torch import nn
+from subtext.api.load import Run, Sources
+from subtext.api.options import Device, Features, Flag, Metavar, Quiet, Range, Section, TextFeatures, Workers, verb
+from subtext.recipes.catalogue import RECOMMENDED, methods, models, plan_options, read_method, unknown
 
-from subtext.api.job import Job
-from subtext.api.load import attach
-from subtext.api.loaded import choose_device, read
-from subtext.data.build_context import BuildContext, FeatureShape
-from subtext.data.dataset import Dataset, Items
-from subtext.data.features import FeatureFile, FeatureInput
-from subtext.errors import DataError, counted
-from subtext.evaluation.measure import chance_figures
-from subtext.evaluation.results import figures_table
-from subtext.models.checkpoint import DataSource, Record
-from subtext.models.model import Model
-from subtext.recipes.build import acting, build
-from subtext.recipes.catalogue import Recipe, methods
-from subtext.report.progress import say, training_meter
-from subtext.report.text_table import Cell, duration, table
-from subtext.training.fit import fit
-from subtext.training.reading import batches_of
-from subtext.training.setup import RunOptions, Setup
+if TYPE_CHECKING:
+    from torch import nn
+
+    from subtext.data.build_context import FeatureShape
+    from subtext.data.dataset import Dataset, Items
+    from subtext.data.features import FeatureFile
+    from subtext.models.checkpoint import Record
+    from subtext.training.setup import Setup
 
 
 @dataclass(frozen=True)
-class Material:
-    """What is learnt from: pairs, and the features that stand for a modality."""
+class Job:
+    """A training as plain data.
+
+    model    a model recipe's name          options  its options; those left out keep their defaults
+    methods  (name, options) in order       plan     fields of the training plan that replace the model's own
+    out      the run's folder               run      fields of RunOptions: seed, device, workers, resume ...
+    train_split, val_split   names of splits; val_split None for no validation
+    """
+
+    model: str
+    options: Mapping[str, object]
+    methods: tuple[tuple[str, dict[str, object]], ...]
+    plan: Mapping[str, object]
+    sources: Sources
+    out: Path
+    train_split: str = "train"
+    val_split: str | None = "val"
+    run: Mapping[str, Any] = field(default_factory=dict)
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The pairs of a training, and the feature files that stand for a modality."""
 
     train: Dataset
     val: Dataset | None
     image_features: FeatureFile | None
     text_features: FeatureFile | None
 
+    def __str__(self) -> str:
+        from subtext.errors import counted
 
-@dataclass(frozen=True)
-class Trained:
-    """What a training has to say in the end, and whether somebody stopped it before."""
-
-    text: str
-    stopped: bool = False
+        text = f"train: {_size(self.train)}, {counted(len(self.train.links), 'pair')}"
+        return text if self.val is None else f"{text}; validation: {_size(self.val)}"
 
 
-def train(job: Job) -> Trained:
+@verb
+def train(
+    model: Annotated[str, "Model recipe."] = RECOMMENDED,
+    /,
+    *,
+    data: Annotated[str | Path, "Data set: a file or folder.", Section("Data"), Metavar("DATA")],
+    out: Annotated[str | Path, "Folder of the run; new, or --resume.", Section("Run"), Metavar("RUN")],
+    images: Annotated[str | Path | None, "Folder that image paths start from.", Section("Data")] = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    train_split: Annotated[str, "Split to train on.", Section("Data")] = "train",
+    val_split: Annotated[str | None, "Split that selects the epoch; none for no selection.", Section("Data")] = "val",
+    split_seed: Annotated[int, "Seed of the 80-10-10 split of data without splits.", Section("Data")] = 0,
+    on_error: Annotated[
+        Literal["raise", "skip"], "What to do with rows that cannot be used.", Section("Data")
+    ] = "raise",
+    with_: Annotated[
+        tuple[str, ...] | list[str],
+        "A training method; repeatable.",
+        Section("Run"),
+        Flag("--with"),
+        Metavar("METHOD[:key=value,...]"),
+    ] = (),
+    seed: Annotated[int, "Seed of every random choice.", Section("Run")] = 0,
+    device: Device = "auto",
+    workers: Workers = 2,
+    resume: Annotated[bool, "Resume from the last checkpoint in RUN.", Section("Run")] = False,
+    checkpoint_every: Annotated[
+        int, "Steps between checkpoints; 0: at the end of each epoch.", Range(0), Section("Run")
+    ] = 0,
+    keep_checkpoints: Annotated[int, "Checkpoints to keep.", Range(1), Section("Run")] = 2,
+    save_every_epochs: Annotated[
+        int, "Save every Nth epoch as a run, RUN/epochs/EPOCH; 0 for none.", Range(0), Section("Run")
+    ] = 0,
+    cache: Annotated[
+        str | Path | None, "Folder for the outputs of frozen encoders. Default: RUN/cache.", Section("Run")
+    ] = None,
+    tensorboard: Annotated[bool, "Also write TensorBoard logs (extra: tensorboard).", Section("Run")] = False,
+    dry_run: Annotated[bool, "Build everything, report its size, train nothing.", Section("Run")] = False,
+    quiet: Quiet = False,
+    **options: object,
+) -> Run:
+    """Train a model on pairs of images and texts, and save it in the folder RUN.
+
+    DATA is anything that `subtext data check` reads.
+
+    model    the name of a recipe: `subtext train --help` lists them
+    with_    training methods, as in ["hal", "neighbourhoods:graph=graphs/d2v,form=angular"]
+    options  of the model recipe (embed_dim, margin ...) and of the training plan (epochs, lr, batch_size ...):
+             `subtext train MODEL --help` lists them
+
+    Returns the run: the model with the kept weights, its record and its folder, which other verbs take as their `run`.
+    Interrupted by Ctrl-C, it ends after the step under way with `record.status` "stopped". With `dry_run` the model is
+    not trained and nothing is written; `summary` describes it.
+
+    Raises RecipeError for an unknown option, with near names, or one that nothing would read; DataError for data that
+    cannot be used; CheckpointError when the folder is not empty and `resume` is off, or holds another training;
+    TrainingError when a loss is not finite.
+    """
+    arguments = {name: value for name, value in locals().items() if name not in ("model", "options")}
+    return run_job(job_of(model, arguments | options), dry_run=dry_run)
+
+
+def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
+    """The job of a call of `train` with these keyword arguments.
+
+    Raises RecipeError for an unknown model, method or option, with near names.
+    """
+    from subtext.errors import RecipeError
+    from subtext.training.setup import RunOptions
+
+    if model not in models():
+        raise RecipeError(unknown("model", model, models()))
+    options, plan = models()[model].options, plan_options(models()[model].plan)
+    own, planned = ({name for o in some for name in (o.name, o.old_name) if name} for some in (options, plan))
+    for name in arguments:
+        if name not in own | planned | set(train.__annotations__):
+            known = {option.name: option for option in [*options, *plan]}
+            raise RecipeError(unknown(f"option of '{model}' or of its training", name, known))
+    methods = arguments.get("with_", ())
+    names = ("data", "images", "features", "text_features", "split_seed", "on_error")
+    run = {name: arguments[name] for name in RunOptions.__dataclass_fields__ if name in arguments}
+    val_split = arguments.get("val_split", "val")
+    return Job(
+        model=model,
+        options={name: value for name, value in arguments.items() if name in own},
+        methods=tuple(read_method(text) for text in ([methods] if isinstance(methods, str) else methods)),
+        plan={name: value for name, value in arguments.items() if name in planned},
+        sources=Sources.of(*map(arguments.get, names)),
+        out=Path(arguments["out"]),
+        train_split=arguments.get("train_split", "train"),
+        val_split=None if val_split == "none" else val_split,
+        run=run | ({"cache": Path(run["cache"])} if run.get("cache") is not None else {}),
+        quiet=bool(arguments.get("quiet", False)),
+    )
+
+
+def run_job(job: Job, *, dry_run: bool = False) -> Run:
     """Train as the job says, or with `dry_run` build everything and train nothing.
 
     Raises what reading, building and training raise.
     """
-    run = RunOptions(**job.run)
-    material = gather(job)
-    setup = prepare(job, material, seed=run.seed)
-    if job.dry_run:
-        return Trained(describe(job, setup, material))
-    choose_device(run.device)
-    say(_counts(material), quiet=job.quiet)
-    with training_meter(quiet=job.quiet) as told:
-        fitted = fit(
-            setup, material.train, material.val, job.out, record=record_of(job, material, setup), run=run, report=told
-        )
-    return Trained(_outcome(job, fitted.record, material), stopped=fitted.record.status == "stopped")
+    from subtext.api.load import choose_device
+    from subtext.report.progress import say, training_meter
+    from subtext.training.fit import fit
+    from subtext.training.setup import RunOptions
+
+    options = RunOptions(**job.run)
+    data = read_training_data(job)
+    setup = build_setup(job, data, seed=options.seed)
+    record = initial_record(job, data, setup)
+    if dry_run:
+        return Run(setup.model, record, job.out, summary=_description(job, setup, data))
+    choose_device(options.device)
+    say(str(data), quiet=job.quiet)
+    with training_meter(quiet=job.quiet) as report:
+        fitted = fit(setup, data.train, data.val, job.out, record=record, run=options, report=report)
+    return Run(fitted.model, fitted.record, job.out, fitted.notes, summary=_outcome(job, fitted.record, data))
 
 
-def gather(job: Job) -> Material:
-    """Read pairs and features, and see that every picture and text that is needed has its features, in finite numbers.
+def read_training_data(job: Job) -> TrainingData:
+    """Read pairs and features, and check that every image and text has its features, in finite numbers.
 
     Raises DataError when they cannot be used.
     """
+    from subtext.api.load import read
+    from subtext.data.features import FeatureFile
+
+    def features(path: Path | None) -> FeatureFile | None:
+        return None if path is None else FeatureFile.open(path.expanduser())
+
     reading = read(job.sources, quiet=job.quiet)
-    pairs = reading.pairs
-    images = _opened(job.sources.features) or reading.features
-    texts = _opened(job.sources.text_features)
-    chosen = Material(pairs.split(job.train_split), _validation(pairs, job.val_split), images, texts)
-    for part in filter(None, (chosen.train, chosen.val)):
-        _require_rows(images, part.images)
-        _require_rows(texts, part.texts)
-    return chosen
+    image_features = features(job.sources.features) or reading.features
+    text_features = features(job.sources.text_features)
+    val = None if job.val_split is None else _validation(reading.pairs, job.val_split)
+    data = TrainingData(reading.pairs.split(job.train_split), val, image_features, text_features)
+    for part in filter(None, (data.train, data.val)):
+        for file, items in ((image_features, part.images), (text_features, part.texts)):
+            if file is not None:
+                file.require(items.ids, items.values)
+    return data
 
 
-def prepare(job: Job, material: Material, *, seed: int) -> Setup:
-    """The host with its methods, built for this material, reading its features."""
-    train = material.train
+def build_setup(job: Job, data: TrainingData, *, seed: int) -> Setup:
+    """The model with its methods, built for this data and reading its features."""
+    from subtext.data.build_context import BuildContext
+    from subtext.data.features import FeatureInput
+    from subtext.recipes.build import build
+    from subtext.recipes.load import attach
+
     context = BuildContext(
-        image_features=_shape(material.image_features, train.images),
-        text_features=_shape(material.text_features, train.texts),
-        texts=tuple(text for text in train.texts.values if isinstance(text, str)),
+        image_features=_shape(data.image_features, data.train.images),
+        text_features=_shape(data.text_features, data.train.texts),
+        texts=tuple(text for text in data.train.texts.values if isinstance(text, str)),
         seed=seed,
     )
-    setup = build(job.host, job.arguments, methods=job.methods, plan=job.plan, context=context)
-    if material.image_features is not None:
-        attach(setup.model.image, material.image_features, "image")
-        for part in filter(None, (train, material.val)):
-            _require_boxes(setup.model, part.images)
-    if material.text_features is not None:
-        attach(setup.model.text, material.text_features, "text")
+    setup = build(job.model, job.options, methods=job.methods, plan=job.plan, context=context)
+    if data.image_features is not None:
+        attach(setup.model.image, data.image_features, "image")
+        spec = setup.model.image.input_spec
+        for part in filter(None, (data.train, data.val)):
+            if isinstance(spec, FeatureInput):
+                spec.require_boxes(part.images.ids, part.images.values)
+    if data.text_features is not None:
+        attach(setup.model.text, data.text_features, "text")
     return setup
 
 
-def record_of(job: Job, material: Material, setup: Setup) -> Record:
-    """What is known of the run before it starts.
+def initial_record(job: Job, data: TrainingData, setup: Setup) -> Record:
+    """The record of the run before it starts.
 
-    Every option that acts is written down, those left out too: a default may change, a run may not. Features that are
-    a part of the data set are remembered as a file.
+    Every option that is used is written down, those left out too: a default may change, a run may not. Features that
+    are a part of the data set are recorded as a file.
     """
-    images = material.image_features
+    from subtext.models.checkpoint import DataSource, Record
+    from subtext.recipes.build import recorded_options
+    from subtext.recipes.catalogue import read_options
+
+    images = data.image_features
     sources = replace(job.sources, features=None if images is None else images.path).to_json()
     return Record(
-        host=job.host,
-        arguments=acting(job.host, job.arguments, setup),
-        methods=tuple((name, _complete(methods()[name], given)) for name, given in job.methods),
+        model=job.model,
+        arguments=recorded_options(job.model, job.options, setup),
+        methods=tuple((name, read_options("option", methods()[name].options, values)) for name, values in job.methods),
         data=DataSource(
             data=sources["data"],
             images=sources["images"],
@@ -126,78 +257,67 @@ def record_of(job: Job, material: Material, setup: Setup) -> Record:
     )
 
 
-def _complete(recipe: Recipe, given: Mapping[str, object]) -> dict[str, object]:
-    return {option.name: option.default for option in recipe.options} | dict(given)
-
-
-def describe(job: Job, setup: Setup, material: Material) -> str:
+def _description(job: Job, setup: Setup, data: TrainingData) -> str:
     """What would be trained: parameters, pairs, steps."""
-    plan = setup.plan
-    steps = len(batches_of(material.train, plan, epoch=0, seed=0, processes=1))
+    from subtext.errors import counted
+    from subtext.report.text_table import Cell, table
+    from subtext.training.reading import batches_of
+
+    plan, model = setup.plan, setup.model
+    steps = len(batches_of(data.train, plan, epoch=0, seed=0, processes=1))
+    parts: Sequence[tuple[str, nn.Module]] = [
+        ("image", model.image),
+        ("text", model.text),
+        ("similarity", model.similarity),
+        ("all", model),
+    ]
     rows: list[list[Cell]] = [
         [name, sum(p.numel() for p in part.parameters()), sum(p.numel() for p in part.parameters() if p.requires_grad)]
-        for name, part in _parts(setup.model)
+        for name, part in parts
     ]
     return "\n".join(
         [
-            f"{job.host}{''.join(f' + {name}' for name, _ in job.methods)}: built, not trained (--dry-run)",
+            f"{job.model}{''.join(f' + {name}' for name, _ in job.methods)}: built, not trained (--dry-run)",
             table(["part", "parameters", "learning"], rows),
-            _counts(material),
+            str(data),
             f"{counted(plan.epochs, 'epoch')} of {counted(steps, 'step')} of {counted(plan.batch_size, 'pair')}: "
             f"{counted(plan.epochs * steps, 'step')}",
         ]
     )
 
 
-def _parts(model: Model) -> list[tuple[str, nn.Module]]:
-    return [("image", model.image), ("text", model.text), ("similarity", model.similarity), ("all", model)]
+def _validation(pairs: Dataset, name: str) -> Dataset:
+    from subtext.errors import DataError
 
-
-def _opened(path: Path | None) -> FeatureFile | None:
-    return None if path is None else FeatureFile.open(path.expanduser())
-
-
-def _validation(pairs: Dataset, name: str | None) -> Dataset | None:
-    if name is None:
-        return None
     try:
         return pairs.split(name)
     except DataError as error:
         raise DataError(f"{error}, or train without validation (--val-split none)") from error
 
 
-def _require_rows(file: FeatureFile | None, items: Items) -> None:
-    if file is not None:
-        file.require(items.ids, items.values)
-
-
-def _require_boxes(model: Model, items: Items) -> None:
-    if isinstance(model.image.input_spec, FeatureInput):
-        model.image.input_spec.require_boxes(items.ids, items.values)
-
-
 def _shape(file: FeatureFile | None, items: Items) -> FeatureShape | None:
     return None if file is None else file.shape(items.ids, items.values)
 
 
-def _counts(material: Material) -> str:
-    train, val = material.train, material.val
-    text = f"train: {_items(train)}, {counted(len(train.links), 'pair')}"
-    return text if val is None else f"{text}; validation: {_items(val)}"
+def _size(pairs: Dataset) -> str:
+    from subtext.errors import counted
+
+    return f"{counted(len(pairs.images), 'image')}, {counted(len(pairs.texts), 'text')}"
 
 
-def _items(pairs: Dataset) -> str:
-    return f"{counted(len(pairs.images), 'picture')}, {counted(len(pairs.texts), 'text')}"
+def _outcome(job: Job, record: Record, data: TrainingData) -> str:
+    from subtext.errors import counted
+    from subtext.evaluation.measure import chance_figures
+    from subtext.evaluation.results import figures_table
+    from subtext.report.text_table import duration
 
-
-def _outcome(job: Job, record: Record, material: Material) -> str:
     out = shlex.quote(str(job.out))
-    best = "" if record.best_epoch is None else f", the best of them {record.best_epoch}"
+    best = "" if record.best_epoch is None else f", best epoch {record.best_epoch}"
     lines = [f"{job.out}: {record.status} after {counted(record.epochs, 'epoch')}{best}, {duration(record.seconds)}"]
-    if record.best and material.val is not None:
-        lines += [f"on the split {job.val_split}:", figures_table(record.best, chance_figures(material.val))]
+    if record.best and data.val is not None:
+        lines += [f"on the split {job.val_split}:", figures_table(record.best, chance_figures(data.val))]
     if record.status == "stopped":
-        return "\n".join([*lines, "the same command with --resume goes on from there"])
+        return "\n".join([*lines, "run the same command with --resume to continue"])
     split = job.val_split or job.train_split
     return "\n".join(
         [

@@ -35,6 +35,7 @@ class Command(click.Command):
 
     act       gets the context, whose `params` hold the values: many options need no function of many arguments
     sections  heading -> parameters, in the order of the help
+    renamed, renamed_values  old flag -> flag, and flag -> old value -> value, beside those of all commands
     """
 
     def __init__(
@@ -46,6 +47,8 @@ class Command(click.Command):
         help: str,
         examples: Sequence[str],
         usage: str = "[OPTIONS]",
+        renamed: Mapping[str, str] | None = None,
+        renamed_values: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         super().__init__(
             name,
@@ -56,12 +59,30 @@ class Command(click.Command):
             context_settings={"help_option_names": list(HELP)},
         )
         self.act = act
+        self.renamed = RENAMED_OPTIONS | dict(renamed or {})
+        self.renamed_values = RENAMED_VALUES | {flag: dict(values) for flag, values in (renamed_values or {}).items()}
         self.headings = {p.name: heading for heading, parameters in sections.items() for p in parameters}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; old names of options become today's, with a note on standard error."""
         flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-        return super().parse_args(ctx, _current(args, flags))
+        return super().parse_args(ctx, self._current(args, flags))
+
+    def _current(self, args: Sequence[str], flags: set[str]) -> list[str]:
+        """The words of a command line with today's names of options and values."""
+        current: list[str] = []
+        for word in args:
+            flag, equals, value = word.partition("=")
+            renamed = self.renamed.get(flag)
+            if renamed is not None and flag not in flags and renamed in flags:
+                click.echo(f"note: {flag} is now {renamed}; the old name goes away in the next release", err=True)
+                flag = renamed
+            if equals:
+                value = self.renamed_values.get(flag, {}).get(value, value)
+            elif current and not flag.startswith("-"):
+                flag = self.renamed_values.get(current[-1], {}).get(flag, flag)
+            current.append(f"{flag}{equals}{value}")
+        return current
 
     def invoke(self, ctx: click.Context) -> Any:
         """Carry the command out; arguments that do not go together end as a usage error that names the options."""
@@ -199,23 +220,6 @@ def _commas(parameter: Parameter) -> Callable[[click.Context, click.Parameter, s
         return values
 
     return read
-
-
-def _current(args: Sequence[str], flags: set[str]) -> list[str]:
-    """The words of a command line with today's names of options and values."""
-    current: list[str] = []
-    for word in args:
-        flag, equals, value = word.partition("=")
-        renamed = RENAMED_OPTIONS.get(flag)
-        if renamed is not None and flag not in flags and renamed in flags:
-            click.echo(f"note: {flag} is now {renamed}; the old name goes away in the next release", err=True)
-            flag = renamed
-        if equals:
-            value = RENAMED_VALUES.get(flag, {}).get(value, value)
-        elif current and not flag.startswith("-"):
-            flag = RENAMED_VALUES.get(current[-1], {}).get(flag, flag)
-        current.append(f"{flag}{equals}{value}")
-    return current
 
 
 def example(*lines: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.cli.command import PATH, Command, example, quiet_option
 from subtext.cli.data_noise import FOUND
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from subtext.api.job import Work
+from subtext.api.load import Work
 from subtext.cli.command import PATH, Command, bf16_option, cuts, data_options, run_options
 from subtext.cli.subject import judged_options, model_as_typed, relevance_options, require_one
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from subtext.api.job import Work
+from subtext.api.load import Work
 from subtext.cli.command import PATH, Command, data_options, index_argument, run_options
 
 

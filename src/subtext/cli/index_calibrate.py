@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from subtext.api.job import Work
+from subtext.api.load import Work
 from subtext.cli.command import PATH, Command, data_options, index_argument, run_options
 
 

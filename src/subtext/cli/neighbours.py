@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.cli.command import PATH, Command, device_option, example, quiet_option
 
 SPACES = "doc2vec, lsa, sentence:NAME, features:FILE (of pictures), text-features:FILE"

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
 
 import click
 
-from subtext.cli.command import PATH, Command
+from subtext.api.options import parameters
+from subtext.api.runs import runs as verb
+from subtext.cli.command import Command, click_parameter, command_help
 
 
 def _act(ctx: click.Context) -> None:
-    from subtext.api.runs import list_runs
-
-    folders = ctx.params["folders"] or (Path(),)
-    click.echo(list_runs(folders, as_json=ctx.params["as_json"]))
+    found = verb(ctx.params["folders"])
+    click.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if ctx.params["as_json"] else str(found))
 
 
 runs = Command(
     "runs",
     _act,
     {
-        "Folders": [click.Argument(["folders"], type=PATH, nargs=-1, metavar="[FOLDER ...]")],
-        "Output": [click.Option(["--json", "as_json"], is_flag=True, help="As JSON, one object a run.")],
+        "Folders": [click_parameter(parameter) for parameter in parameters(verb)],
+        "Output": [click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, one object per run.")],
     },
-    help="""List what was trained: recipe, data, best figures, epochs, status, disk use.
-
-    Looks in each FOLDER and two levels below it; without FOLDER in the current one.""",
+    help=command_help(verb),
     examples=["subtext runs", "subtext runs experiments --json"],
 )

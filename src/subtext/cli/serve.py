@@ -16,7 +16,7 @@ def _act(ctx: click.Context) -> None:
     values = ctx.params
     token, read_token = _token(ctx, "token_file"), _token(ctx, "read_token_file")
     _require_used(ctx)
-    from subtext.api.loaded import choose_device
+    from subtext.api.load import choose_device
     from subtext.api.serve import serve_indexes
 
     serve_indexes(

@@ -1,213 +1,181 @@
-"""`subtext train [HOST]`: every host recipe is a command whose options are its signature, the plan and the run."""
+"""`subtext train [MODEL]`: every model recipe is a command; its options are the verb's, the recipe's and the plan's."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
 
-from subtext.api.job import Job, Sources
-from subtext.cli.command import (
-    HELP,
-    PATH,
-    Command,
-    device_option,
-    example,
-    quiet_option,
-    workers_option,
-)
-from subtext.cli.options import as_typed, chosen, click_option, parse_methods
+from subtext.api.options import parameters
+from subtext.api.train import train as verb
+from subtext.cli.command import HELP, Command, click_parameter, command_help, example
+from subtext.cli.options import as_typed, old_flags, recipe_option
 from subtext.errors import RecipeError, RequirementError
-from subtext.recipes.catalogue import RECOMMENDED, Recipe, hosts, methods, plan_options, unknown
+from subtext.models.renamed_options import VALUES
+from subtext.recipes.catalogue import RECOMMENDED, Recipe, methods, models, plan_options, read_method, unknown
 
-RECIPE, PLAN = "recipe__", "plan__"
-
-
-def require_host(ctx: click.Context, args: Sequence[str]) -> None:
-    """Raise UsageError, with near names, where the first word is no host."""
-    if args and args[0] not in hosts():
-        raise click.UsageError(unknown("host", args[0], hosts()), ctx)
+RENAMED = {"--keep": "--keep-checkpoints", "--keep-epochs": "--save-every-epochs"}
 
 
-class Hosts(click.Group):
-    """The group whose commands are the host recipes; without a host it takes the recommended one."""
+class Models(click.Group):
+    """A group whose commands are the model recipes; without a name `subtext train` takes the recommended one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the host first: the one that is named, or the recommended one."""
+        """Put the model first: the one that is named, or the recommended one."""
         if args and args[0].startswith("-") and args[0] not in HELP:
-            ctx.meta["recommended"] = True
             name = RECOMMENDED
-            for place in range(1, len(args)):
-                if args[place] in hosts() and not args[place - 1].startswith("-"):
-                    name = args.pop(place)
+            ctx.meta["recommended"] = True
+            for index in range(1, len(args)):
+                if args[index] in models() and not args[index - 1].startswith("-"):
+                    name = args.pop(index)
                     ctx.meta["recommended"] = False
                     break
             args = [name, *args]
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The hosts' names."""
-        return list(hosts())
+        """The names of the models."""
+        return list(models())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a host."""
-        return host_command(hosts()[cmd_name]) if cmd_name in hosts() else None
+        """The command of a model."""
+        return model_command(models()[cmd_name]) if cmd_name in models() else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The host that the first word names; an unknown one is answered with near names."""
-        require_host(ctx, args)
+        """The model that the first word names; an unknown one is answered with near names."""
+        if args and args[0] not in models():
+            raise click.UsageError(unknown("model", args[0], models()), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Hosts and methods with their summaries."""
-        with formatter.section("Hosts (subtext train HOST --help lists the options of one)"):
+        """Models and methods with their summaries."""
+        with formatter.section("Models (subtext train MODEL --help lists the options of one)"):
             formatter.write_dl(
-                [(name + (" *" if name == RECOMMENDED else ""), recipe.summary) for name, recipe in hosts().items()]
+                [(name + (" *" if name == RECOMMENDED else ""), recipe.summary) for name, recipe in models().items()]
             )
         with formatter.section("Methods (--with METHOD:key=value,...)"):
-            formatter.write_dl([(_method_usage(recipe), recipe.summary) for recipe in methods().values()])
+            formatter.write_dl(
+                [
+                    (":".join([name, ",".join(option.name for option in recipe.options)]), recipe.summary)
+                    for name, recipe in methods().items()
+                ]
+            )
 
 
 @click.group(
-    cls=Hosts,
+    cls=Models,
     options_metavar="",
-    subcommand_metavar="[HOST] --data DATA --out RUN [OPTIONS]",
+    subcommand_metavar="[MODEL] --data DATA --out RUN [OPTIONS]",
     context_settings={"help_option_names": list(HELP)},
     epilog=example(
         "subtext train --data captions.jsonl --out runs/first",
         "subtext train pvse --data captions.jsonl --out runs/pvse --views 4 --epochs 20",
         "subtext train vse --data captions.jsonl --out runs/vse --features features.npz",
     ),
+    help=f"{command_help(verb)}\n\nWithout MODEL the recommended one (*) is trained.",
 )
 def train() -> None:
-    """Train a model on pairs of pictures and texts, and keep it in the folder RUN.
-
-    Without HOST the recommended one (*) is taken. DATA is anything that `subtext data check` reads.
-    """
+    """The group; its help is the verb's."""
 
 
-def host_command(recipe: Recipe) -> Command:
-    """The command of one host."""
+def model_command(recipe: Recipe) -> Command:
+    """The command of one model."""
     start = f"subtext train {recipe.name} --data captions.jsonl --out runs/{recipe.name}"
-    return Command(
-        recipe.name,
-        lambda ctx: _carry_out(ctx, recipe),
-        sections(recipe, run_options()),
+    return training_command(
+        recipe,
+        lambda ctx: _act(ctx, recipe),
         help=recipe.summary,
         examples=[start, f"{start} --features features.npz --epochs 10"],
         usage="--data DATA --out RUN [OPTIONS]",
     )
 
 
-def sections(recipe: Recipe, run: Sequence[click.Option]) -> Mapping[str, Sequence[click.Parameter]]:
-    """What a command that trains a host is told: data, the host's options, the plan's, and these of the run."""
-    return {
-        "Data": _data_options(),
-        f"Options of {recipe.name}": [click_option(option, RECIPE) for option in recipe.options],
-        "Training": [click_option(option, PLAN) for option in plan_options(recipe.plan)],
-        "Run": run,
+def training_command(
+    recipe: Recipe,
+    act: Callable[[click.Context], None],
+    *,
+    help: str,
+    examples: Sequence[str],
+    usage: str,
+    without: Sequence[str] = (),
+    more: Sequence[click.Option] = (),
+) -> Command:
+    """A command that trains a model: the options of `subtext.train` but for some, and more of its own.
+
+    without  parameters of the verb that the command does not have        more  options of its own
+    """
+    planned = plan_options(recipe.plan)
+    sections: dict[str, list[click.Parameter]] = {
+        "Data": [],
+        f"Options of {recipe.name}": [recipe_option(option) for option in recipe.options],
+        "Training": [recipe_option(option) for option in planned],
+        "Run": [],
     }
+    for parameter in parameters(verb):
+        if parameter.section and parameter.name not in without:
+            sections[parameter.section].append(click_parameter(parameter))
+    if more:
+        sections["Sweep"] = list(more)
+    options = [*recipe.options, *planned]
+    return Command(
+        recipe.name,
+        act,
+        sections,
+        help=help,
+        examples=examples,
+        usage=usage,
+        renamed=RENAMED | old_flags(options),
+        renamed_values={f"--{name.replace('_', '-')}": values for name, values in VALUES.items()},
+    )
 
 
-def _carry_out(ctx: click.Context, recipe: Recipe) -> None:
-    job = job_of(ctx, recipe, quiet=ctx.params["quiet"] or not speaks())
-    from subtext.api.train import train as carry_out
-
-    if ctx.meta.get("recommended") and not job.quiet:
-        click.echo(f"no host named; taking the recommended one, {job.host}: {recipe.summary}", err=True)
+def _act(ctx: click.Context, recipe: Recipe) -> None:
+    if ctx.meta.get("recommended") and not ctx.params["quiet"] and is_first():
+        click.echo(f"no model named; training the recommended one, {recipe.name}: {recipe.summary}", err=True)
     with spelt_as_typed(ctx):
-        trained = carry_out(job)
-    if speaks():
-        click.echo(trained.text)
-    if trained.stopped:
+        run = verb(recipe.name, **arguments(ctx))
+    if is_first():
+        click.echo(str(run))
+    if run.record.status == "stopped":
         ctx.exit(130)
 
 
-def speaks() -> bool:
-    """Whether this process speaks: under `accelerate launch` one does for all."""
+def arguments(ctx: click.Context) -> dict[str, object]:
+    """The keyword arguments of `subtext.train`: those of the verb, and the options that were given.
+
+    Raises click.BadParameter for an unknown method, or an unknown option or value of one.
+    """
+    try:
+        for text in ctx.params["with_"]:
+            read_method(text)
+    except RecipeError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="--with") from None
+    own = {parameter.name for parameter in parameters(verb)}
+    default = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
+    given = {
+        name: value
+        for name, value in ctx.params.items()
+        if name in own or ctx.get_parameter_source(name) not in default
+    }
+    return given | {"quiet": ctx.params["quiet"] or not is_first()}
+
+
+def is_first() -> bool:
+    """Whether this is the first process, which speaks for all that `accelerate launch` started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
 def spelt_as_typed(ctx: click.Context) -> Iterator[None]:
-    """What is refused meanwhile names options as they are typed: a method's own stay as they stand in --with."""
+    """Errors raised meanwhile spell options as they are typed; those of a method stay as they are in --with."""
     try:
         yield
     except (RecipeError, RequirementError) as error:
         own = {option.name for option in methods()[error.method].options} if error.method else set()
-        text = as_typed(str(error), {name.rpartition("__")[2] for name in ctx.params} - own)
-        told = not error.method or error.method in text
-        raise type(error)(text if told else f"--with {error.method}: {text}") from error
-
-
-def _data_options() -> list[click.Option]:
-    def option(names: str, text: str, *, metavar: str | None = None, required: bool = False) -> click.Option:
-        return click.Option([names], type=PATH, help=text, metavar=metavar, required=required)
-
-    def default(names: str, value: str | int, text: str) -> click.Option:
-        return click.Option([names], default=value, show_default=True, help=text)
-
-    return [
-        option("--data", "Data set: file or folder.", metavar="DATA", required=True),
-        option("--images", "Folder that picture paths start from."),
-        option("--features", "Precomputed picture features: npz, npy, h5 or a folder (docs/datasets.md)."),
-        option("--text-features", "Precomputed text features, likewise."),
-        default("--train-split", "train", "Split that is learnt from."),
-        default("--val-split", "val", "Split that selects the epoch; none for no selection."),
-        default("--split-seed", 0, "Seed of the 80-10-10 split of data without splits."),
-        click.Option(
-            ["--bad"],
-            type=click.Choice(["refuse", "skip"]),
-            default="refuse",
-            show_default=True,
-            help="What to do with rows that cannot be used.",
-        ),
-    ]
-
-
-def run_options() -> list[click.Option]:
-    """How a training is carried out, and where."""
-    return [
-        click.Option(["--out"], type=PATH, required=True, help="Folder of the run; new, or --resume.", metavar="RUN"),
-        click.Option(
-            ["--with", "with_"], multiple=True, metavar="METHOD[:key=value,...]", help="A training method; repeatable."
-        ),
-        click.Option(["--seed"], default=0, show_default=True, help="Seed of every random draw."),
-        device_option(),
-        workers_option(),
-        click.Option(["--resume"], is_flag=True, help="Go on from the last checkpoint in RUN."),
-        click.Option(["--checkpoint-every"], default=0, help="Steps between checkpoints; 0: at the end of each epoch."),
-        click.Option(["--keep"], default=2, show_default=True, help="Checkpoints kept."),
-        click.Option(["--keep-epochs"], default=0, help="Keep each so many-th epoch as a run, RUN/epochs/EPOCH."),
-        click.Option(["--cache"], type=PATH, help="Folder for outputs of frozen encoders; RUN/cache if not given."),
-        click.Option(["--tensorboard"], is_flag=True, help="Also write TensorBoard logs (extra: tensorboard)."),
-        click.Option(["--dry-run"], is_flag=True, help="Build everything, say how large it is, train nothing."),
-        quiet_option(),
-    ]
-
-
-def job_of(ctx: click.Context, recipe: Recipe, *, quiet: bool) -> Job:
-    """The training that a command's options ask for; of the run's options a command may have some alone."""
-    values = ctx.params
-    run_names = ("seed", "device", "workers", "resume", "checkpoint_every", "keep", "keep_epochs")
-    return Job(
-        host=recipe.name,
-        arguments=chosen(ctx, RECIPE, given_only=False),
-        methods=tuple(parse_methods(ctx, "with_", methods())),
-        plan=chosen(ctx, PLAN, given_only=True),
-        sources=Sources.from_options(values),
-        out=values["out"],
-        train_split=values["train_split"],
-        val_split=None if values["val_split"] == "none" else values["val_split"],
-        run={name: values[name] for name in (*run_names, "cache", "tensorboard") if name in values},
-        dry_run=values.get("dry_run", False),
-        quiet=quiet,
-    )
-
-
-def _method_usage(recipe: Recipe) -> str:
-    return recipe.name + (":" + ",".join(option.name for option in recipe.options) if recipe.options else "")
+        text = as_typed(str(error), set(ctx.params) - own)
+        named = not error.method or error.method in text
+        raise type(error)(text if named else f"--with {error.method}: {text}") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from subtext import __version__
-from subtext.api.job import Job, Sources, Work
+from subtext.api.load import Sources, Work
 from subtext.data.atomic import write_text
 from subtext.demo.emoji import emoji
 from subtext.demo.prepare import prepare
@@ -31,14 +31,14 @@ HOST = "dual"
 ARGUMENTS: dict[str, object] = {
     "image": "tiny",
     "image_size": 32,
-    "least_area": 0.8,
+    "min_crop_area": 0.8,
     "width": 256,
     "min_count": 1,
     "token_mask": 0.1,
     "temperature": 0.07,
     "text": "bag",
-    "word_width": 256,
-    "word_dropout": 0.2,
+    "word_dim": 256,
+    "embedding_dropout": 0.2,
     "dropout": 0.2,
     "image_dropout": 0.2,
     "perceptron": False,
@@ -161,8 +161,8 @@ def _train(asked: Demo) -> bool:
     except CheckpointError:
         pass  # Nothing was begun, or not as far as a record: training starts, or goes on from its own checkpoints.
     job = Job(
-        host=HOST,
-        arguments=ARGUMENTS,
+        model=HOST,
+        options=ARGUMENTS,
         methods=(),
         plan=asked.plan,
         sources=Sources(data=asked.out / "data"),

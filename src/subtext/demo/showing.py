@@ -138,7 +138,7 @@ def _sample(findings: Findings, answer: Answer) -> Search:
 def _facts(record: Record, engine: Engine) -> list[tuple[str, str]]:
     parameters = sum(parameter.numel() for parameter in engine.model.parameters())
     return [
-        ("recipe", f"{record.host}: a small convolutional network and a bag of words, both from random weights"),
+        ("recipe", f"{record.model}: a small convolutional network and a bag of words, both from random weights"),
         ("parameters", f"{parameters:,}"),
         ("training", f"{record.epochs} epochs in {duration(record.seconds)}; epoch {record.best_epoch} kept"),
         ("index", f"{len(engine):,} pictures, vectors of {engine.folder.manifest.width}, searched exactly"),

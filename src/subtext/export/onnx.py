@@ -91,7 +91,7 @@ def write_description(
     description = {
         "format": "subtext onnx 1",
         "version": __version__,
-        "host": record.host,
+        "host": record.model,
         "fingerprint": model_fingerprint(model),
         **{
             side: {"file": f"{side}.onnx", **_inputs(getattr(model, side), samples.batches[side][-1])} for side in SIDES

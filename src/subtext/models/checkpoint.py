@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from subtext.data.atomic import write_file, write_folder, write_text
 from subtext.errors import CheckpointError
+from subtext.models.renamed_options import current_record
 
 RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "tables"
 
@@ -64,7 +65,7 @@ class DataSource:
 class Record:
     """One run in words and numbers.
 
-    host, arguments   the recipe and what it was called with
+    model, arguments  the model recipe and its options
     methods           (name, arguments) of each training method, in the order applied
     plan, phases      how it is trained, as plain data
     data              where the pairs came from
@@ -76,7 +77,7 @@ class Record:
     version, versions of Subtext, and of the libraries underneath
     """
 
-    host: str
+    model: str
     arguments: dict[str, Any] = field(default_factory=dict)
     methods: tuple[tuple[str, dict[str, Any]], ...] = ()
     plan: dict[str, Any] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class Record:
         Raises CheckpointError, naming `where`, when the text is not JSON or has fields that this version does not know.
         """
         try:
-            found = json.loads(text)
+            found = current_record(json.loads(text))
             _require_kinds(found)
             source = DataSource(**found.pop("data", {}))
             methods = tuple((str(name), dict(arguments)) for name, arguments in found.pop("methods", ()))
@@ -115,26 +116,28 @@ class Record:
                 "use the version that wrote it, or train again"
             ) from problem
 
-    def differences(self, other: Record, unsaid: Sequence[Mapping[str, object]] = ()) -> list[str]:
+    def differences(self, other: Record, defaults_before: Sequence[Mapping[str, object]] = ()) -> list[str]:
         """What would make `other` another training: one "--option this -> other" each; empty when it is the same.
 
-        unsaid  what holds for an option of `other` that this record, of an older version, does not have: the host's
-                and the plan's options, then those of each method. Without it the lack of an option is a difference
+        defaults_before  values that held for options which this record, of an older version, does not have: those of
+                         the model and the plan, then those of each method. Without it a missing option is a difference
 
-        Options are spelt as the command line has them. Another host is told alone: its options are others anyway.
+        Options are spelt as the command line has them. Another model is reported alone: its options are others anyway.
         """
-        if self.host != other.host:
-            return [f"the host: {self.host} -> {other.host}"]
+        if self.model != other.model:
+            return [f"the model: {self.model} -> {other.model}"]
         found: list[str] = []
         mine, theirs = ({"seed": each.seed} | _plain(each.arguments) | _plain(each.plan) for each in (self, other))
-        mine = _said(mine, theirs, unsaid[0] if unsaid else {})
+        mine = _said(mine, theirs, defaults_before[0] if defaults_before else {})
         for name in sorted(set(mine) | set(theirs)):
             _compare(name, mine.get(name), theirs.get(name), found)
         methods = self.methods
-        if [name for name, _ in methods] == [name for name, _ in other.methods] and len(unsaid) == len(methods) + 1:
+        if [name for name, _ in methods] == [name for name, _ in other.methods] and len(defaults_before) == len(
+            methods
+        ) + 1:
             methods = tuple(
                 (name, _said(had, has, held))
-                for (name, had), (_, has), held in zip(methods, other.methods, unsaid[1:], strict=True)
+                for (name, had), (_, has), held in zip(methods, other.methods, defaults_before[1:], strict=True)
             )
         if _plain(methods) != _plain(other.methods):
             found.append(f"{_with(methods)} -> {_with(other.methods)}")
@@ -154,7 +157,7 @@ def _require_kinds(found: dict[str, Any]) -> None:
     kinds: dict[type, tuple[type, ...]] = {
         tuple: (list,), DataSource: (dict,), float: (float, int), type(None): (int, type(None)),
     }  # fmt: skip
-    empty = Record(host="")
+    empty = Record(model="")
     for name in sorted(set(found) & {each.name for each in fields(Record)}):
         default = type(getattr(empty, name))
         if not isinstance(found[name], kinds.get(default, (default,))) or isinstance(found[name], bool):
@@ -273,7 +276,7 @@ def library_versions() -> dict[str, str]:
 
 
 def _said(had: Mapping[str, Any], has: Mapping[str, Any], held: Mapping[str, object]) -> dict[str, Any]:
-    """The options of an older record, and for those that it lacks and the newer one has what holds unsaid."""
+    """The options of an older record, and for those that it lacks and the newer one has what holds defaults_before."""
     old = {name: held[name] for name in has if name in held} | dict(had)
     # A file or folder may stand there as it was typed: it is the same from where it was typed.
     typed = {

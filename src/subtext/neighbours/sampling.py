@@ -28,7 +28,7 @@ class NeighbourDraw:
     sides        whose neighbours are read
     graph        folder of a `Graph`; None for another text of the same picture in the place of a neighbour
     image_graph  folder of another graph for the pictures; None for the same neighbour as the text's
-    pool         a neighbour is drawn from the nearest so many; 200 in the paper, 10 in its code
+    pool_size    a neighbour is drawn from the nearest so many; 200 in the paper, 10 in its code
     negatives    what a query and its neighbour are compared with: the batch's own items (the paper's code), the other
                  items' neighbours, or both
     strangers    whether every pair also comes with a text drawn from all: what the paper's code takes for wrong beside
@@ -38,7 +38,7 @@ class NeighbourDraw:
     sides: tuple[Side, ...] = ("image", "text")
     graph: Path | None = None
     image_graph: Path | None = None
-    pool: int = 200
+    pool_size: int = 200
     negatives: Negatives = "anchors"
     strangers: bool = False
 
@@ -46,8 +46,8 @@ class NeighbourDraw:
         none = not self.sides and not self.strangers
         if none or not set(self.sides) <= {"image", "text"} or len(set(self.sides)) < len(self.sides):
             raise RequirementError(f"neighbours are drawn for 'image', 'text' or both; it got {self.sides}")
-        if self.pool < 1:
-            raise RequirementError(f"a neighbour needs a pool of 1 or more to be drawn from; it got {self.pool}")
+        if self.pool_size < 1:
+            raise RequirementError(f"a neighbour needs a pool of 1 or more to be drawn from; it got {self.pool_size}")
         if self.graph is None and "image" in self.sides:
             raise RequirementError("a picture needs a graph to have neighbours; name one (graph=GRAPH)")
 
@@ -152,7 +152,7 @@ def open_samplers(asked: NeighbourDraw, pairs: Dataset) -> Samplers:
     notes: list[str] = []
     for path in dict.fromkeys(paths[side] for side in asked.sides):
         graph = Graph.load(path.expanduser())
-        sampler = Sampler(pairs, _nearest(graph, pairs, asked.pool, path))
+        sampler = Sampler(pairs, _nearest(graph, pairs, asked.pool_size, path))
         made[path] = (sampler, graph.fingerprint)
         if sampler.without:
             notes.append(
@@ -171,12 +171,12 @@ def _nearest(graph: Graph, pairs: Dataset, pool: int, path: Path) -> Int[np.ndar
     """The nearest `pool` texts that have a picture, among the texts of these pairs."""
     if graph.width < pool:
         raise DataError(
-            f"pool={pool} needs a graph of {pool} neighbours or more; {path} has {graph.width} for each text; take a "
-            f"smaller pool (pool={graph.width}), or build a wider graph (subtext neighbours build)"
+            f"pool_size={pool} needs a graph of {pool} neighbours or more; {path} has {graph.width} for each text; use "
+            f"a smaller one (pool_size={graph.width}), or build a wider graph (subtext neighbours build)"
         )
     if len(pairs.texts) <= pool:
         raise DataError(
-            f"pool={pool} needs more than {pool} texts to draw from; it got {len(pairs.texts):,}; take a smaller pool"
+            f"pool_size={pool} needs more than {pool} texts; it got {len(pairs.texts):,}; use a smaller one"
         )
     cut = graph.within(pairs.texts)
     pictures = np.append(pictures_of_texts(pairs), -1)

@@ -1,4 +1,4 @@
-"""Which recipes there are and what they can be told, read from their signatures without anything heavy."""
+"""The catalogue of recipes and their options, read from signatures without importing anything heavy."""
 
 from __future__ import annotations
 
@@ -9,33 +9,36 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from subtext.errors import RecipeError
-from subtext.training.option_marks import Before, Place, Span, When
+from subtext.models import renamed_options
+from subtext.training.option_marks import DefaultBefore, IsPath, Range, Requires
 from subtext.training.plan import Plan
 
 RECOMMENDED = "dual"
-"""The host that is trained when none is named."""
+"""The model that is trained when none is named."""
 
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
 @dataclass(frozen=True)
 class Option:
-    """One thing that a recipe can be told.
+    """One option of a recipe or of the training plan.
 
-    name     as in Python, with underscores
-    type     int, float, str or bool
-    choices  the values that there are; None for any of the type
-    default  what holds when it is left out
-    help     one line, after what has to be chosen for the option to be read
-    group    the argument of the recipe that it is a field of; empty where it is an argument itself
-    when     what has to be chosen for the option to be read; all of them
-    span     the numbers that it takes; None for all of its type
-    unsaid   what holds where an older record does not have the option: the default, or what `Before` says
-    place    whether it is a file or folder
+    name      as in Python, with underscores
+    type      int, float, str or bool
+    choices   the values that it takes; None for any of the type
+    help      one line, after the choices that the option requires
+    group     the argument of the recipe that it is a field of; empty where it is an argument itself
+    requires  the choices that have to be made for the option to be read; all of them
+    range     the numbers that it takes; None for all of its type
+    before    the value in records that are older than the option: the default, or a `DefaultBefore`
+    is_path   whether it is a file or folder
+    old_name  its name in earlier versions, which is still read; empty where it is the same
     """
 
     name: str
@@ -44,26 +47,33 @@ class Option:
     default: object
     help: str
     group: str = ""
-    when: tuple[When, ...] = ()
-    span: Span | None = None
-    unsaid: object = None
-    place: bool = False
+    requires: tuple[Requires, ...] = ()
+    range: Range | None = None
+    before: object = None
+    is_path: bool = False
+    old_name: str = ""
 
     def read(self, value: object) -> object:
-        """A value of this option's type, from itself or from text. Raises RecipeError when it is none that it takes."""
-        found = self._typed(value)
-        if self.span is not None and not (
-            isinstance(found, int | float) and self.span.least <= found < self.span.below
+        """A value of this option's type, from itself or from text. Raises RecipeError for any other value."""
+        result = self._typed(value)
+        if self.range is not None and not (
+            isinstance(result, int | float) and self.range.least <= result < self.range.below
         ):
-            raise RecipeError(f"{self.name} needs {self.span}; it got {found}")
-        return found
+            raise RecipeError(f"{self.name} needs {self.range}; it got {result}")
+        return result
+
+    def holds(self, facts: Mapping[str, Any]) -> bool:
+        """Whether anything reads the option, as far as the facts are known."""
+        return all(requirement.holds(facts) for requirement in self.requires)
 
     def _typed(self, value: object) -> object:
         if self.choices is not None:
-            found = {str(choice): choice for choice in self.choices}
-            if str(value) not in found:
-                raise RecipeError(f"{self.name} needs one of {', '.join(found)}; it got '{value}'")
-            return found[str(value)]
+            choices = {str(choice): choice for choice in self.choices}
+            renamed = renamed_options.VALUES.get(self.name, {})
+            value = renamed.get(str(value), value)
+            if str(value) not in choices:
+                raise RecipeError(f"{self.name} needs one of {', '.join(choices)}; it got '{value}'")
+            return choices[str(value)]
         if self.type is bool and isinstance(value, str) and value.lower() in _YES + _NO:
             return value.lower() in _YES
         numeric = (int, float) if self.type is float else self.type
@@ -77,17 +87,14 @@ class Option:
         raise RecipeError(f"{self.name} needs {_KINDS[self.type]}; it got {value!r}")
 
 
-_KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-
-
 @dataclass(frozen=True)
 class Recipe:
-    """A host or a method.
+    """A model or a method.
 
-    function  a host: (context, *, options) -> Setup; a method: (setup, *, options) -> Setup
+    function  a model: (context, *, options) -> Setup; a method: (setup, *, options) -> Setup
     summary   the first sentence of its docstring
-    plan      how a host is trained unless told otherwise; the common plan for a method, which brings none
-    groups    argument name -> dataclass, for options that several hosts share
+    plan      how a model is trained by default; the common plan for a method, which brings none
+    groups    argument name -> dataclass, for options that several models share
     """
 
     name: str
@@ -97,99 +104,136 @@ class Recipe:
     plan: Plan
     groups: Mapping[str, type]
 
-    def arguments(self, given: Mapping[str, object]) -> dict[str, Any]:
+    def arguments(self, options: Mapping[str, object]) -> dict[str, Any]:
         """The keyword arguments of `function` for flat options.
 
-        Raises RecipeError for an option that there is not, with near names, and for a value of the wrong kind.
+        Raises RecipeError for an unknown option, with near names, and for a value of the wrong kind.
         """
-        flat = read_options(f"option of '{self.name}'", self.options, given)
-        result: dict[str, Any] = {option.name: flat[option.name] for option in self.options if not option.group}
+        values = read_options(f"option of '{self.name}'", self.options, options)
+        result: dict[str, Any] = {option.name: values[option.name] for option in self.options if not option.group}
         for group, kind in self.groups.items():
-            result[group] = kind(**{o.name: flat[o.name] for o in self.options if o.group == group})
+            result[group] = kind(**{o.name: values[o.name] for o in self.options if o.group == group})
         return result
 
 
 @cache
-def hosts() -> dict[str, Recipe]:
-    """Every host by name: a model family, from encoders to objective."""
+def models() -> dict[str, Recipe]:
+    """Every model recipe by name: encoders, similarity and objective of a model family."""
     from subtext.recipes import models as package
 
-    return {recipe.name: recipe for recipe in _recipes(package)}
+    return {recipe.name: recipe for recipe in _recipes(package, renamed_options.of_model)}
 
 
 @cache
 def methods() -> dict[str, Recipe]:
-    """Every method by name: what changes the training of a host and nothing else."""
+    """Every method by name: it changes how a model is trained and nothing else."""
     from subtext.recipes import methods as package
 
-    return {recipe.name: recipe for recipe in _recipes(package)}
+    return {recipe.name: recipe for recipe in _recipes(package, renamed_options.of_method)}
 
 
 def plan_options(plan: Plan) -> list[Option]:
     """Every field of the plan as an option whose default is this plan's value."""
-    return _fields(Plan, plan, "")
+    return _fields(Plan, plan, "", _inverse(renamed_options.PLAN))
 
 
 def read_options(kind: str, options: Iterable[Option], given: Mapping[str, object]) -> dict[str, Any]:
-    """The value of every option, its default where none was given.
+    """The value of every option: the one given, under its name or its old one, else the default.
 
-    kind  what they are, for a message
+    kind  what the options are, for a message
 
-    Raises RecipeError for an option that there is not, with near names, and for a value of the wrong kind.
+    Raises RecipeError for an unknown option, with near names, and for a value of the wrong kind.
     """
     known = {option.name: option for option in options}
-    flat = {name: option.default for name, option in known.items()}
+    old = {option.old_name: option for option in known.values() if option.old_name}
+    values = {name: option.default for name, option in known.items()}
     for name, value in given.items():
-        if name not in known:
+        option = known.get(name) or old.get(name)
+        if option is None:
             raise RecipeError(unknown(kind, name, known))
-        flat[name] = known[name].read(value)
-    return flat
+        values[option.name] = option.read(value)
+    return values
+
+
+def read_method(text: str) -> tuple[str, dict[str, object]]:
+    """`mithun:strength=0.5,hardest_only=no` as ("mithun", {"strength": 0.5, "hardest_only": False}).
+
+    Paths become absolute. Raises RecipeError for an unknown method, option or value, with near names.
+    """
+    name, _, rest = text.partition(":")
+    if name not in methods():
+        raise RecipeError(unknown("method", name, methods()))
+    options = {key: option for option in methods()[name].options for key in (option.name, option.old_name) if key}
+    values: dict[str, object] = {}
+    for assignment in filter(None, rest.split(",")):
+        key, equals, value = assignment.partition("=")
+        key, value = key.strip().replace("-", "_"), value.strip()
+        if not equals:
+            raise RecipeError(f"'{assignment}' needs the form option=value")
+        if key not in options:
+            raise RecipeError(unknown(f"option of the method {name}", key, {o.name: o for o in options.values()}))
+        option = options[key]
+        if option.is_path and value:
+            value = str(Path(value).expanduser().absolute())
+        values[option.name] = option.read(value)
+    return name, values
 
 
 def unknown(kind: str, name: str, known: Mapping[str, object]) -> str:
-    """The sentence for a name that is not among the known ones, with the nearest of them."""
+    """The sentence for an unknown name, with the nearest known ones."""
     near = get_close_matches(name, list(known), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known) or 'none'}"
     return f"there is no {kind} called '{name}'; {hint}"
 
 
-def _recipes(package: ModuleType) -> Iterator[Recipe]:
-    for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
-        module = importlib.import_module(f"{package.__name__}.{found.name}")
-        yield _recipe(module, getattr(module, found.name))
+def _recipes(package: ModuleType, renamed: Callable[[str], Mapping[str, str]]) -> Iterator[Recipe]:
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        yield _recipe(module, info.name, _inverse(renamed(info.name)))
 
 
-def _recipe(module: ModuleType, function: Callable[..., Any]) -> Recipe:
-    # The types of what goes in first and comes out last are heavy: they are known by name alone.
+def _inverse(renamed: Mapping[str, str]) -> dict[str, str]:
+    return {name: old for old, name in renamed.items() if old != name}
+
+
+def _recipe(module: ModuleType, name: str, old_names: Mapping[str, str]) -> Recipe:
+    function = getattr(module, name)
+    # The first parameter and the result have heavy types: they are known by name alone.
     hints = get_type_hints(function, localns={"BuildContext": object, "Setup": object}, include_extras=True)
     options: list[Option] = []
     groups: dict[str, type] = {}
-    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
-        if is_dataclass(hints[name]):
-            groups[name] = hints[name]
-            options += _fields(hints[name], parameter.default, name)
+    for argument, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        if is_dataclass(hints[argument]):
+            groups[argument] = hints[argument]
+            options += _fields(hints[argument], parameter.default, argument, old_names)
         else:
-            options.append(_option(name, hints[name], parameter.default, ""))
+            options.append(_option(argument, hints[argument], parameter.default, "", old_names))
     summary = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
-    name = module.__name__.rpartition(".")[2]
     return Recipe(name, function, summary, options, getattr(module, "PLAN", Plan()), groups)
 
 
-def _fields(kind: Any, value: object, group: str) -> list[Option]:
+def _fields(kind: Any, value: object, group: str, old_names: Mapping[str, str]) -> list[Option]:
     hints = get_type_hints(kind, include_extras=True)
     assert all(field.default is not MISSING for field in fields(kind)), f"{kind.__name__} needs a default everywhere"
-    return [_option(field.name, hints[field.name], getattr(value, field.name), group) for field in fields(kind)]
+    return [_option(f.name, hints[f.name], getattr(value, f.name), group, old_names) for f in fields(kind)]
 
 
-def _option(name: str, hint: Any, default: object, group: str) -> Option:
+def _option(name: str, hint: Any, default: object, group: str, old_names: Mapping[str, str]) -> Option:
     if get_origin(hint) is not Annotated or default is inspect.Parameter.empty:
         raise RecipeError(f"a recipe's option needs Annotated[type, 'help'] and a default; '{name}' has {hint}")
     kind, text, *marks = get_args(hint)
-    when = tuple(mark for mark in marks if isinstance(mark, When))
-    span = next((mark for mark in marks if isinstance(mark, Span)), None)
-    unsaid = next((mark.value for mark in marks if isinstance(mark, Before)), default)
-    text = "".join(one.prefix for one in when) + text
-    if get_origin(kind) is Literal:
-        return Option(name, str, get_args(kind), default, text, group, when, unsaid=unsaid)
-    place = any(isinstance(mark, Place) for mark in marks)
-    return Option(name, kind, None, default, text, group, when, span, unsaid, place)
+    requires = tuple(mark for mark in marks if isinstance(mark, Requires))
+    literal = get_origin(kind) is Literal
+    return Option(
+        name=name,
+        type=str if literal else kind,
+        choices=get_args(kind) if literal else None,
+        default=default,
+        help="".join(requirement.prefix for requirement in requires) + text,
+        group=group,
+        requires=requires,
+        range=next((mark for mark in marks if isinstance(mark, Range)), None),
+        before=next((mark.value for mark in marks if isinstance(mark, DefaultBefore)), default),
+        is_path=any(isinstance(mark, IsPath) for mark in marks),
+        old_name=old_names.get(name, ""),
+    )

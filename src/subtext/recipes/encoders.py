@@ -1,4 +1,4 @@
-"""The two sides of a model from what a recipe is told and supplied: what is read, and by which encoder."""
+"""The two sides of a model from a recipe's options and the build context: how items are read, and the encoder."""
 
 from __future__ import annotations
 
@@ -9,73 +9,83 @@ from typing import TYPE_CHECKING, Any, Literal
 from subtext.errors import RequirementError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from subtext.data.build_context import BuildContext, FeatureShape
     from subtext.data.inputs import Input
     from subtext.data.pixels import PixelInput
     from subtext.data.text import WordInput
     from subtext.models.encoders.backbone import Weights
     from subtext.models.encoders.hub import PictureNumbers
-    from subtext.models.encoders.recurrent import GruShape
-    from subtext.recipes.options import Pictures, Pixels, Regions, Words
+    from subtext.models.model import Branch
+    from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
 
 
 @dataclass(frozen=True)
 class Side:
-    """What a modality reads and what encodes it; a host adds the head.
+    """How a modality is read and which encoder it has; a recipe adds the head.
 
-    encoder  has `parts_width` and `pooled_width`
-    several  whether an item has more than one part, so that attention has something to choose from
+    encoder        has `parts_width` and `pooled_width`
+    several_parts  whether an item has more than one part, so that attention has a choice
     """
 
     input_spec: Input
     encoder: Any
-    several: bool = True
+    several_parts: bool = True
+
+    def branch(self, head: nn.Module) -> Branch:
+        """The model's branch of this modality."""
+        from subtext.models.model import Branch
+
+        return Branch(self.input_spec, self.encoder, head)
 
 
-def image_side(context: BuildContext, pictures: Pictures, pixels: Pixels, regions: Regions | None = None) -> Side:
-    """The picture side: precomputed features, or pixels and a backbone.
+def image_side(
+    context: BuildContext, images: ImageOptions, pixels: PixelOptions, regions: RegionOptions | None = None
+) -> Side:
+    """The image side: precomputed features, or pixels and a backbone.
 
-    regions  for a host that reads a picture by its parts
+    regions  for a model that reads an image by its parts
 
-    A new run is built from the options; a saved one from its assets, whose tensors follow.
+    A new run is built from the options; a saved one from its assets, and its tensors are filled in later.
 
-    Raises RequirementError when features are asked for and not supplied, or a backbone cannot be had.
+    Raises RequirementError when image=features and there are none, or a backbone is not available.
     """
     from subtext.data.pixels import PixelInput
     from subtext.models.encoders.hub import picture_numbers
     from subtext.models.encoders.precomputed import Precomputed
 
     saved = context.asset("image")
-    kind = _kind(saved, pictures.image, context.image_features, otherwise="tiny")
+    kind = _kind(saved, images.image, context.image_features, default="tiny")
     if kind == "features":
         input_spec = _feature_input("image", saved, context.image_features, regions)
         mean, std = _statistics(context.image_features)
         encoder = Precomputed(
             input_spec.pooled,
             input_spec.grid,
-            scaling=pictures.feature_scaling,
+            scaling=images.feature_scaling,
             mean=mean,
             std=std,
-            dropout=pictures.feature_dropout,
+            dropout=images.feature_dropout,
             append_pooled=regions is not None and regions.append_pooled,
             boxes=input_spec.boxes,
         )
-        return Side(input_spec, encoder, several=input_spec.grid is not None)
+        return Side(input_spec, encoder, several_parts=input_spec.grid is not None)
     if kind.startswith("timm:"):
-        return _timm(kind.removeprefix("timm:"), pictures, pixels, saved)
+        return _timm(kind.removeprefix("timm:"), images, pixels, saved)
     if kind.startswith("detector:"):
-        return _detector(kind.removeprefix("detector:"), pictures, pixels, saved)
+        return _detector(kind.removeprefix("detector:"), images, pixels, saved)
     from subtext.models.encoders.vision import Vision
 
     if saved is not None:
-        return Side(PixelInput.load(saved), Vision.open(kind, weights=pictures.weights, assets=saved))
+        return Side(PixelInput.load(saved), Vision.open(kind, weights=images.image_weights, assets=saved))
     numbers = picture_numbers(kind, option="image")
-    backbone = Vision.open(kind, weights=pictures.weights, image_size=pixels.image_size or numbers.size)
+    backbone = Vision.open(kind, weights=images.image_weights, image_size=pixels.image_size or numbers.size)
     return Side(pixel_input(pixels, numbers), backbone)
 
 
-def pixel_input(pixels: Pixels, numbers: PictureNumbers) -> PixelInput:
-    """The reader of pixels for a backbone that wants its pictures so."""
+def pixel_input(pixels: PixelOptions, numbers: PictureNumbers) -> PixelInput:
+    """The input spec of a backbone that expects images like this."""
     from subtext.data.pixels import PixelInput
 
     return PixelInput(
@@ -85,107 +95,108 @@ def pixel_input(pixels: Pixels, numbers: PictureNumbers) -> PixelInput:
         resize=numbers.resize if pixels.resize == "auto" else pixels.resize,
         crop_share=numbers.crop_share,
         filter=numbers.filter,
-        least_area=pixels.least_area,
+        least_area=pixels.min_crop_area,
         flip=pixels.flip,
-        erase=pixels.erase,
+        erase=pixels.random_erasing,
     )
 
 
 def text_side(
     context: BuildContext,
-    words: Words,
-    shape: GruShape,
+    texts: TextOptions,
+    width: int,
     *,
-    otherwise: Literal["gru", "bag"] = "gru",
+    default: Literal["gru", "bag"] = "gru",
     parts: Literal["states", "words", "mean"] = "states",
+    bag_width: int = 300,
     dropout: float = 0.0,
     legacy_last: bool = False,
 ) -> Side:
     """The text side: a GRU or a bag of words over the training texts' vocabulary, features, or a text backbone.
 
-    shape        sizes of the GRU                      parts  which parts a GRU gives;
-                 with "mean" a bag of words, whose mean is all that is wanted, gives none
-    otherwise    what "auto" is without features
+    width        of a GRU's states
+    default      what "auto" is without features
+    parts        what a GRU gives as parts: its states or its words; with "mean" a bag of words gives its mean alone
+    bag_width    of the words of a bag whose word_dim is 0; that of a GRU is then 300
     dropout      on what the encoder gives
     legacy_last  see `encoders.recurrent`
 
-    Raises RequirementError when features or training texts are needed and not supplied, or a backbone cannot be had.
+    Raises RequirementError when features or training texts are needed and missing, or a backbone is not available.
     """
     from subtext.models.encoders.bag import Bag
     from subtext.models.encoders.precomputed import Precomputed
-    from subtext.models.encoders.recurrent import Recurrent
+    from subtext.models.encoders.recurrent import GruShape, Recurrent
 
     saved = context.asset("text")
-    kind = _kind(saved, words.text, context.text_features, otherwise=otherwise)
+    kind = _kind(saved, texts.text, context.text_features, default=default)
     if kind == "features":
-        input_spec = _feature_input("text", saved, context.text_features)
+        features = _feature_input("text", saved, context.text_features)
         mean, std = _statistics(context.text_features)
         encoder = Precomputed(
-            input_spec.pooled, input_spec.grid, scaling=words.text_scaling, mean=mean, std=std, dropout=dropout
+            features.pooled, features.grid, scaling=texts.text_scaling, mean=mean, std=std, dropout=dropout
         )
-        return Side(input_spec, encoder, several=input_spec.grid is not None)
+        return Side(features, encoder, several_parts=features.grid is not None)
     if kind not in ("bag", "gru"):
-        return _language(kind, words, saved, dropout)
-    word_input = _word_input(saved, context.texts, words)
-    count = len(word_input.vocabulary)
+        return _language(kind, texts, saved, dropout)
+    words = _word_input(saved, context.texts, texts)
+    count = len(words.vocabulary)
     if kind == "bag":
-        # Both act on the same numbers: a share of what the other leaves.
-        both = 1 - (1 - words.word_dropout) * (1 - dropout)
-        bag = Bag(count, words.word_width, dropout=both, parts=parts != "mean")
-        return Side(word_input, bag)
+        # Both dropouts act on the same numbers.
+        both = 1 - (1 - texts.embedding_dropout) * (1 - dropout)
+        return Side(words, Bag(count, texts.word_dim or bag_width, dropout=both, parts=parts != "mean"))
     gru = Recurrent(
         count,
-        shape,
+        GruShape(width, texts.word_dim or 300, texts.gru_layers, texts.bidirectional),
         parts="words" if parts == "words" else "states",
-        word_dropout=words.word_dropout,
+        word_dropout=texts.embedding_dropout,
         dropout=dropout,
         legacy_last=legacy_last,
     )
-    return Side(word_input, gru)
+    return Side(words, gru)
 
 
 def tokeniser(name: str, *, option: str = "text") -> Any:
     """The tokeniser of a text backbone, by name or folder.
 
-    option  what the name was given as, for messages
+    option  the option that gave the name, for messages
 
-    Raises RequirementError when it cannot be had, or knows no words.
+    Raises RequirementError when it is not available, or has no vocabulary.
     """
     from transformers import AutoTokenizer
 
     from subtext.models.encoders.hub import opened
 
-    found = opened(
+    result = opened(
         name,
         lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local),
         files=["tokenizer.json"],
         option=option,
     )
-    # Without its files a tokeniser is made that knows its own marks and nothing else.
-    if len(found) <= len(set(found.all_special_ids)):
+    # Without its files transformers makes a tokeniser that has its special tokens alone.
+    if len(result) <= len(set(result.all_special_ids)):
         raise RequirementError(
-            f"{option}={name} needs a tokeniser beside its weights; what it has knows no words; "
+            f"{option}={name} needs a tokeniser beside its weights; the one there has no vocabulary; "
             "give a folder that holds both"
         )
-    return found
+    return result
 
 
-def _kind(saved: Path | None, asked: str, features: FeatureShape | None, *, otherwise: str) -> str:
+def _kind(saved: Path | None, option: str, features: FeatureShape | None, *, default: str) -> str:
     """What encodes a modality: "features", "gru", "bag", or the name of a backbone."""
     if saved is not None:
         if (saved / "features.json").is_file():
             return "features"
-        return otherwise if asked in ("auto", "features") else asked
-    if asked == "auto":
-        return otherwise if features is None else "features"
-    return asked
+        return default if option in ("auto", "features") else option
+    if option == "auto":
+        return default if features is None else "features"
+    return option
 
 
 def _feature_input(
     modality: Literal["image", "text"],
     saved: Path | None,
     shape: FeatureShape | None,
-    regions: Regions | None = None,
+    regions: RegionOptions | None = None,
 ) -> Any:
     from subtext.data.boxes import BOX
     from subtext.data.features import FeatureInput
@@ -198,71 +209,76 @@ def _feature_input(
     if regions is None or shape.grid is None:
         return FeatureInput(modality, pooled=shape.pooled, grid=shape.grid)
     grid = shape.grid + (BOX if regions.boxes else 0)
-    return FeatureInput(modality, region_drop=regions.region_drop, pooled=shape.pooled, grid=grid, boxes=regions.boxes)
+    return FeatureInput(
+        modality, region_drop=regions.region_dropout, pooled=shape.pooled, grid=grid, boxes=regions.boxes
+    )
 
 
-def _word_input(saved: Path | None, texts: tuple[str, ...], words: Words) -> WordInput:
+def _word_input(saved: Path | None, corpus: tuple[str, ...], texts: TextOptions) -> WordInput:
     from subtext.data.text import Vocabulary, WordInput
 
     if saved is not None:
         return WordInput.load(saved)
-    if not texts:
+    if not corpus:
         raise RequirementError(
             "a vocabulary needs the training texts to be built from; there are none; give captions in the training "
             "split, or text features"
         )
-    vocabulary = Vocabulary.build(texts, min_count=words.min_count)
-    return WordInput(vocabulary, max_tokens=words.max_tokens, word_drop=words.word_drop, token_mask=words.token_mask)
+    vocabulary = Vocabulary.build(corpus, min_count=texts.min_count)
+    return WordInput(
+        vocabulary, max_tokens=texts.max_tokens, word_drop=texts.token_dropout, token_mask=texts.token_mask
+    )
 
 
 def _statistics(shape: FeatureShape | None) -> tuple[Any, Any]:
     return (None, None) if shape is None else (shape.mean, shape.std)
 
 
-def _timm(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> Side:
+def _timm(name: str, images: ImageOptions, pixels: PixelOptions, saved: Path | None) -> Side:
     from subtext.data.pixels import PixelInput
     from subtext.models.encoders.timm_vision import TimmVision
 
-    pretrained = pictures.weights == "pretrained"
+    pretrained = images.image_weights == "pretrained"
     fetch = pretrained and saved is None
     encoder = TimmVision.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
     return Side(pixel_input(pixels, encoder.numbers) if saved is None else PixelInput.load(saved), encoder)
 
 
-def _detector(name: str, pictures: Pictures, pixels: Pixels, saved: Path | None) -> Side:
+def _detector(name: str, images: ImageOptions, pixels: PixelOptions, saved: Path | None) -> Side:
     from subtext.data.pixels import PixelInput
     from subtext.models.encoders.detector import Detector
     from subtext.models.encoders.hub import picture_numbers
 
     if saved is None:
-        # Boxes are told in shares of the whole picture: nothing of it is cut off.
+        # Boxes are given in shares of the image: nothing of it may be cropped.
         numbers = replace(picture_numbers(name, option="image"), resize="squash", crop_share=1.0)
     input_spec = pixel_input(pixels, numbers) if saved is None else PixelInput.load(saved)
     detector = Detector.open(
-        name, weights=pictures.weights, assets=saved, regions=pictures.detected, least=pictures.least_sure
+        name, weights=images.image_weights, assets=saved, regions=images.max_regions, least=images.min_confidence
     )
     return Side(input_spec, detector)
 
 
-def _language(kind: str, words: Words, saved: Path | None, dropout: float) -> Side:
+def _language(kind: str, texts: TextOptions, saved: Path | None, dropout: float) -> Side:
     from subtext.data.text import SubwordInput
     from subtext.models.encoders.language import Language
 
-    encoder = Language.open(kind, weights=words.text_weights, assets=saved, pooling=words.text_pooling, dropout=dropout)
+    encoder = Language.open(kind, weights=texts.text_weights, assets=saved, pooling=texts.text_pooling, dropout=dropout)
     if saved is not None:
         return Side(SubwordInput.load(saved), encoder)
-    found = tokeniser(kind)
-    longest = min(words.max_tokens, int(getattr(found, "model_max_length", words.max_tokens)))
-    return Side(SubwordInput(found, max_tokens=longest, token_mask=words.token_mask), encoder)
+    tokens = tokeniser(kind)
+    longest = min(texts.max_tokens, int(getattr(tokens, "model_max_length", texts.max_tokens)))
+    return Side(SubwordInput(tokens, max_tokens=longest, token_mask=texts.token_mask), encoder)
 
 
 def dual_sides(
-    context: BuildContext, name: str, weights: Weights, pixels: Pixels, limits: tuple[int, float]
+    context: BuildContext, name: str, weights: Weights, pixels: PixelOptions, *, max_tokens: int, token_mask: float
 ) -> tuple[Side, Side, float, float | None]:
-    """Both sides of a pretrained dual encoder, reading as it was trained to, and its scale and shift.
+    """Both sides of a pretrained dual encoder, with the input that it was trained on, and its scale and shift.
 
-    name    its name or folder, or open_clip:ARCHITECTURE/WEIGHTS
-    limits  longest text in subwords (0: what the model can read) and the share of subwords masked while training
+    name        its name or folder, or open_clip:ARCHITECTURE/WEIGHTS
+    max_tokens  longest text in subwords; 0 for what the model can read
+    token_mask  share of subwords masked while training
     """
     from subtext.data.pixels import PixelInput
     from subtext.data.text import SubwordInput
@@ -274,21 +290,21 @@ def dual_sides(
     saved_image, saved_text = context.asset("image"), context.asset("text")
     dual = Dual.open(name, weights=weights, assets=saved_image)
     if saved_image is not None and saved_text is not None:
-        image_reads, text_reads = PixelInput.load(saved_image), SubwordInput.load(saved_text)
+        image_input, text_input = PixelInput.load(saved_image), SubwordInput.load(saved_text)
     else:
         size = pixels.image_size or dual.image.size
-        image_reads = pixel_input(replace(pixels, image_size=size), picture_numbers(name, option="model"))
-        text_reads = SubwordInput(
+        image_input = pixel_input(replace(pixels, image_size=size), picture_numbers(name, option="model"))
+        text_input = SubwordInput(
             tokeniser(name, option="model"),
-            max_tokens=min(limits[0] or dual.text.longest, dual.text.longest),
-            token_mask=limits[1],
+            max_tokens=min(max_tokens or dual.text.longest, dual.text.longest),
+            token_mask=token_mask,
             padding="max" if dual.text.full_length else "longest",
         )
-    return Side(image_reads, dual.image), Side(text_reads, dual.text), dual.scale, dual.shift
+    return Side(image_input, dual.image), Side(text_input, dual.text), dual.scale, dual.shift
 
 
 def _open_clip(
-    context: BuildContext, name: str, weights: Weights, pixels: Pixels
+    context: BuildContext, name: str, weights: Weights, pixels: PixelOptions
 ) -> tuple[Side, Side, float, float | None]:
     from subtext.data.open_clip_text import OpenClipInput
     from subtext.data.pixels import PixelInput
@@ -296,7 +312,7 @@ def _open_clip(
 
     saved_image, saved_text = context.asset("image"), context.asset("text")
     pretrained, fetch = weights == "pretrained", saved_image is None
-    found = OpenClip.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
-    image_reads = pixel_input(pixels, found.numbers) if saved_image is None else PixelInput.load(saved_image)
-    text_reads = OpenClipInput(name.partition("/")[0]) if saved_text is None else OpenClipInput.load(saved_text)
-    return Side(image_reads, found.image), Side(text_reads, found.text), found.scale, found.shift
+    dual = OpenClip.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
+    image_input = pixel_input(pixels, dual.numbers) if saved_image is None else PixelInput.load(saved_image)
+    text_input = OpenClipInput(name.partition("/")[0]) if saved_text is None else OpenClipInput.load(saved_text)
+    return Side(image_input, dual.image), Side(text_input, dual.text), dual.scale, dual.shift

@@ -1,7 +1,4 @@
-"""A run's folder as the model that its recipe makes, with its weights: what opening does, and a teacher needs.
-
-Runs joined to an ensemble: the record that they share, and the model built again from it.
-"""
+"""A run's folder as the model that its recipe makes, with its weights; and runs joined into an ensemble."""
 
 from __future__ import annotations
 
@@ -24,11 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reopened:
-    """A model in eval mode with the kept weights, the record of its run, and what its recipe was built from."""
+    """A model in eval mode with the kept weights, and the record of its run."""
 
     model: Model
     record: Record
-    context: BuildContext
 
 
 def reopened(folder: Path, *, features: Path | None = None, text_features: Path | None = None) -> Reopened:
@@ -59,7 +55,7 @@ def reopened(folder: Path, *, features: Path | None = None, text_features: Path 
             attach(branch, FeatureFile.open(given.expanduser()), modality)
         elif remembered is not None and Path(remembered).exists() and isinstance(branch.input_spec, FeatureInput):
             attach(branch, FeatureFile.open(Path(remembered)), modality)
-    return Reopened(model.eval(), record, context)
+    return Reopened(model.eval(), record)
 
 
 def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
@@ -83,12 +79,12 @@ def _rebuilt(folder: Path, record: Record, context: BuildContext) -> Model:
     from subtext.recipes.build import build
 
     try:
-        if record.host == HOST:
-            return rebuilt(record, context)
-        return build(record.host, record.arguments, methods=record.methods, plan=record.plan, context=context).model
+        if record.model == ENSEMBLE:
+            return _ensemble_model(record, context)
+        return build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context).model
     except (RecipeError, RequirementError, DataError) as error:
         raise CheckpointError(
-            f"{folder} needs the recipe '{record.host}' as it was (Subtext {record.version}), and its assets; {error}"
+            f"{folder} needs the recipe '{record.model}' as it was (Subtext {record.version}), and its assets; {error}"
         ) from error
 
 
@@ -113,31 +109,31 @@ def _fill(model: Model, tensors: dict[str, Tensor], folder: Path) -> None:
     model.load_state_dict(tensors, strict=True)
 
 
-HOST = "ensemble"
-"""What the record of an ensemble names as its host; no recipe has this name."""
+ENSEMBLE = "ensemble"
+"""What the record of an ensemble names as its model; no recipe has this name."""
 
 
-def record_of(runs: Sequence[Path], records: Sequence[Record]) -> Record:
+def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
     """The record of the ensemble of these runs: each member's recipe, and what they have in common.
 
-    Raises RecipeError for runs that learnt from other pairs than the first, and for a member that is an ensemble.
+    Raises RecipeError for runs trained on other pairs than the first, and for a member that is an ensemble.
     """
     from subtext import __version__
     from subtext.models.checkpoint import Record, library_versions
 
     first = records[0]
     for run, record in zip(runs, records, strict=True):
-        if record.host == HOST:
+        if record.model == ENSEMBLE:
             raise RecipeError(f"an ensemble needs runs of recipes; {run} is an ensemble itself; name its runs instead")
         if record.data.fingerprint != first.data.fingerprint:
             raise RecipeError(
-                f"an ensemble needs runs that learnt from the same pairs; {run} learnt from others than {runs[0]}: "
-                "what is new to one may be known to the other; train both on the same split"
+                f"an ensemble needs runs that were trained on the same pairs; {run} was trained on others than "
+                f"{runs[0]}: test items of one may be training items of the other; train both on the same split"
             )
     members = [
         {
             "run": str(run.expanduser().resolve()),
-            "host": record.host,
+            "model": record.model,
             "arguments": record.arguments,
             "methods": [list(method) for method in record.methods],
             "plan": record.plan,
@@ -147,7 +143,7 @@ def record_of(runs: Sequence[Path], records: Sequence[Record]) -> Record:
         for run, record in zip(runs, records, strict=True)
     ]
     return Record(
-        host=HOST,
+        model=ENSEMBLE,
         arguments={"members": members},
         plan={"select": first.plan.get("select", "rsum")},
         data=first.data,
@@ -161,8 +157,8 @@ def record_of(runs: Sequence[Path], records: Sequence[Record]) -> Record:
     )
 
 
-def rebuilt(record: Record, context: BuildContext) -> Model:
-    """The ensemble of a record, as it is before its weights are filled in.
+def _ensemble_model(record: Record, context: BuildContext) -> Model:
+    """The ensemble of a record before its weights are loaded.
 
     Raises CheckpointError for a record without members; what building the members raises.
     """
@@ -170,15 +166,15 @@ def rebuilt(record: Record, context: BuildContext) -> Model:
     from subtext.recipes.build import build
 
     try:
-        told: list[dict[str, Any]] = [dict(member) for member in record.arguments["members"]]
+        members: list[dict[str, Any]] = [dict(member) for member in record.arguments["members"]]
         recipes = [
             (
-                str(each["host"]),
-                dict(each["arguments"]),
-                [(str(name), dict(options)) for name, options in each["methods"]],
-                dict(each["plan"]),
+                str(member["model"]),
+                dict(member["arguments"]),
+                [(str(name), dict(options)) for name, options in member["methods"]],
+                dict(member["plan"]),
             )
-            for each in told
+            for member in members
         ]
     except (KeyError, TypeError, ValueError) as problem:
         raise CheckpointError(
@@ -187,8 +183,8 @@ def rebuilt(record: Record, context: BuildContext) -> Model:
     return ensemble(
         [
             build(
-                host, arguments, methods=methods, plan=plan, context=replace(context, member=f"{MEMBERS}/{place}")
+                model, options, methods=methods, plan=plan, context=replace(context, member=f"{MEMBERS}/{number}")
             ).model
-            for place, (host, arguments, methods, plan) in enumerate(recipes)
+            for number, (model, options, methods, plan) in enumerate(recipes)
         ]
     )

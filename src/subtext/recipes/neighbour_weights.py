@@ -1,4 +1,4 @@
-"""What the methods that weight by a pair's neighbourhood share: their options, and how a host is given the weights."""
+"""Options of the methods that weight a pair by its semantic neighbours, and how a model gets these weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.errors import RecipeError
-from subtext.training.option_marks import Place, Span, When
+from subtext.training.option_marks import IsPath, Range, Requires
 
 if TYPE_CHECKING:
     from subtext.core import Direction
@@ -14,157 +14,168 @@ if TYPE_CHECKING:
     from subtext.objectives.weighting.neighbourhood import Neighbourhood
     from subtext.training.setup import Setup
 
-_TWO = When("combine", ("image", "text", "mean"), needs="combine other than image, text and mean", but=True)
-_MAX = When("views", ("max",))
-_LISTS = When("second", ("multiset",))
+_TWO = Requires("combine", ("image", "text", "mean"), needs="combine other than image, text and mean", negated=True)
 
 Combine = Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"]
 
 
 @dataclass(frozen=True)
-class Lambda:
-    """How large weights are, and how the two modalities become one."""
+class WeightOptions:
+    """How large weights are, and how those of the two modalities are combined."""
 
-    total: Annotated[float, "lambda, the sum of the weights over a batch; 96 to 196 in the paper"] = 196.0
-    batch: Annotated[int, "pairs that total is for; 0: whatever the batch", Span(0)] = 32
-    sign: Annotated[float, "Gamma: -1 counts pairs in loose neighbourhoods more, 1 less, 0 all alike"] = -1.0
-    combine: Annotated[Combine, "of pictures' and texts' weights; mean: of their scores, before the softmax"] = (
+    total_weight: Annotated[float, "lambda, the sum of the weights over a batch; 96 to 196 in the paper"] = 196.0
+    reference_batch: Annotated[int, "batch size that total_weight is for; 0 for the batch as it is", Range(0)] = 32
+    sign: Annotated[float, "Gamma: -1 gives pairs in diverse neighbourhoods more weight, 1 less, 0 all the same"] = -1.0
+    combine: Annotated[Combine, "combination of image and text weights; mean: of their scores, before the softmax"] = (
         "absdiff"
     )
-    placement: Annotated[
-        Literal["both", "outer", "inner", "scores"], "where lambda stands; inner as printed, nearly uniform", _TWO
+    total_placement: Annotated[
+        Literal["both", "outer", "inner", "scores"], "where lambda is applied; inner as printed, nearly uniform", _TWO
     ] = "both"
-    half: Annotated[bool, "the mean of both directions, as in the paper; off: the host's own scale"] = True
-    drop_last: Annotated[bool, "leave out the last batch of an epoch where it is smaller"] = True
+    average_directions: Annotated[bool, "average both directions, as in the paper; off: keep the model's own scale"] = (
+        True
+    )
+    drop_last: Annotated[bool, "drop the last batch of an epoch where it is smaller"] = True
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class NeighbourOptions:
     """Which neighbours scores are made from, and of which embeddings."""
 
-    graph: Annotated[str, "folder that `subtext neighbours build` wrote", Place()] = ""
-    neighbours: Annotated[int, "the nearest so many of the graph's; 0 for all", Span(0)] = 0
+    graph: Annotated[str, "folder written by `subtext neighbours build`", IsPath()] = ""
+    neighbours: Annotated[int, "nearest neighbours used; 0 for all of the graph's", Range(0)] = 0
     views: Annotated[
-        Literal["max", "mean", "aligned"], "several views compare by the best pair, all pairs, or view by view"
+        Literal["max", "mean", "aligned"], "compare several views by the best pair, all pairs, or view by view"
     ] = "max"
-    samples: Annotated[int, "neighbours of neighbours drawn a pair and epoch; 0 for all", Span(0), _MAX] = 1000
+    samples: Annotated[
+        int,
+        "second-order neighbours sampled per pair and epoch; 0 for all",
+        Range(0),
+        Requires("views", ("max",)),
+    ] = 1000
     bank: Annotated[Literal["training", "evaluation"], "embeddings of the epoch's own steps, or of a pass after it"] = (
         "training"
     )
-    first: Annotated[Literal["uniform", "encode"], "first epoch: uniform weights, or a pass before it"] = "uniform"
-    storage: Annotated[Literal["float32", "float16"], "what embeddings are kept in"] = "float32"
-    tables: Annotated[Literal["read", "all"], "pairs with scores in a run's tables/: those an epoch reads, or all"] = (
-        "read"
-    )
+    first_epoch: Annotated[
+        Literal["uniform", "encode"], "first epoch: uniform weights, or those of a pass before it"
+    ] = "uniform"
+    storage_dtype: Annotated[Literal["float32", "float16"], "type of the stored embeddings"] = "float32"
+    weight_tables: Annotated[
+        Literal["read", "all"], "pairs scored in the run's tables/: those that an epoch reads, or all"
+    ] = "read"
 
 
 @dataclass(frozen=True)
-class Further:
+class DiscrepancyOptions:
     """What discrepancy compares a pair with."""
 
-    second: Annotated[
-        Literal["multiset", "unique", "direct"], "neighbours of neighbours, each once, or neighbours themselves"
+    second_order: Annotated[
+        Literal["multiset", "unique", "direct"], "neighbours of neighbours, each once, or the neighbours themselves"
     ] = "multiset"
     average: Annotated[
-        Literal["pairs", "lists"], "lists of unequal length: over all they list, or over their means", _LISTS
+        Literal["pairs", "lists"],
+        "average over all listed pairs, or over the means of the lists",
+        Requires("second_order", ("multiset",)),
     ] = "pairs"
-    current: Annotated[bool, "the pair's own embedding of now, not that of the epoch before"] = False
+    use_current: Annotated[bool, "use the pair's current embedding, not that of the epoch before"] = False
 
 
-def scored(
+def neighbour_weights(
     method: str,
     setup: Setup,
     weighting: Neighbourhood,
-    near: Neighbours,
+    neighbours: NeighbourOptions,
     *,
-    common: Lambda,
-    further: Further = Further(),
+    weights: WeightOptions,
+    comparison: DiscrepancyOptions = DiscrepancyOptions(),
     diagonal: bool = True,
     moments: Literal["refreshed", "fixed"] = "refreshed",
 ) -> Setup:
-    """The host with weights from a graph, and with the memory that they need.
+    """The setup with weights from a graph, and with the memory that they need.
 
-    weighting  beta, gamma and statistics; the rest is taken from `common` and `further`
+    weighting  beta, gamma and statistics; the rest comes from `weights` and `comparison`
 
-    Raises RecipeError without a graph, for a host whose items are no vectors, for options of several views where there
-    is one, and for what cannot be had of the best pair of views.
+    Raises RecipeError without a graph, for a model whose items are no vectors, for options of several views where there
+    is one, and for what cannot be computed for the best pair of views.
     """
     from dataclasses import replace
     from pathlib import Path
 
     from subtext.ops.neighbour_scores import Scoring
-    from subtext.recipes.method_terms import weighted
+    from subtext.recipes.method_terms import weight_terms
     from subtext.training.weight_tables import NeighbourScores
 
-    _require_host(method, setup, near)
-    _require_views(method, setup, near, further)
-    whole = replace(
-        weighting,
-        total=common.total,
-        batch=common.batch,
-        sign=common.sign,
-        combine=common.combine,
-        placement=common.placement,
-        current=further.current,
-    )
+    _require_vectors(method, setup, neighbours)
+    _require_views(method, setup, neighbours, comparison)
 
     def make(direction: Direction) -> Neighbourhood:
-        return replace(whole, of=direction)
+        return replace(
+            weighting,
+            total=weights.total_weight,
+            batch=weights.reference_batch,
+            sign=weights.sign,
+            combine=weights.combine,
+            placement=weights.total_placement,
+            current=comparison.use_current,
+            of=direction,
+        )
 
-    made = weighted(method, setup, make, half=common.half)
+    setup = weight_terms(method, setup, make, average=weights.average_directions)
+    # The second product is half of the cost, so it is made only where a weight reads it.
+    second = comparison.second_order if weighting.discrepancy else "none"
     memory = NeighbourScores(
-        Path(near.graph),
-        neighbours=near.neighbours,
-        # What no weight reads is not looked for: the second product is half of the cost.
-        scoring=Scoring(further.second if weighting.discrepancy else "none", diagonal, further.average),
-        views=near.views,
-        samples=near.samples,
-        bank=near.bank,
-        first=near.first,
-        current=further.current,
+        Path(neighbours.graph),
+        neighbours=neighbours.neighbours,
+        scoring=Scoring(second, diagonal, comparison.average),
+        views=neighbours.views,
+        samples=neighbours.samples,
+        bank=neighbours.bank,
+        first=neighbours.first_epoch,
+        current=comparison.use_current,
         moments=moments,
-        # A weight is of its batch, but for statistics of the data set: pairs that are not read need no score.
-        every=near.tables == "all" or weighting.statistics != "none",
-        storage=near.storage,
+        # Statistics of the data set need the scores of all pairs; a weight within a batch needs those that are read.
+        every=neighbours.weight_tables == "all" or weighting.statistics != "none",
+        storage=neighbours.storage_dtype,
     )
-    return replace(made, memories=(*made.memories, memory), plan=replace(made.plan, drop_last=common.drop_last))
+    plan = replace(setup.plan, drop_last=weights.drop_last)
+    return replace(setup, memories=(*setup.memories, memory), plan=plan)
 
 
-def _require_host(method: str, setup: Setup, near: Neighbours) -> None:
+def _require_vectors(method: str, setup: Setup, neighbours: NeighbourOptions) -> None:
     from subtext.models.heads.gaussian import Gaussian
 
-    if not near.graph:
+    if not neighbours.graph:
         raise RecipeError(
             f"{method} needs graph=FOLDER, which `subtext neighbours build` writes; it got none; name one"
         )
-    # Of a distribution its draws, or its mean, are vectors, whatever compares them.
-    drawn = all(isinstance(branch.head, Gaussian) for branch in (setup.model.image, setup.model.text))
-    if not setup.model.indexable and not drawn:
+    # The samples of a distribution, or its mean, are vectors, whatever compares them.
+    gaussian = all(isinstance(branch.head, Gaussian) for branch in (setup.model.image, setup.model.text))
+    if not setup.model.indexable and not gaussian:
         raise RecipeError(
-            f"{method} needs a host whose items are vectors; {type(setup.model.similarity).__name__} scores pairs; "
-            "take another host"
+            f"{method} needs a model whose items are vectors; {type(setup.model.similarity).__name__} scores pairs; "
+            "choose another model"
         )
 
 
-def _require_views(method: str, setup: Setup, near: Neighbours, further: Further) -> None:
+def _require_views(method: str, setup: Setup, neighbours: NeighbourOptions, comparison: DiscrepancyOptions) -> None:
     several = max(map(_views, (setup.model.image, setup.model.text)))
-    default = Neighbours()
-    if several == 1 and (near.views, near.samples) != (default.views, default.samples):
-        name = "views" if near.views != default.views else "samples"
+    default = NeighbourOptions()
+    if several == 1 and (neighbours.views, neighbours.samples) != (default.views, default.samples):
+        name = "views" if neighbours.views != default.views else "samples"
         raise RecipeError(
-            f"{method}: {name} needs a host with several views of an item (pvse, views above 1; pcme); this one has "
+            f"{method}: {name} needs a model with several views of an item (pvse, views above 1; pcme); this one has "
             f"one; leave {name} out"
         )
-    if several > 1 and near.views == "max":
-        wrong = [name for name, bad in _LINEAR.items() if getattr(further, name) in bad]
+    if several > 1 and neighbours.views == "max":
+        wrong = [name for name, values in _LINEAR.items() if getattr(comparison, name) in values]
         if wrong:
             raise RecipeError(
-                f"{method}: {wrong[0]}={getattr(further, wrong[0])} needs views=mean or aligned, where a host has "
+                f"{method}: {wrong[0]}={getattr(comparison, wrong[0])} needs views=mean or aligned, where a model has "
                 "several views of an item; views is max; change one of them"
             )
 
 
-_LINEAR: dict[str, tuple[Any, ...]] = {"second": ("unique",), "average": ("lists",), "current": (True,)}
+_LINEAR: dict[str, tuple[Any, ...]] = {"second_order": ("unique",), "average": ("lists",), "use_current": (True,)}
 """What needs scores that are sums: option -> values."""
 
 

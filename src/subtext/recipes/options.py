@@ -1,6 +1,6 @@
-"""What every host can be told about its two sides; each field is a command-line option.
+"""Options that several models share, for either side and for the ranking loss; each field is a command-line option.
 
-A `When` beside a help says what reads the option. One that was changed and that nothing reads is refused: `unread`.
+`Requires` beside a help says what reads the option. One that was changed and that nothing reads is refused: `build`.
 """
 
 from __future__ import annotations
@@ -8,104 +8,109 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from subtext.training.option_marks import Span, When
+from subtext.training.option_marks import Range, Requires
 
-_FEATURES = When("image", ("features",))
-_REGIONS = When("image", ("regions",), needs="image=features of regions, and a host that reads them")
-_BOTH = When("image", ("regions beside a vector",), needs="image=features of regions and of whole pictures")
-_PIXELS = When("image", ("pixels",), needs="image=tiny or a backbone")
-_DETECTOR = When("image", ("detector",), needs="image=detector:NAME")
-_BACKBONE = When("text", ("backbone",), needs="text=NAME of a backbone")
-_VOCABULARY = When("text", ("gru", "bag"))
-_GRU = When("text", ("gru",))
-_TOKENS = When("text", ("gru", "bag", "backbone"), needs="text=gru, bag or a backbone")
+_FEATURES = Requires("image", ("features",))
+_REGIONS = Requires("image", ("regions",), needs="image=features of regions, and a model that reads them")
+_BOTH = Requires("image", ("regions beside a vector",), needs="image=features of regions and of whole images")
+_PIXELS = Requires("image", ("pixels",), needs="image=tiny or a backbone")
+_DETECTOR = Requires("image", ("detector",), needs="image=detector:NAME")
+_BACKBONE = Requires("text", ("backbone",), needs="text=NAME of a backbone")
+_VOCABULARY = Requires("text", ("gru", "bag"))
+_GRU = Requires("text", ("gru",))
+_TOKENS = Requires("text", ("gru", "bag", "backbone"), needs="text=gru, bag or a backbone")
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """What reads the pictures of a host."""
+class ImageOptions:
+    """How a model encodes images."""
 
     image: Annotated[
-        str, "auto (features, else tiny), features, tiny, a backbone's name or folder, timm:NAME, detector:NAME"
+        str,
+        "image encoder: auto (features, else tiny), features, tiny, a backbone's name or folder, timm:NAME, "
+        "detector:NAME",
     ] = "auto"
-    weights: Annotated[Literal["pretrained", "random"], "backbone: what it starts from", _PIXELS] = "pretrained"
+    image_weights: Annotated[Literal["pretrained", "random"], "initial weights of the backbone", _PIXELS] = "pretrained"
     feature_scaling: Annotated[
-        Literal["none", "unit", "standard"], "as they are, of unit length, or standardised", _FEATURES
+        Literal["none", "unit", "standard"], "leave as they are, scale to unit length, or standardise", _FEATURES
     ] = "none"
-    feature_dropout: Annotated[float, "share of their numbers zeroed while training", Span(0, 1), _FEATURES] = 0.0
-    detected: Annotated[int, "detector: the surest so many boxes are a picture's regions", Span(1), _DETECTOR] = 36
-    least_sure: Annotated[float, "detector: boxes less probable are hidden", Span(0, 1), _DETECTOR] = 0.0
+    feature_dropout: Annotated[float, "dropout of the features", Range(0, 1), _FEATURES] = 0.0
+    max_regions: Annotated[int, "detector: keep the N most confident boxes per image", Range(1), _DETECTOR] = 36
+    min_confidence: Annotated[float, "detector: hide boxes below this probability", Range(0, 1), _DETECTOR] = 0.0
 
 
 @dataclass(frozen=True)
-class Regions:
-    """Precomputed regions, for a host that reads a picture by its parts."""
+class RegionOptions:
+    """Precomputed regions, for a model that reads an image by its parts."""
 
-    region_drop: Annotated[float, "share of precomputed regions hidden while training", Span(0, 1), _REGIONS] = 0.0
-    append_pooled: Annotated[bool, "the whole picture's feature as one more region", _BOTH] = False
+    region_dropout: Annotated[float, "share of precomputed regions hidden while training", Range(0, 1), _REGIONS] = 0.0
+    append_pooled: Annotated[bool, "add the feature of the whole image as one more region", _BOTH] = False
     boxes: Annotated[
-        bool, "where each region lies, beside its features: four shares; FILE has to have boxes", _REGIONS
+        bool, "append each region's box, as four shares of the image; the feature file needs boxes", _REGIONS
     ] = False
 
 
 @dataclass(frozen=True)
-class Pixels:
-    """How pictures that are not precomputed features become pixels."""
+class PixelOptions:
+    """How images that are not precomputed features become pixels."""
 
-    image_size: Annotated[int, "pixels: side of a picture in pixels; 0 for the backbone's own", Span(0), _PIXELS] = 0
+    image_size: Annotated[int, "pixels: height and width of the input; 0 for the backbone's own", Range(0), _PIXELS] = 0
     resize: Annotated[
         Literal["auto", "crop", "squash"],
-        "pixels: middle square, or the whole picture squashed; auto: as the backbone learnt",
+        "pixels: crop the centre, or squash the complete image; auto: as the backbone was trained",
         _PIXELS,
     ] = "auto"
-    flip: Annotated[float, "pixels: share of pictures mirrored while training", _PIXELS] = 0.0
-    least_area: Annotated[
-        float, "pixels: random crops of this share of a picture or more while training; 1 for none", _PIXELS
+    flip: Annotated[float, "pixels: probability of a horizontal flip while training", _PIXELS] = 0.0
+    min_crop_area: Annotated[
+        float, "pixels: smallest share of the image in a random crop while training; 1 for no crop", _PIXELS
     ] = 1.0
-    erase: Annotated[float, "pixels: share of pictures with a random rectangle erased while training", _PIXELS] = 0.0
+    random_erasing: Annotated[float, "pixels: probability of erasing a random rectangle while training", _PIXELS] = 0.0
 
 
 @dataclass(frozen=True)
-class Words:
-    """The text side of a host."""
+class TextOptions:
+    """How a model encodes texts."""
 
     text: Annotated[
         str,
-        "auto (features, else the host's own), gru, bag (of words), features, a BERT-like backbone's name or folder",
+        "text encoder: auto (features, else the model's own), gru, bag (of words), features, or the name or folder of "
+        "a BERT-like backbone",
     ] = "auto"
-    text_weights: Annotated[Literal["pretrained", "random"], "text backbone: what it starts from", _BACKBONE] = (
+    text_weights: Annotated[Literal["pretrained", "random"], "initial weights of the text backbone", _BACKBONE] = (
         "pretrained"
     )
     text_pooling: Annotated[
         Literal["cls", "mean"],
-        "text backbone: which vector is the whole text's",
+        "text backbone: vector of the complete text",
         _BACKBONE,
-        When("text", ("whole",), needs="a host that reads one vector of the text (vse, pvse, or dual by pooling=last)"),
+        Requires(
+            "text", ("whole",), needs="a model that reads one vector of the text (vse, pvse, or dual by pooling=last)"
+        ),
     ] = "cls"
     text_scaling: Annotated[
         Literal["none", "unit", "standard"],
-        "as they are, of unit length, or standardised",
-        When("text", ("features",)),
+        "leave as they are, scale to unit length, or standardise",
+        Requires("text", ("features",)),
     ] = "standard"
-    min_count: Annotated[int, "words seen less often in the training texts are unknown", Span(1), _VOCABULARY] = 1
-    max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut", Span(1), _TOKENS] = 64
-    word_width: Annotated[
-        int, "width of the word embedding; dual: 0 for what suits the encoder", Span(0), _VOCABULARY
-    ] = 300
-    gru_layers: Annotated[int, "layers", Span(1), _GRU] = 1
-    both_directions: Annotated[bool, "read from the end as well", _GRU] = True
-    word_drop: Annotated[float, "share of words left out while training", Span(0, 1), _VOCABULARY] = 0.0
-    token_mask: Annotated[float, "share of words or subwords masked while training", Span(0, 1), _TOKENS] = 0.0
-    word_dropout: Annotated[
-        float, "share of the embedding's numbers zeroed while training", Span(0, 1), _VOCABULARY
-    ] = 0.0
+    min_count: Annotated[
+        int, "words that occur less often in the training texts are unknown", Range(1), _VOCABULARY
+    ] = 1
+    max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut", Range(1), _TOKENS] = 64
+    word_dim: Annotated[int, "dimension of the word embedding; 0 for what suits the encoder", Range(0), _VOCABULARY] = (
+        300
+    )
+    gru_layers: Annotated[int, "layers", Range(1), _GRU] = 1
+    bidirectional: Annotated[bool, "read the text in both directions", _GRU] = True
+    token_dropout: Annotated[float, "share of words left out while training", Range(0, 1), _VOCABULARY] = 0.0
+    token_mask: Annotated[float, "share of words or subwords masked while training", Range(0, 1), _TOKENS] = 0.0
+    embedding_dropout: Annotated[float, "dropout of the word embedding", Range(0, 1), _VOCABULARY] = 0.0
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """What ranks the pairs of a host that was published with a triplet loss."""
+class RankingOptions:
+    """The ranking loss of a model that was published with a triplet loss."""
 
     loss: Annotated[Literal["triplet", "softmax"], "triplet as published, or a softmax over the batch (InfoNCE)"] = (
         "triplet"
     )
-    temperature: Annotated[float, "temperature of the scores", When("loss", ("softmax",))] = 0.05
+    temperature: Annotated[float, "temperature of the scores", Requires("loss", ("softmax",))] = 0.05

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.data.atomic import write_file
 from subtext.data.features import FeatureInput
 from subtext.data.read import read_pairs

@@ -25,7 +25,7 @@ from subtext.training.memory import Embed
 
 
 @dataclass(frozen=True)
-class CrowdedPairs:
+class DensityTable:
     """What the densities are made from.
 
     features       file of features of the pictures       text_features  of the texts; None: LSA of the training texts
@@ -38,7 +38,7 @@ class CrowdedPairs:
     how: DensityOptions = AS_READ
     same_picture: Literal["drop", "keep"] = "drop"
 
-    def open(self, pairs: Dataset, *, device: torch.device) -> CrowdedMemory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> DensityMemory:
         """The table of these training pairs; one whose text has no place counts as the mean of the others.
 
         Raises DataError where an item has no features, and for fewer pairs than neighbours.
@@ -68,7 +68,7 @@ class CrowdedPairs:
         values[torch.from_numpy(paired)] = found
         # Which pairs count as near, and how, are options of the run, which its record has.
         made_from = f"{file.fingerprint}-{sorted(space.settings().items())}"
-        return CrowdedMemory(values.to(device), made_from, int((pictures >= 0).sum()) - len(paired))
+        return DensityMemory(values.to(device), made_from, int((pictures >= 0).sum()) - len(paired))
 
     def _require_enough(self, pictures: NDArray[np.int64]) -> None:
         """Raise DataError where a pair, given by its picture, has fewer others than neighbours."""
@@ -82,7 +82,7 @@ class CrowdedPairs:
             )
 
 
-class CrowdedMemory:
+class DensityMemory:
     """The densities of a training, by row of the text; nothing in it ever changes."""
 
     def __init__(self, values: Tensor, fingerprint: str, unplaced: int) -> None:

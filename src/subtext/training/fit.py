@@ -49,7 +49,7 @@ from subtext.report.model_card import model_card
 from subtext.training.loop import NOT_FINITE, Stop, Training, listening
 from subtext.training.memory import open_memories
 from subtext.training.phases import Freezer
-from subtext.training.plan_validation import require_possible
+from subtext.training.plan_validation import validate_plan
 from subtext.training.processes import Processes
 from subtext.training.setup import Fitted, Report, RunOptions, Setup
 from subtext.training.snapshot import FOLDER, Snapshot, clean, newest_snapshot, write_snapshot
@@ -96,11 +96,11 @@ def fit(
     graphs = ["" if samplers is None else samplers.fingerprint, memories.fingerprint]
     record = _described(record, setup, (train, val), run, graphs=graphs)
     with own_generator():
-        found = begun(out, record, resume=run.resume, unsaid=setup.unsaid)
+        found = begun(out, record, resume=run.resume, defaults_before=setup.defaults_before)
         processes.wait()  # until all have looked: the first one writes from here on
         if found is not None and found.status == "finished":
             return _opened(setup, out, found, processes, report)
-        notes += require_possible(setup, train, processes)
+        notes += validate_plan(setup, train, processes)
         if found is not None:
             # What it had reached stays told until there is more to tell.
             reached = ("best", "best_epoch", "epochs", "steps", "seconds")
@@ -277,7 +277,7 @@ class _Fit:
 
     def _keep(self, best: bool) -> None:
         """Write weights that are the best so far; and, where it was asked for, the epoch as a run of its own."""
-        state, every = self.training.state, self.run.keep_epochs
+        state, every = self.training.state, self.run.save_every_epochs
         if best:
             self._write_kept()
         if every and state.epoch % every == 0:
@@ -287,7 +287,9 @@ class _Fit:
     def _checkpoint(self) -> None:
         self.training.check()
         if self.processes.first and self.journal is not None:
-            write_snapshot(self.out, self.training.state.snapshot(self.journal.settle()), keep=self.run.keep)
+            write_snapshot(
+                self.out, self.training.state.snapshot(self.journal.settle()), keep=self.run.keep_checkpoints
+            )
         self.processes.wait()
 
     def _clock(self) -> None:
@@ -369,10 +371,12 @@ SHOWN = 5
 """How many differences from the training that is to go on a sentence has room for."""
 
 
-def begun(out: Path, record: Record, *, resume: bool, unsaid: Sequence[Mapping[str, object]] = ()) -> Record | None:
+def begun(
+    out: Path, record: Record, *, resume: bool, defaults_before: Sequence[Mapping[str, object]] = ()
+) -> Record | None:
     """The record of the training that is to go on in a folder; None where one begins.
 
-    unsaid  what holds for options that an older record lacks: `Record.differences`
+    defaults_before  what holds for options that an older record lacks: `Record.differences`
 
     Raises CheckpointError when the folder holds something and `resume` is False, holds things but no training, or
     holds the training of another record.
@@ -390,7 +394,7 @@ def begun(out: Path, record: Record, *, resume: bool, unsaid: Sequence[Mapping[s
             raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
         return None
     found = load_record(out)
-    if differences := found.differences(record, unsaid):
+    if differences := found.differences(record, defaults_before):
         more = f", and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         raise CheckpointError(
             f"--resume needs the training that {out} began; this one differs in {', '.join(differences[:SHOWN])}{more} "

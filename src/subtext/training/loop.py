@@ -117,7 +117,7 @@ class Training:
             self.working,
             self.train,
             draw,
-            together=self.plan.captions == "together",
+            together=self.plan.caption_sampling == "together",
             processes=self.processes.count,
             rank=self.processes.rank,
             samplers=self.samplers,
@@ -129,8 +129,8 @@ class Training:
         rest = batches[state.offset :]
         pending = state.totals.new_zeros(self.numbers)
         for batch in read_ahead(rest, reader, workers=self.options.workers):
-            start = state.offset - state.offset % self.plan.accumulate
-            group = min(self.plan.accumulate, len(batches) - start)
+            start = state.offset - state.offset % self.plan.accumulation_steps
+            group = min(self.plan.accumulation_steps, len(batches) - start)
             if state.offset == start:
                 self._set_rate(current.factor)
             loss, parts = self.stepper(
@@ -164,7 +164,7 @@ class Training:
         place = int(self.first_bad)
         if place < 0:
             return
-        first = place - place % self.plan.accumulate
+        first = place - place % self.plan.accumulation_steps
         rows = np.concatenate(self.batches(self.state.epoch)[first : place + 1])
         out = self.out if self.processes.first else None
         raise not_finite(self.train, rows, epoch=self.state.epoch + 1, batch=place + 1, out=out)
@@ -190,7 +190,7 @@ class Training:
         """Let the memories look back before an epoch, and keep what they say of every pair."""
         state, options, size = self.state, self.options, self.plan.batch_size
         reads = None
-        if self.plan.captions == "one":
+        if self.plan.caption_sampling == "one":
             reads = torch.from_numpy(np.unique(np.concatenate(self.batches(state.epoch))[:, 1]))
         state.memories.begin(
             epoch=state.epoch,
@@ -225,7 +225,7 @@ class Training:
             pending, asked = told[:-1].double(), bool(told[-1] > 0)
         if scaler.is_enabled():
             scaler.unscale_(state.optimiser)
-        norm = torch.nn.utils.clip_grad_norm_(learning, self.plan.clip or float("inf"))
+        norm = torch.nn.utils.clip_grad_norm_(learning, self.plan.max_grad_norm or float("inf"))
         self._look(torch.isfinite(pending[0]) & (torch.isfinite(norm) | scaler.is_enabled()))
         scaler.step(state.optimiser)
         scaler.update()
@@ -258,7 +258,7 @@ class Training:
                     self.working,
                     self.val,
                     None,
-                    together=self.plan.captions == "together",
+                    together=self.plan.caption_sampling == "together",
                     related=self._related_of_val,
                 )
                 state.figures["loss"] = mean_loss(self.stepper, reader, self.plan, epoch, workers=workers)

@@ -21,7 +21,7 @@ Averaged weights: an exponential moving average of every step (EMA) or an equal 
 
     ema   average = d average + (1 - d) weight        after each step, with d = min(decay, (1 + n) / (10 + n)) after n
                                                       of them, so that the first, which know little, are forgotten
-    swa   average = (n average + weight) / (n + 1)    after each epoch from `average_from` on (Izmailov et al. 2018)
+    swa   average = (n average + weight) / (n + 1)    after each epoch from `swa_start` on (Izmailov et al. 2018)
 
 Running statistics of norms are averaged like weights; they are not counted anew by a pass over the data.
 """
@@ -46,15 +46,15 @@ from subtext.training.plan import Plan
 def parameter_groups(model: Model, plan: Plan) -> list[dict[str, Any]]:
     """Groups by learning-rate factor and decay: {"params", "weight_decay", "factor"}.
 
-    factor        1 for what is no pretrained body; encoder_factor * layer_decay ** (layers above it in the body)
-                  otherwise, so that a body's top layer learns at encoder_factor
+    factor        1 for what is no pretrained body; backbone_lr_scale * layer_decay ** (layers above it in the body)
+                  otherwise, so that a body's top layer learns at backbone_lr_scale
     weight_decay  0 for tensors of fewer than two axes: biases, norms, temperatures
     """
     factors: dict[int, float] = {}
     for branch in (model.image, model.text):
         for above, layer in enumerate(reversed(body_layers(branch))):
             for weight in layer:
-                factors.setdefault(id(weight), plan.encoder_factor * plan.layer_decay**above)
+                factors.setdefault(id(weight), plan.backbone_lr_scale * plan.layer_decay**above)
     groups: dict[tuple[float, bool], list[Tensor]] = {}
     for weight in model.parameters():
         if weight.requires_grad:
@@ -233,9 +233,9 @@ def rate(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int = 0) -
         return start + (1 - start) * (step + 1) / rising
     done = min((step - rising) / max(steps - rising, 1), 1.0)
     if plan.schedule == "step":
-        return plan.factor ** (epoch // plan.step_epochs)
+        return plan.lr_factor ** (epoch // plan.step_epochs)
     if plan.schedule == "plateau":
-        return plan.factor**drops
+        return plan.lr_factor**drops
     if plan.schedule == "cosine":
         return max(0.5 * (1 + math.cos(math.pi * done)), 1e-12)
     if plan.schedule == "one_cycle":
@@ -248,9 +248,9 @@ class Average:
 
     def __init__(self, model: nn.Module, plan: Plan) -> None:
         self._plan = plan
-        self._first = int(plan.average_from * plan.epochs)
+        self._first = int(plan.swa_start * plan.epochs)
         self._live: dict[str, Tensor] = {}
-        if plan.average != "none":
+        if plan.weight_average != "none":
             self._live.update((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
             self._live.update((name, held) for name, held in model.named_buffers() if held.is_floating_point())
         self._held: dict[str, Tensor] = {name: value.detach().clone() for name, value in self._live.items()}
@@ -264,14 +264,14 @@ class Average:
     @torch.no_grad()
     def after_step(self) -> None:
         """Count the weights after a step."""
-        if self._plan.average == "ema":
-            keep = min(self._plan.average_decay, (1 + self.count) / (10 + self.count))
+        if self._plan.weight_average == "ema":
+            keep = min(self._plan.ema_decay, (1 + self.count) / (10 + self.count))
             self._blend(1 - keep)
 
     @torch.no_grad()
     def after_epoch(self, epoch: int) -> None:
         """Count the weights at the end of an epoch, counted from 0."""
-        if self._plan.average == "swa" and epoch >= self._first:
+        if self._plan.weight_average == "swa" and epoch >= self._first:
             self._blend(1 / (self.count + 1))
 
     def restore(self, tensors: Mapping[str, Tensor], count: int) -> None:

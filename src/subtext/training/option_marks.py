@@ -1,4 +1,4 @@
-"""What stands beside an option's help: which choice reads it, which numbers it takes, and what held before it.
+"""Marks beside an option's help: what the option requires, which numbers it takes, and its default before it existed.
 
 An option that nothing would read is refused and not ignored.
 """
@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Facts = Mapping[str, Sequence[str]]
-"""What has been chosen, or found once a model is built: name -> what it is, first as it is called in a message."""
+"""What was chosen, or what a built model turned out to have: name -> values, the first as messages call it."""
 
 
 @dataclass(frozen=True)
-class Span:
-    """Stands beside an option's help: the numbers that it takes, from `least` to what is less than `below`."""
+class Range:
+    """The numbers that an option takes: `least` and more, but less than `below`."""
 
     least: float
     below: float = math.inf
@@ -25,42 +25,42 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Stands beside an option's help: a file or folder. It is kept whole, so that it is found from everywhere."""
+class IsPath:
+    """The option is a file or folder. Its absolute path is stored, so that a run opens from everywhere."""
 
 
 @dataclass(frozen=True)
-class Before:
-    """Stands beside an option's help: what held before there was the option, where that is not its default."""
+class DefaultBefore:
+    """The value that held before the option existed, where that is not its default."""
 
     value: object
 
 
 @dataclass(frozen=True)
-class When:
-    """Stands beside an option's help: what has to be chosen before anything reads it.
+class Requires:
+    """A choice that the option needs before anything reads it.
 
-    fact    an option, or something found: image, text (what encodes them), body (what is pretrained)
-    values  one of them has to be chosen; with `but` none of them may be
-    needs   the same in words, for a message; `fact=value|value` where it is left out
+    fact     an option, or something that a built model has: image, text (what encodes them), body (what is pretrained)
+    values   one of them has to be chosen; with `negated` none of them may be
+    needs    the same in words, for a message; `fact=value|value` where it is left out
     """
 
     fact: str
     values: tuple[str, ...]
     needs: str = ""
-    but: bool = False
+    negated: bool = False
 
     def holds(self, facts: Facts) -> bool:
-        """Whether the option is read; True as long as nothing is known of the fact."""
-        found = facts.get(self.fact)
-        return found is None or bool(set(self.values) & set(found)) is not self.but
+        """Whether the option is read; True as long as the fact is unknown."""
+        chosen = facts.get(self.fact)
+        return chosen is None or bool(set(self.values) & set(chosen)) is not self.negated
 
     @property
     def words(self) -> str:
-        """What the option needs."""
+        """What the option needs, for a message."""
         return self.needs or f"{self.fact}={'|'.join(self.values)}"
 
     @property
     def prefix(self) -> str:
         """What stands before the option's help: "gru, bag: "; nothing where `needs` says it in a sentence."""
-        return "" if self.needs or self.but else f"{', '.join(self.values)}: "
+        return "" if self.needs or self.negated else f"{', '.join(self.values)}: "

@@ -19,7 +19,7 @@ from subtext.training.memory import Embed
 
 
 @dataclass(frozen=True)
-class KeptPairs:
+class PairBank:
     """What a bank holds: each pair with a chance of `rate`, in (0, 1], drawn anew for every epoch, and one at least."""
 
     rate: float = 0.05
@@ -28,18 +28,18 @@ class KeptPairs:
         if not 0 < self.rate <= 1:
             raise RequirementError(f"a bank needs a rate above 0 and up to 1; it got {self.rate}")
 
-    def open(self, pairs: Dataset, *, device: torch.device) -> PairsMemory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> PairBankMemory:
         """The bank, empty, for these training pairs."""
-        return PairsMemory(self, pairs, device)
+        return PairBankMemory(self, pairs, device)
 
 
-class PairsMemory:
+class PairBankMemory:
     """The bank of a training: pictures under `hubs/image`, and row by row their texts under `hubs/text`.
 
     Embeddings are those of a pass without augmentation over the pairs that are drawn, and no others.
     """
 
-    def __init__(self, asked: KeptPairs, pairs: Dataset, device: torch.device) -> None:
+    def __init__(self, asked: PairBank, pairs: Dataset, device: torch.device) -> None:
         self.asked, self.device = asked, device
         self.fingerprint = f"pairs{asked.rate:g}"
         self.notes: Sequence[str] = ()

@@ -25,7 +25,7 @@ LARGE = 0.2
 """Share of the pairs in one group from which it is worth a word: so many fewer wrong answers are learnt from."""
 
 
-def require_possible(setup: Setup, train: Dataset, processes: Processes) -> list[str]:
+def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[str]:
     """Refuse what cannot be trained as asked; gives notes on what can, but not as one may think.
 
     Raises DataError where texts lack the words that a relevance reads; TrainingError for fp16 without a GPU, a model
@@ -35,7 +35,7 @@ def require_possible(setup: Setup, train: Dataset, processes: Processes) -> list
     plan = setup.plan
     if setup.relevance is not None:
         setup.relevance.require(train)
-    if setup.mixing is not None and plan.captions == "together":
+    if setup.mixing is not None and plan.caption_sampling == "together":
         raise TrainingError(
             "mixed pictures need pairs, a text for each (captions=all or one); captions is together; leave mixing out "
             "(pcme_plus: --mixing 0)"
@@ -49,7 +49,7 @@ def require_possible(setup: Setup, train: Dataset, processes: Processes) -> list
     batches_of(train, plan, epoch=0, seed=0, processes=processes.count)
     notes = [*_groups(train), *_weights(setup), *_texts(setup, train)]
     norms = batch_norms(setup)
-    if norms and plan.cache_chunk:
+    if norms and plan.grad_cache_chunk:
         raise TrainingError(
             "gradient caching (--cache-chunk) needs items that do not see each other; this model norms over the batch "
             f"while training (in {_named(norms)}); do without (vse_infinity: --no-perceptron), keep a pretrained "

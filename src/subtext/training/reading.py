@@ -180,8 +180,8 @@ def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: 
     Raises TrainingError when none has two pairs, and one for each process.
     """
     least = max(2, processes)
-    found = epoch_batches(pairs, batch_size=plan.batch_size, epoch=epoch, seed=seed, captions=plan.captions)
-    together = plan.captions == "together"
+    found = epoch_batches(pairs, batch_size=plan.batch_size, epoch=epoch, seed=seed, captions=plan.caption_sampling)
+    together = plan.caption_sampling == "together"
     usable = [rows for rows in found if _fewest(rows, together=together) >= least]
     if plan.drop_last and not together and len(usable) > 1 and len(usable[-1]) < plan.batch_size:
         usable.pop()

@@ -24,17 +24,17 @@ from subtext.training.rewriting import Rewriting
 
 @dataclass(frozen=True)
 class Setup:
-    """A model, what it is trained for, and how.
+    """A model, its objective and its training plan, with the hooks of methods.
 
-    phases      parts of the training in order; empty for one phase that trains everything
-    neighbours  what every pair of a batch is read with, for terms on image_neighbours or text_neighbours
-    memories    what is kept between steps and epochs, for weightings that know more than their batch
-    relevance   what graded truth a batch comes with, for losses that read it; None for none
-    mixing      mixes pictures of a batch while training, for losses that read how much is whose; None for none
-    rewriting   what texts are made of a batch's own, for terms on image_to_noised, image_to_retold or retold_to_image
-    unsaid      what holds for an option that the record of an older version lacks: the host's and the plan's, then each
-                method's
-    opened      built to open a run, not to train: what is no longer trained together can still be opened
+    phases           parts of the training in order; empty for one phase that trains everything
+    neighbours       the neighbours read beside every pair of a batch, for terms on image_neighbours or text_neighbours
+    memories         what is kept between steps and epochs, for weightings that need more than their batch
+    relevance        graded truth of a batch, for losses that read it; None for none
+    mixing           mixes images of a batch, for losses that read the share of each; None for none
+    rewriting        texts edited from a batch's own, for terms on image_to_noised, image_to_retold or retold_to_image
+    defaults_before  values that held for options which an older record lacks: those of the model and the plan, then
+                     those of each method
+    opened           built to open a run, not to train: combinations that are no longer trained can still be opened
     """
 
     model: Model
@@ -46,7 +46,7 @@ class Setup:
     relevance: Relates | None = None
     mixing: Mixing | None = None
     rewriting: Rewriting | None = None
-    unsaid: tuple[Mapping[str, object], ...] = ()
+    defaults_before: tuple[Mapping[str, object], ...] = ()
     opened: bool = False
 
 
@@ -59,8 +59,8 @@ class RunOptions:
     workers           threads that read batches ahead; 0 reads in the loop
     resume            go on from the newest complete checkpoint of the folder
     checkpoint_every  steps between checkpoints; 0 for the ends of epochs alone, which always have one
-    keep              checkpoints kept, the newest; a finished training has none any more
-    keep_epochs       keep every so many-th epoch for good, as a run of its own in RUN/epochs/EPOCH; 0 for none
+    keep_checkpoints  checkpoints kept, the newest; a finished training has none any more
+    save_every_epochs save every Nth epoch as a run in RUN/epochs/EPOCH; 0 for none
     cache             folder for the outputs of frozen encoders; None for `cache` in the run's folder
     cache_precision   how they are stored; float16 halves the disk, and moves the features by about 0.05 %: `resume`
                       needs the same again
@@ -73,15 +73,21 @@ class RunOptions:
     workers: int = 2
     resume: bool = False
     checkpoint_every: int = 0
-    keep: int = 2
-    keep_epochs: int = 0
+    keep_checkpoints: int = 2
+    save_every_epochs: int = 0
     cache: Path | None = None
     cache_precision: Literal["float32", "float16"] = "float32"
     log_every: int = 50
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 0), ("checkpoint_every", 0), ("keep", 1), ("keep_epochs", 0), ("log_every", 1)):
+        for name, least in (
+            ("workers", 0),
+            ("checkpoint_every", 0),
+            ("keep_checkpoints", 1),
+            ("save_every_epochs", 0),
+            ("log_every", 1),
+        ):
             if getattr(self, name) < least:
                 raise TrainingError(f"{name} needs at least {least}; it got {getattr(self, name)}")
 

@@ -62,7 +62,7 @@ class Watch:
         better = self.best is None or (value > self.best if self.largest else value < self.best)
         self.still = 0 if better else self.still + 1
         self.waiting = 0 if better else self.waiting + 1
-        if plan.schedule == "plateau" and self.waiting > plan.plateau_epochs:
+        if plan.schedule == "plateau" and self.waiting > plan.plateau_patience:
             self.drops += 1
             self.waiting = 0
         if better:

@@ -76,7 +76,7 @@ class Stepper:
 
         Gives this process's summand of the loss, () detached, and (parts) of each part of the objective.
         """
-        size = self._plan.cache_chunk
+        size = self._plan.grad_cache_chunk
         if size and max(map(len, reading.groups)) > size:
             return self._in_chunks(reading, epoch, name, share)
         self._seed(epoch, name)
@@ -221,8 +221,8 @@ class Stepper:
         return result
 
     def _chunks(self, side: Side, inputs: Tensors, epoch: Epoch, name: str) -> Iterator[tuple[slice, Embeddings]]:
-        """The items in pieces of at most `cache_chunk`; the same every time."""
-        size = self._plan.cache_chunk
+        """The items in pieces of at most `grad_cache_chunk`; the same every time."""
+        size = self._plan.grad_cache_chunk
         for start in range(0, len(inputs["ids"]), size):
             rows = slice(start, start + size)
             self._seed(epoch, f"{name} {start}")

@@ -137,7 +137,7 @@ def fitted_temperature(teacher: Known, pairs: Dataset) -> float:
 
 
 @dataclass(frozen=True)
-class BatchLessons:
+class TeacherRelevance:
     """What `Setup.relevance` holds: the teacher's scores of every batch."""
 
     teacher: Teacher
@@ -174,7 +174,7 @@ _ROWS = 1024
 
 
 @dataclass(frozen=True)
-class MinedLessons:
+class MinedNegatives:
     """What `Setup.memories` holds: the teacher's scores of what the student takes for near, mined before each epoch.
 
     count  candidates of every picture and of every text beside its own partner
@@ -189,13 +189,13 @@ class MinedLessons:
         if self.count < 1:
             raise RequirementError(f"mined lessons need a count of 1 or more; it got {self.count}")
 
-    def open(self, pairs: Dataset, *, device: torch.device) -> MinedMemory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> MinedNegativesMemory:
         """The memory, empty, for these training pairs."""
         self.teacher.require(pairs)
-        return MinedMemory(self, pairs, device)
+        return MinedNegativesMemory(self, pairs, device)
 
 
-class MinedMemory:
+class MinedNegativesMemory:
     """Lists of a training: of every item its partner and the strangers nearest to it, and the teacher's scores of them.
 
     The bank has the student's embeddings of all items as they were before the epoch, under distil/image and
@@ -203,7 +203,7 @@ class MinedMemory:
     known before the first epoch, when the student finds nothing.
     """
 
-    def __init__(self, asked: MinedLessons, pairs: Dataset, device: torch.device) -> None:
+    def __init__(self, asked: MinedNegatives, pairs: Dataset, device: torch.device) -> None:
         self.asked, self.device = asked, device
         self.teacher = asked.teacher.known(pairs)
         weights = of_weights(self.teacher.model.state_dict())

@@ -7,7 +7,7 @@ from functools import partial
 
 from subtext.api.audit.subject import Subject
 from subtext.api.audit.training import Known, held_out, held_out_by_name
-from subtext.api.loaded import Opened
+from subtext.api.load import Opened
 from subtext.data.features import FeatureInput
 from subtext.evaluation import overlap
 from subtext.evaluation.audit import CHECKS, Check, Sample, Stability, caption_places, finite, shuffled_truth, ties

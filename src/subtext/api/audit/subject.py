@@ -11,8 +11,7 @@ import torch
 
 from subtext.api.audit.training import Known, named_pairs, training_pairs
 from subtext.api.external import Files, opened_files, read_split
-from subtext.api.job import Work
-from subtext.api.loaded import Opened, choose_precision, open_work
+from subtext.api.load import Opened, Work, choose_precision, open_work
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
 from subtext.evaluation import Protocol, Result, embed_pairs, evaluate_embeddings
@@ -107,7 +106,7 @@ def _of_model(asked: Asked) -> Subject:
     assert work.run is not None
     about = {
         "run": str(work.run.expanduser().resolve()),
-        "model": {"host": record.host, "seed": record.seed, **about},
+        "model": {"host": record.model, "seed": record.seed, **about},
         **({"scores_in_bf16": True} if opened.model.scores_in_bf16 else {}),
         "data": str(work.sources.data or record.data.data),
     }

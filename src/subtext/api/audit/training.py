@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from subtext.api.external import read_split
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint
 from subtext.data.read import read_pairs

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from subtext.api.job import Work
-from subtext.api.loaded import Opened, open_work, read, remembered
+from subtext.api.load import Opened, Work, open_work, read, remembered
 from subtext.data.dataset import Dataset
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError, counted

@@ -11,8 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from subtext.api.index.telling import advice, shape
-from subtext.api.job import Sources, Work
-from subtext.api.loaded import Opened, open_work, remembered
+from subtext.api.load import Opened, Sources, Work, open_work, remembered
 from subtext.data.features import FeatureInput
 from subtext.errors import IndexError_, RequirementError, counted
 from subtext.evaluation.embedding import embed_items
@@ -206,7 +205,7 @@ def manifest_of(work: Work, read: Read) -> Manifest:
         width=found[0].width,
         root=pairs.root,
         run=str(work.run.expanduser().resolve()),
-        host=read.opened.record.host,
+        host=read.opened.record.model,
         source=read.source,
     )
 

@@ -175,7 +175,7 @@ def _manifest(found: Imported, run: Path | None, pairs: Dataset | None, file: Pa
         width=width,
         root=Path() if pairs is None else pairs.root,
         run=str(run.expanduser().resolve()),
-        host=opened.record.host,
+        host=opened.record.model,
         source={"file": str(file.resolve())},
     )
 

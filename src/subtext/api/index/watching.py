@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from subtext.api.index.growth import update
-from subtext.api.job import Work
+from subtext.api.load import Work
 from subtext.errors import DataError, counted
 from subtext.report.progress import say
 from subtext.search.stores.opened import open_store

@@ -60,7 +60,7 @@ class Ascl(nn.Module):
     local_share  u in [0, 1]: 0.8 on COCO, 0.6 on Flickr30K
     fusion       of what words gather with the picture's own vector G: "gated" as in DSRAN, "mean", "sum", "concat";
                  "none" leaves G out. Unspecified in the paper
-    directions   "apart": regions and words ask with parameters of their own; "shared": with the same
+    directions   "separate": regions and words ask with parameters of their own; "shared": with the same
     temperature  0.05 on COCO, 0.01 on Flickr30K: InfoNCE reads scores that are divided already
     bf16         see `CrossAttention`
 
@@ -85,7 +85,7 @@ class Ascl(nn.Module):
         heads: int = 0,
         local_share: float = 0.8,
         fusion: FusionKind | Literal["none"] = "gated",
-        directions: Literal["apart", "shared"] = "apart",
+        directions: Literal["separate", "shared"] = "separate",
         temperature: float = 0.05,
         bf16: bool = False,
     ) -> None:
@@ -97,7 +97,7 @@ class Ascl(nn.Module):
                 f"{heads}, {local_share} and {temperature}"
             )
         self.by_words = _Direction(width)
-        self.by_regions = _Direction(width) if directions == "apart" else self.by_words
+        self.by_regions = _Direction(width) if directions == "separate" else self.by_words
         self.picture = nn.Linear(width, width, bias=False) if fusion != "none" else None
         self.fusion = Fusion(width, fusion) if fusion != "none" else None
         self.local_share = local_share

@@ -1,53 +1,58 @@
-"""DAA (Li et al. 2022): all candidates of a batch are put into the order of their words."""
+"""DAA (Li et al. 2022): all candidates of a batch are ordered by the relevance of their words."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.option_marks import Span
+from subtext.training.option_marks import Range
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
 
-WEIGHT, WEIGHT_OF_DRAWS = 50.0, 1000.0
-"""Beside a sum over a batch of 128, for scores and for draws: SGRAF-DAA and PCME-DAA as released."""
-OF_COSINES, OF_SCORES = 0.01, 0.001
+WEIGHT, WEIGHT_OF_SAMPLES = 50.0, 1000.0
+"""Beside a sum over a batch of 128, for scores and for samples: SGRAF-DAA and PCME-DAA as released."""
+COSINE_TEMPERATURE, SCORE_TEMPERATURE = 0.01, 0.001
 """Temperatures of the released code."""
 
 
 def daa(
     setup: Setup,
     *,
-    temperature: Annotated[float, "of ranks; 0: 0.01 for cosines, 0.001 for other scores", Span(0)] = 0.0,
-    weight: Annotated[float, "of each direction; -1: as 50 to a hinge summed over 128 pairs, 1000 with draws"] = -1.0,
+    temperature: Annotated[float, "temperature of ranks; 0: 0.01 for cosines, 0.001 for other scores", Range(0)] = 0.0,
+    weight: Annotated[
+        float,
+        "weight of each direction; -1: relative to the model's loss as 50 to a sum over 128 pairs, 1000 with samples",
+    ] = -1.0,
     relevance: Annotated[
-        Literal["tfidf1", "ciderd", "cider"], "of training texts: tfidf1 as released, the paper's text says CIDEr"
+        Literal["tfidf1", "ciderd", "cider"], "relevance of training texts: tfidf1 as released; the paper says CIDEr"
     ] = "tfidf1",
     variant: Annotated[
-        Literal["rows", "released"], "ranks within a query's row; released: among a column, as that code"
+        Literal["rows", "released"], "rank within a query's row, or within a column as in the released code"
     ] = "rows",
-    draws: Annotated[bool, "every draw of an item by itself, for items of several vectors"] = False,
+    per_sample: Annotated[bool, "rank each sample of an item by itself, for items of several vectors"] = False,
 ) -> Setup:
-    """Ranks all of a batch by how related its texts are, beside the host's loss (Li et al. 2022, eq. 12).
+    """Adds a loss that ranks a batch by the relevance of its texts (Li et al. 2022, eq. 12).
 
-    The ranks of a query's candidates are to be those of their relevance: the mean over the texts of a picture of the
-    TF-IDF cosine with a text, learnt from the training texts. Needs texts with words. Where items are compared by
-    cosine it reads plain cosines, else the model's scores; where they are drawn (`pcme`), inner products of draws.
+    The ranks of a query's candidates should be those of their relevance: the mean TF-IDF cosine of an image's texts
+    with a text, fitted on the training texts. Needs texts with words. Where items are compared by cosine it reads plain
+    cosines, else the model's scores; for samples (`pcme`) it reads their inner products.
     """
     from dataclasses import replace
 
     from subtext.errors import RecipeError
     from subtext.models.similarity.match_probability import MatchProbability
     from subtext.objectives.losses.daa import DAA
-    from subtext.recipes.method_terms import beside, of_cosines
+    from subtext.recipes.method_terms import add_terms, has_cosines
     from subtext.training.batch_relevance import SharedWords
 
     if setup.relevance is not None:
-        raise RecipeError("daa gives a batch its relevance, and another method does so already; take one of them alone")
+        raise RecipeError("daa gives a batch its relevance, and another method does so already; use one of them alone")
     if setup.mixing is not None:
-        raise RecipeError("daa needs pictures that are whole; this host mixes them; leave that out (mixing=0)")
-    draws = draws or isinstance(setup.model.similarity, MatchProbability)
-    chosen = temperature or (OF_COSINES if draws or of_cosines(setup) else OF_SCORES)
-    loss = DAA(chosen, variant, draws)
-    made = beside("daa", setup, loss, weight=weight, sum_weight=WEIGHT_OF_DRAWS if draws else WEIGHT)
-    return replace(made, relevance=SharedWords(relevance))
+        raise RecipeError("daa needs images that are not mixed; this model mixes them; turn that off (mix_prob=0)")
+    per_sample = per_sample or isinstance(setup.model.similarity, MatchProbability)
+    chosen = temperature or (COSINE_TEMPERATURE if per_sample or has_cosines(setup) else SCORE_TEMPERATURE)
+    loss = DAA(chosen, variant, per_sample)
+    sum_weight = WEIGHT_OF_SAMPLES if per_sample else WEIGHT
+    return replace(
+        add_terms("daa", setup, loss, weight=weight, sum_weight=sum_weight), relevance=SharedWords(relevance)
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from subtext.recipes.neighbour_weights import Further, Lambda, Neighbours
+from subtext.recipes.neighbour_weights import DiscrepancyOptions, NeighbourOptions, WeightOptions
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 def discrepancy(
     setup: Setup,
     *,
-    near: Neighbours = Neighbours(),
-    common: Lambda = Lambda(),
-    further: Further = Further(),
+    neighbours: NeighbourOptions = NeighbourOptions(),
+    weights: WeightOptions = WeightOptions(),
+    comparison: DiscrepancyOptions = DiscrepancyOptions(),
 ) -> Setup:
     """Weights pairs by how far they lie from their neighbours' neighbours (Thomas and Kovashka 2022, eq. 2).
 
-    Embeddings are those of the epoch before; in the first epoch all pairs count alike.
+    Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
     """
     from subtext.objectives.weighting.neighbourhood import Neighbourhood
-    from subtext.recipes.neighbour_weights import scored
+    from subtext.recipes.neighbour_weights import neighbour_weights
 
-    weighting = Neighbourhood(common.total, diversity=0.0, discrepancy=1.0)
-    return scored("discrepancy", setup, weighting, near, common=common, further=further)
+    weighting = Neighbourhood(weights.total_weight, diversity=0.0, discrepancy=1.0)
+    return neighbour_weights("discrepancy", setup, weighting, neighbours, weights=weights, comparison=comparison)

@@ -1,74 +1,76 @@
-"""Distance-weighted sampling (Wu et al. 2017): one negative a query, drawn evenly over distances."""
+"""Distance-weighted sampling (Wu et al. 2017): one negative per query, sampled evenly over distances."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.option_marks import Span, When
+from subtext.training.option_marks import Range, Requires
 
 if TYPE_CHECKING:
+    from subtext.objectives.objective import Penalty, Term
     from subtext.training.setup import Setup
 
-
-_MARGIN = When("loss", ("margin",))
+_MARGIN = Requires("loss", ("margin",))
 
 
 def distance(
     setup: Setup,
     *,
-    nearest: Annotated[float, "distances below it are taken for it", Span(0, 2)] = 0.5,
-    furthest: Annotated[float, "negatives from this distance on are not drawn", Span(0)] = 1.4,
-    loss: Annotated[Literal["triplet", "margin"], "the host's hinge, or the paper's own loss"] = "triplet",
-    margin: Annotated[float, "of the margin loss, in distance", Span(0), _MARGIN] = 0.2,
-    boundary: Annotated[float, "distance that pairs have to be within, and others beyond", Span(0), _MARGIN] = 1.2,
+    min_distance: Annotated[float, "smaller distances count as this one", Range(0, 2)] = 0.5,
+    max_distance: Annotated[float, "negatives at this distance or beyond are not sampled", Range(0)] = 1.4,
+    loss: Annotated[Literal["triplet", "margin"], "the model's triplet loss, or the paper's margin loss"] = "triplet",
+    margin: Annotated[float, "margin of the margin loss, in distance", Range(0), _MARGIN] = 0.2,
+    boundary: Annotated[float, "distance that separates positives from negatives", Range(0), _MARGIN] = 1.2,
 ) -> Setup:
-    """Draws one negative a query, evenly over distances, in each direction (Wu et al. 2017).
+    """Samples one negative per query, evenly over distances, in each direction (Wu et al. 2017).
 
-    The host's triplet loss keeps its margin, and becomes the mean over all queries of both directions; so does the
-    margin loss where it takes its place. Needs a host with a triplet loss between pictures and texts; with loss=margin
-    one whose items are compared by cosine will do, whose own losses it replaces, on plain cosines.
+    The model's triplet loss keeps its margin, and becomes the mean over all queries of both directions, as does the
+    margin loss in its place. Needs a model with a triplet loss between images and texts. With loss=margin it also takes
+    a model that compares items by cosine, and replaces its losses, on plain cosines.
     """
     from dataclasses import replace
 
     from subtext.core import DIRECTIONS
     from subtext.errors import RecipeError
-    from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.margin import Margin
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.mining.distance import Distance
     from subtext.objectives.objective import Objective, Term
-    from subtext.recipes.method_terms import require_own_texts, retold
+    from subtext.recipes.method_terms import (
+        losses_of,
+        ranking_terms,
+        replace_terms,
+        require_plain_texts,
+        uses_cosine,
+    )
 
-    if nearest >= furthest:
-        raise RecipeError(f"distance needs nearest below furthest; it got {nearest} and {furthest}")
-    require_own_texts("distance", setup)
-    parts = dict(setup.objective.parts)
-    for name, part in parts.items():
-        if not isinstance(part, Term) or not isinstance(part.loss, Triplet) or part.on not in DIRECTIONS:
+    if min_distance >= max_distance:
+        raise RecipeError(f"distance needs min_distance below max_distance; it got {min_distance} and {max_distance}")
+    require_plain_texts("distance", setup)
+    parts: dict[str, Term | Penalty] = dict(setup.objective.parts)
+    for name, (term, direction) in ranking_terms(setup).items():
+        # The first epochs of a model, over all negatives, stay as they are.
+        if not isinstance(term.loss, Triplet) or term.until_epoch is not None:
             continue
-        # Epochs that a host begins with, easy ones, stay easy.
-        if part.until_epoch is not None:
-            continue
-        if part.mining is not None:
-            raise RecipeError(f"distance draws from all negatives; '{name}' has them chosen already; take one alone")
-        direction = next(known for known in DIRECTIONS if known == part.on)
+        if term.mining is not None:
+            raise RecipeError(f"distance samples from all negatives; those of '{name}' are sampled already; use one")
         parts[name] = replace(
-            part,
-            loss=Margin(margin, boundary) if loss == "margin" else replace(part.loss, negatives="all"),
-            mining=Distance(direction, nearest, furthest),
+            term,
+            loss=Margin(margin, boundary) if loss == "margin" else replace(term.loss, negatives="all"),
+            mining=Distance(direction, min_distance, max_distance),
             reduction="mean",
-            weight=part.weight / 2,
+            weight=term.weight / 2,
         )
-    if all(part is setup.objective.parts[name] for name, part in parts.items()):
-        if loss == "margin" and isinstance(setup.model.similarity, Cosine):
-            own: dict[str, Term] = {
-                side: Term(Margin(margin, boundary), on=side, weight=0.5, mining=Distance(side, nearest, furthest))
-                for side in DIRECTIONS
-            }
-            return retold("distance", setup, own)
-        raise RecipeError(
-            "distance needs a host with a triplet loss between pictures and texts (vse, pvse, vse_infinity); this "
-            f"objective has {', '.join(type(getattr(part, 'loss', part)).__name__ for part in parts.values())}; "
-            "replace it where items are compared by cosine (distance:loss=margin), or take another host"
-        )
-    return replace(setup, objective=Objective(parts))
+    if parts != dict(setup.objective.parts):
+        return replace(setup, objective=Objective(parts))
+    if loss == "margin" and uses_cosine(setup):
+        terms: dict[str, Term] = {}
+        for side in DIRECTIONS:
+            mining = Distance(side, min_distance, max_distance)
+            terms[side] = Term(Margin(margin, boundary), on=side, weight=0.5, mining=mining)
+        return replace_terms("distance", setup, terms)
+    raise RecipeError(
+        "distance needs a model with a triplet loss between images and texts (vse, pvse, vse_infinity); this "
+        f"objective has {losses_of(setup)}; replace it where items are compared by cosine (distance:loss=margin), or "
+        "choose another model"
+    )

@@ -1,10 +1,10 @@
-"""Distillation: a model whose vectors decide the score learns what one that looks at pairs knows."""
+"""Distillation: a model whose vectors decide the score learns from one that scores pairs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.training.option_marks import Place, Span, When
+from subtext.training.option_marks import IsPath, Range, Requires
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,25 +13,30 @@ if TYPE_CHECKING:
     from subtext.models.model import Model
     from subtext.training.setup import Setup
 
-_MINED = When("mined", ("0",), needs="mined above 0", but=True)
+_MINED = Requires("mined_candidates", ("0",), needs="mined_candidates above 0", negated=True)
+_WEIGHTED = Requires("mined_weight", ("0", "0.0"), needs="mined_weight above 0", negated=True)
 
 
 def distil(
     setup: Setup,
     *,
-    teacher: Annotated[str, "RUN that is learnt from; it learnt from the same training pairs", Place()] = "",
-    weight: Annotated[float, "of lists that are the batch, half in each direction", Span(0)] = 1.0,
-    mined: Annotated[int, "candidates mined for every item before each epoch but the first; 0: none", Span(0)] = 16,
-    mined_weight: Annotated[float, "of lists that are mined, half in each direction", Span(0), _MINED] = 1.0,
-    temperature: Annotated[float, "of the student's cosines in these lists"] = 0.05,
-    teacher_temperature: Annotated[float, "of the teacher's scores; 0: what fits its pairs best", Span(0)] = 0.0,
-    device: Annotated[str, "where the teacher computes"] = "cpu",
+    teacher: Annotated[str, "RUN of the teacher, trained on the same pairs", IsPath()] = "",
+    weight: Annotated[float, "weight of the batch's lists, half in each direction", Range(0)] = 1.0,
+    mined_candidates: Annotated[
+        int, "candidates mined per item before each epoch but the first; 0 for none", Range(0), _WEIGHTED
+    ] = 16,
+    mined_weight: Annotated[float, "weight of the mined lists, half in each direction", Range(0), _MINED] = 1.0,
+    temperature: Annotated[float, "temperature of the student's cosines in these lists"] = 0.05,
+    teacher_temperature: Annotated[
+        float, "temperature of the teacher's scores; 0 for the best fit to its pairs", Range(0)
+    ] = 0.0,
+    device: Annotated[str, "device of the teacher"] = "cpu",
 ) -> Setup:
-    """Teaches a dual encoder to share a list of candidates out as a teacher does (Hinton et al. 2015), beside its loss.
+    """Trains a dual encoder to score lists of candidates as a teacher does (Hinton et al. 2015), beside its own loss.
 
-    Lists are the batch's pictures and texts and, from the second epoch on, what the student takes for nearest. The
-    teacher, most often a model of regions and words, embeds all training items once and scores the pairs of every
-    batch: a step takes as long as it needs for that. Needs a host that compares by the cosine of vectors.
+    Lists are the images and texts of the batch and, from the second epoch on, the student's nearest candidates. The
+    teacher, usually a model of regions and words, embeds all training items once and scores the pairs of every batch,
+    which takes most of a step. Needs a model that compares items by the cosine of their vectors.
     """
     from dataclasses import replace
     from pathlib import Path
@@ -41,40 +46,35 @@ def distil(
     from subtext.objectives.losses.listwise import Listwise
     from subtext.objectives.mining.cosines import Cosines
     from subtext.objectives.objective import Term
-    from subtext.recipes.method_terms import by_cosine
-    from subtext.training.teacher import BatchLessons, Mined, MinedLessons, Teacher
+    from subtext.recipes.method_terms import require_cosine
+    from subtext.training.teacher import Mined, MinedNegatives, Teacher, TeacherRelevance
 
     if not teacher:
         raise RecipeError("distil needs teacher=RUN, a folder that `subtext train` made; it got none; name one")
-    if not by_cosine(setup):
-        raise RecipeError(
-            "distil teaches a host whose items are compared by the cosine of their vectors; this one compares by "
-            f"{type(setup.model.similarity).__name__}; take another host"
-        )
+    require_cosine("distil", setup)
     if setup.relevance is not None:
-        raise RecipeError("distil gives a batch its relevance, and another method does so already; take one of them")
-    if not weight and not (mined and mined_weight):
+        raise RecipeError("distil gives a batch its relevance, and another method does so already; use one of them")
+    mines = bool(mined_candidates and mined_weight)
+    if not weight and not mines:
         raise RecipeError("distil needs a weight above 0, of the batch's lists or of mined ones; both are 0")
-    known = Teacher(Path(teacher).expanduser(), _opened, temperature=teacher_temperature, device=device)
-    parts = dict(setup.objective.parts)
+    scorer = Teacher(Path(teacher).expanduser(), _load, temperature=teacher_temperature, device=device)
+    parts, loss = dict(setup.objective.parts), Listwise(temperature)
     for side in DIRECTIONS:
         if weight:
-            parts[f"distil {side}"] = Term(Listwise(temperature), side, weight / 2, mining=Cosines(side))
-        if mined and mined_weight:
-            parts[f"distil mined {side}"] = Term(
-                Listwise(temperature), side, mined_weight / 2, mining=Mined(side), from_epoch=1
-            )
-    made = replace(setup, objective=replace(setup.objective, parts=parts))
-    if weight:
-        made = replace(made, relevance=BatchLessons(known))
-    if mined and mined_weight:
-        made = replace(made, memories=(*made.memories, MinedLessons(known, mined)))
-    return made
+            parts[f"distil {side}"] = Term(loss, side, weight / 2, mining=Cosines(side))
+        if mines:
+            parts[f"distil mined {side}"] = Term(loss, side, mined_weight / 2, mining=Mined(side), from_epoch=1)
+    return replace(
+        setup,
+        objective=replace(setup.objective, parts=parts),
+        relevance=TeacherRelevance(scorer) if weight else None,
+        memories=(*setup.memories, MinedNegatives(scorer, mined_candidates)) if mines else setup.memories,
+    )
 
 
-def _opened(run: Path, device: str) -> tuple[Model, Record]:
+def _load(run: Path, device: str) -> tuple[Model, Record]:
     """A run as a model in eval mode, and its record."""
     from subtext.recipes.load import reopened
 
-    found = reopened(run)
-    return found.model.to(device).eval(), found.record
+    loaded = reopened(run)
+    return loaded.model.to(device).eval(), loaded.record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.recipes.neighbour_weights import Lambda, Neighbours
+from subtext.recipes.neighbour_weights import NeighbourOptions, WeightOptions
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 def diversity(
     setup: Setup,
     *,
-    near: Neighbours = Neighbours(),
-    common: Lambda = Lambda(),
+    neighbours: NeighbourOptions = NeighbourOptions(),
+    weights: WeightOptions = WeightOptions(),
     diagonal: Annotated[bool, "compare a neighbour with itself, too, as printed"] = True,
 ) -> Setup:
     """Weights pairs by how diverse their semantic neighbours' embeddings are (Thomas and Kovashka 2022, eq. 4).
 
-    Embeddings are those of the epoch before; in the first epoch all pairs count alike.
+    Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
     """
     from subtext.objectives.weighting.neighbourhood import Neighbourhood
-    from subtext.recipes.neighbour_weights import scored
+    from subtext.recipes.neighbour_weights import neighbour_weights
 
-    weighting = Neighbourhood(common.total, diversity=1.0, discrepancy=0.0)
-    return scored("diversity", setup, weighting, near, common=common, diagonal=diagonal)
+    weighting = Neighbourhood(weights.total_weight, diversity=1.0, discrepancy=0.0)
+    return neighbour_weights("diversity", setup, weighting, neighbours, weights=weights, diagonal=diagonal)

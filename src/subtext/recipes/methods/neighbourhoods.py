@@ -1,115 +1,115 @@
-"""Semantic neighbourhoods (Thomas and Kovashka 2020): items stay near those whose texts mean something similar."""
+"""Semantic neighbourhoods (Thomas and Kovashka 2020): losses within each modality, on a sampled neighbour."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.option_marks import Place, Span
+from subtext.training.option_marks import IsPath, Range, Requires
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from subtext.neighbours.sampling import Side
     from subtext.objectives.objective import Loss, Term
     from subtext.training.setup import Setup
 
 Form = Literal["angular", "hinge", "reference", "triplet"]
-Between = Literal["form", "host"]
-Negatives = Literal["anchors", "neighbours", "both"]
+_ANGULAR = Requires("form", ("angular", "hinge", "reference"))
+_TRIPLET = Requires("form", ("triplet",))
+_FORM = Requires("cross_modal", ("form",))
 WEIGHTS = {"triplet": (0.1, 0.3)}
-"""Form -> the paper's weights of pictures and of texts; those of the other forms are (0.3, 0.2)."""
+"""Form -> the paper's weights of images and of texts; those of the other forms are (0.3, 0.2)."""
 
 
 def neighbourhoods(
     setup: Setup,
     *,
-    graph: Annotated[str, "folder that `subtext neighbours build` wrote", Place()] = "",
-    image_graph: Annotated[str, "another graph for the pictures, by their features", Place()] = "",
-    form: Annotated[Form, "N-pair angular, its hinge, the paper's code, or a triplet loss"] = "angular",
-    between: Annotated[Between, "between pictures and texts: this form, or the host's own loss"] = "form",
-    degrees: Annotated[float, "of the angular forms", Span(1, 90)] = 45.0,
-    margin: Annotated[float, "of the triplet form, in cosine", Span(0)] = 0.1,
-    symmetric: Annotated[float, "weight of texts asking for pictures", Span(0)] = 1.0,
-    image: Annotated[float, "weight of pictures; -1 for the paper's, 0.3 (triplet 0.1)", Span(-1)] = -1.0,
-    text: Annotated[float, "weight of texts; -1 for the paper's, 0.2 (triplet 0.3)", Span(-1)] = -1.0,
-    pool: Annotated[int, "nearest texts that one is drawn from; 10 in the paper's code", Span(1)] = 200,
-    negatives: Annotated[Negatives, "what neighbours are told from: the batch's items, their neighbours"] = "anchors",
+    graph: Annotated[str, "folder written by `subtext neighbours build`", IsPath()] = "",
+    image_graph: Annotated[str, "another graph for the images, by their features", IsPath()] = "",
+    form: Annotated[Form, "N-pair angular loss, its hinge, the published code, or a triplet loss"] = "angular",
+    cross_modal: Annotated[
+        Literal["form", "model"], "between images and texts: this form, or the model's own loss"
+    ] = "form",
+    angle: Annotated[float, "angle of the loss, in degrees", Range(1, 90), _ANGULAR] = 45.0,
+    margin: Annotated[float, "margin of the loss, in cosine", Range(0), _TRIPLET] = 0.1,
+    text_to_image_weight: Annotated[float, "weight of the text-to-image loss", Range(0), _FORM] = 1.0,
+    image_weight: Annotated[float, "weight within images; -1 for the paper's, 0.3 (triplet 0.1)", Range(-1)] = -1.0,
+    text_weight: Annotated[float, "weight within texts; -1 for the paper's, 0.2 (triplet 0.3)", Range(-1)] = -1.0,
+    pool_size: Annotated[int, "nearest texts to sample from; 10 in the published code", Range(1)] = 200,
+    negatives: Annotated[
+        Literal["anchors", "neighbours", "both"], "negatives within a modality: the batch's items, their neighbours"
+    ] = "anchors",
 ) -> Setup:
     """Pulls each item towards a sampled neighbour of its own modality (Thomas and Kovashka 2020).
 
-    In every epoch every pair draws one pair from the nearest `pool` in the graph; the losses within pictures and within
-    texts ask that it be nearer than the other items of the batch. Loss and weights are the paper's: between pictures
-    and texts too (`between=host` keeps the host's), by the plain cosine. Neighbours by looks:
-    a graph of picture features.
+    In every epoch each pair samples one pair from its nearest `pool_size` in the graph. The losses within images and
+    within texts require it to be closer than the other items of the batch. Loss and weights are the paper's, also
+    between images and texts (`cross_modal=model` keeps the model's own), by the plain cosine. For visual neighbours
+    give a graph of image features.
 
-    `form=reference` is the paper's code: pictures, and texts with their neighbours, are told from as many texts drawn
-    from all, each counted as often; pictures are told from all of the batch, themselves too. Validation draws none.
+    `form=reference` is the published code. The negatives of images, and of texts and their neighbours, are as many
+    texts sampled from all, each counted as often. The negatives of texts are all images of the batch, their own
+    included. Validation samples none.
     """
     from dataclasses import replace
     from pathlib import Path
 
     from subtext.errors import RecipeError
     from subtext.neighbours.sampling import NeighbourDraw
-    from subtext.recipes.method_terms import require_cosine, retold
+    from subtext.objectives.losses.angular import Angular
+    from subtext.objectives.losses.triplet import Triplet
+    from subtext.objectives.objective import Term
+    from subtext.recipes.method_terms import replace_terms, require_cosine, require_no_neighbours
 
     require_cosine("neighbourhoods", setup)
-    ours = WEIGHTS.get(form, (0.3, 0.2))
+    require_no_neighbours("neighbourhoods", setup)
+    published = WEIGHTS.get(form, (0.3, 0.2))
     weights: dict[Side, float] = {
-        "image": ours[0] if image < 0 else image,
-        "text": ours[1] if text < 0 else text,
+        "image": published[0] if image_weight < 0 else image_weight,
+        "text": published[1] if text_weight < 0 else text_weight,
     }
     sides: tuple[Side, ...] = tuple(side for side, weight in weights.items() if weight)
     if sides and not graph:
         raise RecipeError(
             "neighbourhoods needs graph=FOLDER, which `subtext neighbours build` writes; it got none; name one, or "
-            "take image=0 and text=0 for the loss between pictures and texts alone"
+            "set image_weight=0 and text_weight=0 for the loss between images and texts alone"
         )
-    if graph and not sides and not setup.opened:
-        raise RecipeError("graph needs image or text above 0; both are 0; leave graph out, or change that")
-    if image_graph and "image" not in sides:
-        raise RecipeError("image_graph needs image above 0; image is 0; leave image_graph out, or change that")
-    terms = _between(form, symmetric, degrees=degrees, margin=margin) if between == "form" else None
-    made = retold("neighbourhoods", setup, terms)
-    # The paper's code draws the texts that are wrong; those that are wrong for texts are the same.
-    strangers = form == "reference" and (terms is not None or "text" in sides)
+    unused = {"graph": bool(graph), "pool_size": pool_size != 200, "negatives": negatives != "anchors"}
+    for name, changed in unused.items():
+        if changed and not sides and not setup.opened:
+            raise RecipeError(
+                f"{name} needs image_weight or text_weight above 0; both are 0; leave {name} out, or change that"
+            )
+    if not sides and cross_modal == "model" and not setup.opened:
+        raise RecipeError(
+            "neighbourhoods changes nothing with cross_modal=model, image_weight=0 and text_weight=0; leave the "
+            "method out"
+        )
+    if image_graph and "image" not in sides and not setup.opened:
+        raise RecipeError(
+            "image_graph needs image_weight above 0; image_weight is 0; leave image_graph out, or change that"
+        )
+
+    def loss(*, own: bool) -> Loss:
+        """The loss of a term; `own` where the published code takes the positive for one more negative."""
+        if form == "triplet":
+            return Triplet(margin=margin, negatives="all")
+        if form == "hinge":
+            return Angular(degrees=angle, form="hinge")
+        return Angular(degrees=angle, repeated=form == "reference", own=own and form == "reference")
+
+    if cross_modal == "form":
+        texts = "image_to_random" if form == "reference" else "image_to_text"
+        terms = {"image_to_text": Term(loss(own=False), texts)}
+        if text_to_image_weight:
+            terms["text_to_image"] = Term(loss(own=True), "text_to_image", text_to_image_weight)
+        setup = replace_terms("neighbourhoods", setup, terms)
+    # The published code samples the negative texts; those of texts are the same.
+    strangers = form == "reference" and (cross_modal == "form" or "text" in sides)
     if not sides and not strangers:
-        return made
-    within = _within(form, {side: weights[side] for side in sides}, degrees=degrees, margin=margin)
-    folder, of_images = (Path(one) if one and sides else None for one in (graph, image_graph))
-    draw = NeighbourDraw(sides, folder, of_images, pool, negatives, strangers)
-    parts = {**made.objective.parts, **within}
-    return replace(made, objective=replace(made.objective, parts=parts), neighbours=draw)
-
-
-def _within(form: Form, weights: Mapping[Side, float], *, degrees: float, margin: float) -> dict[str, Term]:
-    from subtext.objectives.objective import Term
-
-    return {
-        f"{side} neighbours": Term(
-            _loss(form, degrees=degrees, margin=margin, own=side == "image"), f"{side}_neighbours", weight
-        )
-        for side, weight in weights.items()
+        return setup
+    within: dict[str, Term] = {
+        f"{side} neighbours": Term(loss(own=side == "image"), f"{side}_neighbours", weights[side]) for side in sides
     }
-
-
-def _between(form: Form, symmetric: float, *, degrees: float, margin: float) -> dict[str, Term]:
-    from subtext.objectives.objective import Term
-
-    texts = "image_to_random" if form == "reference" else "image_to_text"
-    terms = {"image_to_text": Term(_loss(form, degrees=degrees, margin=margin, own=False), texts)}
-    if symmetric:
-        loss = _loss(form, degrees=degrees, margin=margin, own=True)
-        terms["text_to_image"] = Term(loss, "text_to_image", symmetric)
-    return terms
-
-
-def _loss(form: Form, *, degrees: float, margin: float, own: bool) -> Loss:
-    """The loss of a term; `own` where the paper's code takes the positive for one more negative."""
-    from subtext.objectives.losses.angular import Angular
-    from subtext.objectives.losses.triplet import Triplet
-
-    if form == "triplet":
-        return Triplet(margin=margin, negatives="all")
-    if form == "hinge":
-        return Angular(degrees=degrees, form="hinge")
-    return Angular(degrees=degrees, repeated=form == "reference", own=own and form == "reference")
+    text_graph, own_graph = (Path(path) if path and sides else None for path in (graph, image_graph))
+    sampling = NeighbourDraw(sides, text_graph, own_graph, pool_size, negatives, strangers)
+    parts = {**setup.objective.parts, **within}
+    return replace(setup, objective=replace(setup.objective, parts=parts), neighbours=sampling)

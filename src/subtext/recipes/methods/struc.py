@@ -4,34 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.option_marks import Place, Span
+from subtext.training.option_marks import IsPath, Range, Requires
 
 if TYPE_CHECKING:
     from subtext.training.setup import Setup
 
-Neighbourhood = Literal["captions", "texts", "pictures"]
+_GRAPH = Requires("structure", ("texts", "images"))
+_STRUCTURE = Requires("structure_weight", ("0", "0.0"), needs="structure_weight above 0", negated=True)
 
 
 def struc(
     setup: Setup,
     *,
-    structure: Annotated[Neighbourhood, "of the same picture, or neighbours in a graph: their texts, pictures"] = (
-        "captions"
-    ),
-    graph: Annotated[str, "texts, pictures: folder that `subtext neighbours build` wrote", Place()] = "",
-    pool: Annotated[int, "texts, pictures: nearest texts that one is drawn from", Span(1)] = 200,
-    margin: Annotated[float, "in distances", Span(0)] = 0.05,
-    hardest: Annotated[int, "negatives of a query that count", Span(1)] = 10,
-    image: Annotated[float, "weight of texts asking for pictures", Span(0)] = 1.5,
-    text: Annotated[float, "weight of pictures asking for texts", Span(0)] = 1.0,
-    weight: Annotated[float, "weight of the structure", Span(0)] = 0.05,
+    structure: Annotated[
+        Literal["captions", "texts", "images"],
+        "captions of the same image, or neighbours in a graph: their texts or images",
+        _STRUCTURE,
+    ] = "captions",
+    graph: Annotated[str, "folder written by `subtext neighbours build`", IsPath(), _GRAPH, _STRUCTURE] = "",
+    pool_size: Annotated[int, "nearest texts to sample from", Range(1), _GRAPH, _STRUCTURE] = 200,
+    margin: Annotated[float, "margin, in distance", Range(0)] = 0.05,
+    hard_negatives: Annotated[int, "hardest negatives of a query that count", Range(1)] = 10,
+    text_to_image_weight: Annotated[float, "weight of the text-to-image loss", Range(0)] = 1.5,
+    image_to_text_weight: Annotated[float, "weight of the image-to-text loss", Range(0)] = 1.0,
+    structure_weight: Annotated[float, "weight of the structure loss", Range(0)] = 0.05,
 ) -> Setup:
-    """Keeps what belongs together nearer than anything else, by distances (Wang, Li and Lazebnik 2016).
+    """Keeps related items closer than all others, by distances (Wang, Li and Lazebnik 2016).
 
-    The structure is one more text of the same picture for each text; or, in the baselines of Thomas and Kovashka 2020,
-    a sampled semantic neighbour, whose texts or whose pictures are to stay near. Replaces the losses between pictures
-    and texts; of each two that belong together, the batch's own one asks. The paper's ten hardest are of 500 pairs: of
-    small batches they are nearly all, and from random weights the hardest alone may let everything fall together.
+    The structure is one more text of the same image for each text. In the baselines of Thomas and Kovashka 2020 it is a
+    sampled semantic neighbour, whose texts or images stay close. Replaces the losses between images and texts; of each
+    related pair, the batch's own item is the query. The paper takes the ten hardest of 500 pairs: in small batches
+    these are nearly all, and with random weights the hardest alone may collapse the model.
     """
     from dataclasses import replace
     from pathlib import Path
@@ -40,27 +43,26 @@ def struc(
     from subtext.neighbours.sampling import NeighbourDraw, Side
     from subtext.objectives.losses.structure import Structure
     from subtext.objectives.objective import Term
-    from subtext.recipes.method_terms import require_cosine, retold
+    from subtext.recipes.method_terms import replace_terms, require_cosine, require_no_neighbours
 
     require_cosine("struc", setup)
-    if structure == "captions" and graph:
-        raise RecipeError(
-            "graph needs structure=texts|pictures; structure is captions; leave graph out, or change that"
-        )
+    require_no_neighbours("struc", setup)
     if structure != "captions" and not graph:
         raise RecipeError(
             f"structure={structure} needs graph=FOLDER, which `subtext neighbours build` writes; it got none; name one"
         )
-    each = Structure(margin=margin, hardest=hardest)
-    terms = {"text_to_image": Term(each, "text_to_image", image), "image_to_text": Term(each, "image_to_text", text)}
-    made = retold("struc", setup, {name: term for name, term in terms.items() if term.weight})
-    if not weight:
-        return made
-    side: Side = "image" if structure == "pictures" else "text"
-    farthest = Term(replace(each, positives="farthest"), f"{side}_neighbours", weight)
-    source = Path(graph) if graph else None
+    loss = Structure(margin=margin, hardest=hard_negatives)
+    terms = {
+        "text_to_image": Term(loss, "text_to_image", text_to_image_weight),
+        "image_to_text": Term(loss, "image_to_text", image_to_text_weight),
+    }
+    setup = replace_terms("struc", setup, {name: term for name, term in terms.items() if term.weight})
+    if not structure_weight:
+        return setup
+    side: Side = "image" if structure == "images" else "text"
+    within = Term(replace(loss, positives="farthest"), f"{side}_neighbours", structure_weight)
     return replace(
-        made,
-        objective=replace(made.objective, parts={**made.objective.parts, "structure": farthest}),
-        neighbours=NeighbourDraw((side,), source, pool=pool, negatives="both"),
+        setup,
+        objective=replace(setup.objective, parts={**setup.objective.parts, "structure": within}),
+        neighbours=NeighbourDraw((side,), Path(graph) if graph else None, pool_size=pool_size, negatives="both"),
     )

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 def thaw(
     setup: Setup,
     *,
-    heads: Annotated[int, "epochs in which only what is new learns; 30 in the paper"] = 30,
-    rate: Annotated[float, "what every learning rate is multiplied by after them; 0.1 in the paper"] = 0.1,
+    head_epochs: Annotated[int, "epochs that train the heads alone; 30 in the paper"] = 30,
+    lr_scale: Annotated[float, "factor of every learning rate after them; 0.1 in the paper"] = 0.1,
 ) -> Setup:
-    """Trains what is new beside frozen pretrained encoders, then all at a lower rate (Faghri et al. 2018).
+    """Trains the heads beside frozen pretrained encoders, then everything at a lower rate (Faghri et al. 2018).
 
-    The epochs of the plan count both parts: 45 in the paper, for which `--epochs 45` has to be given. The rate of the
-    schedule goes on through both. Needs an encoder with a pretrained body.
+    The plan's epochs count both parts: 45 in the paper (`--epochs 45`). The schedule continues through both. Needs a
+    pretrained encoder.
     """
     from dataclasses import replace
 
@@ -25,13 +25,15 @@ def thaw(
     from subtext.training.phases import body_layers
     from subtext.training.plan import Phase
 
-    if heads < 1 or not rate > 0:
-        raise RecipeError(f"thaw needs heads of 1 epoch or more and a rate above 0; it got {heads} and {rate}")
+    if head_epochs < 1 or not lr_scale > 0:
+        raise RecipeError(
+            f"thaw needs head_epochs of 1 or more and an lr_scale above 0; it got {head_epochs} and {lr_scale}"
+        )
     if not any(body_layers(branch) for branch in (setup.model.image, setup.model.text)):
         raise RecipeError(
-            "thaw needs a host with a pretrained encoder; nothing here is pretrained; leave the method out, or name a "
+            "thaw needs a model with a pretrained encoder; nothing here is pretrained; leave the method out, or name a "
             "backbone"
         )
     if setup.phases:
-        raise RecipeError("thaw needs a training without phases; it has some already; take one such method alone")
-    return replace(setup, phases=(Phase(heads, "heads"), Phase(1, "all", factor=rate)))
+        raise RecipeError("thaw needs a training without phases; it has some already; use one such method alone")
+    return replace(setup, phases=(Phase(head_epochs, "heads"), Phase(1, "all", factor=lr_scale)))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.recipes.options import Pictures, Pixels, Regions, Words
-from subtext.training.option_marks import Span, When
+from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
+from subtext.training.option_marks import Range, Requires
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
-_LSE = When("pooling", ("lse",))
+_LSE = Requires("pooling", ("lse",))
 PLAN = Plan(
     epochs=25,
     batch_size=128,
@@ -21,8 +21,8 @@ PLAN = Plan(
     weight_decay=1e-4,
     schedule="step",
     step_epochs=15,
-    factor=0.1,
-    encoder_factor=0.1,
+    lr_factor=0.1,
+    backbone_lr_scale=0.1,
     positives="pair",
 )
 
@@ -30,26 +30,28 @@ PLAN = Plan(
 def chan(
     context: BuildContext,
     *,
-    pictures: Pictures = Pictures(),
-    regions: Regions = Regions(region_drop=0.2),
-    pixels: Pixels = Pixels(flip=0.5),
-    words: Words = Words(),
-    width: Annotated[int, "width of the joint space, and of each direction of the GRU", Span(1)] = 1024,
+    images: ImageOptions = ImageOptions(),
+    regions: RegionOptions = RegionOptions(region_dropout=0.2),
+    pixels: PixelOptions = PixelOptions(flip=0.5),
+    texts: TextOptions = TextOptions(),
+    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Range(1)] = 1024,
     pooling: Annotated[
-        Literal["lse", "mean"], "how words become a score: lse as published for a GRU, mean for a BERT"
+        Literal["lse", "mean"], "how words become a score; lse as published for a GRU, mean for a BERT"
     ] = "lse",
     temperature: Annotated[float, "temperature of the soft maximum over words", _LSE] = 0.1,
-    bf16: Annotated[bool, "scores in bfloat16 where the machine has it; training stays in float32"] = False,
-    margin: Annotated[float, "margin, in scores", Span(0)] = 0.05,
-    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0)] = 1,
+    bf16: Annotated[bool, "score in bfloat16 where the machine supports it; training stays in float32"] = False,
+    margin: Annotated[float, "margin, in scores", Range(0)] = 0.05,
+    all_negatives_epochs: Annotated[int, "epochs over all negatives before the hardest alone", Range(0)] = 1,
 ) -> Setup:
-    """CHAN: each word compared with the one region that suits it best, the cheapest of the models that see regions.
+    """CHAN: each word compared with its best matching region; the fastest of the models that read regions.
 
     Published with 384 pairs a step for a GRU, 128 for a BERT.
     """
+    from subtext.models.model import Model
     from subtext.models.similarity.chan import Chan
-    from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked
+    from subtext.recipes.model_parts import pair_sides, parts_heads, triplet_setup
 
-    sides = pair_sides(context, (pictures, pixels, regions), words, width)
-    model = model_of(sides, parts_heads(sides, width), Chan(pooling=pooling, temperature=temperature, bf16=bf16))
-    return ranked(model, margin=margin, plan=PLAN, easy_epochs=easy_epochs)
+    sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
+    image, text = (side.branch(head) for side, head in zip(sides, parts_heads(sides, embed_dim), strict=True))
+    model = Model(image, text, Chan(pooling=pooling, temperature=temperature, bf16=bf16))
+    return triplet_setup(model, margin=margin, plan=PLAN, all_negatives_epochs=all_negatives_epochs)

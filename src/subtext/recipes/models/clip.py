@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.recipes.options import Pixels
-from subtext.training.option_marks import Span, When
+from subtext.recipes.options import PixelOptions
+from subtext.training.option_marks import Range, Requires
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
-_SUBWORDS = When("text", ("backbone",), needs="a model of transformers, not of open_clip")
-_ADAPTERS = When("lora", ("0",), needs="lora above 0", but=True)
+_SUBWORDS = Requires("text", ("backbone",), needs="a model of transformers, not of open_clip")
+_ADAPTERS = Requires("lora_rank", ("0",), needs="lora_rank above 0", negated=True)
 PLAN = Plan(
-    epochs=5, batch_size=128, lr=1e-5, optimiser="adamw", weight_decay=0.05, clip=1.0, schedule="cosine", warmup=0.1
+    epochs=5,
+    batch_size=128,
+    lr=1e-5,
+    optimiser="adamw",
+    weight_decay=0.05,
+    max_grad_norm=1.0,
+    schedule="cosine",
+    warmup=0.1,
 )
 
 
@@ -25,27 +32,27 @@ def clip(
     model: Annotated[
         str, "hub name or folder of a dual encoder, or open_clip:ARCHITECTURE/WEIGHTS"
     ] = "openai/clip-vit-base-patch32",
-    weights: Annotated[Literal["pretrained", "random"], "what the model starts from"] = "pretrained",
-    pixels: Pixels = Pixels(),
-    max_tokens: Annotated[int, "longest text in subwords; 0 for all that the model can read", Span(0), _SUBWORDS] = 0,
-    token_mask: Annotated[float, "share of subwords masked while training", Span(0, 1), _SUBWORDS] = 0.0,
-    lora: Annotated[int, "rank of low-rank adapters; 0 to fine-tune everything", Span(0)] = 0,
-    lora_scale: Annotated[float, "adapters: what their update is multiplied by, over the rank", _ADAPTERS] = 16.0,
-    lora_dropout: Annotated[float, "adapters: dropout before them", Span(0, 1), _ADAPTERS] = 0.0,
+    weights: Annotated[Literal["pretrained", "random"], "initial weights"] = "pretrained",
+    pixels: PixelOptions = PixelOptions(),
+    max_tokens: Annotated[int, "longest text in subwords; 0 for all that the model can read", Range(0), _SUBWORDS] = 0,
+    token_mask: Annotated[float, "share of subwords masked while training", Range(0, 1), _SUBWORDS] = 0.0,
+    lora_rank: Annotated[int, "rank of low-rank adapters; 0 to fine-tune everything", Range(0)] = 0,
+    lora_alpha: Annotated[float, "adapters: scale of their update, divided by the rank", _ADAPTERS] = 16.0,
+    lora_dropout: Annotated[float, "adapters: dropout before them", Range(0, 1), _ADAPTERS] = 0.0,
     loss: Annotated[
         Literal["auto", "infonce", "sigmoid"], "auto: sigmoid for a model with a shift (SigLIP), else infonce"
     ] = "auto",
 ) -> Setup:
-    """CLIP or SigLIP fine-tuned: a pretrained dual encoder, its own scale and shift, and the loss that it learnt by.
+    """CLIP or SigLIP fine-tuned: a pretrained dual encoder with its own scale, shift and loss.
 
-    Without training it is the pretrained model as it is. Adapters learn ten times faster than the whole does; give
-    `lr` to say otherwise. Scale and shift stay learnable.
+    Without training it is the pretrained model. Adapters learn at ten times the rate of the complete model, unless `lr`
+    is given. Scale and shift stay learnable.
     """
     from dataclasses import replace
 
     from subtext.models.encoders.backbone import adapt
     from subtext.models.heads.mean import Passthrough
-    from subtext.models.model import Branch, Model
+    from subtext.models.model import Model
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.infonce import InfoNCE
     from subtext.objectives.losses.sigmoid import Sigmoid
@@ -53,21 +60,23 @@ def clip(
     from subtext.recipes.encoders import dual_sides
     from subtext.training.setup import Setup
 
-    image, text, scale, shift = dual_sides(context, model, weights, pixels, (max_tokens, token_mask))
-    if lora:
+    image, text, scale, shift = dual_sides(
+        context, model, weights, pixels, max_tokens=max_tokens, token_mask=token_mask
+    )
+    if lora_rank:
         for side in (image, text):
-            adapt(side.encoder, rank=lora, scale=lora_scale, dropout=lora_dropout)
-    # CLIP holds its scale at 100; models with a shift learnt without a bound that would ever be met.
+            adapt(side.encoder, rank=lora_rank, scale=lora_alpha, dropout=lora_dropout)
+    # CLIP limits its scale to 100; models with a shift were trained without a limit that they would reach.
     largest = 100.0 if shift is None else 1000.0
     by_sigmoid = loss == "sigmoid" or (loss == "auto" and shift is not None)
     shift = 0.0 if shift is None and by_sigmoid else shift
     chosen = Sigmoid() if by_sigmoid else InfoNCE()
     return Setup(
         model=Model(
-            Branch(image.input_spec, image.encoder, Passthrough()),
-            Branch(text.input_spec, text.encoder, Passthrough()),
+            image.branch(Passthrough()),
+            text.branch(Passthrough()),
             Cosine(scale=min(scale, largest), learnable=True, shift=shift, largest=largest),
         ),
         objective=Objective({side: Term(chosen, on=side, weight=0.5) for side in ("image_to_text", "text_to_image")}),
-        plan=replace(PLAN, lr=PLAN.lr * 10) if lora else PLAN,
+        plan=replace(PLAN, lr=PLAN.lr * 10) if lora_rank else PLAN,
     )

@@ -1,41 +1,44 @@
-"""IMRAM (Chen et al. 2020): words and regions attend to each other in several steps, each made of the one before."""
+"""IMRAM (Chen et al. 2020): words and regions attend to each other in several steps, each refining the one before."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.recipes.options import Pictures, Pixels, Regions, Words
-from subtext.training.option_marks import Span
+from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
+from subtext.training.option_marks import Range
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
-PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, factor=0.1, positives="pair")
+PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, lr_factor=0.1, positives="pair")
 
 
 def imram(
     context: BuildContext,
     *,
-    pictures: Pictures = Pictures(),
-    regions: Regions = Regions(),
-    pixels: Pixels = Pixels(flip=0.5),
-    words: Words = Words(),
-    width: Annotated[int, "width of the joint space, and of each direction of the GRU", Span(1)] = 1024,
-    asking: Annotated[Literal["full", "text", "image"], "words ask, regions ask, or the sum of both"] = "full",
-    steps: Annotated[int, "times that each asks", Span(1)] = 3,
-    attention_scale: Annotated[float, "what attention multiplies; 11 for words on COCO"] = 9.0,
-    bf16: Annotated[bool, "scores in bfloat16 where the machine has it; training stays in float32"] = False,
-    margin: Annotated[float, "margin, in scores", Span(0)] = 0.2,
-    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0)] = 0,
+    images: ImageOptions = ImageOptions(),
+    regions: RegionOptions = RegionOptions(),
+    pixels: PixelOptions = PixelOptions(flip=0.5),
+    texts: TextOptions = TextOptions(),
+    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Range(1)] = 1024,
+    attention_mode: Annotated[
+        Literal["full", "text", "image"], "attend from words, from regions, or sum both"
+    ] = "full",
+    steps: Annotated[int, "attention steps", Range(1)] = 3,
+    attention_scale: Annotated[float, "inverse temperature of attention; 11 for words on COCO"] = 9.0,
+    bf16: Annotated[bool, "score in bfloat16 where the machine supports it; training stays in float32"] = False,
+    margin: Annotated[float, "margin, in scores", Range(0)] = 0.2,
+    all_negatives_epochs: Annotated[int, "epochs over all negatives before the hardest alone", Range(0)] = 0,
 ) -> Setup:
     """IMRAM: cross attention in several steps with a memory, and a triplet loss on the hardest negative."""
+    from subtext.models.model import Model
     from subtext.models.similarity.imram import Imram
-    from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked
+    from subtext.recipes.model_parts import pair_sides, parts_heads, triplet_setup
 
-    sides = pair_sides(context, (pictures, pixels, regions), words, width)
-    similarity = Imram(width=width, asking=asking, steps=steps, attention_scale=attention_scale, bf16=bf16)
-    return ranked(
-        model_of(sides, parts_heads(sides, width), similarity), margin=margin, plan=PLAN, easy_epochs=easy_epochs
-    )
+    sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
+    similarity = Imram(width=embed_dim, asking=attention_mode, steps=steps, attention_scale=attention_scale, bf16=bf16)
+    image, text = (side.branch(head) for side, head in zip(sides, parts_heads(sides, embed_dim), strict=True))
+    model = Model(image, text, similarity)
+    return triplet_setup(model, margin=margin, plan=PLAN, all_negatives_epochs=all_negatives_epochs)

@@ -1,98 +1,99 @@
-"""PCME (Chun et al. 2021): items are normal distributions, compared by draws from both."""
+"""PCME (Chun et al. 2021): items are normal distributions, compared by samples from both."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.recipes.options import Pictures, Pixels, Regions, Words
-from subtext.training.option_marks import Span
+from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
+from subtext.training.option_marks import Range, Requires
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
     from torch import nn
 
     from subtext.data.build_context import BuildContext
-    from subtext.recipes.encoders import Side
-    from subtext.recipes.probabilistic import Name
     from subtext.training.setup import Setup
 
+_SAMPLES = Requires("rank_by", ("samples",))
+_KL = Requires("kl_weight", ("0", "0.0"), needs="kl_weight above 0", negated=True)
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, optimiser="adamp", schedule="cosine", positives="pair")
 
 
 def pcme(
     context: BuildContext,
     *,
-    pictures: Pictures = Pictures(),
-    regions: Regions = Regions(),
-    pixels: Pixels = Pixels(erase=0.2),
-    words: Words = Words(word_drop=0.1),
-    width: Annotated[int, "width of the joint space, and of the GRU", Span(1)] = 1024,
-    draws: Annotated[int, "vectors drawn of every item; 5 in the DAA paper", Span(1)] = 7,
-    ranking: Annotated[
-        Literal["draws", "mean"], "what items are ranked by once trained: their draws, or their means alone"
-    ] = "draws",
-    draw_seed: Annotated[int, "seed of the draws where nothing is learnt"] = 0,
-    log_std: Annotated[float, "what the log deviations start at; 0 as published, which is long in coming down"] = -3.0,
-    scale: Annotated[float, "of distances in the match probability, learnt from there; 5 for CUB"] = 15.0,
-    shift: Annotated[float, "beside them, learnt from there; 5 for CUB"] = 15.0,
-    kl: Annotated[float, "weight of the divergence from a standard normal; 1e-3 for CUB", Span(0)] = 1e-5,
+    images: ImageOptions = ImageOptions(),
+    regions: RegionOptions = RegionOptions(),
+    pixels: PixelOptions = PixelOptions(random_erasing=0.2),
+    texts: TextOptions = TextOptions(token_dropout=0.1),
+    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
+    samples: Annotated[int, "samples per item; 5 in the DAA paper", Range(1)] = 7,
+    rank_by: Annotated[
+        Literal["samples", "mean"], "what a trained model ranks by: the samples, or the means alone"
+    ] = "samples",
+    sample_seed: Annotated[int, "seed of the samples outside training", _SAMPLES] = 0,
+    init_log_std: Annotated[float, "initial log standard deviation; 0 as published, which falls slowly"] = -3.0,
+    init_scale: Annotated[float, "initial scale of distances in the match probability, learnt; 5 for CUB"] = 15.0,
+    init_shift: Annotated[float, "initial shift of distances, learnt; 5 for CUB"] = 15.0,
+    kl_weight: Annotated[float, "weight of the KL divergence from a standard normal; 1e-3 for CUB", Range(0)] = 1e-5,
     kl_variance: Annotated[
-        Literal["published", "consistent"], "what the divergence takes for the log variance: log_std as that code, or 2"
+        Literal["published", "consistent"],
+        "log variance in the divergence: log_std as in the published code, or 2 log_std",
+        _KL,
     ] = "published",
-    uniformity: Annotated[float, "weight of the uniformity of a batch's draws; 10 for CUB", Span(0)] = 0.0,
+    uniformity_weight: Annotated[float, "weight of the uniformity of a batch's samples; 10 for CUB", Range(0)] = 0.0,
 ) -> Setup:
-    """PCME: K draws an item, a match probability over all pairs of draws, and a soft contrastive loss.
+    """PCME: K samples per item, a match probability over all pairs of samples, and a soft contrastive loss.
 
-    Words' embeddings are the text's parts, cells or regions the picture's, as for `pvse`. With a BERT-like text
-    (`text=NAME`) it is PCME-bert. Draws are functions of seed, epoch and the item's name: what is ranked by them is the
-    same every time. Published with 30 epochs of the heads and then 30 of everything, at a tenth of the rate: with a
-    pretrained picture backbone give `epochs=60 freeze_epochs=30 encoder_factor=0.1`.
+    The text's parts are word embeddings, the image's are cells or regions, as for `pvse`. With a BERT-like text
+    (`text=NAME`) it is PCME-bert. Samples are functions of seed, epoch and the item's name, so a ranking is
+    reproducible. Published with 30 epochs of the heads and then 30 of everything, at a tenth of the rate: with a
+    pretrained image backbone give `epochs=60 freeze_epochs=30 backbone_lr_scale=0.1`.
     """
-    from subtext.models.encoders.recurrent import GruShape
+    from subtext.models.model import Model
     from subtext.models.similarity.match_probability import MatchProbability
     from subtext.objectives.losses.soft_contrastive import SoftContrastive
     from subtext.objectives.objective import Objective, Penalty
     from subtext.objectives.regularisers.kl import KL
     from subtext.objectives.regularisers.uniformity import Uniformity
     from subtext.recipes.encoders import image_side, text_side
-    from subtext.recipes.probabilistic import model_of, parts_of
+    from subtext.recipes.model_parts import gaussian_terms
     from subtext.training.setup import Setup
 
-    shape = GruShape(width, words.word_width, words.gru_layers, words.both_directions)
-    sides: dict[Name, Side] = {
-        "image": image_side(context, pictures, pixels, regions),
-        "text": text_side(context, words, shape, parts="words"),
-    }
-    drawn = "always" if ranking == "draws" else "learning"
-    told = {"draws": draws, "drawn": drawn, "seed": draw_seed}
-    heads = {name: _head(name, side, width, log_std=log_std, told=told) for name, side in sides.items()}
+    image = image_side(context, images, pixels, regions)
+    text = text_side(context, texts, embed_dim, parts="words")
+    sampling = {"draws": samples, "drawn": "always" if rank_by == "samples" else "learning", "seed": sample_seed}
+    image_head = _head("image", image.encoder, embed_dim, init_log_std=init_log_std, sampling=sampling)
+    text_head = _head("text", text.encoder, embed_dim, init_log_std=init_log_std, sampling=sampling)
     divergence = KL(published=kl_variance == "published")
-    parts = parts_of(SoftContrastive(), divergence, reduction="sum", weight=kl)
-    if uniformity:
-        parts["uniformity"] = Penalty(Uniformity(), uniformity)
-    model = model_of(sides, heads, MatchProbability(scale=scale, shift=shift))
+    parts = gaussian_terms(SoftContrastive(), divergence, reduction="sum", weight=kl_weight)
+    if uniformity_weight:
+        parts["uniformity"] = Penalty(Uniformity(), uniformity_weight)
+    similarity = MatchProbability(scale=init_scale, shift=init_shift)
+    model = Model(image.branch(image_head), text.branch(text_head), similarity)
     return Setup(model=model, objective=Objective(parts), plan=PLAN)
 
 
-def _head(name: Name, side: Side, width: int, *, log_std: float, told: dict[str, Any]) -> Any:
-    """Mean and spread from what encodes a side: words that come in order have a GRU of their own for the spread.
+def _head(
+    side: Literal["image", "text"], encoder: Any, embed_dim: int, *, init_log_std: float, sampling: dict[str, Any]
+) -> Any:
+    """Mean and spread of a side: words that come in order have a GRU of their own for the spread.
 
-    told  further arguments of the gaussian head
+    sampling  arguments of the Gaussian head
     """
     from subtext.models.encoders.language import Language
     from subtext.models.encoders.recurrent import Recurrent
     from subtext.models.heads.gaussian import Gaussian, Spread
     from subtext.models.heads.pie import Pie
 
-    encoder = side.encoder
     parts_width, pooled_width = encoder.parts_width, encoder.pooled_width
     language, ordered = isinstance(encoder, Language), isinstance(encoder, Language | Recurrent)
     mean: nn.Module
     if language:
-        mean = Pie(parts_width, parts_width, width, whole="parts")
+        mean = Pie(parts_width, parts_width, embed_dim, whole="parts")
     else:
-        # A GRU over words gives the joint space's width itself; anything else needs a map to it.
-        project = not isinstance(encoder, Recurrent) or pooled_width != width
-        mean = Pie(parts_width, pooled_width, width, project=project)
-    spread = Spread(parts_width, width, pooled_width=pooled_width, recurrent=ordered, start=log_std)
-    return Gaussian(mean, spread, width, side=name, **told)
+        # A GRU over words has the dimension of the joint space; anything else needs a map to it.
+        project = not isinstance(encoder, Recurrent) or pooled_width != embed_dim
+        mean = Pie(parts_width, pooled_width, embed_dim, project=project)
+    spread = Spread(parts_width, embed_dim, pooled_width=pooled_width, recurrent=ordered, start=init_log_std)
+    return Gaussian(mean, spread, embed_dim, side=side, **sampling)

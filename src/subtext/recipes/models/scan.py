@@ -4,52 +4,57 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.recipes.options import Pictures, Pixels, Regions, Words
-from subtext.training.option_marks import Span, When
+from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
+from subtext.training.option_marks import Range, Requires
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
-_LSE = When("pooling", ("lse",))
-PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, factor=0.1, positives="pair")
+_LSE = Requires("pooling", ("lse",))
+PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, lr_factor=0.1, positives="pair")
 
 
 def scan(
     context: BuildContext,
     *,
-    pictures: Pictures = Pictures(),
-    regions: Regions = Regions(),
-    pixels: Pixels = Pixels(flip=0.5),
-    words: Words = Words(),
-    width: Annotated[int, "width of the joint space, and of each direction of the GRU", Span(1)] = 1024,
-    attending: Annotated[
+    images: ImageOptions = ImageOptions(),
+    regions: RegionOptions = RegionOptions(),
+    pixels: PixelOptions = PixelOptions(flip=0.5),
+    texts: TextOptions = TextOptions(),
+    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Range(1)] = 1024,
+    cross_attention: Annotated[
         Literal["text_to_image", "image_to_text"], "words attend to regions, or regions to words"
     ] = "text_to_image",
-    pooling: Annotated[Literal["mean", "lse"], "how cosines become a score: lse is a soft maximum"] = "lse",
-    attention_scale: Annotated[float, "what attention multiplies; 0: 9 for words, 4 for regions", Span(0)] = 0.0,
-    pooling_scale: Annotated[float, "what the cosines are multiplied by; 0: 6, or 20", Span(0), _LSE] = 0.0,
-    bf16: Annotated[bool, "scores in bfloat16 where the machine has it; training stays in float32"] = False,
-    margin: Annotated[float, "margin, in scores", Span(0)] = 0.2,
-    easy_epochs: Annotated[int, "epochs over all negatives before the hardest one alone", Span(0)] = 0,
+    pooling: Annotated[Literal["mean", "lse"], "how cosines become a score; lse is a soft maximum"] = "lse",
+    attention_scale: Annotated[
+        float, "inverse temperature of attention; 0: 9 for words, 4 for regions", Range(0)
+    ] = 0.0,
+    lse_scale: Annotated[
+        float, "inverse temperature of the soft maximum; 0: 6 for words, 20 for regions", Range(0), _LSE
+    ] = 0.0,
+    bf16: Annotated[bool, "score in bfloat16 where the machine supports it; training stays in float32"] = False,
+    margin: Annotated[float, "margin, in scores", Range(0)] = 0.2,
+    all_negatives_epochs: Annotated[int, "epochs over all negatives before the hardest alone", Range(0)] = 0,
 ) -> Setup:
     """SCAN: regions and words compared by cross attention, and a triplet loss on the hardest negative of the batch.
 
-    Scores need pictures and texts together: such a model re-orders what an index finds, and cannot fill one. Regions
-    are a picture's features by region, or the cells of a backbone.
+    Scores need image and text together: such a model re-ranks the results of an index, and cannot fill one. Regions are
+    an image's features by region, or the cells of a backbone.
     """
+    from subtext.models.model import Model
     from subtext.models.similarity.cross_attention import CrossAttention
-    from subtext.recipes.pairwise import model_of, pair_sides, parts_heads, ranked
+    from subtext.recipes.model_parts import pair_sides, parts_heads, triplet_setup
 
-    sides = pair_sides(context, (pictures, pixels, regions), words, width)
+    sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
     similarity = CrossAttention(
-        attending=attending,
+        attending=cross_attention,
         pooling=pooling,
         attention_scale=attention_scale,
-        pooling_scale=pooling_scale,
+        pooling_scale=lse_scale,
         bf16=bf16,
     )
-    return ranked(
-        model_of(sides, parts_heads(sides, width), similarity), margin=margin, plan=PLAN, easy_epochs=easy_epochs
-    )
+    image, text = (side.branch(head) for side, head in zip(sides, parts_heads(sides, embed_dim), strict=True))
+    model = Model(image, text, similarity)
+    return triplet_setup(model, margin=margin, plan=PLAN, all_negatives_epochs=all_negatives_epochs)

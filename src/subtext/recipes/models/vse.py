@@ -4,54 +4,53 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.recipes.options import Pictures, Pixels, Words
-from subtext.training.option_marks import Span
+from subtext.recipes.options import ImageOptions, PixelOptions, TextOptions
+from subtext.training.option_marks import Range
 from subtext.training.plan import Plan
 
 if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext
     from subtext.training.setup import Setup
 
-PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, factor=0.1, positives="pair")
+PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, lr_factor=0.1, positives="pair")
 
 
 def vse(
     context: BuildContext,
     *,
-    pictures: Pictures = Pictures(),
-    pixels: Pixels = Pixels(flip=0.5),
-    words: Words = Words(both_directions=False),
-    width: Annotated[int, "width of the joint space, and of the GRU", Span(1)] = 1024,
-    margin: Annotated[float, "margin of the triplet loss, in cosine", Span(0)] = 0.2,
+    images: ImageOptions = ImageOptions(),
+    pixels: PixelOptions = PixelOptions(flip=0.5),
+    texts: TextOptions = TextOptions(bidirectional=False),
+    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
+    margin: Annotated[float, "margin of the triplet loss, in cosine", Range(0)] = 0.2,
     negatives: Annotated[
         Literal["all", "hardest", "semi-hard"], "hardest for VSE++, all for VSE0, semi-hard as in FaceNet"
     ] = "hardest",
-    normalise: Annotated[bool, "unit vectors; the published VSE0 leaves their length"] = True,
+    normalise: Annotated[bool, "scale vectors to unit length; the published VSE0 does not"] = True,
 ) -> Setup:
-    """VSE++: a linear map of pictures, a GRU over words, and a triplet loss on the hardest negative.
+    """VSE++: a linear map of images, a GRU over words, and a triplet loss on the hardest negative.
 
     VSE0 is `negatives=all normalise=False`. The loss is a sum over the batch, as published, so its gradient grows
     with the batch.
     """
-    from subtext.models.encoders.recurrent import GruShape
     from subtext.models.heads.mean import Mean
-    from subtext.models.model import Branch, Model
+    from subtext.models.model import Model
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.objective import Objective, Term
     from subtext.recipes.encoders import image_side, text_side
     from subtext.training.setup import Setup
 
-    image = image_side(context, pictures, pixels)
-    text = text_side(context, words, GruShape(width, words.word_width, words.gru_layers, words.both_directions))
-    image_head = Mean(image.encoder.pooled_width, width, normalise=normalise)
+    image = image_side(context, images, pixels)
+    text = text_side(context, texts, embed_dim)
+    image_head = Mean(image.encoder.pooled_width, embed_dim, normalise=normalise)
     text_width = text.encoder.pooled_width
-    text_head = Mean(text_width, width, project=text_width != width, normalise=normalise)
+    text_head = Mean(text_width, embed_dim, project=text_width != embed_dim, normalise=normalise)
     loss = Triplet(margin=margin, negatives=negatives)
     return Setup(
         model=Model(
-            Branch(image.input_spec, image.encoder, image_head),
-            Branch(text.input_spec, text.encoder, text_head),
+            image.branch(image_head),
+            text.branch(text_head),
             Cosine(),
         ),
         objective=Objective(
