@@ -64,7 +64,7 @@ FIGURES = [
     "subtext.app.figuring.known:FIGURES",
 ]
 RELEVANCES = ["subtext.evaluation.relevance.grade:NAMES", "subtext.relevance.grade:NAMES"]
-BACKBONES = ["subtext.models.encoders.hub:KNOWN", "subtext.encoders.known:KNOWN"]
+BACKBONES = ["subtext.models.encoders.hub:BACKBONES", "subtext.encoders.known:KNOWN"]
 COLUMNS = ["subtext.data.readers.columns"]
 APPLICATION = ["subtext.server.application", "subtext.app.server.application"]
 SETTINGS = ["subtext.server.settings:Settings", "subtext.app.server.settings:Settings"]

@@ -4,7 +4,7 @@
     |- ShapeError         tensors that do not agree
     |- ArgumentError      arguments that do not go together, or a value out of range
     |- RequirementError   a part that misses what another part or option supplies
-    |- DataError          files, rows, pictures and features that cannot be used
+    |- DataError          files, rows, images and features that cannot be used
     |- RecipeError        a host, method or option that does not exist or does not fit
     |- CheckpointError    a run folder that cannot be read, or is another recipe's
     |- OutputError        a file or folder that cannot be written
@@ -38,7 +38,7 @@ class RequirementError(SubtextError, ValueError):
 
 
 class DataError(SubtextError, ValueError):
-    """A file, row, picture or feature that cannot be used."""
+    """A file, row, image or feature that cannot be used."""
 
 
 class RecipeError(SubtextError, ValueError):
@@ -64,7 +64,7 @@ class TrainingError(SubtextError, RuntimeError):
 def counted(number: int, noun: str) -> str:
     """A number and what it counts, for messages.
 
-    >>> counted(1, "picture"), counted(2000, "picture")
-    ('1 picture', '2,000 pictures')
+    >>> counted(1, "image"), counted(2000, "image")
+    ('1 image', '2,000 images')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

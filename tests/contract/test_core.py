@@ -229,7 +229,7 @@ def test_a_scene_of_pairs():
 
 def test_gathered_candidates_are_marked():
     images, texts, groups = random_items(4, seed=1), random_items(4, seed=2), torch.tensor([0, 1, 1, 2])
-    shared = compose(Cosine(), images[:2], texts[:2], groups[:2], others=(images[2:], texts[2:], groups[2:]))
+    shared = compose(Cosine(), images[:2], texts[:2], groups[:2], gathered=(images[2:], texts[2:], groups[2:]))
     for whole in (shared.image_to_text, shared.text_to_image):
         assert whole.origin is not None
         assert whole.origin.tolist() == [Origin.PAIR, Origin.PAIR, Origin.GATHERED, Origin.GATHERED]

@@ -29,16 +29,16 @@ HEADS: dict[str, Callable[[], nn.Module]] = {
     "parts of two directions": lambda: Parts(6, 3, project=False, halves=True),
     "self-attended": lambda: Attended(Parts(6, 8), 8, normalise=True),
     "self-attended without norms": lambda: Attended(Parts(6, 8), 8, dropout=0.0),
-    "fused": lambda: Fused(Parts(6, 8, normalise=False, whole="pooled", pooled_width=6), 8, "gated"),
+    "fused": lambda: Fused(Parts(6, 8, normalise=False, vector="pooled", pooled_width=6), 8, "gated"),
     "fused by nothing": lambda: Fused(Parts(6, 8, normalise=False), 8, "none"),
-    "pie of what parts have in common": lambda: Pie(6, 6, 8, whole="parts"),
+    "pie of what parts have in common": lambda: Pie(6, 6, 8, base="parts"),
     "gaussian": lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, pooled_width=6), 8, draws=3),
     "gaussian of words": lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, recurrent=True), 8),
     "gaussian by pooling": lambda: Gaussian(Gpo(6, 8), PooledSpread(6, 8, layers=1, perceptron=True), 8),
     "graph": lambda: Graph(6, 8, dropout=0.0),
     "graph of words": lambda: Graph(6, 8, joint=0),
     "one graph": lambda: Graph(6, 8, joint=1),
-    "parts beside a pooled vector": lambda: Parts(6, 8, whole="pooled", pooled_width=6),
+    "parts beside a pooled vector": lambda: Parts(6, 8, vector="pooled", pooled_width=6),
 }
 
 
@@ -149,10 +149,10 @@ def test_length_stays_where_it_is_asked_to() -> None:
         (lambda: Gpo(6, 8), "pooled", "gives parts"),
         (Passthrough, "parts", "pooled vector"),
         (lambda: Parts(6, 8), "pooled", "gives parts"),
-        (lambda: Attended(Parts(6, 8), 8, normalise=True, places=36), "parts", "36 regions a picture; it got 3"),
+        (lambda: Attended(Parts(6, 8), 8, normalise=True, regions=36), "parts", "36 regions a picture; it got 3"),
         (lambda: Parts(6, 8, project=False), None, "encoder's width, 6; it was asked for 8"),
         (lambda: Parts(6, 4, project=False, halves=True), None, "encoder's width, 3; it was asked for 4"),
-        (lambda: Parts(6, 8, whole="pooled"), None, "pooled vector for whole='pooled'"),
+        (lambda: Parts(6, 8, vector="pooled"), None, "pooled vector for whole='pooled'"),
         (lambda: Graph(6, 8, joint=3), None, "0, 1 or 2 joint graphs .* it got 3 and 0"),
         (lambda: Graph(6, 8), "pooled", "gives parts"),
         (lambda: Graph(6, 8, cells=3), "parts", "3 cells and then regions of every picture; it got 3 parts"),
@@ -161,7 +161,7 @@ def test_length_stays_where_it_is_asked_to() -> None:
         (lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, pooled_width=6), 8, draws=-1), None, "draws of 0 or more; it got"),
         (lambda: Gaussian(Passthrough(), Spread(6, 6, pooled_width=6), 6), "pooled", "parts missing"),
         (lambda: Gaussian(Passthrough(), PooledSpread(6, 6), 6), "pooled", "an encoder that gives parts"),
-        (lambda: Parts(6, 8, whole="pooled", pooled_width=6), "parts", "pooled vector here"),
+        (lambda: Parts(6, 8, vector="pooled", pooled_width=6), "parts", "pooled vector here"),
     ],
 )
 def test_a_head_says_what_it_misses(make: Callable[[], nn.Module], given: str | None, said: str) -> None:

@@ -10,7 +10,7 @@ import tiny_models
 
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import open_body
-from subtext.models.encoders.hub import file, opened, picture_numbers
+from subtext.models.encoders.hub import model_file, preprocessing_of, read_model
 from subtext.recipes.encoders import tokeniser
 
 
@@ -58,7 +58,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(
     with pytest.raises(RequirementError, match=r"cannot be reached; give a folder .*, or weights=random$"):
         open_body("resnet-50")
     with pytest.raises(RequirementError, match="cannot be reached"):
-        file("someone/something", "preprocessor_config.json")
+        model_file("someone/something", "preprocessor_config.json")
     assert 4 <= len(asked) < 8
     assert capfd.readouterr().err == ""
 
@@ -67,11 +67,11 @@ def test_what_the_cache_holds_is_not_asked_for(
     asked: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("subtext.models.encoders.hub.try_to_load_from_cache", lambda source, path: str(tmp_path / path))
-    assert opened("someone/something", lambda source, local: (source, local), files=["config.json"]) == (
+    assert read_model("someone/something", lambda source, local: (source, local), files=["config.json"]) == (
         "someone/something",
         True,
     )
-    assert file("someone/something", "preprocessor_config.json") == tmp_path / "preprocessor_config.json"
+    assert model_file("someone/something", "preprocessor_config.json") == tmp_path / "preprocessor_config.json"
     assert not asked
 
 
@@ -86,7 +86,7 @@ def test_a_half_filled_cache_is_completed(monkeypatch: pytest.MonkeyPatch, tmp_p
 
     monkeypatch.setattr("subtext.models.encoders.hub.try_to_load_from_cache", lambda source, path: str(tmp_path / path))
     monkeypatch.setattr("subtext.models.encoders.hub.get_hf_file_metadata", lambda url, timeout: None)
-    assert opened("someone/something", read, files=["config.json"]) == "someone/something"
+    assert read_model("someone/something", read, files=["config.json"]) == "someone/something"
     assert tried == [True, False]
 
 
@@ -135,4 +135,4 @@ def test_a_configuration_of_other_values_says_so(tmp_path: Path) -> None:
 def test_numbers_of_pictures_that_cannot_be_read_say_so(tmp_path: Path, text: str) -> None:
     (tmp_path / "preprocessor_config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(RequirementError, match=r"^image=.* needs .*preprocessor_config.json"):
-        picture_numbers(str(tmp_path), option="image")
+        preprocessing_of(str(tmp_path), option="image")

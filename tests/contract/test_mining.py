@@ -47,7 +47,7 @@ def test_a_shared_batch_is_mined_as_the_whole(mining, direction):
     images, texts, groups = random_items(6, seed=1), random_items(6, seed=2), torch.arange(6)
     whole = mining(compose(Cosine(), images, texts, groups), EPOCH)
     first = mining(
-        compose(Cosine(), images[:2], texts[:2], groups[:2], others=(images[2:], texts[2:], groups[2:])), EPOCH
+        compose(Cosine(), images[:2], texts[:2], groups[:2], gathered=(images[2:], texts[2:], groups[2:])), EPOCH
     )
     torch.testing.assert_close(first.scores, whole.scores[:2])
     assert torch.equal(first.truth.negative, whole.truth.negative[:2])

@@ -151,8 +151,8 @@ def test_a_standard_normal_has_no_divergence(published):
 def test_shares_of_a_batch_add_up_to_its_divergence(over):
     images, texts, groups = random_items(6, seed=1), random_items(6, seed=2), torch.arange(6)
     whole = KL(over=over)(of(images, texts))
-    first = compose(Cosine(), images[:2], texts[:2], groups[:2], others=(images[2:], texts[2:], groups[2:]))
-    second = compose(Cosine(), images[2:], texts[2:], groups[2:], others=(images[:2], texts[:2], groups[:2]))
+    first = compose(Cosine(), images[:2], texts[:2], groups[:2], gathered=(images[2:], texts[2:], groups[2:]))
+    second = compose(Cosine(), images[2:], texts[2:], groups[2:], gathered=(images[:2], texts[:2], groups[:2]))
     torch.testing.assert_close(KL(over=over)(first) * 2 / 6 + KL(over=over)(second) * 4 / 6, whole)
 
 
@@ -173,7 +173,7 @@ def test_a_gamma_of_zero_is_refused():
 def test_gathered_pairs_belong_to_the_batch_and_banks_do_not():
     images, texts = random_items(6, seed=1), random_items(6, seed=2)
     groups = torch.arange(6)
-    shared = compose(Cosine(), images[:2], texts[:2], groups[:2], others=(images[2:], texts[2:], groups[2:]))
+    shared = compose(Cosine(), images[:2], texts[:2], groups[:2], gathered=(images[2:], texts[2:], groups[2:]))
     torch.testing.assert_close(MMD()(shared), MMD()(of(images, texts)))
     origin = shared.image_to_text.origin.clone()
     origin[2:] = 3  # bank

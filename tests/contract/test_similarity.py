@@ -129,7 +129,7 @@ def test_pieces_computed_again_have_the_same_scores_and_gradients(part, monkeypa
     found = []
     for kept in (2**27, 1):
         monkeypatch.setattr("subtext.ops.pairwise.KEPT_FLOATS", kept)
-        monkeypatch.setattr("subtext.ops.pairwise.PIECE_FLOATS", 2**27 if kept > 1 else 1)
+        monkeypatch.setattr("subtext.ops.pairwise.BLOCK_FLOATS", 2**27 if kept > 1 else 1)
         images, texts, _ = random_pairs(5)
         leaves = [images.parts.requires_grad_(), texts.parts.requires_grad_(), *similarity.parameters()]
         scores = similarity(images, texts)

@@ -68,7 +68,7 @@ def test_float32_and_float64_agree(weighting):
 def test_a_shared_batch_is_weighted_as_the_whole(weighting):
     images, texts, groups = random_items(6, seed=1), random_items(6, seed=2), torch.arange(6)
     whole = weighting(compose(Cosine(), images, texts, groups), EPOCH)
-    first = compose(Cosine(), images[:2], texts[:2], groups[:2], others=(images[2:], texts[2:], groups[2:]))
+    first = compose(Cosine(), images[:2], texts[:2], groups[:2], gathered=(images[2:], texts[2:], groups[2:]))
     torch.testing.assert_close(weighting(first, EPOCH), whole[:2])
 
 

@@ -20,12 +20,12 @@ def waves(*shape: int, phase: float, step: float = 0.7) -> torch.Tensor:
     return torch.sin(phase + step * places).reshape(shape)
 
 
-def whole_of(scores: torch.Tensor, relevance: torch.Tensor) -> Comparison:
+def vectors_of(scores: torch.Tensor, relevance: torch.Tensor) -> Comparison:
     truth = Truth(torch.eye(*scores.shape, dtype=torch.bool), relevance=relevance, scale="made")
     return Comparison(scores, truth)
 
 
-FOUR = whole_of(0.5 + 0.5 * waves(4, 4, phase=0.3), 0.6 * waves(4, 4, phase=1.1, step=0.9).abs())
+FOUR = vectors_of(0.5 + 0.5 * waves(4, 4, phase=0.3), 0.6 * waves(4, 4, phase=1.1, step=0.9).abs())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_of_draws(variant, wanted, stretch):
         Embeddings(waves(3, 2, 4, phase=phase) * factor, torch.arange(3))
         for phase, factor in ((0.2, 1), (0.9, stretch))
     )
-    given = whole_of(torch.zeros(3, 3, dtype=torch.float64), waves(3, 3, phase=0.5).abs())
+    given = vectors_of(torch.zeros(3, 3, dtype=torch.float64), waves(3, 3, phase=0.5).abs())
     value = DAA(0.01, variant, draws=True)(replace(given, queries=images, candidates=texts)).mean().item()
     assert (value == pytest.approx(wanted, abs=1e-12)) is (variant == "released" or stretch == 1.0)
 
@@ -110,6 +110,6 @@ def test_what_is_missing_is_said():
     with pytest.raises(RequirementError, match=r"DAA needs a relevance .*; this comparison has none; train with the"):
         DAA()(bare)
     with pytest.raises(RequirementError, match=r"'released' needs as many candidates as queries; it got 2 x 3; take"):
-        DAA(variant="released")(whole_of(scores, scores))
+        DAA(variant="released")(vectors_of(scores, scores))
     with pytest.raises(RequirementError, match="DAA with draws needs the embeddings behind the scores"):
-        DAA(draws=True)(whole_of(scores, scores))
+        DAA(draws=True)(vectors_of(scores, scores))

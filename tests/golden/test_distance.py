@@ -91,7 +91,7 @@ def test_a_draw_knows_nothing_of_order(direction):
     moved = mining(compose(Cosine(), images[order], texts[order], torch.arange(8)[order]), Epoch(3, 7)).truth.negative
     assert torch.equal(moved, drawn[order][:, order])
     alone = mining(
-        compose(Cosine(), images[:3], texts[:3], torch.arange(3), others=(images[3:], texts[3:], torch.arange(3, 8))),
+        compose(Cosine(), images[:3], texts[:3], torch.arange(3), gathered=(images[3:], texts[3:], torch.arange(3, 8))),
         Epoch(3, 7),
     ).truth.negative
     assert torch.equal(alone, drawn[:3])

@@ -20,7 +20,7 @@ from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import adapt, layers, open_body
 from subtext.models.encoders.bag import Bag
 from subtext.models.encoders.dual import Dual
-from subtext.models.encoders.hub import KNOWN, picture_numbers
+from subtext.models.encoders.hub import BACKBONES, preprocessing_of
 from subtext.models.encoders.language import Language
 from subtext.models.encoders.open_clip_dual import OpenClip
 from subtext.models.encoders.precomputed import Precomputed
@@ -268,7 +268,7 @@ class TestVision:
             Vision.open("tiny", pooling="cls")({"pixels": torch.zeros(1, 3, 64, 64)})
 
     def test_every_short_name_has_a_family(self) -> None:
-        for name, known in KNOWN.items():
+        for name, known in BACKBONES.items():
             assert AutoConfig.for_model(known.family, **known.settings).model_type == known.family, name
 
 
@@ -288,17 +288,17 @@ class TestPictureNumbers:
     ) -> None:
         own = {"image_mean": [0.5, 0.5, 0.5], "image_std": [1, 1, 1]}
         (tmp_path / "preprocessor_config.json").write_text(json.dumps({**numbers, **own}))
-        found = picture_numbers(str(tmp_path))
+        found = preprocessing_of(str(tmp_path))
         assert (found.size, found.resize, found.crop_share, found.filter) == wanted
         assert found.mean == (0.5, 0.5, 0.5)
 
     def test_of_grey_pictures_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": 28, "image_mean": [0.5]}))
         with pytest.raises(RequirementError, match="three channels"):
-            picture_numbers(str(tmp_path))
+            preprocessing_of(str(tmp_path))
 
     def test_are_imagenets_where_nothing_is_said(self, tmp_path: Path) -> None:
-        assert picture_numbers(str(tmp_path)).size == 224
+        assert preprocessing_of(str(tmp_path)).size == 224
 
 
 class TestLanguage:
@@ -409,7 +409,11 @@ class TestTimm:
         encoder = TimmVision.open("small")
         found = encoder({"pixels": torch.randn(2, 3, 48, 48)})
         assert found.parts.shape == (2, 36, 6) and found.pooled.shape == (2, 6)
-        assert (encoder.numbers.size, encoder.numbers.filter, encoder.numbers.mean) == (48, "bicubic", (0.1, 0.2, 0.3))
+        assert (encoder.preprocessing.size, encoder.preprocessing.filter, encoder.preprocessing.mean) == (
+            48,
+            "bicubic",
+            (0.1, 0.2, 0.3),
+        )
         assert len(encoder.body_layers()) == 3
         assert fake == [("small", True)]
 

@@ -122,7 +122,7 @@ def test_passthrough_sets_the_length_alone() -> None:
 def test_pie_net_of_parts_alone_equals_a_plain_loop() -> None:
     """PCME-bert's: the whole is the mean over the parts of relu(p / |p|)."""
     torch.manual_seed(2)
-    head = Pie(4, 4, 3, views=2, whole="parts").double()
+    head = Pie(4, 4, 3, views=2, base="parts").double()
     parts = torch.randn(2, 3, 4, dtype=F64)
     mask = torch.tensor([[True, True, True], [True, True, False]])
     with torch.no_grad():

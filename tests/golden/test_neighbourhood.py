@@ -218,7 +218,7 @@ def test_shared_batches_have_the_weights_of_the_whole(of):
     whole, images, texts, groups = weighting(SCENE, EPOCH), items(IMAGES), items(TEXTS), torch.arange(5)
     for own, other in ((slice(0, 2), slice(2, 5)), (slice(2, 5), slice(0, 2))):
         part = compose(
-            Cosine(), images[own], texts[own], groups[own], others=(images[other], texts[other], groups[other])
+            Cosine(), images[own], texts[own], groups[own], gathered=(images[other], texts[other], groups[other])
         )
         torch.testing.assert_close(weighting(part, EPOCH), whole[own])
 

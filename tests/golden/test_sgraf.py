@@ -27,7 +27,7 @@ CARD = {
 def built(which: str) -> tuple[Attended, Attended, Saf | Sgr]:
     """Heads and similarity of width 4 with the card's weights, in the card's order."""
     plain = [Parts(4, 4, project=False) for _ in range(2)]
-    image, text = Attended(plain[0], 4, normalise=True, places=5), Attended(plain[1], 4)
+    image, text = Attended(plain[0], 4, normalise=True, regions=5), Attended(plain[1], 4)
     similarity = Saf(width=4, nodes=3) if which == "saf" else Sgr(width=4, nodes=3)
     modules: list[nn.Module] = [image.local, image.local_norm, image.whole, image.whole_norm, image.common]
     modules += [text.local, text.whole, text.common, similarity.nodes.local, similarity.nodes.whole, similarity.decide]

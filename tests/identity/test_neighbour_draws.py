@@ -132,7 +132,7 @@ def test_what_an_item_is_compared_with(negatives: str, more: bool) -> None:
         groups_more, near_more = torch.tensor([7, 0]), torch.tensor([5, 9])
         others = (Grouped(random_items(2, seed=3), groups_more), Grouped(random_items(2, seed=4), near_more))
     found = beside(
-        Cosine(scale=20.0), Grouped(own, groups), Grouped(around, near_groups), negatives=negatives, others=others
+        Cosine(scale=20.0), Grouped(own, groups), Grouped(around, near_groups), negatives=negatives, gathered=others
     )
     columns = [(Origin.NEIGHBOUR, group) for group in near_groups.tolist()]
     columns += [(Origin.NEIGHBOUR, group) for group in ([5, 9] if more else [])]

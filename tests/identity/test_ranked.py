@@ -72,7 +72,7 @@ def test_shares_add_up_to_the_whole(loss, positives):
             texts[mine],
             GROUPS[mine],
             positives=positives,
-            others=(images[other], texts[other], GROUPS[other]) if rest else None,
+            gathered=(images[other], texts[other], GROUPS[other]) if rest else None,
             relevance=Relevance(*order, "made"),
         )
         return objective(scene, Epoch(0, 0), share=len(own) / 6)[0]

@@ -46,7 +46,7 @@ def share(images: Embeddings, texts: Embeddings, own: list[int], positives: str)
     mine = torch.tensor(own)
     rest = torch.tensor([row for row in range(len(GROUPS)) if row not in own])
     others = (images[rest], texts[rest], GROUPS[rest])
-    return compose(Cosine(), images[mine], texts[mine], GROUPS[mine], positives=positives, others=others)
+    return compose(Cosine(), images[mine], texts[mine], GROUPS[mine], positives=positives, gathered=others)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

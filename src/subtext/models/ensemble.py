@@ -40,10 +40,10 @@ def ensemble(models: Sequence[Model]) -> Model:
     _require(models)
     images, texts = [model.image for model in models], [model.text for model in models]
     similarities = [model.similarity for model in models]
-    cosines = [each for each in similarities if isinstance(each, Cosine)]
+    cosines = [similarity for similarity in similarities if isinstance(similarity, Cosine)]
     device = next(models[0].parameters()).device
     if len(cosines) == len(models):
-        scales = torch.tensor([torch.as_tensor(each.scale).item() for each in cosines])
+        scales = torch.tensor([torch.as_tensor(similarity.scale).item() for similarity in cosines])
         factors = (scales / scales.sum()).sqrt()
         return Model(_abreast(images, factors), _abreast(texts, factors), Cosine()).to(device).eval()
     return Model(_abreast(images), _abreast(texts), Mean(similarities)).to(device).eval()
@@ -65,14 +65,14 @@ class Members(nn.Module):
 
     def save_assets(self, folder: Path) -> None:
         """Write what every member needs, in a folder of its own."""
-        for place, member in enumerate(self.members):
+        for number, member in enumerate(self.members):
             assert isinstance(member, Branch)
-            own = folder / MEMBERS / str(place)
-            own.mkdir(parents=True)
-            member.input_spec.save(own)
+            member_folder = folder / MEMBERS / str(number)
+            member_folder.mkdir(parents=True)
+            member.input_spec.save(member_folder)
             save = getattr(member.encoder, "save_assets", None)
             if callable(save):
-                save(own)
+                save(member_folder)
 
 
 class Abreast(nn.Module):
@@ -91,20 +91,20 @@ class Abreast(nn.Module):
         self.factors: Tensor | None
         self.register_buffer("factors", factors)
 
-    def forward(self, found: list[Embeddings], ids: Int[Tensor, "n"]) -> Embeddings:
+    def forward(self, members: list[Embeddings], ids: Int[Tensor, "n"]) -> Embeddings:
         """The items as all members have them."""
-        if several := [each.views for each in found if each.views != 1]:
-            raise ShapeError(f"an ensemble needs models of one vector an item; one gives {several[0]}; join others")
+        if view_counts := [member.views for member in members if member.views != 1]:
+            raise ShapeError(f"an ensemble needs models of one vector an item; one gives {view_counts[0]}; join others")
         if self.factors is not None:
-            vectors = [each.vectors * factor for each, factor in zip(found, self.factors, strict=True)]
+            vectors = [member.vectors * factor for member, factor in zip(members, self.factors, strict=True)]
             return Embeddings(torch.cat(vectors, dim=2), ids)
-        vectors = [each.vectors for each in found]
+        vectors = [member.vectors for member in members]
         _require_alike("vectors", vectors)
-        _require_alike("parts", [each.parts for each in found])
-        _require_alike("masks", [each.mask for each in found])
-        parts = [each.parts for each in found if each.parts is not None]
+        _require_alike("parts", [member.parts for member in members])
+        _require_alike("masks", [member.mask for member in members])
+        parts = [member.parts for member in members if member.parts is not None]
         joined = torch.cat(parts, dim=2) if parts else None
-        return Embeddings(torch.cat(vectors, dim=2), ids, parts=joined, mask=found[0].mask)
+        return Embeddings(torch.cat(vectors, dim=2), ids, parts=joined, mask=members[0].mask)
 
 
 class Mean(nn.Module):
@@ -126,20 +126,20 @@ class Mean(nn.Module):
         self.members = nn.ModuleList(similarities)
 
     def forward(
-        self, images: Embeddings, texts: Embeddings, made: tuple[tuple[Any, ...], ...] | None = None
+        self, images: Embeddings, texts: Embeddings, prepared: tuple[tuple[Any, ...], ...] | None = None
     ) -> Float[Tensor, "i t"]:
         """Scores of every image with every text, larger is better.
 
-        made  what `prepare` gave for these images
+        prepared  what `prepare` gave for these images
         """
         count = len(self.members)
-        given = made if made is not None else ((),) * count
+        given = prepared if prepared is not None else ((),) * count
         sides = zip(self.members, _apart(images, count), _apart(texts, count), given, strict=True)
         scores = torch.stack([member(rows, columns, *own) for member, rows, columns, own in sides])
         return scores.sum(dim=0) / count
 
     def prepare(self, images: Embeddings) -> tuple[tuple[Any, ...], ...]:
-        """What the members need of pictures alone, for scoring them with texts in several calls."""
+        """What the members need of images alone, for scoring them with texts in several calls."""
         found = []
         for member, own in zip(self.members, _apart(images, len(self.members)), strict=True):
             prepare = getattr(member, "prepare", None)
@@ -164,36 +164,36 @@ def _require(models: Sequence[Model]) -> None:
     if len(models) < 2:
         raise RecipeError(f"an ensemble needs two models or more; it got {len(models)}; name another")
     for side in ("image", "text"):
-        first, *others = (getattr(model, side) for model in models)
-        for place, branch in enumerate(others, start=2):
+        first, *following = (getattr(model, side) for model in models)
+        for number, branch in enumerate(following, start=2):
             if not _reads_alike(first.input_spec, branch.input_spec):
                 raise RecipeError(
-                    f"an ensemble needs models that read alike; model {place} reads {side}s otherwise than the first "
-                    "(another vocabulary, longest text, feature file or picture size); train them on the same data "
+                    f"an ensemble needs models that read alike; model {number} reads {side}s otherwise than the first "
+                    "(another vocabulary, longest text, feature file or image size); train them on the same data "
                     "with the same options of reading"
                 )
-        if any(isinstance(branch.head, Gaussian) for branch in (first, *others)):
+        if any(isinstance(branch.head, Gaussian) for branch in (first, *following)):
             raise RecipeError(
                 "an ensemble needs items that are vectors or parts; those of a probabilistic model are distributions; "
                 "average its scores outside (evaluate --scores)"
             )
 
 
-def _reads_alike(one: Input, other: Input) -> bool:
-    if isinstance(one, FeatureInput) and isinstance(other, FeatureInput) and None in (one.file, other.file):
-        one, other = replace(one, file=None), replace(other, file=None)
-    return type(one) is type(other) and one.fingerprint == other.fingerprint
+def _reads_alike(first: Input, second: Input) -> bool:
+    if isinstance(first, FeatureInput) and isinstance(second, FeatureInput) and None in (first.file, second.file):
+        first, second = replace(first, file=None), replace(second, file=None)
+    return type(first) is type(second) and first.fingerprint == second.fingerprint
 
 
-def _require_alike(what: str, values: Sequence[Tensor | None]) -> None:
+def _require_alike(subject: str, values: Sequence[Tensor | None]) -> None:
     """Raise ShapeError unless all members have these, of one shape, or none has; masks must be equal."""
     present = [value for value in values if value is not None]
     shapes = [None if value is None else tuple(value.shape) for value in values]
     alike = len(present) in (0, len(values)) and len(set(shapes)) == 1
-    if alike and what == "masks":
+    if alike and subject == "masks":
         alike = all(torch.equal(present[0], value) for value in present[1:])
     if not alike:
         raise ShapeError(
-            f"an ensemble needs models of one width that see the same regions and words; their {what} are {shapes}; "
+            f"an ensemble needs models of one width that see the same regions and words; their {subject} are {shapes}; "
             "train them with the same width and the same options of reading"
         )

@@ -5,7 +5,7 @@
     FOLDER/KEY/pooled.npy   (N G)
     FOLDER/KEY/about.json   what the key was made of
 
-KEY is a hash of the encoder's weights, structure and settings, of its Input's fingerprint, of the items (their pictures
+KEY is a hash of the encoder's weights, structure and settings, of its Input's fingerprint, of the items (their images
 by size and times of the files, wherever their folder is) and of the precision, so that a change of any of them is
 another folder. Arrays are memory-mapped: a cache may be larger than memory. Several trainings may share a FOLDER: each
 KEY is put in place whole, and who comes second keeps what is there.
@@ -47,10 +47,10 @@ def refusal(branch: Branch, sources: Sources) -> str | None:
     """Why the branch's encoder cannot be cached, as the end of a sentence; None where it can."""
     if branch.input_spec.augments:
         return "its input is augmented, so that it gives something else every time"
-    seen: dict[str, object] = {}
+    values: dict[str, object] = {}
     for items, root in sources:
         for name, value in zip(items.ids, items.values, strict=True):
-            if seen.setdefault(name, (value, root)) != (value, root):
+            if values.setdefault(name, (value, root)) != (value, root):
                 return f"the id '{name}' stands for two items, and the cache is by id"
     return None
 
@@ -68,11 +68,11 @@ def write_cache(
     if (reason := refusal(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")
     about = _about(branch, sources, weights, precision)
-    place = _place(folder, about)
-    if not place.is_dir():
+    path = _place(folder, about)
+    if not path.is_dir():
         _sweep(folder)
-        write_folder(place, lambda new: _run(branch, sources, new, about=about, device=device), replace=False)
-    return place
+        write_folder(path, lambda new: _run(branch, sources, new, about=about, device=device), replace=False)
+    return path
 
 
 def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision) -> Branch:
@@ -80,10 +80,10 @@ def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: st
 
     Raises DataError when it was not written, or is damaged.
     """
-    place = _place(folder, _about(branch, sources, weights, precision))
-    if not place.is_dir():
-        raise DataError(f"cached outputs need {place}; it is not there; write it first")
-    input_spec = CachedInput(place, _names(sources))
+    path = _place(folder, _about(branch, sources, weights, precision))
+    if not path.is_dir():
+        raise DataError(f"cached outputs need {path}; it is not there; write it first")
+    input_spec = CachedInput(path, _names(sources))
     if branch.training:
         return Branch(input_spec, CachedEncoder(branch.encoder), branch.head).train()
     return Branch(input_spec, CachedEncoder(branch.encoder), branch.head).eval()
@@ -144,15 +144,15 @@ class CachedInput:
     def _gathered(self, parts: NDArray[np.floating], rows: NDArray[np.int64]) -> Tensors:
         starts = self._starts
         if self._even:
-            found = parts.reshape(len(starts) - 1, -1, parts.shape[1])[rows].astype(np.float32)
-            mask = np.ones(found.shape[:2], dtype=bool)
+            padded = parts.reshape(len(starts) - 1, -1, parts.shape[1])[rows].astype(np.float32)
+            mask = np.ones(padded.shape[:2], dtype=bool)
         else:
             lengths = starts[rows + 1] - starts[rows]
-            found = np.zeros((len(rows), int(lengths.max()), parts.shape[1]), dtype=np.float32)
-            for place, row in enumerate(rows):
-                found[place, : lengths[place]] = parts[starts[row] : starts[row + 1]]
-            mask = np.arange(found.shape[1])[None, :] < lengths[:, None]
-        tensors = {"parts": torch.from_numpy(found)}
+            padded = np.zeros((len(rows), int(lengths.max()), parts.shape[1]), dtype=np.float32)
+            for index, row in enumerate(rows):
+                padded[index, : lengths[index]] = parts[starts[row] : starts[row + 1]]
+            mask = np.arange(padded.shape[1])[None, :] < lengths[:, None]
+        tensors = {"parts": torch.from_numpy(padded)}
         if self._masked:
             tensors["mask"] = torch.from_numpy(mask)
         return tensors
@@ -171,9 +171,9 @@ class CachedEncoder(nn.Module):
         return Encoded(parts=inputs.get("parts"), mask=inputs.get("mask"), pooled=inputs.get("pooled"))
 
 
-def _run(branch: Branch, sources: Sources, place: Path, *, about: dict[str, object], device: torch.device) -> None:
+def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, object], device: torch.device) -> None:
     kind = np.dtype(str(about["precision"]))
-    parts, pooled = _Growing(place / "parts.npy", kind), _Growing(place / "pooled.npy", kind)
+    parts, pooled = _Growing(path / "parts.npy", kind), _Growing(path / "pooled.npy", kind)
     lengths: list[int] = []
     masked = False
     was_training = branch.encoder.training
@@ -193,8 +193,8 @@ def _run(branch: Branch, sources: Sources, place: Path, *, about: dict[str, obje
                         lengths += [0] * len(batch.rows)
     finally:
         branch.encoder.train(was_training)
-    np.save(place / "lengths.npy", np.array(lengths, dtype=np.int64))
-    (place / "about.json").write_text(json.dumps({**about, "masked": masked}, indent=2), encoding="utf-8")
+    np.save(path / "lengths.npy", np.array(lengths, dtype=np.int64))
+    (path / "about.json").write_text(json.dumps({**about, "masked": masked}, indent=2), encoding="utf-8")
 
 
 def _add_parts(file: _Growing, parts: Tensor, mask: Tensor | None) -> list[int]:
@@ -264,24 +264,24 @@ def _about(branch: Branch, sources: Sources, weights: str, precision: Precision)
 def _settings(encoder: nn.Module) -> dict[str, str]:
     """What weights and modules do not show of an encoder: which vector is pooled, how a backbone is configured."""
     plain = (str, bool, int, float, tuple, type(None))
-    found = {
+    settings = {
         name: repr(value)
         for name, value in vars(encoder).items()
         if isinstance(value, plain) and not name.startswith("_") and name != "training"
     }
     config = next((module.config for module in encoder.modules() if hasattr(module, "config")), None)
-    return found if config is None else {**found, "config": str(config)}
+    return settings if config is None else {**settings, "config": str(config)}
 
 
 def _sweep(folder: Path) -> None:
     """Remove what writers that were killed have left; who is still at work has written a moment ago."""
-    for left in folder.glob(f"{HIDDEN}*"):
+    for abandoned in folder.glob(f"{HIDDEN}*"):
         try:
-            latest = max(file.stat().st_mtime for file in (left, *left.rglob("*")))
+            latest = max(file.stat().st_mtime for file in (abandoned, *abandoned.rglob("*")))
         except FileNotFoundError:
             continue  # Its writer has just finished.
         if time.time() - latest > _ABANDONED:
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(abandoned, ignore_errors=True)
 
 
 def _place(folder: Path, about: dict[str, object]) -> Path:

@@ -70,7 +70,7 @@ class Branch(nn.Module):
 
 
 class Model(nn.Module):
-    """Pictures and texts to one space, and how they are compared there.
+    """Images and texts to one space, and how they are compared there.
 
     `embed_images`, `embed_texts` and `compare` are for use; `forward` is one training pass over a batch of pairs.
     """
@@ -126,7 +126,7 @@ class Model(nn.Module):
             return self
         return Model(self.image.by_mean(), self.text.by_mean(), Cosine()).train(self.training)
 
-    def score_in_bf16(self, asked: bool = True) -> bool:
+    def score_in_bf16(self, bf16: bool = True) -> bool:
         """Have scores of pairs multiplied in bfloat16, or (False) in float32; whether they will be in bfloat16.
 
         It is a choice of use, whatever the training's option said, and leaves the weights as they are. Where the
@@ -140,7 +140,7 @@ class Model(nn.Module):
                 f"{type(self.similarity).__name__} compares vectors, in float32"
             )
         for part in parts:
-            part.bf16 = asked
+            part.bf16 = bf16
         return self.scores_in_bf16
 
     @property
@@ -160,13 +160,13 @@ class Model(nn.Module):
     def embed_images(
         self, images: Sequence[Any] | NDArray[Any], *, batch_size: int = 64, root: Path | str = "."
     ) -> Embeddings:
-        """Embeddings of pictures; ids are positions.
+        """Embeddings of images; ids are positions.
 
-        images  paths (against root), bytes or PIL pictures. For a model that reads features: of each picture an array,
+        images  paths (against root), bytes or PIL images. For a model that reads features: of each image an array,
                 (G) or (P E); where it reads both parts {"pooled": (G), "grid": (P E)}; or its name in the file of
                 features that the run was opened with
 
-        Raises DataError when a picture cannot be read, or features are of another shape than the model reads.
+        Raises DataError when an image cannot be read, or features are of another shape than the model reads.
         """
         return self.embed(self.image, _batches(self.image.input_spec, images, batch_size, Path(root)))
 
@@ -181,22 +181,22 @@ class Model(nn.Module):
         device = self._device
         was_training = self.training
         self.eval()
-        pieces: list[Embeddings] = []
+        embedded: list[Embeddings] = []
         finished = 0
         try:
             with torch.inference_mode():
                 for batch in batches:
                     inputs = {name: value.to(device) for name, value in branch.read(batch).items()}
-                    pieces.append(branch(inputs).to("cpu"))
+                    embedded.append(branch(inputs).to("cpu"))
                     finished += len(batch.rows)
                     if done is not None:
                         done(finished)
         finally:
             self.train(was_training)
-        return Embeddings.cat(pieces)
+        return Embeddings.cat(embedded)
 
     def compare(self, images: Embeddings, texts: Embeddings) -> Tensor:
-        """(I T) scores of every picture with every text, on the CPU and without gradient.
+        """(I T) scores of every image with every text, on the CPU and without gradient.
 
         All at once: the last bits of a score may depend on the items beside it, 1e-6 of the largest score
         (IMRAM with a text of one word: up to 1e-4). `scoring.matrix` gives a model of pairs the scores of an

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from subtext.data.inputs import Batch
 from subtext.data.text import SubwordInput
 from subtext.errors import RequirementError
-from subtext.models.encoders.hub import opened
+from subtext.models.encoders.hub import read_model
 from subtext.models.encoders.language import Language
 
 
@@ -38,34 +38,34 @@ class SentenceEncoder:
     batch_size: int = 64
     device: str = "cpu"
 
-    def __call__(self, texts: Sequence[str], told: Callable[[int], None] | None = None) -> Float[np.ndarray, "n d"]:
-        """The vectors of texts, float32, of whatever length they have; `told` hears how many texts are done.
+    def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Float[np.ndarray, "n d"]:
+        """The vectors of texts, float32, of whatever length they have; `progress` hears how many texts are done.
 
         Raises RequirementError when the model or its tokeniser cannot be had; DataError for an item without a text.
         """
         input_spec = SubwordInput(self._tokeniser(), max_tokens=self.max_tokens)
         encoder = Language.open(self.model, pooling=self.pooling).eval().to(self.device)
-        pieces = []
+        vectors = []
         with torch.inference_mode():
             for start in range(0, len(texts), self.batch_size):
                 batch = _batch(texts[start : start + self.batch_size], start)
                 tensors = {name: value.to(self.device) for name, value in input_spec(batch).items()}
-                pieces.append(encoder(tensors).pooled.float().cpu().numpy())
-                if told is not None:
-                    told(start + len(batch.values))
-        return np.concatenate(pieces) if pieces else np.empty((0, encoder.pooled_width), dtype=np.float32)
+                vectors.append(encoder(tensors).pooled.float().cpu().numpy())
+                if progress is not None:
+                    progress(start + len(batch.values))
+        return np.concatenate(vectors) if vectors else np.empty((0, encoder.pooled_width), dtype=np.float32)
 
     def _tokeniser(self) -> Any:
-        found = opened(
+        tokeniser = read_model(
             self.model,
             lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local),
             files=["tokenizer.json"],
             option="sentence",
         )
         # Without its files a tokeniser is made that knows its own marks and nothing else.
-        if len(found) <= len(set(found.all_special_ids)):
+        if len(tokeniser) <= len(set(tokeniser.all_special_ids)):
             raise RequirementError(f"sentence:{self.model} needs a tokeniser beside its weights; it knows no words")
-        return found
+        return tokeniser
 
 
 def _batch(texts: Sequence[str], start: int) -> Batch:

@@ -163,13 +163,13 @@ _NOISE: dict[Kind, Callable[[_Changed, Tensor, Rates, torch.Generator], None]] =
 }
 
 
-def lengthened(text: str, other: str) -> str:
+def lengthened(text: str, second: str) -> str:
     """One text, then another of the same image.
 
     >>> lengthened("a dog runs ", "wet sand")
     'a dog runs wet sand'
     """
-    return f"{text.strip()} {other.strip()}".strip()
+    return f"{text.strip()} {second.strip()}".strip()
 
 
 def shortened(text: str, position: float) -> str:

@@ -135,13 +135,13 @@ class Objective:
 
     def of_pairs(self) -> Objective:
         """Without neighbours and generated texts: what can be computed where none are drawn."""
-        kept: dict[str, Term | Penalty] = {}
+        parts: dict[str, Term | Penalty] = {}
         for name, part in self.parts.items():
             if isinstance(part, Penalty):
-                kept[name] = part
+                parts[name] = part
             elif not part.on.endswith("_neighbours") and (plain := EDITED.get(part.on, part.on)):
-                kept[name] = replace(part, on=plain)
-        return replace(self, parts=kept)
+                parts[name] = replace(part, on=plain)
+        return replace(self, parts=parts)
 
 
 def _share(share: Share, comparison: str) -> float:

@@ -1,6 +1,6 @@
 """Attention between words and regions as SCAN has it, and cosines with what it gathers, without gathering it.
 
-Axes: T texts of L words, I pictures of R regions; every tensor of pairs is (T L I R). A gathered vector is
+Axes: T texts of L words, I images of R regions; every tensor of pairs is (T L I R). A gathered vector is
 c = sum over r of a_r v_r; its product with a word is a sum of products that are known, and its length comes from the
 products of regions with each other: |c|^2 = a' (V V') a. So one product of words with regions serves everything.
 """
@@ -57,7 +57,7 @@ def word_cosines(
 ) -> Float[Tensor, "t l i"]:
     """Cosine of every word with what it gathers of the regions.
 
-    lengths  of the words              gram  products of each picture's regions with each other
+    lengths  of the words              gram  products of each image's regions with each other
     """
     along = (attention * products).sum(dim=3)
     return along / (lengths[:, :, None] * region_lengths(attention, gram)).clamp_min(EPSILON)
@@ -65,8 +65,8 @@ def word_cosines(
 
 def region_lengths(attention: Float[Tensor, "t l i r"], gram: Float[Tensor, "i r r"]) -> Float[Tensor, "t l i"]:
     """The length of what every word gathers of the regions."""
-    by_picture = attention.flatten(0, 1).transpose(0, 1)
-    squares = (torch.bmm(by_picture, gram) * by_picture).sum(dim=2)
+    by_image = attention.flatten(0, 1).transpose(0, 1)
+    squares = (torch.bmm(by_image, gram) * by_image).sum(dim=2)
     return _root(squares.T.unflatten(0, attention.shape[:2]))
 
 
@@ -101,9 +101,9 @@ def context_differences(
     """
     texts, longest = attention.shape[:2]
     weights = attention / (region_lengths(attention, gram) + EPSILON)[..., None]
-    by_picture = weights.flatten(0, 1).transpose(0, 1)
+    by_image = weights.flatten(0, 1).transpose(0, 1)
     queries = words.flatten(0, 1).expand(len(regions), -1, -1)
-    return product_minus(by_picture, regions, queries, bf16=bf16).unflatten(1, (texts, longest))
+    return product_minus(by_image, regions, queries, bf16=bf16).unflatten(1, (texts, longest))
 
 
 def unit_vectors(values: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:

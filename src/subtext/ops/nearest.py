@@ -75,7 +75,7 @@ def nearest_rows(
     count       E, 1 or more
     candidates  (N) which rows may be neighbours; all of them by default. The others get neighbours, and are none
     groups      (G N) int64: a row that shares its number in one of the G lines is no neighbour (a duplicate, a text of
-                the same picture)
+                the same image)
     progress    hears how many of the N rows are finished
 
     Scores are sums in float32: rows whose scores agree to its last bits may change places.

@@ -1,4 +1,4 @@
-"""SGRAF's nodes: how a word, or a whole text, and what it gathers of a picture are alike, as a vector."""
+"""SGRAF's nodes: how a word, or a whole text, and what it gathers of an image are alike, as a vector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from subtext.errors import RequirementError
 from subtext.ops import attention
 from subtext.ops.bf16 import in_inference, linear
 from subtext.ops.numerics import padded, padded_to
-from subtext.ops.pairwise import parts_of, whole_of
+from subtext.ops.pairwise import parts_of, vectors_of
 
 
 class Nodes(nn.Module):
@@ -46,7 +46,7 @@ class Nodes(nn.Module):
         return words * (2 * self.local.in_features + 4 * self.local.out_features + 6 * regions)
 
     def gram(self, images: Embeddings) -> Float[Tensor, "i r r"]:
-        """Products of each picture's regions with each other."""
+        """Products of each image's regions with each other."""
         return attention.gram(parts_of(images))
 
     def forward(self, images: Embeddings, gram: Float[Tensor, "i r r"], texts: Embeddings) -> Float[Tensor, "i t n m"]:
@@ -56,7 +56,7 @@ class Nodes(nn.Module):
         products = attention.products(words, regions, bf16=bf16)
         weights = attention.over_regions(products, images.mask, self.attention_scale)
         word_squares = self._square(attention.context_differences(words, weights, regions, gram, bf16=bf16))
-        global_squares = self._square(whole_of(images, self.width)[:, None] - whole_of(texts, self.width)[None])
+        global_squares = self._square(vectors_of(images, self.width)[:, None] - vectors_of(texts, self.width)[None])
         global_node, word_nodes = (
             linear(values, padded(layer.weight, 2), padded(layer.bias), bf16=bf16)
             for values, layer in ((global_squares, self.whole), (word_squares, self.local))

@@ -1,7 +1,7 @@
-"""Every picture with every text, where a score needs their regions and words together.
+"""Scores of every image with every text, for similarities that need their regions and words together.
 
-What a similarity has to write is the score of some pictures with texts of one length. Here pairs are cut into such
-pieces: texts of equal length need no mask, and a piece is small enough for the memory that a processor has near.
+A similarity implements the score of some images with texts of one length. Pairs are split into such blocks: texts of
+equal length need no mask, and a block fits the processor's cache.
 """
 
 from __future__ import annotations
@@ -19,92 +19,89 @@ from subtext.core import Embeddings
 from subtext.errors import RequirementError, ShapeError
 from subtext.ops.numerics import padded, precise
 
-PIECE_FLOATS = 2**23
-"""Numbers that a piece may take while nothing is learnt: a few texts, and not far from the processor."""
+BLOCK_FLOATS = 2**23
+"""Numbers that a block may take in evaluation: a few texts, in the cache."""
 KEPT_FLOATS = 2**27
-"""Numbers that pieces may take while training; those beyond are computed again in the backward pass."""
-PICTURES = 64
-"""Pictures a piece, while nothing is learnt."""
+"""Numbers that blocks may take in training; further blocks are recomputed in the backward pass."""
+IMAGES_PER_BLOCK = 64
+"""Images per block in evaluation."""
 
-Ready = TypeVar("Ready")
-"""What a similarity makes of some pictures alone, once for all texts."""
+Prepared = TypeVar("Prepared")
+"""Terms of some images alone, computed once for all texts."""
 
 
 def pairwise(
     images: Embeddings,
     texts: Embeddings,
-    score: Callable[[Embeddings, Ready, Embeddings], Tensor],
+    score: Callable[[Embeddings, Prepared, Embeddings], Tensor],
     *,
-    ready: Callable[[Embeddings], Ready],
+    ready: Callable[[Embeddings], Prepared] = lambda images: None,  # type: ignore[assignment, return-value]
     floats: Callable[[int, int], int],
-    piece: int | None = None,
+    block: int = BLOCK_FLOATS,
     width: int | None = None,
 ) -> Float[Tensor, "i t *more"]:
-    """Scores of every picture with every text.
+    """Scores of every image with every text.
 
-    score   pictures, what `ready` made of them, and texts of one length (without a mask) -> (I T *more)
-    ready   pictures -> whatever the score needs of them alone
-    floats  regions and words -> about how many numbers one pair takes
-    piece   how many numbers a piece may take; None for PIECE_FLOATS. More where much is read of every picture each time
+    score   images, their prepared terms, and texts of one length (without a mask) -> (I T *more)
+    ready   images -> their terms for `score`
+    floats  number of regions and of words -> approximate number of floats per pair
+    block   number of floats per block. More where much is read of every image each time
     width   of regions and words, where the score has weights of that width; None for any
 
-    While nothing is learnt, the texts of a piece are a power of two, so that pieces of a tile of scores are alike.
+    In evaluation the texts of a block are a power of two, so that blocks of a tile of scores are alike.
 
     Raises RequirementError for items without parts; ShapeError for parts of unequal widths.
     """
-    own, other = (_given(items).shape[2] for items in (images, texts))
-    if own != other:
+    region_width, word_width = (_parts(items).shape[2] for items in (images, texts))
+    if region_width != word_width:
         raise ShapeError(
-            f"a pairwise similarity needs regions and words of one width; it got {own} and {other}; give both heads "
-            "the same width"
+            f"a pairwise similarity needs regions and words of one width; it got {region_width} and {word_width}; give "
+            "both heads the same width"
         )
-    if width not in (None, own):
-        raise ShapeError(f"this similarity needs regions and words of width {width}; it got {own}; build it for that")
-    images, texts = _checked(images, "picture"), _checked(texts, "text")
+    if width not in (None, region_width):
+        raise ShapeError(
+            f"this similarity needs regions and words of width {width}; it got {region_width}; build it for that"
+        )
+    images, texts = _checked(images, "image"), _checked(texts, "text")
     with torch.autocast(images.vectors.device.type, enabled=False):
-        return _whole(images, texts, score, ready, floats, piece or PIECE_FLOATS)
+        return _all_pairs(images, texts, score, ready, floats, block)
 
 
-def _whole(
+def _all_pairs(
     images: Embeddings,
     texts: Embeddings,
-    score: Callable[[Embeddings, Ready, Embeddings], Tensor],
-    ready: Callable[[Embeddings], Ready],
+    score: Callable[[Embeddings, Prepared, Embeddings], Tensor],
+    ready: Callable[[Embeddings], Prepared],
     floats: Callable[[int, int], int],
-    piece: int,
+    block: int,
 ) -> Tensor:
     groups = list(equal_lengths(texts))
-    back = torch.cat([rows for rows, _ in groups]).argsort()
+    restore_order = torch.cat([rows for rows, _ in groups]).argsort()
     learning = torch.is_grad_enabled()
-    rows = [images] if learning else [images[start : start + PICTURES] for start in range(0, len(images), PICTURES)]
-    found = []
-    for some in rows:
-        assert some.parts is not None
-        made = ready(some)
-        left = KEPT_FLOATS if learning else 0
-        pieces = []
+    starts = range(0, len(images), IMAGES_PER_BLOCK)
+    scores = []
+    for chunk in [images] if learning else [images[start : start + IMAGES_PER_BLOCK] for start in starts]:
+        prepared = ready(chunk)
+        kept_floats = KEPT_FLOATS if learning else 0
+        columns = []
         for _, group in groups:
-            each = len(some) * floats(some.parts.shape[1], _longest(group))
-            keep = each * len(group) <= left
-            left -= each * len(group) if keep else 0
-            most = len(group) if keep else _power_of_two(piece // each)
-            for start in range(0, len(group), most):
-                given = some, made, group[start : start + most]
-                again = learning and not keep
-                pieces.append(_twice(score, *given) if again else score(*given))
-        found.append(torch.cat(pieces, dim=1).index_select(1, back))
-    return torch.cat(found)
-
-
-def _twice(
-    score: Callable[[Embeddings, Ready, Embeddings], Tensor], images: Embeddings, made: Ready, texts: Embeddings
-) -> Tensor:
-    """Scores that are computed again in the backward pass; nothing in them is drawn."""
-    return checkpoint(score, images, made, texts, use_reentrant=False, preserve_rng_state=False)
+            per_text = len(chunk) * floats(_parts(chunk).shape[1], _parts(group).shape[1])
+            keep = per_text * len(group) <= kept_floats
+            kept_floats -= per_text * len(group) if keep else 0
+            count = len(group) if keep else _power_of_two(block // per_text)
+            for start in range(0, len(group), count):
+                arguments = chunk, prepared, group[start : start + count]
+                if learning and not keep:
+                    # Recomputed in the backward pass; nothing in a score is random.
+                    columns.append(checkpoint(score, *arguments, use_reentrant=False, preserve_rng_state=False))
+                else:
+                    columns.append(score(*arguments))
+        scores.append(torch.cat(columns, dim=1).index_select(1, restore_order))
+    return torch.cat(scores)
 
 
 def equal_lengths(items: Embeddings) -> Iterator[tuple[Int[Tensor, "n"], Embeddings]]:
-    """Items in groups of equally many parts, shortest first: their rows, and they themselves without a mask."""
+    """Items in groups with equal numbers of parts, fewest first: their rows, and the items without a mask."""
     items = packed(items)
     assert items.parts is not None
     if items.mask is None:
@@ -117,7 +114,7 @@ def equal_lengths(items: Embeddings) -> Iterator[tuple[Int[Tensor, "n"], Embeddi
 
 
 def packed(items: Embeddings) -> Embeddings:
-    """The same items, each one's parts moved before those that are not there: a hidden region leaves a hole."""
+    """The same items, with parts before padding: a dropped region leaves a gap."""
     if items.parts is None or items.mask is None or not bool((items.mask[:, 1:] & ~items.mask[:, :-1]).any()):
         return items
     order = torch.argsort((~items.mask).byte(), dim=1, stable=True)
@@ -126,44 +123,38 @@ def packed(items: Embeddings) -> Embeddings:
 
 
 def parts_of(items: Embeddings) -> Float[Tensor, "n p d"]:
-    """The parts, in float32 or better, zeros at their ends (`numerics.padded`). Raises RequirementError without any."""
-    return padded(precise(_given(items)))
+    """The parts, in float32 or better, padded (`numerics.padded`). Raises RequirementError without parts."""
+    return padded(precise(_parts(items)))
 
 
-def whole_of(items: Embeddings, width: int) -> Float[Tensor, "n d"]:
-    """The first vector of each item, as `parts_of` has parts. Raises ShapeError for vectors of another width."""
+def vectors_of(items: Embeddings, width: int) -> Float[Tensor, "n d"]:
+    """The first vector of each item, padded. Raises ShapeError for vectors of another width."""
     if items.vectors.shape[2] != width:
         raise ShapeError(
-            f"this similarity needs vectors of width {width}, as its parts; it got {items.vectors.shape[2]}; take a "
-            "head that gives both alike"
+            f"this similarity needs vectors of width {width}, that of its parts; it got {items.vectors.shape[2]}; "
+            "take a head that gives both"
         )
     return padded(precise(items.vectors[:, 0]))
 
 
-def _given(items: Embeddings) -> Float[Tensor, "n p d"]:
+def _parts(items: Embeddings) -> Float[Tensor, "n p d"]:
     if items.parts is None:
         raise RequirementError(
-            "a pairwise similarity needs the regions and words of its items; it got vectors alone; take a head that "
-            "gives parts"
+            "a pairwise similarity needs regions and words; it got vectors alone; take a head that gives parts"
         )
     return items.parts
 
 
-def _checked(items: Embeddings, what: str) -> Embeddings:
+def _checked(items: Embeddings, kind: str) -> Embeddings:
     parts = parts_of(items)
     if items.mask is not None and bool((empty := ~items.mask.any(dim=1)).any()):
         first = int(items.ids[empty.nonzero()[0, 0]])
         raise RequirementError(
-            f"a pairwise similarity needs a part of every {what}; {int(empty.sum())} have none, first id {first}; "
-            "leave them out"
+            f"a pairwise similarity needs parts of every {kind}; {int(empty.sum())} have none, first id {first}; leave "
+            "them out"
         )
-    whole = items.mask is None or bool(items.mask.all())
-    return replace(items, vectors=precise(items.vectors), parts=parts, mask=None if whole else items.mask)
-
-
-def _longest(items: Embeddings) -> int:
-    assert items.parts is not None
-    return int(items.parts.shape[1])
+    full = items.mask is None or bool(items.mask.all())
+    return replace(items, vectors=precise(items.vectors), parts=parts, mask=None if full else items.mask)
 
 
 def _power_of_two(number: int) -> int:

@@ -131,7 +131,7 @@ def both_directions(
     stable: bool = False,
     kernel: bool | None = None,
 ) -> tuple[Counts, Counts]:
-    """Counts of the rows (pictures asking for texts) and the columns (texts asking for pictures) in one read."""
+    """Counts of the rows (images asking for texts) and the columns (texts asking for images) in one read."""
     matrix = np.ascontiguousarray(_array(scores))
     rows, columns = _Side(matrix, image_to_text, None), _Side(matrix.T, text_to_image, None)
     (reached, above, invalid), (column_reached, column_above) = _totals(matrix, rows.best, columns.best, kernel)

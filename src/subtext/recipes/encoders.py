@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from subtext.data.pixels import PixelInput
     from subtext.data.text import WordInput
     from subtext.models.encoders.backbone import Weights
-    from subtext.models.encoders.hub import PictureNumbers
+    from subtext.models.encoders.hub import Preprocessing
     from subtext.models.model import Branch
     from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
 
@@ -52,7 +52,7 @@ def image_side(
     Raises RequirementError when image=features and there are none, or a backbone is not available.
     """
     from subtext.data.pixels import PixelInput
-    from subtext.models.encoders.hub import picture_numbers
+    from subtext.models.encoders.hub import preprocessing_of
     from subtext.models.encoders.precomputed import Precomputed
 
     saved = context.asset("image")
@@ -79,12 +79,12 @@ def image_side(
 
     if saved is not None:
         return Side(PixelInput.load(saved), Vision.open(kind, weights=images.image_weights, assets=saved))
-    numbers = picture_numbers(kind, option="image")
+    numbers = preprocessing_of(kind, option="image")
     backbone = Vision.open(kind, weights=images.image_weights, image_size=pixels.image_size or numbers.size)
     return Side(pixel_input(pixels, numbers), backbone)
 
 
-def pixel_input(pixels: PixelOptions, numbers: PictureNumbers) -> PixelInput:
+def pixel_input(pixels: PixelOptions, numbers: Preprocessing) -> PixelInput:
     """The input spec of a backbone that expects images like this."""
     from subtext.data.pixels import PixelInput
 
@@ -164,9 +164,9 @@ def tokeniser(name: str, *, option: str = "text") -> Any:
     """
     from transformers import AutoTokenizer
 
-    from subtext.models.encoders.hub import opened
+    from subtext.models.encoders.hub import read_model
 
-    result = opened(
+    result = read_model(
         name,
         lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local),
         files=["tokenizer.json"],
@@ -241,17 +241,17 @@ def _timm(name: str, images: ImageOptions, pixels: PixelOptions, saved: Path | N
     pretrained = images.image_weights == "pretrained"
     fetch = pretrained and saved is None
     encoder = TimmVision.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
-    return Side(pixel_input(pixels, encoder.numbers) if saved is None else PixelInput.load(saved), encoder)
+    return Side(pixel_input(pixels, encoder.preprocessing) if saved is None else PixelInput.load(saved), encoder)
 
 
 def _detector(name: str, images: ImageOptions, pixels: PixelOptions, saved: Path | None) -> Side:
     from subtext.data.pixels import PixelInput
     from subtext.models.encoders.detector import Detector
-    from subtext.models.encoders.hub import picture_numbers
+    from subtext.models.encoders.hub import preprocessing_of
 
     if saved is None:
         # Boxes are given in shares of the image: nothing of it may be cropped.
-        numbers = replace(picture_numbers(name, option="image"), resize="squash", crop_share=1.0)
+        numbers = replace(preprocessing_of(name, option="image"), resize="squash", crop_share=1.0)
     input_spec = pixel_input(pixels, numbers) if saved is None else PixelInput.load(saved)
     detector = Detector.open(
         name, weights=images.image_weights, assets=saved, regions=images.max_regions, least=images.min_confidence
@@ -283,7 +283,7 @@ def dual_sides(
     from subtext.data.pixels import PixelInput
     from subtext.data.text import SubwordInput
     from subtext.models.encoders.dual import Dual
-    from subtext.models.encoders.hub import picture_numbers
+    from subtext.models.encoders.hub import preprocessing_of
 
     if name.startswith("open_clip:"):
         return _open_clip(context, name.removeprefix("open_clip:"), weights, pixels)
@@ -293,7 +293,7 @@ def dual_sides(
         image_input, text_input = PixelInput.load(saved_image), SubwordInput.load(saved_text)
     else:
         size = pixels.image_size or dual.image.size
-        image_input = pixel_input(replace(pixels, image_size=size), picture_numbers(name, option="model"))
+        image_input = pixel_input(replace(pixels, image_size=size), preprocessing_of(name, option="model"))
         text_input = SubwordInput(
             tokeniser(name, option="model"),
             max_tokens=min(max_tokens or dual.text.longest, dual.text.longest),
@@ -313,6 +313,6 @@ def _open_clip(
     saved_image, saved_text = context.asset("image"), context.asset("text")
     pretrained, fetch = weights == "pretrained", saved_image is None
     dual = OpenClip.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
-    image_input = pixel_input(pixels, dual.numbers) if saved_image is None else PixelInput.load(saved_image)
+    image_input = pixel_input(pixels, dual.preprocessing) if saved_image is None else PixelInput.load(saved_image)
     text_input = OpenClipInput(name.partition("/")[0]) if saved_text is None else OpenClipInput.load(saved_text)
     return Side(image_input, dual.image), Side(text_input, dual.text), dual.scale, dual.shift

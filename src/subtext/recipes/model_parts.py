@@ -53,7 +53,7 @@ def parts_heads(
             image.parts_width,
             width,
             normalise=unit,
-            whole="pooled" if pooled else "mean",
+            vector="pooled" if pooled else "mean",
             pooled_width=image.pooled_width,
         ),
         Parts(text.parts_width, width, project=not gru, halves=gru and bool(text.rnn.bidirectional), normalise=unit),

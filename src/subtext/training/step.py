@@ -125,7 +125,7 @@ class Stepper:
         ):
             if side in near:
                 both = None if further is None else (further, theirs[side])
-                found[side] = beside(similarity, own, near[side], negatives=self._negatives, others=both)
+                found[side] = beside(similarity, own, near[side], negatives=self._negatives, gathered=both)
         whole = replace(scene, image_neighbours=found.get("image"), text_neighbours=found.get("text"))
         return whole if reading.neighbours.strangers is None else self._with_strangers(whole, parts["stranger"])
 
@@ -157,7 +157,7 @@ class Stepper:
             texts,
             reading.groups,
             positives=positives,
-            others=others,
+            gathered=others,
             relevance=relevance,
             scores=scores,
         )

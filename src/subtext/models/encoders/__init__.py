@@ -1,1 +1,1 @@
-"""Networks that read pictures, words or features: tensors -> Encoded."""
+"""Networks that read images, words or features: tensors -> Encoded."""

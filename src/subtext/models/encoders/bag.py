@@ -1,4 +1,4 @@
-"""Words to embeddings and their mean: a bag of words, which on short captions few models beat and none outruns."""
+"""Bag of words: word embeddings and their mean. Fast, and hard to beat on short captions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from subtext.ops.numerics import masked_mean
 class Bag(nn.Module):
     """A word embedding without order.
 
-    parts   (N P E): the embeddings, with dropout       pooled  (N E): their mean over the words that are there
+    parts   (N P E): the embeddings, with dropout
+    pooled  (N E): their mean over the words
 
     words    size of the vocabulary; token 0 is padding
     width    E, of the embedding
-    dropout  share of the embeddings' numbers that is zeroed while training
-    parts    False leaves the parts out, and the mean is taken without writing them down: a fraction of the memory
-    spread   embeddings start normal with this standard deviation
+    dropout  share of the embeddings' numbers set to zero in training
+    parts    False: no parts, and the mean is taken without storing them, in a fraction of the memory
+    spread   standard deviation of the initial embeddings
 
     Takes  tokens (N P) int64, mask (N P) bool.
     """
@@ -38,7 +39,7 @@ class Bag(nn.Module):
         self.pooled_width = width
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Embeddings of words, and their means, of texts."""
+        """Word embeddings of texts, and their means."""
         if self.parts_width is None and not self.dropout.p:
             tokens = inputs["tokens"].masked_fill(~inputs["mask"], 0)
             pooled = torch.nn.functional.embedding_bag(tokens, self.words.weight, mode="mean", padding_idx=0)

@@ -1,4 +1,4 @@
-"""Pretrained dual encoders of the CLIP and SigLIP families: two encoders out of one model."""
+"""Pretrained dual encoders of the CLIP and SigLIP families: two encoders from one model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from subtext.models.encoders.backbone import Weights, has_weights, layers, open_
 
 @dataclass(frozen=True)
 class Dual:
-    """Both halves of a dual encoder, and how it compares them.
+    """Both halves of a dual encoder, and its scale and shift.
 
     scale, shift  scores are scale * cosine + shift; shift is None for a model without (CLIP)
     """
@@ -55,13 +55,13 @@ class Half(nn.Module):
     """One modality's half of a dual encoder.
 
     parts   (N P E): last hidden states, with their mask for texts
-    pooled  (N G): what the model itself compares, projected, not yet of unit length
+    pooled  (N G): the projected vector that the model compares, not yet of unit length
 
     body        the half's transformer
-    projection  into the joint space; None where the body does it (SigLIP)
-    config      the whole model's, so that either half can bring both back
+    projection  into the joint space; None where the body has it (SigLIP)
+    config      of the full model, so that either half can restore both
     input_name  "pixels" or "tokens"
-    pretrained  whether the body knows something that plans may want to freeze or to change slowly
+    pretrained  whether the body is pretrained: plans may freeze it or scale down its learning rate
     """
 
     def __init__(
@@ -79,31 +79,31 @@ class Half(nn.Module):
         self.config = config
         self.input_name = input_name
         self.pretrained = pretrained
-        own = config.vision_config if input_name == "pixels" else config.text_config
-        self.parts_width = int(own.hidden_size)
+        side_config = config.vision_config if input_name == "pixels" else config.text_config
+        self.parts_width = int(side_config.hidden_size)
         outer = getattr(config, "projection_dim", None) if projection is not None else None
-        self.pooled_width = int(outer or getattr(own, "projection_size", None) or own.hidden_size)
+        self.pooled_width = int(outer or getattr(side_config, "projection_size", None) or side_config.hidden_size)
         # SigLIP learnt with texts padded to full length and nothing masked, and reads its last token.
         self.full_length = input_name == "tokens" and "siglip" in config.model_type
         self.size = int(config.vision_config.image_size)
-        self.longest = int(own.max_position_embeddings) if input_name == "tokens" else 0
-        self.padding = getattr(own, "pad_token_id", None) if input_name == "tokens" else None
+        self.longest = int(side_config.max_position_embeddings) if input_name == "tokens" else 0
+        self.padding = getattr(side_config, "pad_token_id", None) if input_name == "tokens" else None
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """States and joint vectors of pictures or texts."""
+        """States and joint vectors of images or texts."""
         settle(self.body, self.training)
         if self.input_name == "pixels":
             pixels = inputs["pixels"]
-            other = tuple(pixels.shape[-2:]) != (self.config.vision_config.image_size,) * 2
-            found = self.body(pixel_values=pixels, interpolate_pos_encoding=other)
-            return Encoded(parts=found.last_hidden_state, pooled=self.projection(found.pooler_output))
+            resized = tuple(pixels.shape[-2:]) != (self.config.vision_config.image_size,) * 2
+            output = self.body(pixel_values=pixels, interpolate_pos_encoding=resized)
+            return Encoded(parts=output.last_hidden_state, pooled=self.projection(output.pooler_output))
         tokens, mask = inputs["tokens"], inputs["mask"]
         if self.full_length:
-            tokens, mask = self._filled(tokens, mask)
-            found = self.body(input_ids=tokens)
+            tokens, mask = self._padded(tokens, mask)
+            output = self.body(input_ids=tokens)
         else:
-            found = self.body(input_ids=tokens, attention_mask=mask.to(tokens.dtype))
-        return Encoded(parts=found.last_hidden_state, mask=mask, pooled=self.projection(found.pooler_output))
+            output = self.body(input_ids=tokens, attention_mask=mask.to(tokens.dtype))
+        return Encoded(parts=output.last_hidden_state, mask=mask, pooled=self.projection(output.pooler_output))
 
     def body_layers(self) -> list[list[nn.Parameter]]:
         """Parameters of a pretrained transformer and its projection, bottom to top; none otherwise."""
@@ -113,11 +113,11 @@ class Half(nn.Module):
         return [*layers(self.body), top] if top else layers(self.body)
 
     def save_assets(self, folder: Path) -> None:
-        """Write the whole model's configuration."""
+        """Write the configuration of the full model."""
         save_config(self.config, folder)
 
-    def _filled(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Texts at full length, the padding that the model knows where no word is."""
+    def _padded(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Texts padded to full length with the model's padding token."""
         missing = self.longest - tokens.shape[1]
         padding = 0 if self.padding is None else int(self.padding)
         tokens = torch.nn.functional.pad(tokens.masked_fill(~mask, padding), (0, missing), value=padding)

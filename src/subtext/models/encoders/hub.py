@@ -1,11 +1,7 @@
-"""Names of models: a folder, what the hub's cache holds, or one short question to the hub before anything is fetched.
+"""Models by name: a short name, a folder, or a name of the Hugging Face hub; and the preprocessing of their images.
 
-A hub that cannot be reached costs a minute of retries for each file that a library asks for. Here it is asked once,
-without retries, and only for what is not in the cache; a name that it cannot have is not asked for at all.
-
-Backbones that have a short name: where their weights are, and what their configuration is without a hub.
-
-How a backbone wants its pictures, from its short name or from the file that stands beside its weights.
+Libraries spend a minute of retries per file on a hub that cannot be reached. Here the hub is asked once, without
+retries, and only for what is not in the cache. A name that it cannot have is refused without asking.
 """
 
 from __future__ import annotations
@@ -35,18 +31,19 @@ from transformers.utils import logging
 from subtext.errors import RequirementError
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+_CENTRED = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 Triple = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class PictureNumbers:
-    """How a backbone wants its pictures.
+class Preprocessing:
+    """Preprocessing of the images of a backbone.
 
-    size        side in pixels         mean, std  of each channel, on a scale of 0 to 1
-    resize      "crop": the middle square, `crop_share` of the short side; "squash": the whole picture
-    filter      how pixels are resampled
+    size        side in pixels
+    mean, std   of each channel, on a scale of 0 to 1
+    resize      "crop": the centre square, `crop_share` of the short side; "squash": the full image
+    filter      of resampling
     """
 
     size: int
@@ -58,52 +55,52 @@ class PictureNumbers:
 
 
 @dataclass(frozen=True)
-class Known:
+class Backbone:
     """A backbone with a short name.
 
-    hub       the name of its pretrained weights; None where there are none to have
-    family    the model type that `transformers` calls it by
-    settings  what its configuration holds beyond the family's defaults
-    numbers   how it wants its pictures
+    hub            name of its pretrained weights; None where none are published
+    family         its model type in `transformers`
+    preprocessing  of its images
+    settings       values of its configuration that differ from the family's defaults
     """
 
     hub: str | None
     family: str
-    numbers: PictureNumbers
+    preprocessing: Preprocessing
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-def _residual(hub: str | None, kind: str, depths: list[int], widths: list[int]) -> Known:
+def _residual(hub: str | None, kind: str, depths: list[int], widths: list[int]) -> Backbone:
     settings = {"layer_type": kind, "depths": depths, "hidden_sizes": widths}
-    return Known(hub, "resnet", PictureNumbers(224, *IMAGENET), settings)
+    return Backbone(hub, "resnet", Preprocessing(224, *IMAGENET), settings)
 
 
 _SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "intermediate_size": 1536}
 
-KNOWN: dict[str, Known] = {
-    # Three stages of one basic block: what two cores can train from nothing on pictures of 64 to 96 pixels.
-    "tiny": Known(
+BACKBONES: dict[str, Backbone] = {
+    # Three stages of one basic block: two cores can train it from scratch on images of 64 to 96 pixels.
+    "tiny": Backbone(
         None,
         "resnet",
-        PictureNumbers(64, *_HALF),
+        Preprocessing(64, *_CENTRED),
         {"layer_type": "basic", "embedding_size": 32, "depths": [1, 1, 1], "hidden_sizes": [48, 96, 192]},
     ),
     "resnet-18": _residual("microsoft/resnet-18", "basic", [2, 2, 2, 2], [64, 128, 256, 512]),
     "resnet-50": _residual("microsoft/resnet-50", "bottleneck", [3, 4, 6, 3], [256, 512, 1024, 2048]),
     "resnet-152": _residual("microsoft/resnet-152", "bottleneck", [3, 8, 36, 3], [256, 512, 1024, 2048]),
-    "vit-small": Known("WinKawaks/vit-small-patch16-224", "vit", PictureNumbers(224, *_HALF), _SMALL),
-    "vit-base": Known("google/vit-base-patch16-224-in21k", "vit", PictureNumbers(224, *_HALF)),
-    "dinov2-small": Known(
-        "facebook/dinov2-small", "dinov2", PictureNumbers(224, *IMAGENET), {**_SMALL, "patch_size": 14}
+    "vit-small": Backbone("WinKawaks/vit-small-patch16-224", "vit", Preprocessing(224, *_CENTRED), _SMALL),
+    "vit-base": Backbone("google/vit-base-patch16-224-in21k", "vit", Preprocessing(224, *_CENTRED)),
+    "dinov2-small": Backbone(
+        "facebook/dinov2-small", "dinov2", Preprocessing(224, *IMAGENET), {**_SMALL, "patch_size": 14}
     ),
-    "mobilenet-v1": Known(
-        "google/mobilenet_v1_0.75_192", "mobilenet_v1", PictureNumbers(224, *_HALF), {"depth_multiplier": 0.75}
+    "mobilenet-v1": Backbone(
+        "google/mobilenet_v1_0.75_192", "mobilenet_v1", Preprocessing(224, *_CENTRED), {"depth_multiplier": 0.75}
     ),
 }
 
 
 NAMES = (
-    *(known.hub for known in KNOWN.values() if known.hub is not None),
+    *(backbone.hub for backbone in BACKBONES.values() if backbone.hub is not None),
     "bert-base-uncased",
     "google-bert/bert-base-uncased",
     "google-bert/bert-base-multilingual-cased",
@@ -117,40 +114,36 @@ NAMES = (
     "google/siglip-base-patch16-224",
     "google/siglip2-base-patch16-224",
 )
-"""Models of the hub that are often asked for: what a misspelt name may have meant."""
+"""Frequent models of the hub, suggested for misspelt names."""
 
-
-# What its client raises when there is no answer: its name says nothing about which client that is.
-
-
-Found = TypeVar("Found")
+Model = TypeVar("Model")
 
 SECONDS = 5
-"""How long the hub has to answer."""
+"""Time limit for an answer of the hub."""
 
 _BROKEN = (OSError, ValueError, SafetensorError, StrictDataclassError)
-"""What libraries raise for a model whose files are missing, cut off, or hold other values than theirs."""
+"""Errors of libraries for model files that are missing, truncated or of other content."""
 
-_OWN = (*KNOWN, "gru", "bag", "features", "auto")
+_SHORT_NAMES = (*BACKBONES, "gru", "bag", "features", "auto")
 
 
-def opened(name: str, read: Callable[[str, bool], Found], *, files: Sequence[str], option: str = "name") -> Found:
-    """What `read` makes of a model's folder or hub name.
+def read_model(name: str, read: Callable[[str, bool], Model], *, files: Sequence[str], option: str = "name") -> Model:
+    """Read a model from its folder or the hub.
 
-    name    a short name of `encoders.known`, a folder, or a hub name
-    read    gets the folder or hub name, and whether it may look at local files alone
-    files   any of them in the hub's cache means that the cache is worth trying
-    option  what the name was given as, for messages
+    name    a short name of `BACKBONES`, a folder, or a hub name
+    read    function of the folder or hub name, and whether to use local files only
+    files   if one of them is in the hub's cache, the cache is tried first
+    option  the option that the name came from, for messages
 
-    Raises RequirementError when there is no such model, it cannot be reached, or it cannot be read.
+    Raises RequirementError when there is no such model, the hub cannot be reached, or the model cannot be read.
     """
-    known = KNOWN.get(name)
-    source = known.hub if known is not None and known.hub is not None else name
+    backbone = BACKBONES.get(name)
+    source = backbone.hub if backbone is not None and backbone.hub is not None else name
     local = bool(source) and Path(source).is_dir()
     if not local:
         _require_hub_name(source, name, option)
         if any(isinstance(try_to_load_from_cache(source, path), str) for path in files):
-            # Where a part of it is not in the cache, the hub is asked after all.
+            # Where some files are not in the cache, the hub is asked.
             with suppress(*_BROKEN), _silence():
                 return read(source, True)
         _ask(source, name, option)
@@ -164,18 +157,18 @@ def opened(name: str, read: Callable[[str, bool], Found], *, files: Sequence[str
         raise RequirementError(f"{option}={name} needs {' and '.join(files)} to be read; {reason}{advice}") from error
 
 
-def file(name: str, path: str, *, option: str = "name") -> Path | None:
-    """One file of a model's folder or hub name; None when the model has no such file.
+def model_file(name: str, path: str, *, option: str = "name") -> Path | None:
+    """The path of one file of a model, in its folder or from the hub; None when the model has no such file.
 
-    Raises RequirementError when there is no such model, or it cannot be reached.
+    Raises RequirementError when there is no such model, or the hub cannot be reached.
     """
     if name and Path(name).is_dir():
-        found = Path(name) / path
-        return found if found.is_file() else None
+        local = Path(name) / path
+        return local if local.is_file() else None
     _require_hub_name(name, name, option)
-    kept = try_to_load_from_cache(name, path)
-    if kept is not None:
-        return Path(kept) if isinstance(kept, str) else None
+    cached = try_to_load_from_cache(name, path)
+    if cached is not None:
+        return Path(cached) if isinstance(cached, str) else None
     _ask(name, name, option)
     try:
         return Path(hf_hub_download(name, path))
@@ -187,7 +180,7 @@ def file(name: str, path: str, *, option: str = "name") -> Path | None:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Without the bar that counts the tensors of a file; that of a download stays."""
+    """Hide the progress bar of loading tensors; that of a download stays."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -198,10 +191,10 @@ def _silence() -> Iterator[None]:
 
 
 def _require_hub_name(source: str, name: str, option: str) -> None:
-    """Raise RequirementError for a path that is not there, and for a misspelt name of Subtext's own."""
+    """Raise RequirementError for a missing path and for a misspelt short name."""
     if source.startswith((".", "/", "~", "\\")) or source.count("/") > 1 or not source.strip():
         raise _refusal(name, option, "there is no such folder")
-    if "/" not in source and get_close_matches(source, _OWN, n=1, cutoff=0.85) and source not in NAMES:
+    if "/" not in source and get_close_matches(source, _SHORT_NAMES, n=1, cutoff=0.85) and source not in NAMES:
         raise _refusal(name, option, "there is no such folder or name")
     try:
         validate_repo_id(source)
@@ -226,12 +219,12 @@ def _ask(source: str, name: str, option: str) -> None:
 
 
 def _refusal(name: str, option: str, got: str) -> RequirementError:
-    known = (*_OWN, *NAMES)
-    near = [] if name in known else get_close_matches(name, known, n=2, cutoff=0.75)
+    candidates = (*_SHORT_NAMES, *NAMES)
+    similar = [] if name in candidates else get_close_matches(name, candidates, n=2, cutoff=0.75)
     advice = "give a folder that holds config.json and model.safetensors"
-    if near:
-        advice = f"did you mean {' or '.join(near)}?"
-    elif name in KNOWN:
+    if similar:
+        advice = f"did you mean {' or '.join(similar)}?"
+    elif name in BACKBONES:
         advice += ", or weights=random"
     return RequirementError(f"{option}={name} needs a folder or a model of the hub; {got}; {advice}")
 
@@ -239,71 +232,72 @@ def _refusal(name: str, option: str, got: str) -> RequirementError:
 _BICUBIC = 3
 
 
-def picture_numbers(name: str, *, option: str = "name") -> PictureNumbers:
-    """What pictures the backbone of that name or folder wants.
+def preprocessing_of(name: str, *, option: str = "name") -> Preprocessing:
+    """The preprocessing of a backbone: of its short name, or from its `preprocessor_config.json`.
 
-    A short name is looked up; another model says it in its `preprocessor_config.json`, and where there is none, 224
-    pixels and ImageNet's mean and deviation are taken.
+    Without that file: 224 pixels, and ImageNet's mean and standard deviation.
 
-    option  what the name was given as, for messages
+    option  the option that the name came from, for messages
 
-    Raises RequirementError when that file does not hold the numbers, or there is no such model.
+    Raises RequirementError when the file lacks values, or there is no such model.
     """
-    if name in KNOWN:
-        return KNOWN[name].numbers
-    preprocessor = file(name, "preprocessor_config.json", option=option)
+    if name in BACKBONES:
+        return BACKBONES[name].preprocessing
+    preprocessor = model_file(name, "preprocessor_config.json", option=option)
     if preprocessor is None:
-        return PictureNumbers(224, *IMAGENET)
-    found = _object(preprocessor, f"{option}={name}")
+        return Preprocessing(224, *IMAGENET)
+    settings = _object(preprocessor, f"{option}={name}")
     mean, std = (
-        _triple(found.get(f"image_{kind}", plain)) for kind, plain in zip(("mean", "std"), IMAGENET, strict=True)
+        _triple(settings.get(f"image_{kind}", plain)) for kind, plain in zip(("mean", "std"), IMAGENET, strict=True)
     )
-    whole, cropped = _side(found.get("size", 224)), _side(found.get("crop_size"))
-    size = cropped if cropped and found.get("do_center_crop") else whole
-    share = found.get("crop_pct") or (size or 1) / max(whole or size or 1, 1)
+    resized, cropped = _side(settings.get("size", 224)), _side(settings.get("crop_size"))
+    size = cropped if cropped and settings.get("do_center_crop") else resized
+    share = settings.get("crop_pct") or (size or 1) / max(resized or size or 1, 1)
     if size is None or mean is None or std is None or not isinstance(share, int | float):
-        told = ", ".join(
-            f"{key} {found.get(key)}" for key in ("size", "image_mean", "image_std", "crop_pct") if key in found
+        present = ", ".join(
+            f"{key} {settings.get(key)}" for key in ("size", "image_mean", "image_std", "crop_pct") if key in settings
         )
         raise RequirementError(
             f"{option}={name} needs a {preprocessor.name} with a size and three channels' image_mean and image_std; it "
-            f"has {told or 'none of them'}; give a model that reads colour pictures"
+            f"has {present or 'none of them'}; give a model that reads colour images"
         )
-    keeps_shape = bool(found.get("do_center_crop")) or "crop_pct" in found or "shortest_edge" in _mapping(found)
-    return PictureNumbers(
+    keeps_shape = (
+        bool(settings.get("do_center_crop")) or "crop_pct" in settings or "shortest_edge" in _mapping(settings)
+    )
+    return Preprocessing(
         size,
         mean,
         std,
         resize="crop" if keeps_shape else "squash",
         crop_share=min(1.0, float(share)),
-        filter="bicubic" if found.get("resample") == _BICUBIC else "bilinear",
+        filter="bicubic" if settings.get("resample") == _BICUBIC else "bilinear",
     )
 
 
 def _object(file: Path, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_bytes())
+        value = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise RequirementError(f"{name} needs a {file.name} of JSON; {error}; fetch it again") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise RequirementError(f"{name} needs a JSON object in {file.name}; it has another value; fetch it again")
-    return found
+    return value
 
 
 def _side(size: object) -> int | None:
-    """The side that a preprocessor's size names: a number, or the height or short edge of a mapping."""
+    """The side in pixels: a number, or the height or short edge of a mapping."""
     if isinstance(size, dict):
         size = size.get("height", size.get("shortest_edge"))
     return size if isinstance(size, int) and size > 0 and size is not True else None
 
 
-def _mapping(found: dict[str, Any]) -> dict[str, Any]:
-    size = found.get("size")
+def _mapping(settings: dict[str, Any]) -> dict[str, Any]:
+    size = settings.get("size")
     return size if isinstance(size, dict) else {}
 
 
 def _triple(values: object) -> Triple | None:
-    """Three numbers, or None for another thing."""
+    """Three numbers, or None for other values."""
     if not isinstance(values, list | tuple) or len(values) != 3 or not all(isinstance(n, int | float) for n in values):
         return None
     first, second, third = map(float, values)

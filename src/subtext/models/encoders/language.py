@@ -15,13 +15,13 @@ from subtext.ops.numerics import masked_mean
 
 
 class Language(nn.Module):
-    """A text's last hidden states, and one vector of the whole.
+    """The last hidden states of a text, and one vector of it.
 
     parts   (N P E): last hidden states, with their mask
-    pooled  (N E): the first token's state ("cls"), or the mean of the states that are there ("mean")
+    pooled  (N E): the first token's state ("cls"), or the mean of all states ("mean")
 
-    dropout     share of what is given that is zeroed while training
-    pretrained  whether the body knows something that plans may want to freeze or to change slowly
+    dropout     share of the outputs set to zero in training
+    pretrained  whether the body is pretrained: plans may freeze it or scale down its learning rate
 
     Takes  tokens (N P) int64, mask (N P) bool.    Raises RequirementError for a model that is not of this family.
     """

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from subtext.core import Encoded
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import layers, settle
-from subtext.models.encoders.hub import PictureNumbers
+from subtext.models.encoders.hub import Preprocessing
 
 
 @dataclass(frozen=True)
 class OpenClip:
-    """Both towers of a model of `open_clip`, how it compares them, and how it wants its pictures.
+    """Both towers of a model of `open_clip`, its scale and shift, and its preprocessing.
 
     scale, shift  scores are scale * cosine + shift; shift is None for a model without
     """
@@ -25,14 +25,14 @@ class OpenClip:
     text: Tower
     scale: float
     shift: float | None
-    numbers: PictureNumbers
+    preprocessing: Preprocessing
 
     @staticmethod
     def open(name: str, *, pretrained: bool = True, fetch: bool = True, image_size: int = 0) -> OpenClip:
         """By architecture and weights, as in "ViT-B-32/laion2b_s34b_b79k"; random weights where none are named.
 
-        fetch       whether weights are read now; not for a saved run, whose own tensors follow
-        image_size  side in pixels that pictures are read at; 0 for the model's own
+        fetch       whether to read weights now; not for a saved run, whose tensors follow
+        image_size  side of images in pixels; 0 for that of the model
 
         Raises RequirementError when open_clip cannot be imported, or does not know the name.
         """
@@ -46,7 +46,7 @@ class OpenClip:
                 f"{error}; install subtext[encoders], with the torchvision that belongs to this torch"
             ) from error
         try:
-            # With a tower of its own a text needs nothing of the pictures' half.
+            # With a custom text tower the text side needs nothing of the image side.
             model = open_clip.create_model(
                 architecture,
                 pretrained=tag if knows and fetch else None,
@@ -69,16 +69,16 @@ class OpenClip:
             text=Tower(model.text, input_name="tokens", pretrained=knows),
             scale=float(model.logit_scale.detach().exp()),
             shift=None if shift is None else float(shift.detach()),
-            numbers=_numbers(model.visual),
+            preprocessing=_preprocessing(model.visual),
         )
 
 
 class Tower(nn.Module):
-    """One modality's tower: its pooled vector is in the joint space, not yet of unit length.
+    """The tower of one modality: its pooled vector is in the joint space, not yet of unit length.
 
     body        the tower
     input_name  "pixels" or "tokens"
-    pretrained  whether the body knows something that plans may want to freeze or to change slowly
+    pretrained  whether the body is pretrained: plans may freeze it or scale down its learning rate
     """
 
     parts_width = None
@@ -91,7 +91,7 @@ class Tower(nn.Module):
         self.pooled_width = int(body.output_dim)
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Joint vectors of pictures or texts."""
+        """Joint vectors of images or texts."""
         settle(self.body, self.training)
         return Encoded(pooled=self.body(inputs[self.input_name]))
 
@@ -103,14 +103,14 @@ class Tower(nn.Module):
         """Nothing: the name is in the run's arguments, and open_clip holds the architecture."""
 
 
-def _numbers(visual: Any) -> PictureNumbers:
-    found = visual.preprocess_cfg
-    size = found["size"]
-    return PictureNumbers(
+def _preprocessing(visual: Any) -> Preprocessing:
+    settings = visual.preprocess_cfg
+    size = settings["size"]
+    return Preprocessing(
         int(size if isinstance(size, int) else size[0]),
-        tuple(found["mean"]),
-        tuple(found["std"]),
-        resize="squash" if found.get("resize_mode") == "squash" else "crop",
+        tuple(settings["mean"]),
+        tuple(settings["std"]),
+        resize="squash" if settings.get("resize_mode") == "squash" else "crop",
         crop_share=1.0,
-        filter="bicubic" if found.get("interpolation") == "bicubic" else "bilinear",
+        filter="bicubic" if settings.get("interpolation") == "bicubic" else "bilinear",
     )

@@ -1,4 +1,4 @@
-"""Features that somebody computed before: pictures' or texts', pooled, by region, or both."""
+"""Precomputed features of images or texts: pooled, by region, or both."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from subtext.errors import RequirementError
 from subtext.ops.numerics import masked_mean, unit
 
 BOX = 4
-"""Numbers of a box: left, top, right and bottom edge, in shares of the picture's width and height."""
+"""Numbers of a box: left, top, right and bottom edge, in shares of the image's width and height."""
 
 Scaling = Literal["none", "unit", "standard"]
 
 
 class Precomputed(nn.Module):
-    """Features passed on, scaled and with dropout.
+    """Features as they are read, scaled and with dropout.
 
-    parts   (N P E): the grid, and the pooled vector as one more part where that is asked for; the pooled vector alone
-            where there is no grid
+    parts   (N P E): the grid, with the pooled vector as one more part where `append_pooled` is set; the pooled vector
+            alone where there is no grid
     pooled  (N G): the pooled vector, or the mean of the grid
 
-    pooled_width, grid_width  widths of the features; None for what the file does not have
-    scaling         "unit": each vector over its length; "standard": each dimension by `mean` and `std`, which stay in
-                    the state, so that a run brings its own
+    pooled_width, grid_width  widths of the features; None for those that the file does not have
+    scaling         "unit": each vector over its length; "standard": each dimension by `mean` and `std`, which are part
+                    of the state and so are saved with a run
     mean, std       "pooled" and "grid" -> (width), over the training split; zeros and ones where they are missing
-    dropout         share of the scaled features that is zeroed while training
+    dropout         share of the scaled features set to zero in training
     append_pooled   whether the pooled vector becomes one more part; needs equal widths
-    boxes           whether the last four numbers of each region are its box and no feature, as `Detector` has them:
-                    they are neither scaled nor dropped, and no part of the mean; the whole picture's box is all of it.
-                    grid_width counts them
+    boxes           whether the last four numbers of each region are its box, as `Detector` has them: they are neither
+                    scaled nor dropped, nor part of the mean. The pooled vector's box is the full image. grid_width
+                    counts them
 
     Takes  pooled (N G) and/or grid (N P E), mask (N P) bool.
-    Raises RequirementError when neither is there, or when unequal widths are to be appended.
+    Raises RequirementError when neither is there, and for `append_pooled` with unequal widths.
     """
 
     def __init__(
@@ -82,31 +82,31 @@ class Precomputed(nn.Module):
         missing = [name for name in self.given if name not in inputs]
         if missing:
             raise RequirementError(f"the encoder needs {', '.join(missing)} features; this batch has {sorted(inputs)}")
-        read, boxes = self._apart(inputs)
+        read, boxes = self._split_boxes(inputs)
         ready = {name: self.dropout(self._scaled(name, read[name])) for name in self.given}
         grid, pooled = ready.get("grid"), ready.get("pooled")
         if grid is None:
             assert pooled is not None
             return Encoded(parts=pooled[:, None], pooled=pooled)
         mask: Tensor | None = inputs.get("mask")
-        whole = masked_mean(grid, mask) if pooled is None else pooled
+        pooled_or_mean = masked_mean(grid, mask) if pooled is None else pooled
         if boxes is not None:
             grid = torch.cat([grid, boxes.to(grid.dtype)], dim=2)
         if pooled is not None and self.append_pooled:
-            more = pooled if boxes is None else torch.cat([pooled, _everything(pooled)], dim=1)
-            grid = torch.cat([grid, more[:, None]], dim=1)
+            appended = pooled if boxes is None else torch.cat([pooled, _full_box(pooled)], dim=1)
+            grid = torch.cat([grid, appended[:, None]], dim=1)
             mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1), value=True)
-        return Encoded(parts=grid, mask=mask, pooled=whole)
+        return Encoded(parts=grid, mask=mask, pooled=pooled_or_mean)
 
     def body_layers(self) -> list[list[nn.Parameter]]:
         """Nothing here is pretrained."""
         return []
 
     def save_assets(self, folder: Path) -> None:
-        """Nothing: the input's file holds the widths, the state the scaling."""
+        """Nothing: the input holds the widths, the state the scaling."""
 
-    def _apart(self, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor | None]:
-        """The features by themselves, and the regions' boxes; None where there are none."""
+    def _split_boxes(self, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor | None]:
+        """The features without boxes, and the boxes of regions; None where there are none."""
         if not self.boxes or "grid" not in self.given:
             return inputs, None
         grid = inputs["grid"]
@@ -122,15 +122,15 @@ class Precomputed(nn.Module):
         return values
 
 
-def _everything(pooled: Float[Tensor, "n g"]) -> Float[Tensor, "n four"]:
-    """The box that is all of a picture."""
+def _full_box(pooled: Float[Tensor, "n g"]) -> Float[Tensor, "n four"]:
+    """The box of the full image."""
     return pooled.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(pooled), BOX)
 
 
-def _buffer(given: Mapping[str, NDArray[np.float32]] | None, name: str, width: int, otherwise: float) -> Tensor:
-    if given is None or name not in given:
+def _buffer(statistics: Mapping[str, NDArray[np.float32]] | None, name: str, width: int, otherwise: float) -> Tensor:
+    if statistics is None or name not in statistics:
         return torch.full((width,), otherwise)
-    value = torch.as_tensor(np.asarray(given[name], dtype=np.float32)).clone()
+    value = torch.as_tensor(np.asarray(statistics[name], dtype=np.float32)).clone()
     if tuple(value.shape) != (width,):
         raise RequirementError(f"the statistics of {name} features need {width} numbers; got {tuple(value.shape)}")
     return value

@@ -18,10 +18,10 @@ from subtext.ops.gru import end_states, padded_states
 class GruShape:
     """Sizes of a word embedding and the GRU above it.
 
-    width            of the states; a GRU of both directions has half of it in each
+    width            of the states; in a bidirectional GRU half of it for each direction
     word_width       of the embedding
-    layers           GRUs on top of each other
-    both_directions  whether one reads from the end as well
+    layers           number of stacked GRUs
+    both_directions  whether the GRU is bidirectional
     """
 
     width: int = 1024
@@ -31,27 +31,27 @@ class GruShape:
 
     def __post_init__(self) -> None:
         if self.both_directions and self.width % 2:
-            raise RequirementError(f"a GRU of both directions needs an even width; it got {self.width}; add one")
+            raise RequirementError(f"a bidirectional GRU needs an even width; it got {self.width}; add one")
 
 
 class Recurrent(nn.Module):
-    """A word embedding and a GRU, in one direction or both (as VSE++ and PVSE read texts).
+    """A word embedding and a GRU, in one or both directions, as in VSE++ and PVSE.
 
-    parts   (N P E): the states of every word, or the word embeddings themselves, which PIE-Net attends to
-    pooled  (N width): the state after the last word, of a backward half the one after the first word
+    parts   (N P E): the states of every word, or the word embeddings, which PIE-Net attends to
+    pooled  (N width): the state after the last word; of the backward half, the one after the first word
 
     words          size of the vocabulary; token 0 is padding
     shape          sizes of the embedding and the GRU
     parts          what the parts are
-    word_dropout   share of the embeddings' numbers that is zeroed while training
+    word_dropout   share of the embeddings' numbers set to zero in training
     dropout        the same for the states and the pooled vector
-    spread         embeddings start uniform in +- spread (0.1 in VSE++)
-    legacy_last    take both directions at the last word, where the backward half has read one word only: what PVSE's
-                   published numbers were made with (card A1.5d)
+    spread         initial embeddings are uniform in +- spread (0.1 in VSE++)
+    legacy_last    take both directions at the last word, where the backward half has read one word only. PVSE's
+                   published numbers were made so (card A1.5d)
 
-    Takes  tokens (N P) int64, mask (N P) bool, the words first. A text without words counts as one padding token.
-    Padding is never read: texts are packed, longest first, so a longer neighbour in the batch changes nothing but the
-    last bit.
+    Takes  tokens (N P) int64, mask (N P) bool, words first. A text without words counts as one padding token.
+    Padding is never read: texts are packed, longest first, so that a longer text in the batch changes only the last
+    bit.
     """
 
     def __init__(
@@ -70,8 +70,10 @@ class Recurrent(nn.Module):
         nn.init.uniform_(self.words.weight, -spread, spread)
         with torch.no_grad():
             self.words.weight[0].zero_()
-        each = shape.width // 2 if shape.both_directions else shape.width
-        self.rnn = nn.GRU(shape.word_width, each, shape.layers, batch_first=True, bidirectional=shape.both_directions)
+        width_per_direction = shape.width // 2 if shape.both_directions else shape.width
+        self.rnn = nn.GRU(
+            shape.word_width, width_per_direction, shape.layers, batch_first=True, bidirectional=shape.both_directions
+        )
         self.word_dropout = nn.Dropout(word_dropout)
         self.dropout = nn.Dropout(dropout)
         self.gives = parts
@@ -95,4 +97,4 @@ class Recurrent(nn.Module):
         return []
 
     def save_assets(self, folder: Path) -> None:
-        """Nothing: the vocabulary is the input's."""
+        """Nothing: the input holds the vocabulary."""

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from subtext.core import Encoded
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import layers, settle
-from subtext.models.encoders.hub import PictureNumbers
+from subtext.models.encoders.hub import Preprocessing
 
 
 class TimmVision(nn.Module):
-    """A picture's cells or patches, and one vector of the whole, as `encoders.vision` gives them.
+    """The cells or patches of an image and one vector of it, as in `encoders.vision`.
 
     body        a `timm` model made with num_classes=0
-    pretrained  whether the body knows something that plans may want to freeze or to change slowly
+    pretrained  whether the body is pretrained: plans may freeze it or scale down its learning rate
 
     Takes  pixels (N 3 H W).
     """
@@ -34,8 +34,8 @@ class TimmVision(nn.Module):
     def open(name: str, *, pretrained: bool = True, fetch: bool = True, image_size: int = 0) -> TimmVision:
         """A model of `timm` by name.
 
-        fetch       whether its weights are read now; not for a saved run, whose own tensors follow
-        image_size  side in pixels that a transformer's places are made for; 0 for its own. Convolutions take any
+        fetch       whether to read its weights now; not for a saved run, whose tensors follow
+        image_size  side in pixels of a transformer's position embeddings; 0 for its own. Convolutions take any size
 
         Raises RequirementError when timm cannot be imported or does not know the name.
         """
@@ -57,19 +57,19 @@ class TimmVision(nn.Module):
         return TimmVision(body, pretrained=pretrained)
 
     @property
-    def numbers(self) -> PictureNumbers:
-        """How the body wants its pictures."""
-        found = self.body.pretrained_cfg
-        return PictureNumbers(
-            int(found["input_size"][-1]),
-            tuple(found["mean"]),
-            tuple(found["std"]),
-            crop_share=float(found.get("crop_pct") or 0.875),
-            filter="bicubic" if found.get("interpolation") == "bicubic" else "bilinear",
+    def preprocessing(self) -> Preprocessing:
+        """Preprocessing of the images of the body."""
+        settings = self.body.pretrained_cfg
+        return Preprocessing(
+            int(settings["input_size"][-1]),
+            tuple(settings["mean"]),
+            tuple(settings["std"]),
+            crop_share=float(settings.get("crop_pct") or 0.875),
+            filter="bicubic" if settings.get("interpolation") == "bicubic" else "bilinear",
         )
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Cells and pooled vectors of pictures."""
+        """Cells and pooled vectors of images."""
         settle(self.body, self.training)
         states = self.body.forward_features(inputs["pixels"])
         pooled = self.body.forward_head(states, pre_logits=True)
@@ -90,5 +90,5 @@ def _created(create: Callable[..., Any], name: str, fetch: bool, image_size: int
     try:
         return create(name, pretrained=fetch, num_classes=0, img_size=image_size)
     except TypeError:
-        # Only models with places of their own know that argument.
+        # Only models with position embeddings know that argument.
         return create(name, pretrained=fetch, num_classes=0)

@@ -18,16 +18,16 @@ Pooling = Literal["auto", "average", "cls"]
 
 
 class Vision(nn.Module):
-    """A picture's cells or patches, and one vector of the whole.
+    """The cells or patches of an image, and one vector of it.
 
     parts   (N P E): cells of the last feature map in row-major order, or the last patch tokens
     pooled  (N E): their average, or the class token
 
     body        a convolutional network or a vision transformer
     pooling     "auto" takes the class token where there is one
-    pretrained  whether the body knows something that plans may want to freeze or to change slowly
+    pretrained  whether the body is pretrained: plans may freeze it or scale down its learning rate
 
-    Takes  pixels (N 3 H W).    Raises RequirementError when "cls" is asked of a body without class token.
+    Takes  pixels (N 3 H W).    Raises RequirementError for "cls" and a body without class token.
     """
 
     def __init__(self, body: PreTrainedModel, *, pooling: Pooling = "auto", pretrained: bool = False) -> None:
@@ -55,11 +55,13 @@ class Vision(nn.Module):
         return Vision(body, pooling=pooling, pretrained=has_weights(name, weights))
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Cells and pooled vectors of pictures."""
+        """Cells and pooled vectors of images."""
         settle(self.body, self.training)
         pixels = inputs["pixels"]
-        more: dict[str, Any] = {"interpolate_pos_encoding": True} if self.resizes and self._other_size(pixels) else {}
-        states = self.body(pixel_values=pixels, **more).last_hidden_state
+        arguments: dict[str, Any] = (
+            {"interpolate_pos_encoding": True} if self.resizes and self._other_size(pixels) else {}
+        )
+        states = self.body(pixel_values=pixels, **arguments).last_hidden_state
         if states.ndim == 4:
             parts, extra = states.flatten(2).transpose(1, 2), 0
         else:
@@ -69,8 +71,8 @@ class Vision(nn.Module):
             raise RequirementError(
                 f"pooling 'cls' needs a class token; {type(self.body).__name__} has none; use 'average'"
             )
-        whole = states[:, 0] if extra and self.pooling != "average" else parts.mean(dim=1)
-        return Encoded(parts=parts, pooled=whole)
+        pooled = states[:, 0] if extra and self.pooling != "average" else parts.mean(dim=1)
+        return Encoded(parts=parts, pooled=pooled)
 
     def body_layers(self) -> list[list[nn.Parameter]]:
         """Parameters of a pretrained body, bottom to top; none where all is new or learns by adapters."""
@@ -91,7 +93,7 @@ def _pair(size: int | list[int] | tuple[int, int] | None) -> tuple[int, int] | N
 
 
 def _extra_tokens(body: PreTrainedModel, tokens: int, pixels: Tensor) -> int:
-    """How many tokens stand before the patches: a class token, registers, or none."""
+    """Number of tokens before the patches: a class token, registers, or none."""
     patch = _pair(getattr(body.config, "patch_size", None))
     if patch is None:
         return 0
@@ -100,7 +102,7 @@ def _extra_tokens(body: PreTrainedModel, tokens: int, pixels: Tensor) -> int:
 
 
 def _width(body: PreTrainedModel) -> int:
-    """The width of what the body gives, found by asking it: configurations name it in many ways."""
+    """The width of the body's output, found by a forward pass: configurations have many names for it."""
     sizes = _pair(getattr(body.config, "image_size", None)) or (64, 64)
     was_training = body.training
     body.eval()
@@ -111,16 +113,16 @@ def _width(body: PreTrainedModel) -> int:
 
 
 def _unused(body: PreTrainedModel) -> None:
-    """Freeze what only masked pre-training reads."""
+    """Freeze parameters that only masked pre-training uses."""
     for name, parameter in body.named_parameters():
         if name.endswith("mask_token"):
             parameter.requires_grad_(False)
 
 
 def _mend_momentum(body: PreTrainedModel) -> None:
-    """Where a batch norm carries the share of the old average that is kept as if it were the share of the new one.
+    """Correct batch norms whose momentum is the share of the old average, not of the new one.
 
-    MobileNetV1 in `transformers` does (0.9997): its running statistics would be the last batch's alone.
+    MobileNetV1 in `transformers` has 0.9997: its running statistics would be those of the last batch alone.
     """
     for module in body.modules():
         if isinstance(module, nn.BatchNorm2d) and module.momentum is not None and module.momentum > 0.5:

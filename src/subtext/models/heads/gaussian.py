@@ -1,10 +1,7 @@
-"""Gaussian head: where an item lies, how far that is uncertain, and draws from both.
+"""Heads of probabilistic models: an item is a normal distribution.
 
-Distanced head: a normal distribution as one vector, whose inner products are expected distances.
-
-Spread by attention: how uncertain an item is, read from its parts and from the whole.
-
-Spread by generalised pooling: how uncertain an item is, by learnt weights of the ranks of its parts' values.
+Gaussian joins a head of the mean with a head of the deviations (Spread, PooledSpread); Distanced turns mean and
+deviations into one vector, whose inner products are expected distances.
 """
 
 from __future__ import annotations
@@ -28,19 +25,19 @@ from subtext.ops.numerics import masked_softmax, precise
 
 
 class Gaussian(nn.Module):
-    """Gaussian head (PCME, Chun et al. 2021, section 3.2): an item is a normal distribution, known by K draws from it.
+    """Gaussian head (PCME, Chun et al. 2021, section 3.2): an item is a normal distribution, given by K samples.
 
     z_k = mu + exp(log_std) * noise_k
 
-    mean    a head of one unit vector an item: mu
+    mean    a head of one unit vector per item: mu
     spread  Encoded -> (N D), the natural logarithm of the standard deviation in each dimension
-    draws   K; 0 for a model that reads mean and spread alone, as PCME++ does
-    drawn   "always", or while learning alone: then mu stands for an item wherever items are ranked
-    side    "image" or "text": the two draw apart
-    seed    of the draws where nothing is learnt; while learning they are drawn from the run's seed and the epoch
+    draws   K, the number of samples; 0 for a model that reads mean and spread alone, as PCME++ does
+    drawn   when to sample: "always", or while "learning"; then items are ranked by mu
+    side    "image" or "text": each has samples of its own
+    seed    of samples in evaluation; in training they depend on the run's seed and the epoch
 
-    Noise comes with the tensors of a batch (`Branch.read`), a pure function of seed, epoch and the item's key: the same
-    for an item in any batch, order or company. Without noise the vector is mu.
+    Noise comes with the tensors of a batch (`Branch.read`). It is a pure function of seed, epoch and the item's key:
+    the same in any batch and order. Without noise the vector is mu.
 
     Takes   Encoded as both parts do.
     Gives   Embeddings, vectors (N K D), of no fixed length, or mu (N 1 D); log_std (N 1 D).
@@ -70,7 +67,7 @@ class Gaussian(nn.Module):
     def forward(
         self, encoded: Encoded, ids: Int[Tensor, "n"], noise: Float[Tensor, "n k d"] | None = None
     ) -> Embeddings:
-        """Draws of every item, or its mean."""
+        """Samples of every item, or its mean."""
         vectors: Tensor = self.mean(encoded, ids).vectors
         log_std: Tensor = self.spread(encoded)[:, None]
         if noise is not None:
@@ -78,40 +75,42 @@ class Gaussian(nn.Module):
         return Embeddings(vectors=vectors, ids=ids, log_std=log_std)
 
     def noise(self, keys: NDArray[np.int64], *, seed: int | None, epoch: int) -> Float[Tensor, "n k d"] | None:
-        """Standard normal numbers for the items of these keys; None where nothing is to be drawn.
+        """Standard normal numbers for the items of these keys; None where nothing is sampled.
 
-        seed  of the run; None where nothing is learnt
+        seed  of the run; None in evaluation
         """
         if not self.draws or (seed is None and self.drawn == "learning"):
             return None
         purpose = f"{self.side} draws" if seed is not None else f"{self.side} draws of evaluation"
-        own = self.seed if seed is None else seed
+        draw_seed = self.seed if seed is None else seed
         count = self.draws * self.width
-        found = draw.normal(keys, seed=own, epoch=epoch if seed is not None else 0, purpose=purpose, count=count)
-        return torch.from_numpy(np.ascontiguousarray(found)).view(len(keys), self.draws, self.width)
+        numbers = draw.normal(
+            keys, seed=draw_seed, epoch=epoch if seed is not None else 0, purpose=purpose, count=count
+        )
+        return torch.from_numpy(np.ascontiguousarray(numbers)).view(len(keys), self.draws, self.width)
 
     def by_mean(self) -> Gaussian:
-        """The same weights without draws."""
+        """The same weights without samples."""
         return Gaussian(self.mean, self.spread, self.width, side=self.side, seed=self.seed).train(self.training)
 
 
 class Distanced(nn.Module):
     """Distanced head (for PCME++, Chun 2024, eq. 1): with two more numbers the closed-form distance is a product.
 
-    picture: [mu, -v, 1]   text: [mu', 1, -v']   v = (|mu|^2 + sum of std^2 - 1) / 2
-    <picture, text> = <mu, mu'> - v - v' = 1 - d / 2, with d the expected squared distance of two draws
+    image: [mu, -v, 1]   text: [mu', 1, -v']   v = (|mu|^2 + sum of std^2 - 1) / 2
+    <image, text> = <mu, mu'> - v - v' = 1 - d / 2, with d the expected squared distance of two samples
 
-    So an index of plain vectors ranks as the model does; of unit means the product is their cosine, less half of both
-    sums of variances. One of the two numbers would do for items that are only ever found; the other lets the same
-    vector ask. Between items of one kind the product means nothing: compare those by their means (`means_alone`).
+    So an index of plain vectors ranks as the model does. For unit means the product is their cosine, less half of both
+    sums of variances. The second extra number lets the same vector be query and candidate. Between items of one
+    modality the product has no meaning: compare those by their means (`means_alone`).
 
     gaussian  the head of mean and deviations
     side      "image" or "text"
-    kind      "wasserstein": d = |mu - mu'|^2 + |std - std'|^2, for which [mu, std] takes the place of mu, and its
-              length that of |mu|^2 and the variances
+    kind      "wasserstein": d = |mu - mu'|^2 + |std - std'|^2; [mu, std] replaces mu, and its squared length |mu|^2 and
+              the variances
 
     Takes   Encoded as `gaussian` does.
-    Gives   Embeddings, vectors (N 1 D+2), or (N 1 2D+2), float32 or better; no deviations: they are in the vectors.
+    Gives   Embeddings, vectors (N 1 D+2), or (N 1 2D+2), float32 or better; deviations are in the vectors.
     Raises  RequirementError when the head gives no deviations.
     """
 
@@ -127,48 +126,48 @@ class Distanced(nn.Module):
         self.inputs = getattr(gaussian, "inputs", ())
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector of every item."""
+        """One vector per item."""
         items: Embeddings = self.gaussian(encoded, ids)
         if items.log_std is None:
             raise RequirementError("a distanced head needs the deviations of its items; this one has means alone")
         mean, std = precise(items.vectors).mean(dim=1), precise(items.log_std).mean(dim=1).exp()
-        place = torch.cat([mean, std], dim=1) if self.kind == "wasserstein" else mean
-        half = (mean.square().sum(dim=1) + std.square().sum(dim=1) - 1)[:, None] / 2
-        more = [-half, torch.ones_like(half)]
-        vectors = torch.cat([place, *(more if self.side == "image" else more[::-1])], dim=1)
+        location = torch.cat([mean, std], dim=1) if self.kind == "wasserstein" else mean
+        offset = (mean.square().sum(dim=1) + std.square().sum(dim=1) - 1)[:, None] / 2
+        extra = [-offset, torch.ones_like(offset)]
+        vectors = torch.cat([location, *(extra if self.side == "image" else extra[::-1])], dim=1)
         return Embeddings(vectors[:, None], ids)
 
     def width(self, vectors: Float[np.ndarray, "n k d"]) -> int:
-        """D, of the mean, in vectors that this head gave."""
+        """D, the width of the mean, in vectors of this head."""
         return (vectors.shape[2] - 2) // (2 if self.kind == "wasserstein" else 1)
 
     def means_alone(self, vectors: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k d"]:
-        """Vectors that ask for items of their own kind: zeros but for the mean, so that products are those of means."""
-        found = np.zeros_like(vectors)
+        """Query vectors for items of the same modality: only the mean is not zero, so products are those of means."""
+        means = np.zeros_like(vectors)
         width = self.width(vectors)
-        found[:, :, :width] = vectors[:, :, :width]
-        return found
+        means[:, :, :width] = vectors[:, :, :width]
+        return means
 
     def uncertainty(self, vectors: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n"]:
         """The root mean square of each item's deviations, as `Embeddings.uncertainty` has it, from its vector.
 
         Exact to rounding where means are of unit length.
         """
-        half = -vectors[:, 0, -2 if self.side == "image" else -1]
-        return np.sqrt(np.maximum(2 * half, 0) / self.width(vectors))
+        offset = -vectors[:, 0, -2 if self.side == "image" else -1]
+        return np.sqrt(np.maximum(2 * offset, 0) / self.width(vectors))
 
 
 class Spread(nn.Module):
-    """Uncertainty module (PCME, Chun et al. 2021, section 3.2): one more attention over the parts, and the whole.
+    """Uncertainty module (PCME, Chun et al. 2021, section 3.2): an attention over the parts, and the pooled vector.
 
     log_std = W A(x) + b + g     A: sum over parts x (N P E) by softmax of w2 tanh(W1 x)
 
-    g is a map of the pooled vector, W_g pooled + b_g, or with `recurrent` the end of a GRU of both directions that
-    reads the parts, as published for words.
+    g is a map of the pooled vector, W_g pooled + b_g, or with `recurrent` the last state of a bidirectional GRU over
+    the parts, as published for words.
 
     parts_width  E       width  D     pooled_width  of the pooled vector; None with `recurrent`
-    start        what b starts at: 0 as published, exp(0) = 1 in every dimension beside means of length 1; a lower one
-                 lets a short training begin with draws near their mean
+    start        initial b: 0 as published, a deviation of 1 in every dimension of unit means. With a lower value a
+                 short training begins with samples close to the mean
 
     Takes   Encoded with parts, and without `recurrent` with a pooled vector.
     Gives   (N D), unbounded.
@@ -193,7 +192,7 @@ class Spread(nn.Module):
         self.whole: nn.Linear | None = None
         if recurrent:
             if width % 2:
-                raise RequirementError(f"a spread read by a GRU of both directions needs an even width; it got {width}")
+                raise RequirementError(f"a spread with a bidirectional GRU needs an even width; it got {width}")
             self.rnn = nn.GRU(parts_width, width // 2, batch_first=True, bidirectional=True)
         elif pooled_width is not None:
             self.whole = linear(pooled_width, width)
@@ -202,15 +201,15 @@ class Spread(nn.Module):
         self.inputs = ("parts",) if recurrent else ("parts", "pooled")
 
     def forward(self, encoded: Encoded) -> Float[Tensor, "n d"]:
-        """The logarithm of every item's standard deviations."""
+        """The logarithm of the standard deviations of every item."""
         missing = [name for name in self.inputs if getattr(encoded, name) is None]
         if missing:
             raise RequirementError(f"a spread needs an encoder with {' and '.join(self.inputs)}; {missing[0]} missing")
         assert encoded.parts is not None
         logits = self.outer(torch.tanh(self.inner(encoded.parts)))[..., 0]
         attention = masked_softmax(logits, encoded.mask)
-        found = self.lift(torch.einsum("np,npe->ne", attention, encoded.parts))
-        return found + self._whole(encoded)
+        local = self.lift(torch.einsum("np,npe->ne", attention, encoded.parts))
+        return local + self._whole(encoded)
 
     def _whole(self, encoded: Encoded) -> Float[Tensor, "n d"]:
         if self.whole is not None:
@@ -227,13 +226,13 @@ class Spread(nn.Module):
 class PooledSpread(nn.Module):
     """Uncertainty by pooling (PCME++, Chun 2024, section 3.2): layers of attention over the parts, then a pooling.
 
-    log_std = pool(layers(x)) / 2: what is pooled is the logarithm of the variance
+    log_std = pool(layers(x)) / 2: the pooled number is the logarithm of the variance
 
     parts_width  E       width  D
     layers       of self-attention before the pooling; 1 in the paper, whose parts are CLIP's tokens
     perceptron   of the pooling, as for the mean
-    start        the bias of the logarithm of the variance, where it starts. Variances add up over dimensions: at -9 a
-                 thousand of them add 0.1 to a squared distance, which lies between 0 and 4
+    start        initial bias of the logarithm of the variance. Variances add up over dimensions: at -9, a thousand
+                 dimensions add 0.1 to a squared distance between 0 and 4
 
     Takes   Encoded with parts.
     Gives   (N D), unbounded.
@@ -241,7 +240,7 @@ class PooledSpread(nn.Module):
     """
 
     inputs = ("parts",)
-    """What it takes of an encoder's output."""
+    """Fields of Encoded that the head reads."""
 
     def __init__(
         self, parts_width: int, width: int, *, layers: int = 0, perceptron: bool = False, start: float = -9.0
@@ -252,7 +251,7 @@ class PooledSpread(nn.Module):
         nn.init.constant_(self.pooling.project.bias, start)
 
     def forward(self, encoded: Encoded) -> Float[Tensor, "n d"]:
-        """The logarithm of every item's standard deviations."""
+        """The logarithm of the standard deviations of every item."""
         if encoded.parts is None:
             raise RequirementError("a spread needs an encoder that gives parts; it gave a pooled vector alone")
         parts = encoded.parts

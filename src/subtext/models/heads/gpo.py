@@ -1,4 +1,4 @@
-"""Generalised pooling head: each dimension's values sorted over the parts, weighted by place."""
+"""Generalised pooling head: the values of each dimension, sorted over the parts and weighted by rank."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from subtext.ops.numerics import masked_softmax, unit
 from subtext.ops.ordered_sum import MOST_PARTS, ordered_sum
 
 COUNTED_CELLS = 1 << 20
-"""Numbers to be sorted from which compiling the counting of their places pays."""
+"""Numbers to sort from which compiling the counting kernel pays."""
 
 
 class PlaceWeights(nn.Module):
-    """How much the k-th largest of n values counts, learnt from k and n alone (GPO, Chen et al. 2021, eq. 4-5).
+    """Weight of the k-th largest of n values, learnt from k and n alone (GPO, Chen et al. 2021, eq. 4-5).
 
-    theta = softmax over k <= n of W s_k / temperature     s: a GRU of both directions, averaged, over sinusoids of k
+    theta = softmax over k <= n of W s_k / temperature     s: a bidirectional GRU over sinusoids of k, averaged
 
     width        of the sinusoids          hidden  of each direction of the GRU
-    temperature  0.1 in the paper's code; towards zero one place takes all
+    temperature  0.1 in the paper's code; towards zero one rank takes all
     """
 
     def __init__(self, *, width: int = 32, hidden: int = 32, temperature: float = 0.1) -> None:
@@ -36,20 +36,20 @@ class PlaceWeights(nn.Module):
         self.temperature = temperature
 
     def forward(self, lengths: Int[Tensor, "n"], longest: int) -> Float[Tensor, "n p"]:
-        """The weights of `longest` places for items of `lengths` parts; zero beyond an item's length.
+        """The weights of `longest` ranks for items of `lengths` parts; zero beyond an item's length.
 
-        Items of one length have one answer, so the GRU runs once a length.
+        Items of one length share their weights: the GRU runs once per length.
         """
-        present, which = torch.unique(lengths, return_inverse=True)
-        places = _sinusoids(longest, self.width).to(self.linear.weight)
+        present, row_of_length = torch.unique(lengths, return_inverse=True)
+        positions = _sinusoids(longest, self.width).to(self.linear.weight)
         packed = pack_padded_sequence(
-            places.expand(len(present), -1, -1), present.clamp_min(1).cpu(), batch_first=True, enforce_sorted=False
+            positions.expand(len(present), -1, -1), present.clamp_min(1).cpu(), batch_first=True, enforce_sorted=False
         )
         states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
         ahead, back = states.chunk(2, dim=2)
         logits = self.linear((ahead + back) / 2).squeeze(2) / self.temperature
         mask = torch.arange(longest, device=lengths.device) < present[:, None]
-        return masked_softmax(logits, mask)[which]
+        return masked_softmax(logits, mask)[row_of_length]
 
 
 class Gpo(nn.Module):
@@ -99,9 +99,9 @@ class Gpo(nn.Module):
         """Pooled vectors, and the weights of the places."""
         items, longest = parts.shape[:2]
         if _counted(parts):
-            every = torch.full((items,), longest) if mask is None else mask.sum(dim=1)
-            weights = self.places(every, longest)
-            return ordered_sum(_first(parts, mask), every, weights), weights
+            full_mask = torch.full((items,), longest) if mask is None else mask.sum(dim=1)
+            weights = self.places(full_mask, longest)
+            return ordered_sum(_first(parts, mask), full_mask, weights), weights
         if mask is None:
             lengths = torch.full((items,), longest, device=parts.device)
             ordered = parts.sort(dim=1, descending=True).values
@@ -113,7 +113,7 @@ class Gpo(nn.Module):
         return torch.einsum("np,npd->nd", weights.to(parts.dtype), ordered), weights
 
     def _lifted(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
-        """Parts in the joint space, zeros where there is none: those cost nothing, and enter no batch's statistics."""
+        """Parts in the joint space. Padding is zero, costs nothing and enters no batch statistics."""
         present = torch.ones(parts.shape[:2], dtype=torch.bool, device=parts.device) if mask is None else mask
         inside = parts[present]
         lifted = self.project(inside)
@@ -130,13 +130,13 @@ class Gpo(nn.Module):
                 eps=self.norm.eps,
             )
             lifted = lifted + self.outer(torch.relu(normed)).to(lifted.dtype)
-        whole = lifted.new_zeros(*parts.shape[:2], lifted.shape[1])
-        whole[present] = lifted
-        return whole
+        padded = lifted.new_zeros(*parts.shape[:2], lifted.shape[1])
+        padded[present] = lifted
+        return padded
 
 
 def _counted(parts: Tensor) -> bool:
-    """Whether places are counted rather than sorted: in training on a processor, where there is enough to sort."""
+    """Whether ranks are counted and not sorted: in training on a CPU, for many values."""
     return (
         parts.requires_grad
         and parts.device.type == "cpu"
@@ -147,15 +147,15 @@ def _counted(parts: Tensor) -> bool:
 
 
 def _first(parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
-    """Each item's own parts moved before those that are not there: a hidden region leaves a hole."""
+    """Move each item's parts before its padding: a dropped region leaves a gap."""
     if mask is None or not bool((mask[:, 1:] & ~mask[:, :-1]).any()):
         return parts
     order = torch.argsort((~mask).byte(), dim=1, stable=True)
     return parts.gather(1, order[:, :, None].expand_as(parts))
 
 
-def _sinusoids(places: int, width: int) -> Float[Tensor, "p d"]:
-    """Places as sines and cosines of falling frequency (Vaswani et al. 2017)."""
-    place = torch.arange(places, dtype=torch.float64)[:, None]
-    angle = place * torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000.0) / width))
-    return torch.stack([torch.sin(angle), torch.cos(angle)], dim=2).reshape(places, -1)[:, :width]
+def _sinusoids(count: int, width: int) -> Float[Tensor, "p d"]:
+    """Positions as sines and cosines of falling frequency (Vaswani et al. 2017)."""
+    position = torch.arange(count, dtype=torch.float64)[:, None]
+    angle = position * torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000.0) / width))
+    return torch.stack([torch.sin(angle), torch.cos(angle)], dim=2).reshape(count, -1)[:, :width]

@@ -1,7 +1,4 @@
-"""Graph attention head: regions and cells of a picture learn of each other before their mean is taken.
-
-One layer in which the parts of an item attend to each other.
-"""
+"""Graph attention head: regions and cells of an image attend to each other before their mean is taken."""
 
 from __future__ import annotations
 
@@ -25,22 +22,21 @@ class Graph(nn.Module):
     r = graph(W_r regions),  c = graph(W_c cells);  z = Fusion(mean joint_1(r, c), mean joint_2(r, c)), then z / |z|
 
     width_in  E of the parts          width  D
-    cells     how many of the first parts are cells of a grid; the rest are regions. 0: all are of one kind
-    joint     graphs of all parts together: 2 with a gate between them as published, 1, or 0 for words, which have one
-              graph of their own and the mean of it
+    cells     number of first parts that are cells of a grid; the others are regions. 0: all are of one kind
+    joint     graphs over all parts: 2 with a gate between them as published, 1, or 0 for words: their own graph alone
     dropout   inside the graphs, 0.2 in the authors' code
 
-    The authors add a map of each region's box and classes to it; here a box can stand beside the features as four more
-    numbers of each part (`boxes` of a host), and classes do not.
+    The authors' BERT version adds a map of each region's box and classes. Here a box can be four more numbers of each
+    part (option `boxes`); classes are not read.
 
     Takes   Encoded with parts.
     Gives   Embeddings, vectors (N 1 D).
     Raises  RequirementError for other numbers of joint graphs, without parts, and for no more parts than `cells`.
-    Cost    O(N P^2 D + N P D^2) a graph.
+    Cost    O(N P^2 D + N P D^2) per graph.
     """
 
     inputs = ("parts",)
-    """What it takes of an encoder's output."""
+    """Fields of Encoded that the head reads."""
 
     def __init__(self, width_in: int, width: int, *, cells: int = 0, joint: int = 2, dropout: float = 0.2) -> None:
         super().__init__()
@@ -56,7 +52,7 @@ class Graph(nn.Module):
         self.fusion = Fusion(width, "gated") if joint == 2 else None
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector an item."""
+        """One vector per item."""
         if encoded.parts is None:
             raise RequirementError("a graph head needs an encoder that gives parts; it gave a pooled vector alone")
         mask = encoded.mask
@@ -66,14 +62,14 @@ class Graph(nn.Module):
         return Embeddings(vectors=unit(vectors)[:, None], ids=ids)
 
     def _nodes(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
-        """The parts after the graphs of their own kind."""
+        """The parts after the graph of their kind."""
         cut = self.cells
         if not cut:
             return self.own(self.project(parts), mask)
         if parts.shape[1] <= cut:
             raise RequirementError(
-                f"this head needs {cut} cells and then regions of every picture; it got {parts.shape[1]} parts; set "
-                "cells to what the features have, or to 0 where all are of one kind"
+                f"this head needs {cut} cells and then regions per image; it got {parts.shape[1]} parts; set cells to "
+                "their number in the features, or to 0 where all parts are of one kind"
             )
         upper, lower = (None, None) if mask is None else (mask[:, :cut], mask[:, cut:])
         cells = self.own_cells(self.project_cells(parts[:, :cut]), upper)
@@ -81,19 +77,21 @@ class Graph(nn.Module):
 
 
 MOST_HEADS = 8
-"""Heads as published, where the width can be divided so."""
+"""Number of heads as published, where it divides the width."""
 
 
 class GraphLayer(nn.Module):
-    """Self-attention over a complete graph of parts, and a perceptron, each added to what came in and normed.
+    """Self-attention over a complete graph of parts, then a perceptron; each with a residual connection and a norm.
 
     h = norm(x + dropout(W_o concat_heads(softmax(Q K' / sqrt(D / H)) V)))
     y = norm(h + dropout(W_2 relu(W_1 h)))
 
-    width    D, of what comes in and goes out       heads    0 for 8, or the largest divisor of D below
-    dropout  of attention, and before both sums     norm     "batch" as DSRAN has it, or "layer"
+    width    D, of input and output
+    heads    0 for 8, or the largest divisor of D below
+    dropout  of attention, and before both sums
+    norm     "batch" as DSRAN has it, or "layer"
 
-    Parts that are not there are attended to by none, enter no statistics and come out as zeros.
+    Padding is not attended to, enters no statistics and gives zeros.
     """
 
     def __init__(
@@ -102,7 +100,7 @@ class GraphLayer(nn.Module):
         super().__init__()
         self.heads = heads or max(count for count in range(1, MOST_HEADS + 1) if width % count == 0)
         self.query, self.value = nn.Linear(width, width), nn.Linear(width, width)
-        # A bias of keys would be the same for a whole row of the softmax.
+        # A bias of keys would add the same number to a full row of the softmax.
         self.key = nn.Linear(width, width, bias=False)
         self.out, self.first, self.second = (nn.Linear(width, width) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
@@ -110,36 +108,36 @@ class GraphLayer(nn.Module):
         self.inner_norm, self.outer_norm = kind(width), kind(width)
 
     def forward(self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None = None) -> Float[Tensor, "n p d"]:
-        """The parts, each knowing the others."""
+        """The parts after attention to each other."""
         hidden = _normed(self.inner_norm, parts + self.dropout(self.out(self._attended(parts, mask))), mask)
-        further = self.second(torch.relu(self.first(hidden)))
-        return _normed(self.outer_norm, hidden + self.dropout(further), mask)
+        lifted = self.second(torch.relu(self.first(hidden)))
+        return _normed(self.outer_norm, hidden + self.dropout(lifted), mask)
 
     def _attended(self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
         query, key, value = (
             layer(parts).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
-        fits = query @ key.mT / math.sqrt(query.shape[3])
-        shown = None if mask is None else mask[:, None, None].expand_as(fits)
-        weights = self.dropout(masked_softmax(fits, shown))
+        logits = query @ key.mT / math.sqrt(query.shape[3])
+        shown = None if mask is None else mask[:, None, None].expand_as(logits)
+        weights = self.dropout(masked_softmax(logits, shown))
         return (weights @ value).transpose(1, 2).flatten(2)
 
 
 def _normed(
     norm: nn.Module, values: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
 ) -> Float[Tensor, "n p d"]:
-    """Normed over the parts that are there; zeros elsewhere."""
+    """Norm over the parts; padding is zero."""
     if mask is None or not (norm.training and isinstance(norm, nn.BatchNorm1d)):
         normed = _rows(norm, values.flatten(0, 1)).view_as(values)
         return normed if mask is None else normed * mask[:, :, None]
     present = _rows(norm, values[mask])
-    whole = present.new_zeros(values.shape)
-    whole[mask] = present
-    return whole
+    padded = present.new_zeros(values.shape)
+    padded[mask] = present
+    return padded
 
 
 def _rows(norm: nn.Module, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     if isinstance(norm, nn.BatchNorm1d) and len(rows) < 2:
-        # One part has no variance: it goes by what was learnt before.
+        # A single part has no variance: it uses the running statistics.
         return nn.functional.batch_norm(rows, norm.running_mean, norm.running_var, norm.weight, norm.bias)
     return norm(rows)

@@ -1,7 +1,4 @@
-"""Mean head: one linear map of the pooled vector, or of the mean of the parts, to the joint space.
-
-Passthrough head: an encoder that ends in the joint space needs its length set to one, and nothing else.
-"""
+"""Heads of one vector: Mean maps the pooled vector, or the mean of the parts; Passthrough sets its length to one."""
 
 from __future__ import annotations
 
@@ -16,15 +13,15 @@ from subtext.ops.numerics import masked_mean, unit
 
 
 class Mean(nn.Module):
-    """Mean head (VSE++, Faghri et al. 2018): one vector an item.
+    """Mean head (VSE++, Faghri et al. 2018): one vector per item.
 
     z = W dropout(x) + b, then z / |z|     x: pooled (N E), or the mean of the parts (N P E)
 
     width_in   E         width  D
     source     "pooled" or "parts"
-    project    False leaves W and b out; then D = E (a GRU that already has the joint width)
-    dropout    share of x that is zeroed while training
-    residual   adds a two-layer perceptron of x, half as wide as D inside, to W x
+    project    False: no W and b; then D = E (a GRU of the joint width)
+    dropout    share of x set to zero in training
+    residual   add a two-layer perceptron of x, with D / 2 hidden units, to W x
     normalise  False keeps the length, as VSE0 published (`no_imgnorm`)
 
     Takes   Encoded with what `source` names.
@@ -47,8 +44,8 @@ class Mean(nn.Module):
         super().__init__()
         if not project and width_in != width:
             raise RequirementError(
-                f"a head without projection gives the encoder's width, {width_in}; it was asked for {width}; "
-                "set the widths equal or project"
+                f"a head without projection needs width {width_in}, that of the encoder; it got {width}; set the "
+                "widths equal or project"
             )
         self.source = source
         self.inputs = (source,)
@@ -60,7 +57,7 @@ class Mean(nn.Module):
             self.residual = nn.Sequential(linear(width_in, width // 2), nn.ReLU(), linear(width // 2, width))
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector an item."""
+        """One vector per item."""
         pooled = self.dropout(self._pooled(encoded))
         vectors = self.project(pooled)
         if self.residual is not None:
@@ -95,10 +92,10 @@ class Passthrough(nn.Module):
     """
 
     inputs = ("pooled",)
-    """What it takes of an encoder's output."""
+    """Fields of Encoded that the head reads."""
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """The pooled vectors, of unit length."""
+        """The pooled vectors at unit length."""
         if encoded.pooled is None:
             raise RequirementError(
                 "a passthrough head needs an encoder that gives a pooled vector; it gave parts alone"

@@ -1,9 +1,4 @@
-"""Parts head: regions or words in the joint space, for similarities that look at them together.
-
-Fused head: the mean of an item's parts and a vector of the whole become one.
-
-Self-attended head: regions or words in the joint space, and their mean weighted by how each suits the whole.
-"""
+"""Heads of regions or words: Parts gives each of them, Attended adds a weighted mean, Fused makes one vector."""
 
 from __future__ import annotations
 
@@ -23,18 +18,18 @@ from subtext.ops.numerics import masked_mean, masked_softmax, unit
 
 
 class Parts(nn.Module):
-    """Parts head (SCAN, Lee et al. 2018): every region or word on its own, and a vector of the whole beside them.
+    """Parts head (SCAN, Lee et al. 2018): every region or word by itself, and one vector of the item.
 
     p = W x + b of every part x, then p / |p|
 
-    width_in   E of the parts; with `halves` that of both directions together
+    width_in   E of the parts; with `halves` of both directions together
     width      D
-    project    False leaves W and b out; then D is E, or half of it with `halves`
-    halves     the two halves of x, a GRU's directions, are averaged first
+    project    False: no W and b; then D is E, or E / 2 with `halves`
+    halves     average the two halves of x, the directions of a GRU, first
     normalise  False keeps the length of parts and vectors
-    whole      what `vectors` are: the mean of the parts, or a linear map of the pooled vector of width `pooled_width`
+    vector     the source of `vectors`: the mean of the parts, or a linear map of the pooled vector of `pooled_width`
 
-    Takes   Encoded with parts, and with a pooled vector where `whole` says so.
+    Takes   Encoded with parts, and with a pooled vector for vector="pooled".
     Gives   Embeddings, parts (N P D) with their mask, vectors (N 1 D).
     Raises  RequirementError when either is missing, or when widths do not fit without a projection.
     """
@@ -47,43 +42,45 @@ class Parts(nn.Module):
         project: bool = True,
         halves: bool = False,
         normalise: bool = True,
-        whole: Literal["mean", "pooled"] = "mean",
+        vector: Literal["mean", "pooled"] = "mean",
         pooled_width: int | None = None,
     ) -> None:
         super().__init__()
-        given = width_in // 2 if halves else width_in
-        if not project and given != width:
+        width_of_part = width_in // 2 if halves else width_in
+        if not project and width_of_part != width:
             raise RequirementError(
-                f"a parts head without projection gives parts of the encoder's width, {given}; it was asked for "
-                f"{width}; set the widths equal or project"
+                f"a parts head without projection needs width {width_of_part}, that of the encoder; it got {width}; "
+                "set the widths equal or project"
             )
-        if whole == "pooled" and pooled_width is None:
-            raise RequirementError("a parts head needs an encoder with a pooled vector for whole='pooled'; it has none")
+        if vector == "pooled" and pooled_width is None:
+            raise RequirementError(
+                "a parts head with vector='pooled' needs an encoder with a pooled vector; it has none"
+            )
         self.halves = halves
         self.normalise = normalise
-        self.project = linear(given, width) if project else nn.Identity()
+        self.project = linear(width_of_part, width) if project else nn.Identity()
         self.pooled: nn.Linear | None = None
-        if whole == "pooled" and pooled_width is not None:
+        if vector == "pooled" and pooled_width is not None:
             self.pooled = linear(pooled_width, width)
         self.inputs = ("parts", "pooled") if self.pooled is not None else ("parts",)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """The parts of every item, and one vector of the whole."""
+        """The parts of every item, and one vector of it."""
         if encoded.parts is None:
             raise RequirementError("a parts head needs an encoder that gives parts; it gave a pooled vector alone")
         parts = encoded.parts
         if self.halves:
-            ahead, back = parts.chunk(2, dim=2)
-            parts = (ahead + back) / 2
+            forward, backward = parts.chunk(2, dim=2)
+            parts = (forward + backward) / 2
         parts = self.project(parts)
         if self.normalise:
             parts = unit(parts)
-        vectors = self._whole(parts, encoded)
+        vectors = self._vectors(parts, encoded)
         return Embeddings(
             vectors=(unit(vectors) if self.normalise else vectors)[:, None], ids=ids, parts=parts, mask=encoded.mask
         )
 
-    def _whole(self, parts: Float[Tensor, "n p d"], encoded: Encoded) -> Float[Tensor, "n d"]:
+    def _vectors(self, parts: Float[Tensor, "n p d"], encoded: Encoded) -> Float[Tensor, "n d"]:
         if self.pooled is None:
             return masked_mean(parts, encoded.mask)
         if encoded.pooled is None:
@@ -92,11 +89,11 @@ class Parts(nn.Module):
 
 
 class Fused(nn.Module):
-    """Fused head (AsCL without cross attention, Gong et al. 2024, "w/o MF"): z = Fusion(mean of the parts, G), z / |z|.
+    """Fused head (AsCL without cross attention, Gong et al. 2024, "w/o MF"): z = Fusion(mean of parts, G), z / |z|.
 
-    parts   gives parts of width D, and G as its vectors
-    fusion  see `ops.fusion`; "none" leaves G out
-    keep    whether the parts are given beside their mean, for a training that changes them
+    parts   the head of the parts, of width D, and of G, its vectors
+    fusion  see `ops.fusion`; "none": without G
+    keep    whether to keep the parts, for a training that changes them
 
     Takes   Encoded as `parts` does.
     Gives   Embeddings, vectors (N 1 D); with `keep` parts (N P D) and their mask.
@@ -111,64 +108,64 @@ class Fused(nn.Module):
         self.inputs = parts.inputs
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector an item."""
-        given = self.parts(encoded, ids)
-        assert given.parts is not None
-        mean = masked_mean(given.parts, given.mask)
-        vectors = mean if self.fusion is None else self.fusion(mean, given.vectors[:, 0])
-        whole = unit(vectors)[:, None]
-        return Embeddings(whole, ids, parts=given.parts, mask=given.mask) if self.keep else Embeddings(whole, ids)
+        """One vector per item."""
+        items = self.parts(encoded, ids)
+        assert items.parts is not None
+        mean = masked_mean(items.parts, items.mask)
+        vectors = mean if self.fusion is None else self.fusion(mean, items.vectors[:, 0])
+        fused = unit(vectors)[:, None]
+        return Embeddings(fused, ids, parts=items.parts, mask=items.mask) if self.keep else Embeddings(fused, ids)
 
 
 class Attended(nn.Module):
-    """Self-attended head (SGRAF, Diao et al. 2021): parts of unit length, and one vector of the whole.
+    """Self-attention head (SGRAF, Diao et al. 2021): parts of unit length, and their weighted mean.
 
     a = softmax over parts of w (tanh(A p) * tanh(B mean p));  g = |sum of a p|
 
-    parts      the head that gives them, of width D
+    parts      the head of the parts, of width D
     width      D
     dropout    of both tanh, 0.4 in the authors' code
-    normalise  a batch norm before each tanh, as for pictures in the authors' code. Theirs has statistics for each of 36
-               places, which ties a model to 36 regions
-    places     that number, for it; 0: one statistic for all places, and pictures of any number of regions
+    normalise  a batch norm before each tanh, as for images in the authors' code. Theirs has statistics for each of 36
+               regions, which ties a model to that number
+    regions    that number; 0: one statistic for all regions, of which images then may have any number
 
     Takes   Encoded with parts.
     Gives   Embeddings, parts (N P D) with their mask, vectors (N 1 D).
-    Raises  RequirementError when there are no parts, or not as many as `places`.
+    Raises  RequirementError when there are no parts, or not as many as `regions`.
     """
 
     inputs = ("parts",)
-    """What it takes of an encoder's output."""
+    """Fields of Encoded that the head reads."""
 
     def __init__(
-        self, parts: Parts, width: int, *, dropout: float = 0.4, normalise: bool = False, places: int = 0
+        self, parts: Parts, width: int, *, dropout: float = 0.4, normalise: bool = False, regions: int = 0
     ) -> None:
         super().__init__()
         self.parts = parts
-        self.places = places
+        self.places = regions
         self.local, self.whole, self.common = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, 1)
         for layer in (self.local, self.whole, self.common):
             spread(layer)
         self.dropout = nn.Dropout(dropout)
-        self.local_norm = nn.BatchNorm1d(places or 1) if normalise else None
+        self.local_norm = nn.BatchNorm1d(regions or 1) if normalise else None
         self.whole_norm = nn.BatchNorm1d(width) if normalise else None
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """The parts of every item, and one vector of the whole."""
-        given = self.parts(encoded, ids)
-        parts, mask = given.parts, given.mask
+        """The parts of every item, and one vector of it."""
+        items = self.parts(encoded, ids)
+        parts, mask = items.parts, items.mask
         if self.places and self.local_norm is not None and parts.shape[1] != self.places:
             raise RequirementError(
-                f"this head needs {self.places} regions a picture; it got {parts.shape[1]}; build the model with "
-                "places=0 for any number"
+                f"this head needs {self.places} regions per image; it got {parts.shape[1]}; build the model with "
+                "num_regions=0 for any number"
             )
         mean = masked_mean(parts, mask)
-        local, whole = self.local(parts), self.whole(mean)
+        local, query = self.local(parts), self.whole(mean)
         if self.local_norm is not None and self.whole_norm is not None:
             local = self._normed(self.local_norm, local, mask)
-            whole = self._single(self.whole_norm, whole)
-        local, whole = self.dropout(torch.tanh(local)), self.dropout(torch.tanh(whole))
-        logits = self.common(local * whole[:, None])[..., 0]
+            query = self._single(self.whole_norm, query)
+        local, query = self.dropout(torch.tanh(local)), self.dropout(torch.tanh(query))
+        logits = self.common(local * query[:, None])[..., 0]
         weights = masked_softmax(logits, mask)
         vectors = unit_vectors(torch.einsum("np,npd->nd", weights, parts))
         return Embeddings(vectors=vectors[:, None], ids=ids, parts=parts, mask=mask)
@@ -178,17 +175,17 @@ class Attended(nn.Module):
     ) -> Float[Tensor, "n p d"]:
         if self.places:
             return norm(local)
-        # One statistic for all places: those that are not there have no say in it.
+        # One statistic for all regions, without padding.
         present = local[mask] if mask is not None else local.flatten(0, 1)
         normed = norm(present[:, None])[:, 0]
         if mask is None:
             return normed.view_as(local)
-        whole = local.new_zeros(local.shape)
-        whole[mask] = normed
-        return whole
+        padded = local.new_zeros(local.shape)
+        padded[mask] = normed
+        return padded
 
-    def _single(self, norm: nn.BatchNorm1d, whole: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """A batch of one item has no variance: it goes by what was learnt before."""
-        if len(whole) > 1 or not self.training:
-            return norm(whole)
-        return nn.functional.batch_norm(whole, norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    def _single(self, norm: nn.BatchNorm1d, query: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Batch norm; a single item has no variance and uses the running statistics."""
+        if len(query) > 1 or not self.training:
+            return norm(query)
+        return nn.functional.batch_norm(query, norm.running_mean, norm.running_var, norm.weight, norm.bias)

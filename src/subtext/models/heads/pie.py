@@ -1,4 +1,4 @@
-"""PIE-Net head: K views of an item, each the global vector moved by what an attention over its parts found."""
+"""PIE-Net head: K views of an item, each the global vector plus an attention over its parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from subtext.ops.numerics import masked_mean, masked_softmax, unit
 
 
 class Views(NamedTuple):
-    """What PIE-Net makes of an item: vectors and residuals (N K D), attention (N P K)."""
+    """Vectors and residuals (N K D), attention (N P K)."""
 
     vectors: Float[Tensor, "n k d"]
     residuals: Float[Tensor, "n k d"]
@@ -31,16 +31,16 @@ class Pie(nn.Module):
     parts_width   E       width  D     views  K
     pooled_width  width of the encoder's pooled vector; g is dropout(W_g pooled + b_g), or dropout(pooled) where
                   `project` is False
-    whole         "parts": g is instead the mean over the parts of relu(p / |p|), p = W_g x + b_g, as PCME-bert has it
+    base          "parts": g is instead the mean over the parts of relu(p / |p|), p = W_g x + b_g, as PCME-bert has it
                   (Li et al. 2022, code); W_g then reads parts. The authors' mean runs over padding as well
     dropout       on g and on r
     W1 and W2 have no bias and E // 2 rows between them. Everything starts Xavier-uniform, biases at zero; the paper's
-    code forgets to do so for W_g (card A1.5e).
+    code omits that for W_g (card A1.5e).
 
     Takes   Encoded with parts and a pooled vector.
     Gives   Embeddings, vectors and residuals (N K D).
     Raises  RequirementError when either is missing, or D is not the pooled width without a projection.
-    An item with one part alone has K equal views: ask for one.
+    An item with a single part has K equal views: take one.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Pie(nn.Module):
         views: int = 1,
         project: bool = True,
         dropout: float = 0.0,
-        whole: Literal["pooled", "parts"] = "pooled",
+        base: Literal["pooled", "parts"] = "pooled",
     ) -> None:
         super().__init__()
         if views < 1:
@@ -66,31 +66,31 @@ class Pie(nn.Module):
         self.outer = linear(hidden, views, bias=False)
         self.lift = linear(parts_width, width)
         self.norm = nn.LayerNorm(width)
-        self.whole = whole
-        self.inputs = ("parts", "pooled") if whole == "pooled" else ("parts",)
+        self.whole = base
+        self.inputs = ("parts", "pooled") if base == "pooled" else ("parts",)
         self.project = linear(pooled_width, width) if project else nn.Identity()
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """K vectors an item, and what attention added to them."""
+        """K vectors per item, and their residuals."""
         pooled = encoded.pooled
         if encoded.parts is None or (pooled is None and self.whole == "pooled"):
             missing = "parts" if encoded.parts is None else "a pooled vector"
             raise RequirementError(f"a PIE-Net head needs an encoder with parts and a pooled vector; {missing} missing")
         if self.whole == "parts":
-            whole = masked_mean(torch.relu(unit(self.project(encoded.parts))), encoded.mask)
+            base = masked_mean(torch.relu(unit(self.project(encoded.parts))), encoded.mask)
         else:
-            whole = self.project(pooled)
-        found = self.views(self.dropout(whole), encoded.parts, encoded.mask)
-        return Embeddings(vectors=found.vectors, ids=ids, residuals=found.residuals)
+            base = self.project(pooled)
+        views = self.views(self.dropout(base), encoded.parts, encoded.mask)
+        return Embeddings(vectors=views.vectors, ids=ids, residuals=views.residuals)
 
     def views(
-        self, whole: Float[Tensor, "n d"], parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None
+        self, base: Float[Tensor, "n d"], parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None
     ) -> Views:
-        """The views around a global vector that is in the joint space already."""
+        """The views of a global vector in the joint space."""
         logits = self.outer(torch.tanh(self.inner(parts)))
         logits = logits.transpose(1, 2)
         shown = None if mask is None else mask[:, None, :].expand_as(logits)
         attention = masked_softmax(logits, shown).transpose(1, 2)
         residuals = self.dropout(torch.sigmoid(self.lift(attention.transpose(1, 2) @ parts)))
-        return Views(unit(self.norm(whole[:, None] + residuals)), residuals, attention)
+        return Views(unit(self.norm(base[:, None] + residuals)), residuals, attention)

@@ -1,4 +1,4 @@
-"""Hard assignment: every word takes the one region that suits it best."""
+"""Hard assignment: every word is matched with its best region."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from subtext.ops.pairwise import pairwise, parts_of
 
 
 class Chan(nn.Module):
-    """Hard assignment coding (CHAN, Pan et al. 2023): how well each word is met by its best region.
+    """Hard assignment coding (CHAN, Pan et al. 2023): the score of each word is that of its best region.
 
     A_w = max over r of <v_r, w>;  score = pooling over words of A_w
 
     pooling      "lse": ln of the sum of exp(A_w / temperature), as published for a GRU; "mean", for a BERT
-    temperature  of the soft maximum, 0.1. It is not multiplied back, as in the authors' code: a score of "lse" is about
-                 1 / temperature times as large as a cosine
+    temperature  of the soft maximum, 0.1. As in the authors' code the result is not multiplied by it: "lse"
+                 scores are about 1 / temperature times as large as cosines
     bf16         see `CrossAttention`
 
     Takes     Embeddings with unit parts of one width, and their masks.
-    Gives     (I T) scores; the gradient reaches every word and the regions that won.
+    Gives     (I T) scores; the gradient reaches every word and the best regions.
     Raises    RequirementError for items without parts and temperatures of 0 or less; ShapeError for unequal widths.
     Cost      I T R L D for the products, and one pass over them. Memory I T R L while training, bounded otherwise.
 
@@ -51,15 +51,11 @@ class Chan(nn.Module):
 
     def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
         """Scores of every image with every text, larger is better."""
-        return pairwise(images, texts, self._score, ready=_nothing, floats=lambda regions, words: 2 * regions * words)
+        return pairwise(images, texts, self._score, floats=lambda regions, words: 2 * regions * words)
 
-    def _score(self, images: Embeddings, nothing: None, texts: Embeddings) -> Float[Tensor, "i t"]:
-        fits = attention.products(parts_of(texts), parts_of(images), bf16=in_inference(self.bf16))
+    def _score(self, images: Embeddings, _: None, texts: Embeddings) -> Float[Tensor, "i t"]:
+        products = attention.products(parts_of(texts), parts_of(images), bf16=in_inference(self.bf16))
         if images.mask is not None:
-            fits = fits.masked_fill(~images.mask, -math.inf)
-        best = fits.amax(dim=3).permute(2, 0, 1)
+            products = products.masked_fill(~images.mask, -math.inf)
+        best = products.amax(dim=3).permute(2, 0, 1)
         return best.mean(dim=2) if self.pooling == "mean" else (best / self.temperature).logsumexp(dim=2)
-
-
-def _nothing(images: Embeddings) -> None:
-    """What is made of pictures alone."""

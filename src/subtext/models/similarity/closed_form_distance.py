@@ -1,4 +1,4 @@
-"""Closed-form distance: what the distance of draws of two items is on average, without drawing."""
+"""Closed-form distance: the mean distance of samples of two items, without sampling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from subtext.ops.numerics import precise, product
 
 
 class ClosedFormDistance(nn.Module):
-    """Closed-form sampled distance (PCME++, Chun 2024, eq. 1): the expected squared distance of two draws.
+    """Closed-form sampled distance (PCME++, Chun 2024, eq. 1): the expected squared distance of two samples.
 
     score = shift - scale * d,   d = |mu - mu'|^2 + sum over dimensions of (std^2 + std'^2)
 
@@ -23,7 +23,7 @@ class ClosedFormDistance(nn.Module):
     ablation): equal items are then at distance 0 however uncertain they are.
 
     kind          which distance
-    scale, shift  what both start from; 5 in the paper
+    scale, shift  initial values of both; 5 in the paper
     learnable     whether both are learnt, without bounds, as published
 
     Takes     Embeddings with log_std, and the mean for a vector; of several draws their mean is taken.
@@ -67,20 +67,21 @@ class ClosedFormDistance(nn.Module):
 
     def distance(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
         """The distance d of every image and every text, 0 or more."""
-        (left, left_std), (right, right_std) = _normal(images), _normal(texts)
-        if left.shape[1] != right.shape[1]:
+        (images_mean, images_std), (texts_mean, texts_std) = _normal(images), _normal(texts)
+        if images.width != texts.width:
             raise ShapeError(
-                f"ClosedFormDistance needs images and texts of one width; it got {left.shape[1]} and {right.shape[1]}; "
+                f"ClosedFormDistance needs images and texts of one width; it got {images.width} and {texts.width}; "
                 "give both heads the same width"
             )
-        crossed = product(left, right)
+        crossed = product(images_mean, texts_mean)
         if self.kind == "wasserstein":
-            crossed = crossed + product(left_std, right_std)
-        # |mu|^2 + |std|^2 of each side: all but what a pair has of its own.
-        own, other = (
-            mean.square().sum(dim=1) + std.square().sum(dim=1) for mean, std in ((left, left_std), (right, right_std))
+            crossed = crossed + product(images_std, texts_std)
+        # |mu|^2 + |std|^2 of each side: all terms but the product of the pair.
+        image_norms, text_norms = (
+            mean.square().sum(dim=1) + std.square().sum(dim=1)
+            for mean, std in ((images_mean, images_std), (texts_mean, texts_std))
         )
-        return (own[:, None] + other - 2 * crossed).clamp_min(0)
+        return (image_norms[:, None] + text_norms - 2 * crossed).clamp_min(0)
 
 
 def _normal(items: Embeddings) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:

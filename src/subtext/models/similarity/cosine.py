@@ -1,4 +1,4 @@
-"""Cosine similarity of the best-fitting views, with a scale and a shift that may be learnt."""
+"""Cosine similarity of the best pair of views, with an optional learnt scale and shift."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from subtext.ops.numerics import at_most, best_views, product
 
 
 class Cosine(nn.Module):
-    """Cosine of the two views that fit best (PVSE, Song and Soleymani 2019), scaled and shifted.
+    """Cosine of the best pair of views (PVSE, Song and Soleymani 2019), scaled and shifted.
 
     scores_it = scale * max_{k,l} <x_ik, y_tl> + shift, with unit vectors x of images and y of texts.
 
-    With one view it is the plain cosine. Heads give unit vectors, so nothing is normalised again here.
+    With one view it is the plain cosine. Vectors are not normalised here: heads give unit vectors.
 
-    temperature  divides the cosine; scale multiplies it: name one of the two, or neither for 1. CLIP starts from
+    temperature  divides the cosine; scale multiplies it: give one of the two, or neither for 1. CLIP starts from
                  temperature 0.07, SigLIP from scale 10
-    learnable    whether scale and shift are trained. The scale is kept as its logarithm, so that it stays above 0
+    learnable    whether scale and shift are trained; the parameter is the logarithm of the scale
     shift        added after scaling; None for none. SigLIP starts from -10. In score units
-    largest      a learnt scale is held at this bound (CLIP: 100), and can come back from it
-    block_bytes  several views: scores of all pairs of views are held for so many bytes of them at a time
+    largest      upper bound of a learnt scale (CLIP: 100), from which it can come back
+    block_bytes  with several views: bytes of scores of pairs of views held at a time
 
     Takes     Embeddings of one width; K may differ between the modalities.
     Gives     (I T) scores in float32 or better; the gradient reaches the winning pair of views alone (equal winners
               share it), and scale and shift where they are learnt.
     Raises    RequirementError for both or non-positive temperature and scale; ShapeError for unequal widths.
-    Cost      time I K T K D; memory I T, and block_bytes while views are compared. Blocks are computed a second time
-              in the backward pass instead of being kept.
+    Cost      time I K T K D; memory I T, and block_bytes while views are compared. Blocks are recomputed in the
+              backward pass.
 
     >>> def items(*rows):
     ...     return Embeddings(torch.tensor([rows]).transpose(0, 1).contiguous(), torch.arange(len(rows)))
@@ -70,12 +70,12 @@ class Cosine(nn.Module):
 
     @property
     def scale(self) -> float | Float[Tensor, ""]:
-        """What multiplies the cosine."""
+        """Factor of the cosine."""
         return self._fixed_scale if self.log_scale is None else at_most(self.log_scale, math.log(self.largest)).exp()
 
     @property
     def shift(self) -> float | Float[Tensor, ""]:
-        """What is added after scaling."""
+        """Summand after scaling."""
         return self._fixed_shift if self.learnt_shift is None else self.learnt_shift
 
     def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
@@ -86,7 +86,7 @@ class Cosine(nn.Module):
         return scores + self.shift if self.learnt_shift is not None or self._fixed_shift else scores
 
     def cosine(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """The cosine of the best-fitting views, in [-1, 1], without scale and shift."""
+        """The cosine of the best pair of views, in [-1, 1], without scale and shift."""
         if images.width != texts.width:
             raise ShapeError(
                 f"Cosine needs images and texts of one width; it got {images.width} and {texts.width}; "
@@ -110,7 +110,7 @@ def _recomputed(images: Float[Tensor, "i k d"], texts: Float[Tensor, "t l d"]) -
 
 
 def _start(temperature: float | None, scale: float | None) -> float:
-    """The scale that the arguments name; 1 where they name none."""
+    """The scale of the arguments; 1 without any."""
     if temperature is not None and scale is not None:
         raise RequirementError(
             f"Cosine needs a temperature or a scale; it got both, {temperature} and {scale}; name one (scale is 1 over "

@@ -1,4 +1,4 @@
-"""Stacked cross attention: every word with the regions that it attends to, or every region with its words."""
+"""Stacked cross attention: every word against its attended regions, or every region against its attended words."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from subtext.ops.pairwise import pairwise, parts_of
 Attending = Literal["text_to_image", "image_to_text"]
 
 
-class _Pictures(NamedTuple):
-    """What is made of pictures alone: products of their regions with each other, and the lengths of these."""
+class _ImageTerms(NamedTuple):
+    """Terms of images alone: products of their regions with each other, or the lengths of their regions."""
 
     gram: Tensor | None
     lengths: Tensor | None
 
 
 class CrossAttention(nn.Module):
-    """Stacked cross attention (SCAN, Lee et al. 2018, eq. 1-10): how well each word is met by what it attends to.
+    """Stacked cross attention (SCAN, Lee et al. 2018, eq. 1-10): words against attended regions, or the reverse.
 
     text_to_image   c_w = sum over r of a_wr v_r;  score = pooling over words of cos(w, c_w)
     image_to_text   c_r = sum over w of a_rw w;    score = pooling over regions of cos(v_r, c_r)
-    a is a softmax of attention_scale * s', where s' are the products of words with regions, negative ones a tenth, over
-    their length across what attends (as in the authors' code: across words for each region in text_to_image).
+    a is a softmax of attention_scale * s'. s' are the products of words with regions; negative ones count a tenth; then
+    they are divided by their length over the queries (as in the authors' code: over words in text_to_image).
 
-    attending        which side asks
+    attending        the side of the queries
     pooling          "mean", or "lse": ln of the sum of exp(pooling_scale * cos), over pooling_scale
-    attention_scale  multiplies s'; 9 for words asking and 4 for regions asking, as published; 0 for that
-    pooling_scale    multiplies the cosines; 6 for words and 20 (Flickr30K: 5) for regions, as published; 0 for that
-    bf16             products in bfloat16 where the machine has it, while nothing is learnt
+    attention_scale  multiplies s'; 0 for the published 9 (words as queries) or 4 (regions)
+    pooling_scale    multiplies the cosines; 0 for the published 6 (words) or 20 (regions; Flickr30K: 5)
+    bf16             products in bfloat16 where the device supports it, not in training
 
     Takes     Embeddings with parts of one width, and their masks.
     Gives     (I T) scores; "mean" in [-1, 1]. The gradient reaches every part.
     Raises    RequirementError for items without parts and scales below 0; ShapeError for unequal widths.
     Cost      one product of all words with all regions, I T R L D; c is never formed: its length comes from the
-              products of regions (or words) with each other. Memory I T R L while training, bounded otherwise.
+              products of regions (or words) with each other. Memory I T R L in training, bounded otherwise.
 
     >>> import torch
     >>> def items(*parts):
     ...     return Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([parts]))
     >>> scores = CrossAttention(pooling="mean")(items([1.0, 0.0]), items([1.0, 0.0], [0.0, 1.0]))
-    >>> scores.tolist()  # the one region is all that either word can attend to
+    >>> scores.tolist()  # both words attend to the one region
     [[0.5]]
     """
 
@@ -75,37 +75,39 @@ class CrossAttention(nn.Module):
         self.pooling_scale = pooling_scale or (6.0 if by_words else 20.0)
         self.bf16 = bf16
 
-    def forward(self, images: Embeddings, texts: Embeddings, made: _Pictures | None = None) -> Float[Tensor, "i t"]:
+    def forward(
+        self, images: Embeddings, texts: Embeddings, prepared: _ImageTerms | None = None
+    ) -> Float[Tensor, "i t"]:
         """Scores of every image with every text, larger is better.
 
-        made  what `prepare` gave for these images, of which there are at most 64 then
+        prepared  the result of `prepare` for these images, at most 64
         """
         score = self._by_words if self.attending == "text_to_image" else self._by_regions
-        ready = self.prepare if made is None else lambda _: made
+        ready = self.prepare if prepared is None else lambda _: prepared
         return pairwise(images, texts, score, ready=ready, floats=lambda regions, words: 6 * regions * words)
 
-    def prepare(self, images: Embeddings) -> _Pictures:
-        """What is needed of pictures alone, for scoring them with texts in several calls."""
+    def prepare(self, images: Embeddings) -> _ImageTerms:
+        """The terms of images alone, for scoring them with texts in several calls."""
         regions = parts_of(images)
         if self.attending == "text_to_image":
-            return _Pictures(attention.gram(regions), None)
-        return _Pictures(None, regions.norm(dim=2))
+            return _ImageTerms(attention.gram(regions), None)
+        return _ImageTerms(None, regions.norm(dim=2))
 
-    def _by_words(self, images: Embeddings, made: _Pictures, texts: Embeddings) -> Float[Tensor, "i t"]:
-        assert made.gram is not None
+    def _by_words(self, images: Embeddings, prepared: _ImageTerms, texts: Embeddings) -> Float[Tensor, "i t"]:
+        assert prepared.gram is not None
         words = parts_of(texts)
-        fits = self._products(words, images)
-        weights = attention.over_regions(fits, images.mask, self.attention_scale)
-        cosines = attention.word_cosines(fits, weights, words.norm(dim=2), made.gram)
+        products = self._products(words, images)
+        weights = attention.over_regions(products, images.mask, self.attention_scale)
+        cosines = attention.word_cosines(products, weights, words.norm(dim=2), prepared.gram)
         by_pair = cosines.permute(2, 0, 1)
         return by_pair.mean(dim=2) if self.pooling == "mean" else attention.soft_maximum(by_pair, self.pooling_scale)
 
-    def _by_regions(self, images: Embeddings, made: _Pictures, texts: Embeddings) -> Float[Tensor, "i t"]:
-        assert made.lengths is not None
+    def _by_regions(self, images: Embeddings, prepared: _ImageTerms, texts: Embeddings) -> Float[Tensor, "i t"]:
+        assert prepared.lengths is not None
         words = parts_of(texts)
-        fits = self._products(words, images)
-        weights = attention.over_words(fits, images.mask, self.attention_scale)
-        cosines = attention.region_cosines(fits, weights, made.lengths, attention.gram(words))
+        products = self._products(words, images)
+        weights = attention.over_words(products, images.mask, self.attention_scale)
+        cosines = attention.region_cosines(products, weights, prepared.lengths, attention.gram(words))
         by_pair = cosines.transpose(0, 1)
         mask = None if images.mask is None else images.mask[:, None]
         if self.pooling == "lse":

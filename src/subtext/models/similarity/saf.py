@@ -1,4 +1,4 @@
-"""Similarity attention filtration: a pair's similarity vectors, weighted by how much each one tells."""
+"""Similarity attention filtration: the similarity vectors of a pair, weighted by their relevance."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from subtext.ops.node_similarity import Nodes, decided, spread
 from subtext.ops.pairwise import pairwise
 
 MOMENTUM = 0.1
-"""Share of a text's own statistics in the running ones."""
+"""Share of a text's statistics in the running ones."""
 
 
 class Saf(nn.Module):
     """Similarity attention filtration (SGRAF, Diao et al. 2021, eq. 11-13).
 
     beta = sigmoid(norm(w m)), over their sum;  score = sigmoid(v |sum over nodes of beta m| + b)
-    m: the similarity vectors of a pair, of the whole and of every word; see `ops.node_similarity`. The norm is a batch
-    norm whose batch is one text's nodes with every picture (as in the authors' loop over texts): a score in training
-    depends on the batch's pictures, in eval mode on its pair alone.
+    m: the similarity vectors of a pair, global and of every word; see `ops.node_similarity`. The norm is a batch
+    norm whose batch is one text's nodes with every image (as in the authors' loop over texts): a score in training
+    depends on the batch's images, in eval mode on its pair alone.
 
     width            D of parts and vectors, 1,024 in the paper      nodes  width of m, 256
     attention_scale  9                                               bf16   see `CrossAttention`
@@ -29,7 +29,7 @@ class Saf(nn.Module):
     Takes     Embeddings with parts and one vector an item, of width D.
     Gives     (I T) scores in (0, 1); the gradient reaches parts and vectors.
     Raises    RequirementError for items without parts, and sizes below 1; ShapeError for unequal widths.
-    Cost      I T L (R D + D m). Memory I T L (D + m), in pieces that are computed a second time in the backward pass
+    Cost      I T L (R D + D m). Memory I T L (D + m), in blocks that are recomputed in the backward pass
               beyond 512 MB.
 
     >>> part = Saf(width=2, nodes=3)
@@ -51,48 +51,50 @@ class Saf(nn.Module):
         spread(self.attend)
         spread(self.decide)
 
-    def forward(self, images: Embeddings, texts: Embeddings, made: Tensor | None = None) -> Float[Tensor, "i t"]:
+    def forward(self, images: Embeddings, texts: Embeddings, prepared: Tensor | None = None) -> Float[Tensor, "i t"]:
         """Scores of every image with every text, larger is better.
 
-        made  what `prepare` gave for these images, of which there are at most 64 then
+        prepared  the result of `prepare` for these images, at most 64
         """
-        ready = self.prepare if made is None else lambda _: made
-        found = pairwise(images, texts, self._score, ready=ready, floats=self.nodes.floats, width=self.nodes.width)
+        ready = self.prepare if prepared is None else lambda _: prepared
+        scores = pairwise(images, texts, self._score, ready=ready, floats=self.nodes.floats, width=self.nodes.width)
         if not self.training:
-            return found
-        self._learn(found[0, :, 1:].detach())
-        return found[:, :, 0]
+            return scores
+        self._learn(scores[0, :, 1:].detach())
+        return scores[:, :, 0]
 
     def prepare(self, images: Embeddings) -> Float[Tensor, "i r r"]:
-        """What is needed of pictures alone, for scoring them with texts in several calls."""
+        """The terms of images alone, for scoring them with texts in several calls."""
         return self.nodes.gram(images)
 
     def _score(self, images: Embeddings, gram: Tensor, texts: Embeddings) -> Float[Tensor, "i t *three"]:
-        """Scores; in training beside each the mean and variance that its text was normalised by."""
+        """Scores; in training with the mean and variance that normalised their text."""
         nodes = self.nodes(images, gram, texts)
-        told = decided(nodes, self.attend)
+        logits = decided(nodes, self.attend)
         if self.training:
-            variance, mean = torch.var_mean(told, dim=(0, 2), correction=0)
+            variance, mean = torch.var_mean(logits, dim=(0, 2), correction=0)
         else:
             assert self.norm.running_mean is not None and self.norm.running_var is not None
-            mean, variance = (kept.expand(len(texts)) for kept in (self.norm.running_mean, self.norm.running_var))
-        norm = (told - mean[:, None]) / (variance[:, None] + self.norm.eps).sqrt()
+            mean, variance = (
+                statistics.expand(len(texts)) for statistics in (self.norm.running_mean, self.norm.running_var)
+            )
+        norm = (logits - mean[:, None]) / (variance[:, None] + self.norm.eps).sqrt()
         beta = sigmoid(norm * self.norm.weight + self.norm.bias)
         beta = beta / (beta.sum(dim=2, keepdim=True) + 1e-8)
         filtered = unit_vectors((beta[..., None] * nodes).sum(dim=2))
         scores = sigmoid(decided(filtered, self.decide))
         if not self.training:
             return scores
-        # The running variance is that of a sample.
-        count = told.shape[0] * told.shape[2]
-        kept = torch.stack([mean, variance * (count / max(count - 1, 1))], dim=1)
-        return torch.cat([scores[..., None], kept.expand(len(images), -1, -1)], dim=2)
+        # The running variance is the unbiased one.
+        count = logits.shape[0] * logits.shape[2]
+        statistics = torch.stack([mean, variance * (count / max(count - 1, 1))], dim=1)
+        return torch.cat([scores[..., None], statistics.expand(len(images), -1, -1)], dim=2)
 
     @torch.no_grad()
     def _learn(self, statistics: Float[Tensor, "t two"]) -> None:
-        """Move the running statistics by every text's, one after the other."""
+        """Update the running statistics by those of every text, in order."""
         assert self.norm.running_mean is not None and self.norm.running_var is not None
-        left = (1 - MOMENTUM) ** torch.arange(len(statistics) - 1, -1, -1, device=statistics.device)
-        new = (MOMENTUM * left[:, None] * statistics).sum(dim=0)
-        for kept, value in zip((self.norm.running_mean, self.norm.running_var), new, strict=True):
-            kept.mul_((1 - MOMENTUM) ** len(statistics)).add_(value)
+        decay = (1 - MOMENTUM) ** torch.arange(len(statistics) - 1, -1, -1, device=statistics.device)
+        new = (MOMENTUM * decay[:, None] * statistics).sum(dim=0)
+        for running, value in zip((self.norm.running_mean, self.norm.running_var), new, strict=True):
+            running.mul_((1 - MOMENTUM) ** len(statistics)).add_(value)

@@ -80,13 +80,15 @@ class Angular:
                 "Angular needs the embeddings behind the scores; this comparison has scores alone; compose the scene "
                 "from embeddings"
             )
-        anchors, others = precise(comparison.queries.vectors), precise(comparison.candidates.vectors)
+        anchors, negatives = precise(comparison.queries.vectors), precise(comparison.candidates.vectors)
         query, candidate = comparison.truth.match.nonzero(as_tuple=True)
-        middle, fit = _best_pair(anchors, others, query, candidate)
+        middle, fit = _best_pair(anchors, negatives, query, candidate)
         negative = comparison.truth.negative[query]
         t = math.tan(math.radians(self.degrees)) ** 2
-        near = product(middle, others.flatten(0, 1)).view(len(middle), len(others), others.shape[1]).amax(dim=2)
-        angles = 4 * t * near - (2 * (1 + t) * fit)[:, None]
+        neighbours = (
+            product(middle, negatives.flatten(0, 1)).view(len(middle), len(negatives), negatives.shape[1]).amax(dim=2)
+        )
+        angles = 4 * t * neighbours - (2 * (1 + t) * fit)[:, None]
         if self.form == "hinge":
             values = (angles + (2 - 6 * t)).relu().masked_fill(~negative, 0).sum(dim=1)
         else:
@@ -101,12 +103,12 @@ class Angular:
 
 def _best_pair(
     anchors: Float[Tensor, "q k d"],
-    others: Float[Tensor, "c l d"],
+    negatives: Float[Tensor, "c l d"],
     query: Int[Tensor, "m"],
     candidate: Int[Tensor, "m"],
 ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m"]]:
     """Of every positive the two views that fit best: their sum, and their inner product."""
-    first, second = anchors[query], others[candidate]
+    first, second = anchors[query], negatives[candidate]
     if first.shape[1] == second.shape[1] == 1:
         first, second = first[:, 0], second[:, 0]
     else:

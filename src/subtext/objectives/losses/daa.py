@@ -64,9 +64,9 @@ class DAA:
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
         scores, relevance, counted = self._lists(comparison)
-        wanted = self._ranks(relevance.detach(), counted).to(scores.dtype)
+        relevance_ranks = self._ranks(relevance.detach(), counted).to(scores.dtype)
         ranks = self._ranks(scores, counted)
-        agreement = torch.minimum(ranks, wanted) / torch.maximum(ranks, wanted)
+        agreement = torch.minimum(ranks, relevance_ranks) / torch.maximum(ranks, relevance_ranks)
         if counted is None:
             values = 1 - agreement.mean(dim=1)
         else:

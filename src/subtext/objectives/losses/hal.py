@@ -63,7 +63,7 @@ class HAL:
         total = masked_logsumexp(exponents, comparison.truth.negative)
         counts = match.sum(dim=1)
         if self.diagonal != "none":
-            own = torch.full_like(total, -self.gamma * self.threshold if self.diagonal == "shifted" else 0.0)
-            total = torch.where(counts > 0, torch.logaddexp(total, own), total)
+            positives = torch.full_like(total, -self.gamma * self.threshold if self.diagonal == "shifted" else 0.0)
+            total = torch.where(counts > 0, torch.logaddexp(total, positives), total)
         pulls = torch.log1p(scores.relu()).masked_fill(~match, 0).sum(dim=1) / counts.clamp_min(1)
         return softplus(total) / self.gamma - pulls / 2

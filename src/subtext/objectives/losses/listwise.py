@@ -51,6 +51,6 @@ class Listwise:
             )
         counted = torch.ones_like(truth.match) if truth.ignored is None else ~truth.ignored
         ours = precise(comparison.scores) / self.temperature
-        theirs = precise(truth.relevance).detach().to(ours.dtype)
-        ours, theirs = (logits - masked_logsumexp(logits, counted)[:, None] for logits in (ours, theirs))
-        return (theirs.exp() * (theirs - ours)).masked_fill(~counted, 0).sum(dim=1)
+        targets = precise(truth.relevance).detach().to(ours.dtype)
+        ours, targets = (logits - masked_logsumexp(logits, counted)[:, None] for logits in (ours, targets))
+        return (targets.exp() * (targets - ours)).masked_fill(~counted, 0).sum(dim=1)

@@ -25,7 +25,7 @@ class Margin:
     The authors' code divides by the terms of the batch that are above 0. A loss here values a query by its own row, so
     the mean over queries stands in for it: the same direction, smaller steps as fewer terms are active.
 
-    The authors learn a boundary for every class, starting at 1.2. Here a class is one pair of a picture and a text, met
+    The authors learn a boundary for every class, starting at 1.2. Here a class is one pair of an image and a text, met
     once an epoch, and losses hold nothing that is learnt: one boundary, fixed.
 
     margin    in distance, 0 or more; 0.2 in their code
@@ -58,6 +58,6 @@ class Margin:
         """One value per query."""
         truth = comparison.truth
         distances = (2 - 2 * precise(comparison.scores)).clamp_min(_NEAREST).sqrt()
-        near = (distances - self.boundary + self.margin).relu().masked_fill(~truth.match, 0)
+        hard = (distances - self.boundary + self.margin).relu().masked_fill(~truth.match, 0)
         far = (self.boundary - distances + self.margin).relu().masked_fill(~truth.negative, 0)
-        return (near + far).sum(dim=1)
+        return (hard + far).sum(dim=1)

@@ -26,7 +26,7 @@ class SmoothAP:
 
     The paper's code works within one modality and leaves the query among the candidates and among its own positives,
     which no ranking can then miss: average precision is never below 1 over the size of a class. The truth decides that
-    here: the query's own column is a match for the paper's values, and is ignored for honest ones. Between pictures
+    here: the query's own column is a match for the paper's values, and is ignored for honest ones. Between images
     and texts there is no such column, and the two directions' terms count half each.
 
     Takes     Comparison; ignored cells are left out of every sum.
@@ -53,8 +53,8 @@ class SmoothAP:
         query, candidate = match.nonzero(as_tuple=True)
         ahead = torch.sigmoid((scores[query] - scores[query, candidate][:, None]) / self.temperature)
         itself = torch.zeros_like(match[query]).scatter(1, candidate[:, None], True)
-        among = 1 + ahead.masked_fill(~match[query] | itself, 0).sum(dim=1)
-        rank = among + ahead.masked_fill(~comparison.truth.negative[query], 0).sum(dim=1)
+        positive_ranks = 1 + ahead.masked_fill(~match[query] | itself, 0).sum(dim=1)
+        rank = positive_ranks + ahead.masked_fill(~comparison.truth.negative[query], 0).sum(dim=1)
         counts = match.sum(dim=1)
-        precision = torch.zeros_like(scores[:, 0]).index_add(0, query, among / rank) / counts.clamp_min(1)
+        precision = torch.zeros_like(scores[:, 0]).index_add(0, query, positive_ranks / rank) / counts.clamp_min(1)
         return torch.where(counts > 0, 1 - precision, 0 * precision)

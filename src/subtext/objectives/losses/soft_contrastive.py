@@ -14,7 +14,7 @@ from subtext.errors import RequirementError
 from subtext.ops.numerics import precise
 
 MIXED = "mixed"
-"""The scale of a relevance that says how much of a picture is of which pair."""
+"""The scale of a relevance that says how much of an image is of which pair."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class SoftContrastive:
     """Soft contrastive (PCME, Chun et al. 2021, eq. 4; PCME++, Chun 2024, eq. 2): log odds tell what belongs together.
 
     value_q = sum_c h(s_qc, t_qc) + pseudo * sum_c h(s_qc, t'_qc),   h(s, t) = log(1 + exp(s)) - t s
-    t = (1 - smoothing) m + smoothing (1 - m)     m: 1 for a positive, 0 for others, or the share of a mixed picture
+    t = (1 - smoothing) m + smoothing (1 - m)     m: 1 for a positive, 0 for others, or the share of a mixed image
     t' = the largest t of the row for every candidate that scores no less than the one it belongs to, else t
 
     Scores are log odds: h is -ln p of a positive and -ln(1 - p) of a negative. With one sampled pair of draws that is

@@ -78,8 +78,8 @@ class Triplet:
 
 def _rows(matrix: Float[Tensor, "q c"] | Bool[Tensor, "q c"], query: Int[Tensor, "m"]) -> Tensor:
     """(M C) the row of every positive's query; the matrix itself where every query has exactly one."""
-    whole = torch.arange(len(matrix), device=matrix.device)
-    return matrix if torch.equal(query, whole) else matrix[query]
+    rows = torch.arange(len(matrix), device=matrix.device)
+    return matrix if torch.equal(query, rows) else matrix[query]
 
 
 def _hinge(negative: Float[Tensor, "m"], positive: Float[Tensor, "m"], margin: float) -> Float[Tensor, "m"]:

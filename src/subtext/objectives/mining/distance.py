@@ -73,8 +73,8 @@ class Distance:
         chances = self.log_chances(queries, candidates, truth.negative)
         numbers = _numbers(queries.ids, candidates.ids, epoch, f"distance {self.of}").to(chances)
         # The largest of log P plus Gumbel noise is a draw from P.
-        drawn = (chances - (-numbers.log()).log()).argmax(dim=1, keepdim=True)
-        kept = torch.zeros_like(truth.match).scatter(1, drawn, True)
+        sampled = (chances - (-numbers.log()).log()).argmax(dim=1, keepdim=True)
+        kept = torch.zeros_like(truth.match).scatter(1, sampled, True)
         return replace(comparison, truth=replace(truth, ignored=~(truth.match | (kept & truth.negative))))
 
     def log_chances(
@@ -96,8 +96,8 @@ def _numbers(queries: Int[Tensor, "q"], candidates: Int[Tensor, "c"], epoch: Epo
     first, second = queries.cpu().numpy(), candidates.cpu().numpy()
     # Rows of data sets are far below 2^31: each pair of rows has a key of its own.
     keys = (first[:, None] << np.int64(32)) ^ second[None, :]
-    drawn = draw.uniform(keys.reshape(-1), seed=epoch.seed, epoch=epoch.draws, purpose=purpose)
-    return torch.from_numpy(np.maximum(drawn, 2.0**-53).reshape(keys.shape))
+    numbers = draw.uniform(keys.reshape(-1), seed=epoch.seed, epoch=epoch.draws, purpose=purpose)
+    return torch.from_numpy(np.maximum(numbers, 2.0**-53).reshape(keys.shape))
 
 
 def log_rarity(distances: Float[Tensor, "*shape"], width: int, *, least: float = 0.5) -> Float[Tensor, "*shape"]:
@@ -112,7 +112,7 @@ def log_rarity(distances: Float[Tensor, "*shape"], width: int, *, least: float =
     >>> [round(value, 4) for value in log_rarity(torch.tensor([0.1, 0.5, 1.2]), 4).tolist()]
     [1.4186, 1.4186, -0.1415]
     """
-    held = distances.clamp_min(least)
+    clamped = distances.clamp_min(least)
     # Two points are 2 apart in one way only: the floor keeps its logarithm a number.
-    rest = (1 - held.square() / 4).clamp_min(torch.finfo(held.dtype).eps)
-    return (2 - width) * held.log() - (width - 3) / 2 * rest.log()
+    complement = (1 - clamped.square() / 4).clamp_min(torch.finfo(clamped.dtype).eps)
+    return (2 - width) * clamped.log() - (width - 3) / 2 * complement.log()

@@ -14,7 +14,7 @@ from subtext.objectives.scene import batch_items
 from subtext.ops.numerics import best_views
 
 IMAGES, TEXTS = "hubs/image", "hubs/text"
-"""Names in Epoch.bank of the pictures and of the texts of the kept pairs, row i of one with row i of the other."""
+"""Names in Epoch.bank of the images and of the texts of the kept pairs, row i of one with row i of the other."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Hubs:
     """Hubness weights from a bank (HAL, Liu et al. 2020): items that are near many others count more.
 
     A_i = sum_{t in T_i} exp(beta t - below), T_i the largest `nearest` scores of item i with the bank's other modality
-    W_ij = (A_i + A_j) / (A_i + A_j + exp(beta s_ii) + exp(beta s_jj))       for a picture i and a text j, not a pair
+    W_ij = (A_i + A_j) / (A_i + A_j + exp(beta s_ii) + exp(beta s_jj))       for an image i and a text j, not a pair
     w_i  = 1 - exp(alpha (s_ii - above)) / (exp(alpha (s_ii - above)) + P_i + P'_i),   P as A, of exp(alpha (t - above))
-    for the picture and the text of pair i. The loss then reads threshold + W (s - threshold) for a negative's score s,
+    for the image and the text of pair i. The loss then reads threshold + W (s - threshold) for a negative's score s,
     and w s for a positive's. All weights are cut off from the graph.
 
     The bank comes with the Epoch and not as further columns of the comparison: W_ij needs what the bank says of the
@@ -37,13 +37,13 @@ class Hubs:
     nearest          scores of the bank that count; 250, and never more than there are pairs in the batch
     inside           whether `below` is multiplied by beta, exp(beta (t - below)), as the positive part has it; their
                      code leaves it outside
-    other_pictures   whether kept pairs of the batch's pictures are left out, too, and not only those of its texts.
-                     Their code takes other captions of the same picture for wrong
+    other_pictures   whether kept pairs of the batch's images are left out, too, and not only those of its texts.
+                     Their code takes other captions of the same image for wrong
 
     Takes     Scene of pairs with their embeddings, of plain cosines; Epoch.bank with "hubs/image" and "hubs/text".
     Gives     the Comparison with other scores; as it is without a bank, as in validation, and where the bank holds no
               other pair.
-    Raises    RequirementError for a bank of something else, without embeddings, and where pictures and texts are no
+    Raises    RequirementError for a bank of something else, without embeddings, and where images and texts are no
               pairs.
     Cost      time B P K K D for a bank of P pairs, memory B P K K.
 
@@ -76,11 +76,11 @@ class Hubs:
     def _weights(
         self, scene: Scene, bank: tuple[Embeddings, Embeddings]
     ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b"], Float[Tensor, "b"], Float[Tensor, "b"]] | None:
-        """Of every pair of the batch: log A of its picture and of its text, its score, w; None without a bank."""
+        """Of every pair of the batch: log A of its image and of its text, its score, w; None without a bank."""
         images, texts = batch_items(scene)
         if len(images) != len(texts):
             raise RequirementError(
-                f"Hubs needs a picture for each text of the batch; it got {len(images)} pictures and {len(texts)} "
+                f"Hubs needs an image for each text of the batch; it got {len(images)} images and {len(texts)} "
                 "texts; take captions=all or one"
             )
         kept = self._others(bank, images, texts)

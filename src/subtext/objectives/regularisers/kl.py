@@ -20,7 +20,7 @@ class KL:
     """Divergence from N(0, 1) (PCME, Chun et al. 2021, section 3.3; PCME++, Chun 2024): deviations should not vanish.
 
     value = -1/2 sum over items and dimensions of (1 + l - m^2 - exp(l)),   l = 2 log_std, the log of the variance
-    for pictures + the same for texts. m is the mean of an item's vectors: of its draws, or mu itself.
+    for images + the same for texts. m is the mean of an item's vectors: of its draws, or mu itself.
 
     of         "both", or one modality alone: where processes share a batch, each modality has a share of its own
     over       "sum" of items and dimensions as in PCME, "mean" of them as in PCME++
@@ -51,9 +51,9 @@ class KL:
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
         """One value for the batch."""
-        own = {"image": scene.image_to_text.queries, "text": scene.text_to_image.queries}
+        share = {"image": scene.image_to_text.queries, "text": scene.text_to_image.queries}
         values = []
-        for (side, items), whole in zip(own.items(), self._sizes(scene), strict=True):
+        for (side, items), whole in zip(share.items(), self._sizes(scene), strict=True):
             if self.of in ("both", side):
                 # The mean of this process's items times all of the batch: its share of that is their sum.
                 values.append(self._mean(side, items) * (whole if self.over == "sum" else 1))

@@ -56,7 +56,7 @@ class MMD:
         lengths = left.square().sum(dim=1)[:, None] + right.square().sum(dim=1)[None, :]
         squares = lengths - 2 * product(left, right)
         # Below the rounding of the difference two vectors are the same one: the root has no finite slope there, and
-        # rounding would be blown up to a distance. It concerns the diagonal and pictures that are twice in a batch.
+        # rounding would be blown up to a distance. It concerns the diagonal and images that are twice in a batch.
         apart = squares > 16 * torch.finfo(squares.dtype).eps * lengths
         squares = squares.where(apart, 1)
         distances = squares if self.squared else squares.sqrt()

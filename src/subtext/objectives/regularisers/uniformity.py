@@ -19,7 +19,7 @@ from subtext.ops.numerics import precise, product
 class Uniformity:
     """Uniformity (Wang and Isola 2020; PCME, Chun et al. 2021): vectors of a batch should lie apart from each other.
 
-    value = ln mean over pairs a < b of exp(-steepness |z_a - z_b|^2), z all vectors of all pictures and all texts
+    value = ln mean over pairs a < b of exp(-steepness |z_a - z_b|^2), z all vectors of all images and all texts
 
     The authors' code takes 128 of them with replacement, some twice, at distance 0 from themselves; here all count: a
     regulariser reads no seed or epoch to draw by, and the mean over all pairs is what 128 vectors estimate.

@@ -55,5 +55,5 @@ def _overlap(modality: str, items: Embeddings | None) -> Float[Tensor, ""]:
         )
     residuals = unit(precise(items.residuals))
     cosines = product(residuals, residuals)
-    own = torch.eye(items.views, dtype=torch.bool, device=cosines.device)
-    return cosines.masked_fill(own, 0).flatten(1).norm(dim=1).mean() / items.views**2
+    overlap = torch.eye(items.views, dtype=torch.bool, device=cosines.device)
+    return cosines.masked_fill(overlap, 0).flatten(1).norm(dim=1).mean() / items.views**2

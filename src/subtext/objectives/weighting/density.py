@@ -1,4 +1,4 @@
-"""Density weights: pairs whose picture and text both lie among others like them count more."""
+"""Density weights: pairs whose image and text both lie among others like them count more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Density:
     """Density weight (Amrani et al. 2021): pairs in dense places, in both modalities at once, count more.
 
     p_i is the multimodal density of pair i (`ops.density`), from 0 for the sparsest pair of the data set to 1 for the
-    densest, computed once from fixed features, as a measure of how likely picture and text belong together.
+    densest, computed once from fixed features, as a measure of how likely image and text belong together.
         sum      weight = total * p_i / sum_j p_j over the pairs of the batch     (1 where all p are 0)
         softmax  weight = total * softmax(p)
         none     weight = p_i, the paper's own; `total` is not read
@@ -34,7 +34,7 @@ class Density:
     of     direction whose queries are weighted
     batch  pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
 
-    Takes     Scene of pairs, or of pictures with all their texts (a picture then counts as the sum of its texts), with
+    Takes     Scene of pairs, or of images with all their texts (an image then counts as the sum of its texts), with
               their embeddings; Epoch.table with "density", by the row of the pair's text.
     Gives     (Q) >= 0, without gradient. Without a table, as in validation, every pair counts total / B, or 1.
     Raises    RequirementError for a total that is not above 0, an unknown scale, a batch below 0, and a table that
@@ -69,7 +69,7 @@ class Density:
         scores, pairs = scene.comparison(self.of).scores, count_pairs(scene)
         dtype = torch.promote_types(scores.dtype, torch.float32)
         if epoch.table is None:
-            found = torch.ones(pairs, dtype=dtype, device=scores.device)
+            values = torch.ones(pairs, dtype=dtype, device=scores.device)
         elif TABLE not in epoch.table:
             raise RequirementError(
                 f"Density reads the table '{TABLE}'; this epoch has {', '.join(sorted(epoch.table))}; train with the "
@@ -77,14 +77,14 @@ class Density:
             )
         else:
             table = epoch.table[TABLE]
-            found = table[batch_items(scene)[1].ids.to(table.device)].to(device=scores.device, dtype=dtype)
+            values = table[batch_items(scene)[1].ids.to(table.device)].to(device=scores.device, dtype=dtype)
         if self.scale == "none":
-            return pairs_to_queries(found, scene, self.of)
+            return pairs_to_queries(values, scene, self.of)
         total = self.total_for(pairs)
         if self.scale == "softmax":
-            return pairs_to_queries(total * found.softmax(dim=0), scene, self.of)
+            return pairs_to_queries(total * values.softmax(dim=0), scene, self.of)
         # Nothing to share by: all alike.
-        shares = torch.where(found.sum() > 0, found, torch.ones_like(found))
+        shares = torch.where(values.sum() > 0, values, torch.ones_like(values))
         return pairs_to_queries(total * shares / shares.sum(), scene, self.of)
 
     def total_for(self, pairs: int) -> float:

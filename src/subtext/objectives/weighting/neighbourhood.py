@@ -25,7 +25,7 @@ _ONE_SOFTMAX = ("image", "text", "mean")
 class Neighbourhood:
     """Neighbourhood weight (Thomas and Kovashka 2022, eq. 3-8): pairs whose neighbours agree with them count less.
 
-    u_m(i) = sign * (diversity * DIV_m(i) + discrepancy * DIS_m(i))       for the pictures and for the texts, m
+    u_m(i) = sign * (diversity * DIV_m(i) + discrepancy * DIS_m(i))       for the images and for the texts, m
     a_m    = total * softmax(u_m)                                         over the pairs of the batch
     weight = total * softmax(|a_image - a_text|)
     DIV is how alike a pair's semantic neighbours are among themselves, DIS how alike the pair is to its neighbours'
@@ -49,7 +49,7 @@ class Neighbourhood:
     batch        pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
     current      DIS of the embeddings of now, against what their neighbours' neighbours were
 
-    Takes     Scene of pairs, or of pictures with all their texts (a picture then counts as the sum of its texts);
+    Takes     Scene of pairs, or of images with all their texts (an image then counts as the sum of its texts);
               Epoch.table with "diversity/image" and so on.
     Gives     (Q), sum over the batch `total` (1 for placement "inner"), without gradient.
     Raises    RequirementError for a total that is not above 0, and for tables or embeddings that are not there.
@@ -91,8 +91,8 @@ class Neighbourhood:
             images, texts = batch_items(scene)
             if self.current and self.discrepancy and len(images) != len(texts):
                 raise RequirementError(
-                    "weights from the embeddings of now need a picture for each text of the batch; it got "
-                    f"{len(images)} pictures and {len(texts)} texts; take captions=all or one"
+                    "weights from the embeddings of now need an image for each text of the batch; it got "
+                    f"{len(images)} images and {len(texts)} texts; take captions=all or one"
                 )
             logits = [
                 self._logits(modality, texts.ids, items, epoch).to(dtype)
@@ -168,11 +168,11 @@ def _looked_up(table: Mapping[str, Tensor] | None, name: str, device: torch.devi
 
 def _current(items: Embeddings, rows: Int[Tensor, "b"], epoch: Epoch, modality: str) -> Tensor:
     """(B) discrepancy of the embeddings of now."""
-    known = _looked_up({k: v.vectors for k, v in (epoch.bank or {}).items()}, f"discrepancy/{modality}", rows.device)
-    vectors, others = items.vectors.detach(), known[rows]
-    if others.shape[1] == 1:
+    bank = _looked_up({k: v.vectors for k, v in (epoch.bank or {}).items()}, f"discrepancy/{modality}", rows.device)
+    vectors, neighbours = items.vectors.detach(), bank[rows]
+    if neighbours.shape[1] == 1:
         vectors = vectors.mean(dim=1, keepdim=True)
-    return (vectors * others.to(vectors.dtype)).sum(dim=(1, 2))
+    return (vectors * neighbours.to(vectors.dtype)).sum(dim=(1, 2))
 
 
 def _filled(values: Tensor) -> Tensor:

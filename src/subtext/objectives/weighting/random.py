@@ -26,7 +26,7 @@ class Random:
     of     direction whose queries are weighted
     batch  pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
 
-    Takes     Scene of pairs, or of pictures with all their texts (a picture then counts as the sum of its texts), with
+    Takes     Scene of pairs, or of images with all their texts (an image then counts as the sum of its texts), with
               their embeddings: pairs are known by the ids of their texts. Of Epoch number and seed.
     Gives     (Q) above 0, without gradient.
     Raises    RequirementError for a total that is not above 0, a batch below 0, and a scene without embeddings.
@@ -53,9 +53,9 @@ class Random:
         """One weight per query."""
         scores, texts = scene.comparison(self.of).scores, batch_items(scene)[1]
         keys = texts.ids.cpu().numpy()
-        drawn = draw.uniform(keys, seed=epoch.seed, epoch=epoch.draws, purpose="random weight")[:, 0]
+        samples = draw.uniform(keys, seed=epoch.seed, epoch=epoch.draws, purpose="random weight")[:, 0]
         dtype = torch.promote_types(scores.dtype, torch.float32)
-        chances = torch.from_numpy(drawn).to(device=scores.device, dtype=dtype).softmax(dim=0)
+        chances = torch.from_numpy(samples).to(device=scores.device, dtype=dtype).softmax(dim=0)
         return pairs_to_queries(self.total_for(len(texts)) * chances, scene, self.of)
 
     def total_for(self, pairs: int) -> float:

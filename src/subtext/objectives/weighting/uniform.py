@@ -25,7 +25,7 @@ class Uniform:
     of     direction whose queries and candidates are counted
     batch  pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
 
-    Takes     Scene of pairs, or of pictures with all their texts (a picture then counts as the sum of its texts); no
+    Takes     Scene of pairs, or of images with all their texts (an image then counts as the sum of its texts); no
               Epoch.
     Gives     (Q), without gradient.
     Raises    RequirementError for a total that is not above 0 and a batch below 0.
@@ -51,8 +51,8 @@ class Uniform:
         """One weight per query."""
         scores, pairs = scene.comparison(self.of).scores, count_pairs(scene)
         dtype = torch.promote_types(scores.dtype, torch.float32)
-        each = self.total_for(pairs) / pairs
-        return pairs_to_queries(torch.full((pairs,), each, dtype=dtype, device=scores.device), scene, self.of)
+        weight = self.total_for(pairs) / pairs
+        return pairs_to_queries(torch.full((pairs,), weight, dtype=dtype, device=scores.device), scene, self.of)
 
     def total_for(self, pairs: int) -> float:
         """The sum of the weights over a batch of so many pairs."""

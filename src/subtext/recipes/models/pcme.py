@@ -90,7 +90,7 @@ def _head(
     language, ordered = isinstance(encoder, Language), isinstance(encoder, Language | Recurrent)
     mean: nn.Module
     if language:
-        mean = Pie(parts_width, parts_width, embed_dim, whole="parts")
+        mean = Pie(parts_width, parts_width, embed_dim, base="parts")
     else:
         # A GRU over words has the dimension of the joint space; anything else needs a map to it.
         project = not isinstance(encoder, Recurrent) or pooled_width != embed_dim

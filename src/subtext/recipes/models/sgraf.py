@@ -49,7 +49,7 @@ def sgraf(
     sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
     image, text = parts_heads(sides, embed_dim)
     heads = (
-        Attended(image, embed_dim, dropout=dropout, normalise=True, places=num_regions),
+        Attended(image, embed_dim, dropout=dropout, normalise=True, regions=num_regions),
         Attended(text, embed_dim, dropout=dropout),
     )
     branches = [side.branch(head) for side, head in zip(sides, heads, strict=True)]
