@@ -231,7 +231,7 @@ def test_a_picture_with_all_its_texts_counts_as_their_sum():
     by_image = Neighbourhood(total=20.0, batch=5, of="image_to_text")(together, EPOCH)
     torch.testing.assert_close(by_text, Neighbourhood(total=20.0, batch=5)(SCENE, EPOCH))
     torch.testing.assert_close(by_image, torch.stack([by_text[:2].sum(), by_text[2:].sum()]))
-    with pytest.raises(RequirementError, match="need a picture for each text of the batch; it got 2 pictures and 5"):
+    with pytest.raises(RequirementError, match="need an image for each text of the batch; it got 2 images and 5"):
         Neighbourhood(total=20.0, current=True, discrepancy=1.0)(together, EPOCH)
 
 
