@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from reproduce.figures.catalogue import FIGURES, listing
-from subtext.cli.command import PATH, Command, cuts, data_options, run_options
-from subtext.cli.subject import relevance_options
+from subtext.api.evaluate import evaluate
+from subtext.api.options import parameters
+from subtext.cli.command import PATH, Command, click_parameter, cuts, data_options, run_options
 from subtext.recipes.catalogue import unknown
 
 
@@ -60,7 +61,7 @@ figure = Command(
             click.Option(
                 ["--relevance"], default="tfidf1", show_default=True, help="As for subtext evaluate; one of them."
             ),
-            *relevance_options(),
+            *(click_parameter(p) for p in parameters(evaluate) if p.name in ("references", "cache", "asp_ties")),
         ],
         "What is shown": [
             click.Option(["--item"], help="Id of the picture or text that asks (1a, 1c). Default: drawn."),

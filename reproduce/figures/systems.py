@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from reproduce.figures.request import Asked, is_run
-from subtext.api.external import Files, opened_files, read_split
+from subtext.api.external import Files, read_output, read_split
 from subtext.api.load import Work, open_work, remembered
 from subtext.data.dataset import Dataset
 from subtext.data.external_outputs import holds_scores
@@ -133,4 +133,4 @@ def _of_run(name: str, work: Work) -> tuple[Source, Dataset, str]:
 
 def _of_file(path: Path, pairs: Dataset) -> Source:
     files = Files(scores=path) if holds_scores(path) else Files(images=path, texts=path)
-    return opened_files(files, pairs).source
+    return read_output(files, pairs).source

@@ -18,8 +18,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from subtext.api.audit import audit
+    from subtext.api.compare import compare
     from subtext.api.embed import EmbeddedDataset, embed
     from subtext.api.ensemble import ensemble
+    from subtext.api.evaluate import evaluate
     from subtext.api.export import Export, export
     from subtext.api.load import Run, from_pretrained, load, open_engine, open_run, save_pretrained
     from subtext.api.runs import RunList, runs
@@ -36,8 +39,11 @@ _MODULES = {
     "MtebEncoder": "subtext.export.mteb_encoder",
     "Run": "subtext.api.load",
     "RunList": "subtext.api.runs",
+    "audit": "subtext.api.audit",
+    "compare": "subtext.api.compare",
     "embed": "subtext.api.embed",
     "ensemble": "subtext.api.ensemble",
+    "evaluate": "subtext.api.evaluate",
     "export": "subtext.api.export",
     "from_pretrained": "subtext.api.load",
     "load": "subtext.api.load",

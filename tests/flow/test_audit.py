@@ -279,14 +279,14 @@ def test_pictures_of_the_training_split_are_found_again(tmp_path: Path) -> None:
     train = on_disk(tmp_path, "train", ["a"] * 5, ["0.png", "1.png", "2.png", "3.png", "grey.png"])
     honest = on_disk(tmp_path, "test", ["a"] * 4, ["4.png", "5.png", "gray.png", "gone.png"])
     told: list[int] = []
-    check = overlap.pictures(honest, train, told=told.append)
+    check = overlap.images(honest, train, progress=told.append)
     assert check.outcome == "pass" and "1 picture could not be read" in check.found and told == list(range(1, 10))
     leaky = on_disk(tmp_path, "test", ["a"] * 4, ["4.png", "smaller.jpg", "copy.png", "7.png"])
-    check = overlap.pictures(leaky, train, workers=0)
+    check = overlap.images(leaky, train, workers=0)
     assert check.outcome == "fail" and "2 of 4 pictures (50 %)" in check.found
     assert "'test1' = 'train1', 'test2' = 'train2' (1 to the byte, 1 by what is seen)" in check.found
     none = on_disk(tmp_path, "test", ["a"], [None])
-    assert overlap.pictures(none, on_disk(tmp_path, "train", ["a"], [None])).outcome == "not applicable"
+    assert overlap.images(none, on_disk(tmp_path, "train", ["a"], [None])).outcome == "not applicable"
 
 
 def test_features_stand_for_pictures(tmp_path: Path) -> None:

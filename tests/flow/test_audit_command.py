@@ -62,7 +62,7 @@ def test_the_training_split_fails_as_what_it_is(run: Path) -> None:
     found = json.loads(answer.stdout)
     outcomes = {check["name"]: check for check in found["checks"]}
     assert found["verdict"].startswith("1 of 13 checks fail (held-out)")
-    assert "the one that the run learnt from" in outcomes["picture-overlap"]["found"]
+    assert "the one that the run learnt from" in outcomes["image-overlap"]["found"]
     assert "--skip" in outcomes["repeat"]["found"] and outcomes["vocabulary"]["outcome"] == "pass"
 
 
@@ -105,8 +105,8 @@ def test_planted_leaks_are_found(tmp_path: Path) -> None:
         run.name: call("audit", run, "--split", "test", "-q", "--skip", "ties", code=1).stdout.splitlines()[-1]
         for run in (honest, leaky)
     }
-    assert "checks fail (picture-overlap)" in told["honest"]
-    assert "checks fail (picture-overlap, vocabulary)" in told["leaky"]
+    assert "checks fail (image-overlap)" in told["honest"]
+    assert "checks fail (image-overlap, vocabulary)" in told["leaky"]
 
 
 MODELS_ALONE = {"repeat", "order", "blocks", "neighbours", "names", "truth", "vocabulary"}
@@ -134,7 +134,7 @@ def test_scores_and_vectors_of_another_program(run: Path, tmp_path: Path) -> Non
             assert checks[check]["found"].startswith(f"not possible for a {of}: ")
         assert checks["ties"]["outcome"] == checks["finite"]["outcome"] == "pass"
         assert f"a {of} has no record" in checks["held-out"]["found"]
-        assert "nobody says what it learnt from" in checks["picture-overlap"]["found"]
+        assert "nobody says what it learnt from" in checks["image-overlap"]["found"]
         assert f"Audit of {name}" in page.read_text() and "n/a: repeat" in page.read_text()
         told = call("evaluate", *words, *data[:4], "--bootstrap", 0, "--json", "-", "-q").stdout
         assert found["figures"]["text_to_image/recall@1"] == json.loads(told)["text_to_image/recall@1"]
@@ -168,10 +168,10 @@ def test_a_pretrained_model(tmp_path: Path) -> None:
     outcomes = {check["name"]: check["outcome"] for check in found["checks"]}
     assert found["kind"] == "pretrained model" and found["model"]["fingerprint"]
     assert all(outcomes[name] == "pass" for name in MODELS_ALONE - {"truth", "vocabulary"})
-    assert outcomes["held-out"] == outcomes["picture-overlap"] == "not applicable"
+    assert outcomes["held-out"] == outcomes["image-overlap"] == "not applicable"
     found = json.loads(call("audit", *words, "--train-split", "train", code=1).stdout)
     checks = {check["name"]: check for check in found["checks"]}
-    assert found["verdict"].startswith("1 of 13 checks fail (picture-overlap)")
+    assert found["verdict"].startswith("1 of 13 checks fail (image-overlap)")
     assert "no vocabulary made from this data" in checks["vocabulary"]["found"]
 
 

@@ -42,12 +42,12 @@ def test_the_json_says_what_was_measured(run: Path) -> None:
     assert model["fingerprint"] == model_fingerprint(load(run))
     assert found["data"]["data"] == str(run.parent / "pairs.jsonl")
     assert found["protocol"]["versions"].keys() == {"python", "subtext", "torch", "transformers", "numpy"}
-    assert found["protocol"]["gallery"] == {"pictures": 12, "texts": 24}
+    assert found["protocol"]["gallery"] == {"images": 12, "texts": 24}
 
 
 def test_the_split_that_selected_the_epoch_is_told(run: Path) -> None:
     screen = call("evaluate", run, "-q").stdout
-    assert screen.startswith("split val of pairs.jsonl: 12 pictures, 24 texts")
+    assert screen.startswith("split val of pairs.jsonl: 12 images, 24 texts")
     assert "note: split val selected the epoch" in screen
     found = measured(run)
     assert (found["split"], found["split_role"]) == ("val", "selection")
@@ -60,7 +60,7 @@ def test_other_splits_are_told_for_what_they_are(run: Path, tmp_path: Path) -> N
     assert measured(run, "--data", run.parent / "pairs.jsonl", "--split", "test")["split_role"] == "held out"
     for split in ("train", "all"):
         learnt = measured(run, "--split", split)
-        assert learnt["split_role"] == "training" and any("what the run learnt from" in n for n in learnt["notes"])
+        assert learnt["split_role"] == "training" and any("what the run was trained on" in n for n in learnt["notes"])
     copy = tmp_path / "copy.jsonl"
     copy.write_bytes((run.parent / "pairs.jsonl").read_bytes())
     assert measured(run, "--data", copy)["split_role"] == "unknown"
@@ -86,9 +86,9 @@ def test_a_validation_split_that_decided_nothing_is_held_out(run: Path, tmp_path
 def test_missing_figures_are_dashes_with_a_reason(run: Path) -> None:
     screen = call("evaluate", run, "--split", "test", "--c-way", "5,12,100", "-q").stdout
     assert "nan" not in screen and "12 way@1" in screen and "100 way@1" not in screen
-    assert "note: 12-way choice of texts among pictures is left out" in screen
+    assert "note: 12-way choice of texts among images is left out" in screen
     assert "there are at most 14" in screen
-    assert screen.count("the queries are of 8") == 1
+    assert screen.count("the queries belong to 8") == 1
     lines = [line.split() for line in screen.splitlines() if line.startswith("  95 %")]
     assert lines and all(set(line[2:]) == {"-"} for line in lines)
 
@@ -124,8 +124,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     if spoil is closed and os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     out = spoil(tmp_path)
-    monkeypatch.setattr("subtext.api.evaluate.open_work", no_work)
-    monkeypatch.setattr("subtext.api.embed.open_work", no_work)
+    monkeypatch.setattr("subtext.api.load.open_work", no_work)
     name, option = command.split()
     answer = call(name, run, option, out, "-q", code=1)
     assert answer.output.startswith("error: ") and str(out) in answer.output and len(answer.output.splitlines()) == 1
@@ -169,7 +168,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_pretrained_model_is_measured_as_it_is(family: Any, pictures: Path, tmp_path: Path) -> None:
     found = measured("--model", family(tmp_path), "--data", pictures / "pairs.jsonl", "--split", "test")
     assert found["model"]["pretrained"] == str(tmp_path) and len(found["model"]["fingerprint"]) == 32
-    assert found["protocol"]["gallery"] == {"pictures": 12, "texts": 24}
+    assert found["protocol"]["gallery"] == {"images": 12, "texts": 24}
     assert found["split_role"] == "unknown"
     again = measured("--model", tmp_path, "--data", pictures / "pairs.jsonl", "--split", "test", "--batch-size", 5)
     assert again["rsum"] == found["rsum"] and again["model"] == found["model"]

@@ -82,7 +82,7 @@ def test_every_figure_is_the_mean_of_its_metric() -> None:
         assert result.chance[f"{side}/asp(made)"] == pytest.approx(50, abs=4)
         assert 90 < result.ceiling[f"{side}/asp(made)"] < 100
     assert result.chance["image_to_text/r_precision"] == pytest.approx(100 / PICTURES)
-    told = json.loads(result.text())
+    told = json.loads(result.json_text())
     assert told["protocol"]["further"]["relevances"] == ["made"] and "asp(made)" in "".join(told["ceiling"])
 
 

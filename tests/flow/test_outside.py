@@ -176,10 +176,10 @@ def test_what_does_not_go_together_is_refused(data: Path, tmp_path: Path) -> Non
         (["-q", *here], 1, "need --data"),
         ([*where, *here, "--relevance", "bleu"], 1, "it got 'bleu'"),
         ([*where, *here, "--truth", "eccv"], 1, "--truth needs eccv=FOLDER"),
-        ([*where, *here, "--space"], 1, "--space needs embeddings"),
-        ([*where, *here, "--folds", "1k+5k"], 1, "folds of 1,000 pictures need a multiple of as many; there are 12"),
+        ([*where, *here, "--space"], 1, "--alignment-uniformity needs embeddings"),
+        ([*where, *here, "--folds", "1k+5k"], 1, "folds of 1,000 images need a multiple of as many; there are 12"),
         ([*where, *here, "--folds", "many"], 2, "needs a number of folds"),
-        ([*where, *here, "--gain", "0"], 2, "whole numbers of 1 or more"),
+        ([*where, *here, "--gain", "0"], 2, "whole numbers with commas between them, each 1 or more"),
     ):
         said = call("evaluate", *words, code=code)
         assert sentence in " ".join(said.output.split()), said.output

@@ -15,8 +15,8 @@ import small
 from command import call
 
 from subtext.api.load import load
-from subtext.api.two_stage import drawing, told
 from subtext.evaluation import Result
+from subtext.evaluation.two_stages import plot_of, sweep_text
 from subtext.report import progress
 
 SMALL = ["--embed-dim", "24", "--batch-size", "16", "--lr", "5e-3", "--epochs", "5", "--workers", "0", "-q"]
@@ -111,20 +111,20 @@ def sweep(recall: list[int], enough: dict[str, int | None]) -> Result:
 
 
 def test_what_is_told_of_a_sweep_is_what_was_measured() -> None:
-    table, verdict = told(sweep([7, 5], {"image_to_text": 20, "text_to_image": None}))
+    table, verdict = sweep_text(sweep([7, 5], {"image_to_text": 20, "text_to_image": None}))
     head = table.splitlines()[0]
     assert "pictures: R@5" in head and "R@7" in head and head.count("R@5 lost") == 2 and "R@1" not in head
     assert verdict == (
         "no number here is enough: at most 0.75 points of R@5 lost in each direction "
         "(pictures that ask: 20, texts that ask: none)"
     )
-    table, verdict = told(sweep([3], {"image_to_text": 10, "text_to_image": 20}))
+    table, verdict = sweep_text(sweep([3], {"image_to_text": 10, "text_to_image": 20}))
     assert table.splitlines()[0].count("R@3") == 4
     assert verdict.startswith("20 candidates are enough: at most 0.75 points of R@3")
 
 
 def test_a_drawing_needs_no_recall_at_1() -> None:
-    assert "R@5 of every pair" in drawing(sweep([5, 10], {"image_to_text": 20, "text_to_image": 20}))
+    assert "R@5 of every pair" in plot_of(sweep([5, 10], {"image_to_text": 20, "text_to_image": 20}))
 
 
 def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:

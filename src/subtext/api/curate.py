@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from subtext.api.evaluate import split_role
 from subtext.api.load import Opened, Work, open_work
-from subtext.api.split_role import split_role
 from subtext.core import Embeddings
 from subtext.curation.export import export, write_rows
 from subtext.curation.judged import REASONS, Judged, Reason, judge, left_out

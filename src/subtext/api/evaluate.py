@@ -1,270 +1,439 @@
-"""`subtext evaluate`: figures with intervals beside chance, for people and as JSON."""
+"""`subtext.evaluate`: retrieval figures with intervals beside chance, of a run or of any model's output."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.external import Files, judge, read_split
-from subtext.api.extra_metrics import Wanted
-from subtext.api.load import (
-    Opened,
-    Sources,
-    Work,
-    choose_device,
-    choose_precision,
-    open_work,
-    remembered,
-    require_features,
+from subtext.api.external import (
+    Files,
+    ImageEmbeddings,
+    ImageIds,
+    OptionalRun,
+    PretrainedModel,
+    Scores,
+    Similarity,
+    TextEmbeddings,
+    TextIds,
+    read_output,
+    read_split,
+    require_one,
 )
-from subtext.api.split_role import split_role
-from subtext.api.two_stage import Rerank, drawing, stage_of, told
-from subtext.core import DIRECTIONS, Embeddings
-from subtext.data.atomic import write_text
-from subtext.data.lengths import cut_note, too_long
-from subtext.data.output import require_file
-from subtext.errors import RequirementError, counted
-from subtext.evaluation import Protocol, Result, embed_pairs, evaluate_embeddings
-from subtext.evaluation.preservation import FIGURES, with_preservation
-from subtext.evaluation.results import SHOWN, figures_table
-from subtext.evaluation.space import compares_vectors, space_of_pairs, with_space
-from subtext.evaluation.two_stages import evaluate_two_stage, require_plan
-from subtext.models.checkpoint import Record
-from subtext.models.model import Model
-from subtext.neighbours.graph import Graph
-from subtext.report.progress import meter, say
-from subtext.report.text_table import Cell, table
-from subtext.search import model_fingerprint
+from subtext.api.load import Sources, Work
+from subtext.api.options import (
+    BatchSize,
+    Bf16,
+    Commas,
+    Data,
+    Device,
+    Features,
+    Flag,
+    Images,
+    Metavar,
+    OnError,
+    Quiet,
+    Range,
+    Section,
+    Shown,
+    Split,
+    SplitSeed,
+    TextFeatures,
+    Workers,
+    verb,
+)
+from subtext.errors import ArgumentError, RequirementError
 
-_QUIET = ("mrr", "tie_share", "nan_scores")
-"""Figures for the JSON, and none for a terminal."""
-_ALONE = (
-    "human/", "alignment", "text/alignment", "image/uniformity", "text/uniformity", "image/uncertainty",
-    "text/uncertainty", "own_pair/",
-)  # fmt: skip
-"""Figures of the whole that have no direction."""
+if TYPE_CHECKING:
+    from subtext.api.load import Opened
+    from subtext.core import Embeddings
+    from subtext.data.dataset import Dataset
+    from subtext.evaluation import ExtraMetrics, Protocol, Result
+    from subtext.evaluation.relevance.match import Match
+    from subtext.models.checkpoint import Record
+    from subtext.models.model import Model
+
+TRUTHS = ("eccv", "cxc")
+_STAGES, _PROTOCOL, _RELEVANCE = Section("Two stages"), Section("Protocol"), Section("Relevance")
+_TRUTH, _SPACE, _OUTPUT = Section("Truth"), Section("Space and subsets"), Section("Output")
 
 
+@verb
 def evaluate(
-    work: Work,
-    protocol: Mapping[str, Any],
-    json_out: Path | None,
-    per_query: Path | None,
+    run: OptionalRun = None,
     *,
-    graph: Path | None = None,
-    wanted: Wanted | None = None,
-    files: Files | None = None,
-    rerank: Rerank | None = None,
+    model: PretrainedModel = None,
+    scores: Scores = None,
+    image_embeddings: ImageEmbeddings = None,
+    text_embeddings: TextEmbeddings = None,
+    image_ids: ImageIds = None,
+    text_ids: TextIds = None,
+    similarity: Similarity = "cosine",
+    rerank: Annotated[
+        str | Path | None, "A second model, which re-ranks the top candidates of the first.", _STAGES, Metavar("RUN")
+    ] = None,
+    candidates: Annotated[
+        tuple[int, ...] | None,
+        "Candidates per query that it scores; several values make a sweep, compared with scoring every pair.",
+        Range(1),
+        Commas(),
+        Shown("100"),
+        Metavar("N[,N...]"),
+        _STAGES,
+    ] = None,
+    rerank_features: Annotated[
+        str | Path | None, "Features for the second model, if not those of its run.", _STAGES, Metavar("FILE")
+    ] = None,
+    plot: Annotated[str | Path | None, "Plot the sweep as SVG: recall over cost.", _STAGES, Metavar("FILE")] = None,
+    data: Data = None,
+    images: Images = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    split_seed: SplitSeed = None,
+    on_error: OnError = None,
+    split: Split = None,
+    ties: Annotated[
+        Literal["pessimistic", "optimistic", "expected", "stable"],
+        "Rank of a partner among candidates of the same score.",
+        _PROTOCOL,
+    ] = "pessimistic",
+    folds: Annotated[
+        str | int,
+        "Number of folds of images to average over (COCO 1K: 5), or their sizes: 1k+5k measures both.",
+        _PROTOCOL,
+    ] = "1",
+    c_way: Annotated[
+        tuple[int, ...],
+        "Accuracy at picking one of c candidates, for instance 5,20,100.",
+        Range(2),
+        Commas(),
+        Metavar("N,N,..."),
+        _PROTOCOL,
+    ] = (),
+    graph: Annotated[
+        str | Path | None,
+        "Also measure how many neighbours in this graph (subtext neighbours) are nearest in the joint space.",
+        _PROTOCOL,
+        Metavar("GRAPH"),
+    ] = None,
+    bootstrap: Annotated[
+        int, "Bootstrap samples of images for 95 % intervals; 0 for none.", Range(0), _PROTOCOL
+    ] = 1000,
+    seed: Annotated[int, "Seed of the bootstrap.", _PROTOCOL] = 0,
+    relevance: Annotated[
+        tuple[str, ...],
+        "ASP, gain and nDCG by relevance: tfidf1, ciderd, cider, judged, class_tfidf1, sentence:MODEL.",
+        Commas(),
+        Metavar("NAME,..."),
+        _RELEVANCE,
+    ] = (),
+    references: Annotated[
+        int | None, "Texts that represent an image, the first ones. Default: all.", Range(1), _RELEVANCE
+    ] = None,
+    cache: Annotated[str | Path | None, "Folder for matrices of relevance.", Metavar("FOLDER"), _RELEVANCE] = None,
+    asp_ties: Annotated[Literal["ordinal", "min", "average"], "Ranks of equal values in ASP.", _RELEVANCE] = "ordinal",
+    asp_top: Annotated[
+        tuple[int, ...], "Also ASP over the N most relevant.", Range(1), Commas(), Metavar("N,N,..."), _RELEVANCE
+    ] = (),
+    gain: Annotated[tuple[int, ...], "k of gain@k.", Range(1), Commas(), _RELEVANCE] = (5, 10, 20),
+    ndcg: Annotated[tuple[int, ...], "k of nDCG@k.", Range(1), Commas(), _RELEVANCE] = (10,),
+    r_precision: Annotated[bool, "R-Precision and mAP@R of the pairs.", _TRUTH] = False,
+    truth: Annotated[
+        tuple[str, ...],
+        "Recall, R-Precision and mAP@R by eccv=FOLDER or cxc=FOLDER of eccv_caption; repeat for more.",
+        Metavar("NAME=PATH"),
+        _TRUTH,
+    ] = (),
+    pmrp: Annotated[bool, "PMRP by the labels of the images.", _TRUTH] = False,
+    human_ratings: Annotated[
+        str | Path | None, "Agreement with people's ratings of pairs.", Metavar("TABLE"), _TRUTH
+    ] = None,
+    positive_rating: Annotated[
+        float | None, "Ratings at or above this count as positive. Default: mid-range.", _TRUTH
+    ] = None,
+    by_length: Annotated[bool, "Recall of texts by their length in words.", _SPACE] = False,
+    hubness: Annotated[
+        int, "Skewness of how often a candidate is among the first k; 0 for none.", Range(0), _SPACE
+    ] = 0,
+    alignment_uniformity: Annotated[bool, "Alignment and uniformity of embeddings.", _SPACE] = False,
+    pair_alignment_uniformity: Annotated[
+        bool, "The same of the vectors that a model of pairs makes of each item with its own partner (ascl).", _SPACE
+    ] = False,
+    json: Annotated[
+        str | Path | None,
+        "Write figures and protocol as JSON; - for standard output.",
+        Flag("--json"),
+        Metavar("FILE"),
+        _OUTPUT,
+    ] = None,
+    per_query: Annotated[
+        str | Path | None, "Write one value per query as npz, for `compare`.", Metavar("FILE"), _OUTPUT
+    ] = None,
+    device: Device = "auto",
+    batch_size: BatchSize = 128,
+    workers: Workers = 2,
+    quiet: Quiet = False,
+    bf16: Bf16 = None,
 ) -> Result:
-    """Evaluate as the work says, and write what is asked for.
+    """Measure how well a model retrieves the texts of images and the images of texts.
 
-    protocol   fields of `subtext.evaluation.Protocol`; folds may be a number or "1k+5k"
-    graph      a semantic graph, for how much of it the joint space keeps
-    wanted     what is measured beyond recall; files  scores or vectors of any model, in place of the work's own
-    rerank     a second model, which re-orders what the work's own finds
-    json_out   file for figures and protocol; per_query  npz for one value a query
+    The data is the run's own unless --data names another. Recall is in per cent; the line "95 %" is a bootstrap
+    interval over images, where there are ten or more; "chance" is what guessing would give on the same data.
 
-    Raises what opening, reading and evaluating raise; OutputError for a file that cannot be written, before the
-    work begins.
+    run, data  in Python also a loaded `Run` and a `Dataset`
+
+    Raises ArgumentError for arguments that do not go together; what loading, reading and evaluating raise; OutputError
+    for a file that cannot be written, before the work begins.
     """
-    wanted = wanted or Wanted()
-    wanted.check()
-    plot = None if rerank is None else rerank.plot
-    places = [path for path in (json_out, per_query, plot) if path is not None]
-    for path in places:
+    from subtext.data.atomic import write_text
+    from subtext.data.output import require_file
+    from subtext.evaluation.relevance.grade import check
+    from subtext.evaluation.two_stages import plot_of
+    from subtext.neighbours.graph import Graph
+
+    files = Files.of(scores, image_embeddings, text_embeddings, image_ids, text_ids, similarity)
+    require_one("evaluate", run, model, files, data=data, features=features, text_features=text_features, bf16=bf16)
+    of_one = graph is not None or alignment_uniformity or pair_alignment_uniformity
+    _require_stages(rerank, candidates, rerank_features, plot, of_one=of_one or files is not None)
+    for name in relevance:
+        check(name)
+    for text in truth:
+        _truth_path(text)
+    outputs = [Path(path) for path in (json, per_query, plot) if path is not None]
+    for path in outputs:
         require_file(path)
-    if len({path.resolve() for path in places}) < len(places):
+    resolved = [path.resolve() for path in outputs]
+    if twice := [path for place, path in enumerate(resolved) if path in resolved[:place]]:
         raise RequirementError(
-            f"figures, values a query and a drawing need a file each; two are to go to {_twice(places)}; name another"
+            f"--json, --per-query and --plot need a file each; two write to {twice[0]}; name another"
         )
-    semantic = None if graph is None else Graph.load(graph.expanduser())
+    semantic = None if graph is None else Graph.load(Path(graph).expanduser())
+
+    dataset = data if hasattr(data, "split") and not isinstance(data, str | Path) else None
+    sources = Sources.of(None if dataset is not None else data, images, features, text_features, split_seed, on_error)
+    folder = None if run is None else Path(getattr(run, "path", run))
+    work = Work(folder, model, sources, split, device, batch_size, workers, quiet, bf16)
+
+    def protocol_for(pairs: Dataset) -> Protocol:
+        settings = {"ties": ties, "c_way": tuple(c_way), "bootstrap": bootstrap, "seed": seed}
+        return _protocol(str(folds), len(pairs.images), settings)
+
+    def extra_for(pairs: Dataset) -> ExtraMetrics:
+        from subtext.api.load import choose_device
+        from subtext.data.lengths import word_counts
+        from subtext.evaluation import ExtraMetrics
+        from subtext.evaluation.relevance import plausible
+        from subtext.evaluation.relevance.grade import Asked, graded
+        from subtext.evaluation.relevance.ratings import read_human
+        from subtext.report.progress import say
+
+        how = Asked(references=references, cache=None if cache is None else Path(cache), device=choose_device(device))
+        relevances = []
+        for name in relevance:
+            say(f"relevance {name}: {len(pairs.images):,} images x {len(pairs.texts):,} texts", quiet=quiet)
+            relevances.append(graded(pairs, name, how))
+        ratings = None if human_ratings is None else read_human(Path(human_ratings).expanduser())
+        return ExtraMetrics(
+            relevances=tuple(relevances),
+            truths=dict(_match(text, pairs) for text in truth),
+            r_precision=r_precision,
+            labels=plausible.of_pairs(pairs) if pmrp else None,
+            ratings=None if ratings is None else ratings.judgements(pairs.images.ids, pairs.texts.ids),
+            positive_rating=positive_rating,
+            lengths=word_counts(pairs.texts.values) if by_length else None,
+            hubness=hubness,
+            asp_ties=asp_ties,
+            asp_top=tuple(asp_top),
+            gain=tuple(gain),
+            ndcg=tuple(ndcg),
+        )
+
+    measure = _Evaluation(work, dataset, protocol_for, extra_for)
     if rerank is not None:
-        result = _of_two(work, protocol, wanted, rerank)
-    elif files is None:
-        result = _of_model(work, protocol, semantic, wanted)
+        second = None if rerank_features is None else Path(rerank_features)
+        result = measure.two_stages(Path(getattr(rerank, "path", rerank)), tuple(candidates or (100,)), second)
+    elif files is not None:
+        if pair_alignment_uniformity:
+            raise ArgumentError("--pair-alignment-uniformity needs a model; files hold none")
+        result = measure.files(files, space=alignment_uniformity)
     else:
-        result = _of_files(work, protocol, wanted, files)
-    if json_out is not None:
-        result.save(json_out)
+        result = measure.model(semantic, space=alignment_uniformity, space_of_pairs=pair_alignment_uniformity)
+    if json is not None:
+        result.save(Path(json))
     if per_query is not None:
-        result.save_queries(per_query)
+        result.save_queries(Path(per_query))
     if plot is not None:
-        write_text(plot, drawing(result))
+        write_text(Path(plot), plot_of(result))
     return result
 
 
-def _twice(places: Sequence[Path]) -> Path:
-    """The first path that stands there for a second time."""
-    found = [path.resolve() for path in places]
-    return next(path for place, path in enumerate(found) if path in found[:place])
-
-
-def _of_model(work: Work, protocol: Mapping[str, Any], semantic: Graph | None, wanted: Wanted) -> Result:
-    opened = open_work(work)
-    choose_precision(opened.model, work.bf16, quiet=work.quiet)
-    if wanted.space_of_pairs and not compares_vectors(opened.model.similarity):
-        raise RequirementError(
-            "--space-of-pairs needs a model that makes vectors of pairs: ascl with attention; take --space for this one"
+def _require_stages(
+    rerank: object, candidates: Sequence[int] | None, features: object, plot: object, *, of_one: bool
+) -> None:
+    """Raise ArgumentError for arguments that do not go with a second stage, or need one."""
+    if rerank is None:
+        for name, value in (("candidates", candidates), ("rerank-features", features), ("plot", plot)):
+            if value is not None:
+                raise ArgumentError(f"--{name} belongs to --rerank RUN; give that, or none")
+    elif plot is not None and len(candidates or ()) < 2:
+        raise ArgumentError("--plot draws a sweep: give several --candidates, as in 10,20,50,100")
+    elif of_one:
+        raise ArgumentError(
+            "--rerank re-orders what a model retrieves; it goes neither with another program's output nor with "
+            "--graph, --alignment-uniformity and --pair-alignment-uniformity, which measure one model"
         )
-    pairs = opened.pairs
-    asked = _protocol(protocol, len(pairs.images))
-    extra = wanted.of(pairs, choose_device(work.device), quiet=work.quiet)
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
-        items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
-        result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=asked, extra=extra)
-    if wanted.space:
-        result = with_space(result, *_placed(opened, items, work), pairs)
-    if wanted.space_of_pairs:
-        with meter("vectors of pairs", len(pairs.images), quiet=work.quiet) as told:
-            seen = space_of_pairs(opened.model.similarity, *items, pairs, progress=told)
-        result = replace(result, figures=result.figures | seen)
-    if semantic is not None:
-        result = with_preservation(result, opened.model.similarity, items, pairs, semantic, protocol=asked)
-    role, warning = split_role(opened, work.sources)
-    about = {**_subject(opened, work), "split": opened.split, "split_role": role}
-    return replace(result, about=about, notes=(*([warning] if warning else []), *result.notes))
 
 
-def _placed(opened: Opened, items: tuple[Embeddings, Embeddings], work: Work) -> tuple[Embeddings, Embeddings]:
-    """The items as they lie in the joint space: a probabilistic model's by their means, others' as they are."""
-    if items[0].parts is not None and items[1].parts is not None:
-        return items
-    means = opened.by_mean("measure the space of").model
-    if means is opened.model:
-        return items
-    with meter("embedding means", len(items[0]) + len(items[1]), quiet=work.quiet) as told:
-        return embed_pairs(means, opened.pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
+class _Evaluation:
+    """One evaluation: of a model, of two stages, or of files."""
+
+    def __init__(self, work: Work, dataset: Any, protocol_for: Any, extra_for: Any) -> None:
+        self.work = work
+        self.dataset = dataset
+        self.protocol_for = protocol_for
+        self.extra_for = extra_for
+
+    def open(self) -> Opened:
+        from subtext.api.load import Opened, choose_device, open_run, open_work, pretrained, require_features
+
+        work = self.work
+        if self.dataset is None:
+            return open_work(work)
+        device = choose_device(work.device)
+        model, record = None if work.model is None else pretrained(work.model, device), None
+        if model is None:
+            assert work.run is not None
+            run = open_run(
+                work.run, features=work.sources.features, text_features=work.sources.text_features, device=device
+            )
+            model, record = run.model, run.record
+        split = work.split or (record is not None and record.data.val_split) or "val"
+        pairs = self.dataset.split(split)
+        require_features(model, pairs)
+        return Opened(model, pairs, split, record)
+
+    def embed(self, model: Model, pairs: Dataset, what: str = "embedding") -> tuple[Embeddings, Embeddings]:
+        from subtext.evaluation import embed_pairs
+        from subtext.report.progress import meter
+
+        work = self.work
+        with meter(what, len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
+            return embed_pairs(model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
+
+    def model(self, graph: Any, *, space: bool, space_of_pairs: bool) -> Result:
+        from subtext.api.load import choose_precision
+        from subtext.evaluation import evaluate_embeddings
+        from subtext.evaluation.preservation import with_preservation
+        from subtext.evaluation.space import compares_vectors, with_space
+        from subtext.evaluation.space import space_of_pairs as measure_pairs
+        from subtext.report.progress import meter
+
+        opened = self.open()
+        choose_precision(opened.model, self.work.bf16, quiet=self.work.quiet)
+        similarity, pairs = opened.model.similarity, opened.pairs
+        if space_of_pairs and not compares_vectors(similarity):
+            raise RequirementError(
+                "--pair-alignment-uniformity needs a model that makes vectors of pairs: ascl with attention; take "
+                "--alignment-uniformity for this one"
+            )
+        protocol, extra = self.protocol_for(pairs), self.extra_for(pairs)
+        items = self.embed(opened.model, pairs)
+        result = evaluate_embeddings(similarity, *items, pairs, protocol=protocol, extra=extra)
+        if space:
+            means = items
+            if items[0].parts is None or items[1].parts is None:
+                # A probabilistic model's items are measured by their means.
+                by_mean = opened.by_mean("measure the space of").model
+                means = items if by_mean is opened.model else self.embed(by_mean, pairs, "embedding means")
+            result = with_space(result, *means, pairs)
+        if space_of_pairs:
+            with meter("vectors of pairs", len(pairs.images), quiet=self.work.quiet) as progress:
+                figures = measure_pairs(similarity, *items, pairs, progress=progress)
+            result = replace(result, figures=result.figures | figures)
+        if graph is not None:
+            result = with_preservation(result, similarity, items, pairs, graph, protocol=protocol)
+        role, warning = self.role(opened, self.work.sources)
+        about = {**self.subject(opened), "split": opened.split, "split_role": role}
+        return replace(result, about=about, notes=(*([warning] if warning else []), *result.notes))
+
+    def two_stages(self, rerank: Path, candidates: tuple[int, ...], features: Path | None) -> Result:
+        from subtext.api.load import Opened, choose_device, choose_precision, open_run, require_features
+        from subtext.data.lengths import cut_note, too_long
+        from subtext.evaluation.two_stages import Stage, evaluate_two_stage, require_plan
+        from subtext.report.progress import say
+
+        work = self.work
+        opened = self.open().indexed("a first stage")
+        pairs = opened.pairs
+        protocol, extra = self.protocol_for(pairs), self.extra_for(pairs)
+        # Every error of the second model is raised before the first one works.
+        run = open_run(rerank, features=features, device=choose_device(work.device))
+        choose_precision(run.model, work.bf16, quiet=work.quiet)
+        require_plan(candidates, extra)
+        require_features(run.model, pairs)
+        input_spec, texts = run.model.text.input_spec, pairs.texts.values
+        if (note := cut_note(input_spec, texts)) is not None:
+            say(f"note: the re-ranking run: {note}", quiet=work.quiet)
+        first, second = (Stage(model.similarity, *self.embed(model, pairs)) for model in (opened.model, run.model))
+        result = evaluate_two_stage(first, second, pairs, candidates=candidates, protocol=protocol, extra=extra)
+        subject = self.subject(opened)
+        both = Opened(run.model, pairs, opened.split, run.record)
+        role, warning = self.role(opened, work.sources)
+        second_role, second_warning = self.role(both, Sources.from_json(subject["data"]))
+        cut = too_long(input_spec, texts)
+        reranking = {**_about_run(run.path, run.record, run.model), **({"texts_cut": cut} if cut else {})}
+        stages = {"rerank": reranking, "split_role": second_role, **result.about["two_stage"]}
+        about = {**subject, "split": opened.split, "split_role": role, "two_stage": stages}
+        warnings = [warning, f"the re-ranking run: {second_warning}" if second_warning else ""]
+        return replace(result, about=about, notes=(*filter(None, warnings), *result.notes))
+
+    def files(self, files: Files, *, space: bool) -> Result:
+        from subtext.evaluation.space import with_space
+
+        if files.scores is not None and space:
+            raise RequirementError(
+                "--alignment-uniformity needs embeddings: scores alone have no distances among texts or images"
+            )
+        pairs, split = read_split(self.work.sources, self.work.split) if self.dataset is None else self.chosen()
+        protocol, extra = self.protocol_for(pairs), self.extra_for(pairs)
+        output = read_output(files, pairs)
+        result = output.evaluate(pairs, protocol, extra)
+        if space:
+            assert output.images is not None and output.texts is not None
+            result = with_space(result, output.images, output.texts, pairs)
+        data = self.work.sources.to_json()
+        return replace(result, about={"model": output.about, "data": data, "split": split, "split_role": "unknown"})
+
+    def chosen(self) -> tuple[Dataset, str]:
+        """The split of a data set in memory."""
+        split = self.work.split or "all"
+        return self.dataset.split(split), split
+
+    def role(self, opened: Opened, sources: Sources) -> tuple[str, str]:
+        return split_role(opened, sources) if self.dataset is None else ("unknown", "")
+
+    def subject(self, opened: Opened) -> dict[str, Any]:
+        """Which model, and on which data."""
+        from subtext.api.load import remembered
+        from subtext.data.lengths import too_long
+        from subtext.search import model_fingerprint
+
+        record, sources = opened.record, self.work.sources
+        if record is None:
+            model = {"pretrained": self.work.model, "fingerprint": model_fingerprint(opened.model)}
+        else:
+            assert self.work.run is not None
+            sources = sources.over(remembered(record.data)) if self.dataset is None else sources
+            model = _about_run(self.work.run, record, opened.model)
+        cut = too_long(opened.model.text.input_spec, opened.pairs.texts.values)
+        return {"model": model, "data": sources.to_json(), **({"texts_cut": cut} if cut else {})}
 
 
-def _of_two(work: Work, protocol: Mapping[str, Any], wanted: Wanted, rerank: Rerank) -> Result:
-    opened = open_work(work).indexed("a first stage")
-    pairs, asked = opened.pairs, _protocol(protocol, len(opened.pairs.images))
-    device = choose_device(work.device)
-    extra = wanted.of(pairs, device, quiet=work.quiet)
-    # All that can be said of the second model is said before the first one works.
-    run = rerank.open(device)
-    choose_precision(run.model, work.bf16, quiet=work.quiet)
-    require_plan(rerank.candidates, extra)
-    require_features(run.model, pairs)
-    texts = pairs.texts.values
-    if (note := cut_note(run.model.text.input_spec, texts)) is not None:
-        say(f"note: the re-ranking run: {note}", quiet=work.quiet)
-    first, second = (
-        stage_of(model, pairs, batch_size=work.batch_size, workers=work.workers, quiet=work.quiet)
-        for model in (opened.model, run.model)
-    )
-    result = evaluate_two_stage(first, second, pairs, candidates=rerank.candidates, protocol=asked, extra=extra)
-    subject = _subject(opened, work)
-    sources = Sources.from_json(subject["data"])
-    both = Opened(run.model, pairs, opened.split, run.record)
-    (role, warning), (other, more) = split_role(opened, work.sources), split_role(both, sources)
-    cut = too_long(run.model.text.input_spec, texts)
-    again = {**_run(run.path, run.record, run.model), **({"texts_cut": cut} if cut else {})}
-    plan = {"rerank": again, "split_role": other, **result.about["two_stage"]}
-    about = {**subject, "split": opened.split, "split_role": role, "two_stage": plan}
-    warnings = [warning, f"the re-ranking run: {more}" if more else ""]
-    return replace(result, about=about, notes=(*filter(None, warnings), *result.notes))
+def _about_run(path: Path, record: Record, model: Model) -> dict[str, Any]:
+    from subtext.search import model_fingerprint
 
-
-def _of_files(work: Work, protocol: Mapping[str, Any], wanted: Wanted, files: Files) -> Result:
-    if wanted.space_of_pairs:
-        raise RequirementError("--space-of-pairs needs a model to ask; files hold none; take --space with embeddings")
-    pairs, split = read_split(work.sources, work.split)
-    asked = _protocol(protocol, len(pairs.images))
-    extra = wanted.of(pairs, choose_device(work.device), quiet=work.quiet)
-    result, made = judge(files, pairs, asked, extra, space=wanted.space)
-    about = {"model": made, "data": work.sources.to_json(), "split": split, "split_role": "unknown"}
-    return replace(result, about=about)
-
-
-def _protocol(values: Mapping[str, Any], pictures: int) -> Protocol:
-    """The protocol, with folds of so many thousand pictures counted out.
-
-    Raises RequirementError where there are not so many pictures.
-    """
-    typed = str(values.get("folds", 1))
-    sizes = [int(piece.removesuffix("k")) * 1000 for piece in typed.split("+") if piece.endswith("k")]
-    if not sizes:
-        return Protocol(**{**values, "folds": int(typed)})
-    if wrong := [size for size in sizes if pictures % size]:
-        raise RequirementError(
-            f"folds of {wrong[0]:,} pictures need a multiple of as many; there are {pictures:,}; give a number of folds"
-        )
-    first, *others = sorted({pictures // size for size in sizes})
-    return Protocol(**{**values, "folds": first, "also_folds": tuple(others)})
-
-
-def summary(result: Result) -> str:
-    """The figures for people: what was measured, a table with intervals and chance, and the notes."""
-    asked = result.protocol
-    gallery, folds = asked["gallery"], asked["folds"]
-    what = f"split {result.about['split']} of {Path(result.about['data']['data']).name}"
-    sums = " ".join(f"{name} {value:.1f}" for name, value in result.figures.items() if name.startswith("rsum("))
-    counts = f"{counted(gallery['images'], 'image')}, {counted(gallery['texts'], 'text')}"
-    head = f"{what}: {counts}{f', {folds} folds' if folds > 1 else ''}; ties {asked['ties']}"
-    intervals = result.intervals if asked["bootstrap"] else None
-    recalls = [f"recall@{k}" for k in asked["recall"]]
-    names = [*recalls, *(name for name in SHOWN if "recall" not in name)]
-    lines = [head, figures_table(result.figures, result.chance, intervals, names=names)]
-    ways = [f"{c}_way{what}" for c in asked["c_way"] for what in ("@1", "@3", "_mean_rank")]
-    if any(name.split("/")[-1] in ways for name in result.figures):
-        lines.append(figures_table(result.figures, result.chance, intervals, names=ways, summed=False))
-    lines += [
-        figures_table(result.figures, result.chance, intervals, names=names, summed=False, ceiling=result.ceiling)
-        for names in _further(result)
-    ]
-    if "words" in asked:
-        lines.append("texts by length: " + ", ".join(f"{name} {count:,}" for name, count in asked["words"].items()))
-    if sums:
-        lines.append(sums)
-    lines += told(result)
-    if FIGURES[0] in result.figures:
-        lines.append(_kept(result))
-    if others := [name for name in result.figures if name.startswith(_ALONE)]:
-        lines.append(table(["", ""], [[name, f"{result.figures[name]:.3f}"] for name in others]))
-    return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])
-
-
-def _further(result: Result) -> list[list[str]]:
-    """Names of the figures that are measured on demand, table by table: of one relevance, truth or set of folds."""
-    base = {f"recall@{k}" for k in result.protocol["recall"]} | set(SHOWN)
-    tables: dict[str, list[str]] = {}
-    for name in result.figures:
-        direction, _, figure = name.partition("/")
-        if direction not in DIRECTIONS or figure.partition("(")[0].startswith(_QUIET):
-            continue
-        plain, _, label = figure.partition("(")
-        if (label or plain not in base) and "_way" not in plain:
-            tables.setdefault(label, []).append(figure)
-    return [list(dict.fromkeys(names)) for names in tables.values()]
-
-
-def _kept(result: Result) -> str:
-    rows: list[list[Cell]] = []
-    for name, label in zip(FIGURES, ("pictures", "texts"), strict=True):
-        ends = result.intervals.get(name)
-        between = None if ends is None else f"{ends[0]:.1f}-{ends[1]:.1f}"
-        rows.append([label, result.figures[name], between, result.chance[name]])
-    return table(["semantic neighbours kept, %", "", "95 %", "chance"], rows)
-
-
-def _subject(opened: Opened, work: Work) -> dict[str, Any]:
-    """Which model, and on what data."""
-    record, sources = opened.record, work.sources
-    if record is None:
-        model = {"pretrained": work.model, "fingerprint": model_fingerprint(opened.model)}
-    else:
-        assert work.run is not None
-        sources = sources.over(remembered(record.data))
-        model = _run(work.run, record, opened.model)
-    cut = too_long(opened.model.text.input_spec, opened.pairs.texts.values)
-    return {"model": model, "data": sources.to_json(), **({"texts_cut": cut} if cut else {})}
-
-
-def _run(path: Path, record: Record, model: Model) -> dict[str, Any]:
-    """Which run."""
     return {
         "run": str(path.expanduser().resolve()),
         "host": record.model,
@@ -277,3 +446,89 @@ def _run(path: Path, record: Record, model: Model) -> dict[str, Any]:
         "fingerprint": model_fingerprint(model),
         **({"scores_in_bf16": True} if model.scores_in_bf16 else {}),
     }
+
+
+def _protocol(folds: str, images: int, settings: dict[str, Any]) -> Protocol:
+    """The protocol, with folds of so many thousand images counted out.
+
+    Raises ArgumentError for folds that cannot be read, RequirementError where there are not so many images.
+    """
+    from subtext.evaluation import Protocol
+
+    if not re.fullmatch(r"[1-9]\d*|[1-9]\d*k(\+[1-9]\d*k)*", folds):
+        raise ArgumentError(f"folds needs a number of folds, or sizes in thousands: 5, 1k, 1k+5k; it got {folds}")
+    sizes = [int(size.removesuffix("k")) * 1000 for size in folds.split("+") if size.endswith("k")]
+    if not sizes:
+        return Protocol(**settings, folds=int(folds))
+    if wrong := [size for size in sizes if images % size]:
+        raise RequirementError(
+            f"folds of {wrong[0]:,} images need a multiple of as many; there are {images:,}; give a number of folds"
+        )
+    first, *others = sorted({images // size for size in sizes})
+    return Protocol(**settings, folds=first, also_folds=tuple(others))
+
+
+def _truth_path(text: str) -> tuple[str, Path]:
+    name, _, path = text.partition("=")
+    if name not in TRUTHS or not path:
+        raise RequirementError(
+            "--truth needs eccv=FOLDER (the JSON files of eccv_caption) or cxc=PATH (that folder, or sits_test.csv); "
+            f"it got '{text}'"
+        )
+    return name, Path(path).expanduser()
+
+
+def _match(text: str, pairs: Dataset) -> tuple[str, Match]:
+    from subtext.evaluation.relevance import eccv
+
+    name, path = _truth_path(text)
+    if name == "cxc" and not path.is_dir():
+        positives = eccv.read_cxc(path)
+    else:
+        positives = eccv.read_eccv(path, "cxc" if name == "cxc" else "eccv")
+    return name, positives.match(pairs.images.ids, _caption_ids(pairs))
+
+
+def _caption_ids(pairs: Dataset) -> list[str]:
+    """Names of the texts: COCO's own, where a column "caption_ids" of the images has one for each of their texts."""
+    columns = pairs.images.metadata.get("caption_ids", [])
+    of_image = {name: ids for name, ids in zip(pairs.images.ids, columns, strict=False) if ids}
+    names = []
+    for name in pairs.texts.ids:
+        image, _, place = name.rpartition("#")
+        ids = of_image.get(image, ())
+        names.append(str(ids[int(place)]) if place.isdecimal() and int(place) < len(ids) else name)
+    return names
+
+
+def split_role(opened: Opened, sources: Sources) -> tuple[str, str]:
+    """What the split was to the run: "training", "selection", "held out" or "unknown"; and a warning where one is due.
+
+    Only the run's own file is compared: whether another file holds the same images is not checked.
+    """
+    record, split = opened.record, opened.split
+    if record is None or (sources.data is not None and sources.to_json()["data"] != record.data.data):
+        return "unknown", ""
+    if sources.split_seed not in (None, record.data.split_seed):
+        return "unknown", (
+            f"--split-seed {sources.split_seed} is not the run's, {record.data.split_seed}: where the data has no "
+            "splits of its own, this one holds images that the run was trained on"
+        )
+    if split in ("all", record.data.train_split):
+        holds = "holds" if split == "all" else "is"
+        return "training", f"split {split} {holds} what the run was trained on: these figures say nothing of new data"
+    if split == record.data.val_split and (decided := _decided(record)):
+        return "selection", f"split {split} {decided}: expect a little less on data that decided nothing (--split NAME)"
+    return "held out", ""
+
+
+def _decided(record: Record) -> str:
+    """What the validation split decided in a training; empty when it was only measured."""
+    from subtext.recipes.load import ENSEMBLE
+
+    if record.plan.get("select") != "last":
+        if record.model == ENSEMBLE:
+            return "selected the epochs of its members"
+        return f"selected the epoch, {record.best_epoch} of {record.epochs}"
+    stops = bool(record.plan.get("patience")) or record.plan.get("schedule") == "plateau"
+    return "decided how long the run was trained, and how fast" if stops else ""

@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from subtext.errors import RequirementError
-from subtext.report.text_table import Cell, table
 
 if TYPE_CHECKING:
     from subtext.api.load import Run
-    from subtext.data.dataset import Dataset
-    from subtext.evaluation import Result
-    from subtext.evaluation.two_stages import Stage
     from subtext.models.model import Branch, Model
     from subtext.search import Hit
 
@@ -47,83 +43,6 @@ class Rerank:
         from subtext.api.load import open_run
 
         return open_run(self.run, features=self.features, device=device)
-
-
-def stage_of(model: Model, pairs: Dataset, *, batch_size: int, workers: int, quiet: bool) -> Stage:
-    """A model with its embeddings of all pictures and texts."""
-    from subtext.evaluation import embed_pairs
-    from subtext.evaluation.two_stages import Stage
-    from subtext.report.progress import meter
-
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=quiet) as told:
-        return Stage(
-            model.similarity, *embed_pairs(model, pairs, batch_size=batch_size, workers=workers, progress=told)
-        )
-
-
-def told(result: Result) -> list[str]:
-    """The sweep as a table and what it comes to; nothing where there was none."""
-    found = result.about.get("two_stage", {})
-    if "sweep" not in found:
-        return []
-    ways = {"image_to_text": "pictures", "text_to_image": "texts"}
-    k, shown = found["allowed"]["recall"], _shown(result)
-    head = ["candidates", "pairs scored, %"]
-    for asking in ways.values():
-        first, *others = (f"R@{place}" for place in shown)
-        head += [f"{asking}: {first}", *others, "missed, %", f"R@{k} lost"]
-    rows: list[list[Cell]] = []
-    for row in found["sweep"]:
-        line: list[Cell] = [str(row["candidates"]), f"{100 * row['share_of_pairs']['together']:.2f}"]
-        for way in ways:
-            recalls = [row[f"{way}/recall@{place}"] for place in shown]
-            line += [*recalls, f"{row['missed'][way]:.1f}", f"{row['lost'][way]:+.2f}"]
-        rows.append(line)
-    whole: list[Cell] = ["every pair", "100"]
-    for way in ways:
-        whole += [*(found["exhaustive"][f"{way}/recall@{place}"] for place in shown), "", ""]
-    return [table(head, [*rows, whole]), _verdict(found)]
-
-
-def _shown(result: Result) -> list[int]:
-    """The k of the recalls in the table: what the loss is of, and the largest."""
-    return sorted({result.about["two_stage"]["allowed"]["recall"], max(result.protocol["recall"])})
-
-
-def _verdict(found: Mapping[str, Any]) -> str:
-    """How many candidates are enough, of both directions together and of each."""
-    enough, allowed = found["enough"], found["allowed"]
-    first = "no number here is enough" if enough is None else f"{enough} candidates are enough"
-    pictures, texts = (found["enough_of"][way] or "none" for way in ("image_to_text", "text_to_image"))
-    return (
-        f"{first}: at most {allowed['points']:g} points of R@{allowed['recall']} lost in each direction "
-        f"(pictures that ask: {pictures}, texts that ask: {texts})"
-    )
-
-
-def drawing(result: Result) -> str:
-    """The sweep as an SVG document: recall of each direction over what the second model is asked about.
-
-    Lines end where every pair is scored; a grey one says what the recall that the loss is of is there.
-    """
-    from subtext.report.curves import Chart, Curve, curves
-
-    found = result.about["two_stage"]
-    first = found["allowed"]["recall"]
-    charts = []
-    for way, asking in (("image_to_text", "pictures ask for texts"), ("text_to_image", "texts ask for pictures")):
-        lines = []
-        costs = [100 * row["share_of_pairs"][way] for row in found["sweep"]]
-        for k in result.protocol["recall"]:
-            name, every = f"{way}/recall@{k}", found["exhaustive"][f"{way}/recall@{k}"]
-            points = [(cost, row[name]) for cost, row in zip(costs, found["sweep"], strict=True)]
-            # A list that holds every candidate is the end of the line already.
-            more = [] if points[-1][0] >= 100 else [(100.0, every)]
-            lines.append(Curve(f"R@{k}", [*points, *more]))
-        best = found["exhaustive"][f"{way}/recall@{first}"]
-        lines.append(Curve(f"R@{first} of every pair", [(costs[0], best), (100.0, best)], quiet=True))
-        charts.append(Chart(asking, "pairs that the second model scores, %", "recall, %", lines, logs_across=True))
-    return curves(charts)
 
 
 def require_order(model: Model, *, text: str | None, image: Path | None, target: Literal["images", "texts"]) -> None:

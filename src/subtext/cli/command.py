@@ -22,11 +22,20 @@ HELP = ("-h", "--help")
 
 RENAMED_OPTIONS = {
     "--bad": "--on-error",
+    "--figure": "--metric",
+    "--human": "--human-ratings",
+    "--plausible": "--pmrp",
+    "--precision": "--r-precision",
+    "--rated": "--positive-rating",
+    "--sample": "--sample-size",
+    "--samples": "--resamples",
+    "--space": "--alignment-uniformity",
+    "--space-of-pairs": "--pair-alignment-uniformity",
     "--unchecked": "--skip-leak-check",
 }
 """Old option -> its name now. The old name works for one more release, on commands that have the new one."""
 
-RENAMED_VALUES = {"--on-error": {"refuse": "raise"}}
+RENAMED_VALUES = {"--on-error": {"refuse": "raise"}, "--skip": {"picture-overlap": "image-overlap"}}
 """Option -> old value -> its name now."""
 
 
@@ -176,9 +185,8 @@ def click_parameter(parameter: Parameter) -> click.Parameter:
         flags[0] += f"/--no-{parameter.flag.removeprefix('--')}"
         return click.Option(flags, default=parameter.default, **common)
     if parameter.commas:
-        return click.Option(
-            flags, callback=_commas(parameter), metavar=parameter.metavar, default=_joined(parameter), **common
-        )
+        typed = None if parameter.default is None else ",".join(map(str, parameter.default))
+        return click.Option(flags, callback=_commas(parameter), metavar=parameter.metavar, default=typed, **common)
     return click.Option(
         flags,
         type=kind,

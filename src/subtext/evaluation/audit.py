@@ -1,18 +1,19 @@
-"""An audit: checks of one evaluation, each with what was done, what was found, and whether that is as it should be.
+"""An audit: checks of one evaluation, each with what was done, what was found, and its outcome.
 
-Pictures and texts of a split that an audit scores again and again, each time in another company.
-
-Whether a score depends on its pair alone: made again in other orders, blocks and company, under other names.
-
-Whether figures come from content and order: shuffled truth, ties, scores that are no numbers, captions by place.
+Scores: a sample is scored again in other orders, blocks and batches, and under other names; a score may depend on its
+pair alone. Truth: recall with shuffled images, ties, scores that are not a number, and recall by caption position.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from html import escape
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -33,6 +34,10 @@ from subtext.evaluation.scoring import matrix
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
 from subtext.ops.rank import Ties, both_directions
+from subtext.report.page import Figure, Page, Section
+
+if TYPE_CHECKING:
+    import pandas
 
 Outcome = Literal["pass", "fail", "not applicable"]
 
@@ -53,7 +58,7 @@ class Check:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """All checks of a run on a split.
 
@@ -84,8 +89,33 @@ class Audit:
             told.append(f"{len(void)} say nothing here ({', '.join(void)})")
         return "; ".join(told)
 
+    def __str__(self) -> str:
+        return audit_text(self)
+
+    def __repr__(self) -> str:
+        return f"Audit({self.verdict})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(c.name)}</td><td>{c.outcome}</td><td>{escape(c.found)}</td></tr>" for c in self.checks
+        )
+        return (
+            f"<table><tr><th>check</th><th>outcome</th><th>result</th></tr>{rows}</table><p>{escape(self.verdict)}</p>"
+        )
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per check: name, outcome, what was done and what was found. Needs pandas."""
+        import pandas
+
+        columns = ["name", "outcome", "did", "found"]
+        return pandas.DataFrame([[getattr(c, name) for name in columns] for c in self.checks], columns=columns)
+
+    def json_text(self) -> str:
+        """The same as indented JSON."""
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; a number that there is not is null."""
+        """Plain JSON values; a missing number is null."""
         checks = [
             {"name": c.name, "outcome": c.outcome, "did": c.did, "found": c.found, "figures": _finite(c.figures)}
             for c in self.checks
@@ -552,3 +582,68 @@ def _label(name: str) -> str:
 
 def _spelt(direction: Direction) -> str:
     return direction.replace("_", " ")
+
+
+MARKS = {"pass": "pass", "fail": "FAIL", "not applicable": "n/a"}
+_WIDTH = 110
+
+
+def audit_text(audit: Audit) -> str:
+    """Every check with what was done and found, the figures, and the verdict at the end."""
+    lines = [_head(audit), ""]
+    for check in audit.checks:
+        lines.append(f"{MARKS[check.outcome]:4}  {check.name}")
+        lines += [fill(part, _WIDTH, initial_indent="      ", subsequent_indent="      ") for part in _parts(check)]
+    lines += ["", f"{_figures(audit)}.", f"{audit.verdict}."]
+    return "\n".join(lines)
+
+
+def audit_page(audit: Audit, result: Result) -> Page:
+    """The same as a page."""
+    figures = []
+    for direction in DIRECTIONS:
+        for k in (1, 10):
+            name = f"{direction}/recall@{k}"
+            low, high = result.intervals.get(name, (None, None))
+            label = f"{direction.replace('_', ' ')}, recall@{k}"
+            figures.append(Figure(label, result.figures[name], result.chance[name], low, high))
+    about = audit.about
+    return Page(
+        title=f"Audit of {about['audited']}",
+        lead=_head(audit),
+        verdict=f"{audit.verdict}.",
+        figures=figures,
+        figures_text="Recall in per cent on the audited split, with 95 % intervals by resampling images.",
+        sections=[
+            Section(f"{MARKS[check.outcome]}: {check.name}", " ".join(_parts(check)), ()) for check in audit.checks
+        ],
+        facts=[
+            *([("run", about["run"])] if "run" in about else []),
+            (about["kind"] if "run" not in about else "model", _listed(about["model"])),
+            ("data", f"{about['data']}, split {about['split']}, {about['data_fingerprint']}"),
+            ("settings", _listed(about["settings"])),
+            ("versions", _listed(about["versions"])),
+        ],
+    )
+
+
+def _parts(check: Check) -> list[str]:
+    return [check.did, f"Found: {check.found}."]
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+
+
+def _head(audit: Audit) -> str:
+    about = audit.about
+    counts = f"{counted(about['images'], 'image')}, {counted(about['texts'], 'text')}"
+    return f"audit of {about['audited']} on split {about['split']} of {Path(about['data']).name}: {counts}"
+
+
+def _figures(audit: Audit) -> str:
+    recalls = []
+    for direction in DIRECTIONS:
+        values = "/".join(f"{audit.figures[f'{direction}/recall@{k}']:.1f}" for k in (1, 5, 10))
+        recalls.append(f"{direction.replace('_', ' ')} recall@1/5/10 {values}")
+    return ", ".join(recalls)

@@ -13,8 +13,9 @@ import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,12 @@ from numpy.typing import NDArray
 from subtext.core import DIRECTIONS
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.intervals import holm, paired
+from subtext.evaluation.results import Result
 from subtext.ops import draw
+from subtext.report.text_table import Cell, table
+
+if TYPE_CHECKING:
+    import pandas
 
 SURE = 0.05
 """Corrected p-value below which a difference counts."""
@@ -262,6 +268,13 @@ class Measured:
         return found if isinstance(found, Mapping) else {}
 
 
+def measured_of(result: Result) -> Measured:
+    """An evaluation in memory, as if it had been read from its files."""
+    whole = result.to_json()
+    about = {name: value for name, value in whole.items() if name not in result.figures and name != "protocol"}
+    return Measured(Path("in memory"), result.figures, whole["protocol"], about, result.per_query)
+
+
 def read_measured(path: Path) -> Measured:
     """A JSON file of `subtext evaluate --json`, and the values a query that lie beside it as NAME.npz.
 
@@ -411,7 +424,9 @@ def require_one_training(side: Sequence[Measured]) -> None:
     """Raise RequirementError unless the runs of a side are one training with different seeds."""
     for place, run in enumerate(side):
         for other in side[:place]:
-            if run.path == other.path or (run.fingerprint and run.fingerprint == other.fingerprint):
+            if (run.path == other.path and run.path.name != "in memory") or (
+                run.fingerprint and run.fingerprint == other.fingerprint
+            ):
                 raise RequirementError(
                     f"a side needs different runs; {other.path} and {run.path} are one and the same model, which "
                     "would count as two seeds; name it once"
@@ -453,3 +468,121 @@ def notes(first: Sequence[Measured], second: Sequence[Measured], tests: int) -> 
     if not first[0].protocol.get("data"):
         found.append("the files do not say which data they are of; that the truth is the same is taken on trust")
     return tuple(found)
+
+
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """Two systems compared on the same queries: both sides, and the differences of their figures."""
+
+    first: tuple[Measured, ...]
+    second: tuple[Measured, ...]
+    contrast: Contrast
+
+    def to_json(self) -> dict[str, Any]:
+        """The differences, and which files each side is made of."""
+        sides = {"first": self.first, "second": self.second}
+        files = {name: [_described(run) for run in side] for name, side in sides.items()}
+        return {**files, **self.contrast.to_json()}
+
+    def json_text(self) -> str:
+        """The same as indented JSON."""
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per figure, with the fields of `Difference`. Needs pandas."""
+        import pandas
+
+        return pandas.DataFrame([asdict(line) for line in self.contrast.lines])
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"A: {_side(self.first)}",
+                f"B: {_side(self.second)}",
+                _gallery(self.first[0]),
+                *_tables(self.contrast),
+                _verdict(self),
+                *(f"note: {note}" for note in self.contrast.notes),
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"Compared({_verdict(self)})"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def _described(run: Measured) -> dict[str, Any]:
+    return {"file": str(run.path), "seed": run.seed, "model": run.about.get("model")}
+
+
+def _side(runs: Sequence[Measured]) -> str:
+    names = ", ".join(str(run.path) for run in runs)
+    host = runs[0].training["host"] or runs[0].training["pretrained"] or ""
+    methods = "".join(f" + {method[0]}" for method in runs[0].training["methods"] or ())
+    seeds = [str(run.seed) for run in runs if run.seed is not None]
+    seed = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" if seeds else ""
+    what = f"{host}{methods}, " if host else ""
+    return f"{what}{counted(len(runs), 'run')}{seed} ({names})"
+
+
+def _gallery(run: Measured) -> str:
+    protocol = run.protocol
+    gallery = protocol.get("gallery", {})
+    counts = f"{counted(gallery.get('images', 0), 'image')}, {counted(gallery.get('texts', 0), 'text')}"
+    split = f"split {protocol['split']}: " if protocol.get("split") else ""
+    return f"{split}{counts}; ties {protocol.get('ties')}; numbers in per cent, ranks from 1"
+
+
+def _tables(contrast: Contrast) -> list[str]:
+    head = ["A", "B", "A - B", "95 %", "p queries", "p runs", "better"]
+    tables = []
+    for direction in DIRECTIONS:
+        lines = [line for line in contrast.lines if line.name.startswith(f"{direction}/")]
+        if lines:
+            rows = [_row(line.name.split("/", 1)[1].replace("_", " "), line) for line in lines]
+            tables.append(table([direction.replace("_", " "), *head], rows))
+    for line in contrast.lines:
+        if line.name == "rsum":
+            tables.append(
+                f"rsum {line.first:.1f} and {line.second:.1f}: {line.difference:+.1f} (its six parts are tested)"
+            )
+    return tables
+
+
+def _row(label: str, line: Difference) -> list[Cell]:
+    between = None if math.isnan(line.low) else f"{line.low:+.1f} to {line.high:+.1f}"
+    better = {"first": "A", "second": "B"}.get(line.better)
+    row: list[Cell] = [label, _mean(line.first_runs), _mean(line.second_runs), f"{line.difference:+.1f}", between]
+    return [*row, _p(line.p_queries), _p(line.p_runs), better]
+
+
+def _mean(runs: Sequence[float]) -> str:
+    """The mean, and the standard deviation where there are several."""
+    mean = sum(runs) / len(runs)
+    if len(runs) < 2:
+        return f"{mean:.1f}"
+    return f"{mean:.1f} ± {math.sqrt(sum((run - mean) ** 2 for run in runs) / (len(runs) - 1)):.1f}"
+
+
+def _p(value: float) -> str | None:
+    return None if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _verdict(comparison: Compared) -> str:
+    """One sentence, which claims no more than the tests can carry."""
+    tested = [line for line in comparison.contrast.lines if line.tested]
+    if not tested:
+        return "no figure could be tested: a test needs 10 images"
+    ahead = {side: [line for line in tested if line.better == side] for side in ("first", "second")}
+    claims = [
+        f"{label} is better in {len(ahead[side])} of {counted(len(tested), 'figure')}"
+        for side, label in (("first", "A"), ("second", "B"))
+        if ahead[side]
+    ]
+    if not claims:
+        return "no figure distinguishes the two on these queries"
+    alone = min(len(comparison.first), len(comparison.second)) < 2
+    what = "these trained models, on queries like these" if alone else "on queries like these, with these trainings"
+    return f"{' and '.join(claims)} ({what})"

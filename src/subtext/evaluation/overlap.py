@@ -1,8 +1,8 @@
-"""Whether pictures or texts of the audited split stand in the training split too, under whatever name.
+"""Which images, texts and words the audited split shares with the training split, under whatever name.
 
 Whether a model's vocabulary is that of its training texts and of no others.
 
-What pictures look like, in a few bytes each: enough to know a copy that was scaled or compressed again.
+Images are compared by signatures of a few bytes, which recognise a copy that was scaled or compressed again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from subtext.evaluation.audit import Check, Outcome
 BITS = 8
 """Bits of 64 in which the hashes of two copies may differ."""
 ALIKE = 0.98
-"""Correlation of the greys of two copies: hashes alone take pictures of much sky for one another."""
+"""Correlation of the greys of two copies: hashes alone confuse images of much sky."""
 SIDE = 16
 """Greys a side."""
 _audit_looks_BLOCK = 512
@@ -49,16 +49,16 @@ class Look:
     greys: NDArray[np.float32] | None
 
 
-def looks_of(items: Items, root: Path, workers: int, told: Told | None, before: int) -> list[Look | None]:
+def looks_of(items: Items, root: Path, workers: int, progress: Progress | None, before: int) -> list[Look | None]:
     """What every picture looks like; None for one that cannot be read.
 
-    told  hears how many have been looked at, and of others `before` them
+    progress  is called with how many images are done, `before` included
     """
     found: list[Look | None] = []
     for look in read_ahead(items.values, lambda value: _look(value, root), workers=workers):
         found.append(look)
-        if told is not None:
-            told(before + len(found))
+        if progress is not None:
+            progress(before + len(found))
     return found
 
 
@@ -69,7 +69,7 @@ def _look(value: str | bytes | None, root: Path) -> Look | None:
         digest = hashlib.blake2b(read_bytes(value, root), digest_size=16).digest()
         image = open_image(value, root, at_least=2 * SIDE)
     except DataError:
-        # Unread pictures are counted and told; a data set is checked for them elsewhere.
+        # Images that cannot be read are counted; `data check` reports them.
         return None
     small = np.asarray(image.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float32).ravel()
     centred = small - small.mean()
@@ -151,43 +151,43 @@ def _some(words: Sequence[str]) -> str:
     return ", ".join(words[:_audit_words_SHOWN]) + more
 
 
-PICTURES_ALLOWED = 0.1
-"""Per cent of audited pictures that may have a copy among the training pictures."""
+IMAGES_ALLOWED = 0.1
+"""Per cent of audited images that may have a copy among the training images."""
 TEXTS_ALLOWED = 1.0
 """Per cent of audited texts, of those that are long enough, that may have a near copy among the training texts."""
 _WORDS = 10
-"""Words below which equal texts say nothing: people describe different pictures by the same few words."""
+"""Texts shorter than this are not compared: people describe different images by the same few words."""
 _JACCARD = 0.8
 _SHOWN = 5
 _BLOCK = 512
 
-Told = Callable[[int], None]
+Progress = Callable[[int], None]
 
 
-def pictures(audited: Dataset, train: Dataset, *, workers: int = 2, told: Told | None = None) -> Check:
+def images(audited: Dataset, train: Dataset, *, workers: int = 2, progress: Progress | None = None) -> Check:
     """Copies by bytes, and by what is seen: scaled, compressed again, or in another format; no crops and no mirrors.
 
-    told  hears how many pictures of both were looked at
+    progress  is called with how many images of both splits are done
     """
     did = (
-        "Bytes of all audited and training pictures were compared by hash; then a difference hash of 8 x 8 cells "
+        "Bytes of all audited and training images were compared by hash; then a difference hash of 8 x 8 cells "
         f"({BITS} of 64 bits may differ), confirmed by greys of {SIDE} x {SIDE} (correlation {ALIKE:g} or more). "
-        f"{PICTURES_ALLOWED:g} % of the audited pictures may have a copy. Crops and mirrored copies are not found; "
-        "pictures of one colour are compared by their bytes alone."
+        f"{IMAGES_ALLOWED:g} % of the audited images may have a copy. Crops and mirrored copies are not found; "
+        "images of one colour are compared by their bytes alone."
     )
     looks = [
-        looks_of(each.images, each.root, workers, told, before)
+        looks_of(each.images, each.root, workers, progress, before)
         for each, before in ((audited, 0), (train, len(audited.images)))
     ]
     missing = sum(look is None for side in looks for look in side)
     if missing == len(audited.images) + len(train.images):
-        return Check("picture-overlap", did, "not applicable", "no picture is on disk")
+        return Check("image-overlap", did, "not applicable", "no image is on disk")
     equal, near = copies_of(*looks)
-    check = _check("picture", did, (audited.images, train.images), {**near, **equal}, PICTURES_ALLOWED)
+    check = _check("image", did, (audited.images, train.images), {**near, **equal}, IMAGES_ALLOWED)
     kinds = (
         f" ({len(equal):,} to the byte, {len(near.keys() - equal.keys()):,} by what is seen)" if equal or near else ""
     )
-    lacking = f"; {counted(missing, 'picture')} could not be read" if missing else ""
+    lacking = f"; {counted(missing, 'image')} could not be read" if missing else ""
     figures = {**check.figures, "equal": len(equal), "near": len(near), "unread": missing}
     return replace(check, found=f"{check.found}{kinds}{lacking}", figures=figures)
 
@@ -195,19 +195,19 @@ def pictures(audited: Dataset, train: Dataset, *, workers: int = 2, told: Told |
 def features(audited: Dataset, train: Dataset, file: FeatureFile) -> Check:
     """Pictures known by their features: rows that are equal to the bit."""
     did = (
-        "Features of all audited and training pictures were compared, number by number, since the pictures themselves "
-        f"are not read. {PICTURES_ALLOWED:g} % of the audited pictures may have a copy."
+        "Features of all audited and training images were compared, number by number, since the images themselves "
+        f"are not read. {IMAGES_ALLOWED:g} % of the audited images may have a copy."
     )
     try:
         seen = [_rows(file, each.images) for each in (audited, train)]
     except DataError as error:
-        return Check("picture-overlap", did, "not applicable", str(error))
+        return Check("image-overlap", did, "not applicable", str(error))
     known = {digest: row for row, digest in enumerate(seen[1])}
     copies = {row: known[digest] for row, digest in enumerate(seen[0]) if digest in known}
-    return _check("picture", did, (audited.images, train.images), copies, PICTURES_ALLOWED)
+    return _check("image", did, (audited.images, train.images), copies, IMAGES_ALLOWED)
 
 
-def texts(audited: Dataset, train: Dataset, *, told: Told | None = None) -> Check:
+def texts(audited: Dataset, train: Dataset, *, progress: Progress | None = None) -> Check:
     """Near copies by MinHash, confirmed exactly."""
     did = (
         f"Texts of {_WORDS} words or more were compared by MinHash and then by the runs of three words that they "
@@ -219,7 +219,7 @@ def texts(audited: Dataset, train: Dataset, *, told: Told | None = None) -> Chec
         return Check("text-overlap", did, "not applicable", f"there are no texts of {_WORDS} words or more to compare")
     both = _joined(audited.texts.take(mine), train.texts.take(theirs))
     try:
-        copies = near_copies(both, threshold=_JACCARD, told=told)
+        copies = near_copies(both, threshold=_JACCARD, told=progress)
     except RequirementError as error:
         return Check("text-overlap", did, "not applicable", str(error))
     stands_for = np.where(copies.copy_of < 0, np.arange(len(both.texts)), copies.copy_of)
@@ -246,13 +246,13 @@ def _rows(file: FeatureFile, items: Items) -> list[bytes]:
 
 
 def _long(items: Items) -> NDArray[np.int64]:
-    """Rows of texts that are long enough to be told apart."""
+    """Rows of texts that are long enough to be compared."""
     texts = enumerate(items.values)
     return np.array([row for row, t in texts if isinstance(t, str) and len(tokenise(t)) >= _WORDS], dtype=np.int64)
 
 
 def _joined(mine: Items, theirs: Items) -> Dataset:
-    """Audited texts, then training texts, as a data set without pictures in which no group is in both."""
+    """Audited texts, then training texts, as a data set without images in which no group is in both."""
     count = len(mine) + len(theirs)
     names = [f"{side}/{name}" for side, items in (("audited", mine), ("train", theirs)) for name in items.ids]
     both = Items(

@@ -1,7 +1,4 @@
-"""Result: figures with intervals, what chance gives, the protocol that they were measured under, and notes.
-
-Figures for people: each direction on a line, its interval and its chance below.
-"""
+"""Result: figures with intervals, what chance gives, the protocol that they were measured under, and notes."""
 
 from __future__ import annotations
 
@@ -9,9 +6,10 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +23,15 @@ from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.protocol import Protocol
 from subtext.report.text_table import Cell, table
 
+if TYPE_CHECKING:
+    import pandas
 
-@dataclass(frozen=True)
+SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank", "mean_rank")
+_HIDDEN = ("mrr", "tie_share", "nan_scores")
+"""Figures for the JSON, and none for a terminal."""
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """What an evaluation measured.
 
@@ -67,16 +72,47 @@ class Result:
             "protocol": self.protocol,
         }
 
-    def text(self) -> str:
+    def json_text(self) -> str:
         """The same as indented JSON."""
         return json.dumps(self.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per figure: name, value, ends of its interval, chance and ceiling. Needs pandas."""
+        import pandas
+
+        return pandas.DataFrame(self._rows(), columns=["figure", "value", "low", "high", "chance", "ceiling"])
+
+    def _rows(self) -> list[tuple[Any, ...]]:
+        ends, none = self.intervals, (None, None)
+        return [
+            (name, value, *ends.get(name, none), self.chance.get(name), self.ceiling.get(name))
+            for name, value in self.figures.items()
+        ]
+
+    def __str__(self) -> str:
+        return result_text(self)
+
+    def __repr__(self) -> str:
+        recall = ", ".join(f"{name} {value:.1f}" for name, value in self.figures.items() if name.endswith("/recall@1"))
+        return f"Result({len(self.figures)} figures: {recall})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td>"
+            + "".join(f"<td>{'' if value is None else f'{value:.1f}'}</td>" for value in values)
+            + "</tr>"
+            for name, *values in self._rows()
+        )
+        head = "".join(f"<th>{name}</th>" for name in ("", "value", "95 % low", "95 % high", "chance", "best order"))
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        return f"<table><tr>{head}</tr>{rows}</table>" + (f"<ul>{notes}</ul>" if notes else "")
 
     def save(self, path: Path) -> None:
         """Write the JSON file atomically.
 
         Raises OutputError when it cannot be written.
         """
-        write_text(path, self.text() + "\n")
+        write_text(path, self.json_text() + "\n")
 
     def save_queries(self, path: Path) -> None:
         """Write the per-query values as npz, by their names here, atomically.
@@ -182,7 +218,56 @@ def _missing_intervals(
     return found
 
 
-SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank", "mean_rank")
+def result_text(result: Result) -> str:
+    """The figures for people: what was measured, a table with intervals and chance, and the notes."""
+    from subtext.evaluation.two_stages import sweep_text
+
+    protocol = result.protocol
+    gallery, folds = protocol["gallery"], protocol["folds"]
+    counts = f"{counted(gallery['images'], 'image')}, {counted(gallery['texts'], 'text')}"
+    head = f"{counts}{f', {folds} folds' if folds > 1 else ''}; ties {protocol['ties']}"
+    if "split" in result.about:
+        data = result.about["data"].get("data")
+        head = f"split {result.about['split']} of {'the data set' if data is None else Path(data).name}: {head}"
+    intervals = result.intervals if protocol["bootstrap"] else None
+    recalls = [f"recall@{k}" for k in protocol["recall"]]
+    names = [*recalls, *(name for name in SHOWN if "recall" not in name)]
+    lines = [head, figures_table(result.figures, result.chance, intervals, names=names)]
+    choices = [f"{c}_way{what}" for c in protocol["c_way"] for what in ("@1", "@3", "_mean_rank")]
+    if any(name.split("/")[-1] in choices for name in result.figures):
+        lines.append(figures_table(result.figures, result.chance, intervals, names=choices, summed=False))
+    lines += [
+        figures_table(result.figures, result.chance, intervals, names=names, summed=False, ceiling=result.ceiling)
+        for names in _more_tables(result)
+    ]
+    if "words" in protocol:
+        lines.append("texts by length: " + ", ".join(f"{name} {count:,}" for name, count in protocol["words"].items()))
+    if sums := [f"{name} {value:.1f}" for name, value in result.figures.items() if name.startswith("rsum(")]:
+        lines.append(" ".join(sums))
+    lines += sweep_text(result)
+    others = [n for n in result.figures if n.partition("/")[0] not in DIRECTIONS and not n.startswith("rsum")]
+    if neighbours := [name for name in others if name in result.chance]:
+        rows: list[list[Cell]] = [
+            [f"{name.partition('/')[0]}s", result.figures[name], _interval(result.intervals, name), result.chance[name]]
+            for name in neighbours
+        ]
+        lines.append(table(["semantic neighbours kept, %", "", "95 %", "chance"], rows))
+    if others := [name for name in others if name not in result.chance]:
+        lines.append(table(["", ""], [[name, f"{result.figures[name]:.3f}"] for name in others]))
+    return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])
+
+
+def _more_tables(result: Result) -> list[list[str]]:
+    """Names of the other figures, table by table: of one relevance, truth or set of folds."""
+    shown = {f"recall@{k}" for k in result.protocol["recall"]} | set(SHOWN)
+    tables: dict[str, list[str]] = {}
+    for name in result.figures:
+        direction, _, figure = name.partition("/")
+        plain, _, label = figure.partition("(")
+        if direction not in DIRECTIONS or plain in _HIDDEN or "_way" in plain or (not label and plain in shown):
+            continue
+        tables.setdefault(label, []).append(figure)
+    return [list(dict.fromkeys(names)) for names in tables.values()]
 
 
 def figures_table(

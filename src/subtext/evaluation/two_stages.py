@@ -28,6 +28,7 @@ from subtext.evaluation.results import Result
 from subtext.evaluation.scoring import Block, Embedded, Matrix, Rows, Source, covers
 from subtext.ops.numerics import precise
 from subtext.ops.rank import Counts, best_of
+from subtext.report.text_table import Cell, table
 
 
 @dataclass(frozen=True)
@@ -326,3 +327,68 @@ def _notes_of(cost: Mapping[str, Any], *, several: bool) -> list[str]:
         f"{where}: no partner was listed of {missed['image_to_text']:.1f} % of the pictures and "
         f"{missed['text_to_image']:.1f} % of the texts; they count as misses",
     ]
+
+
+def sweep_text(result: Result) -> list[str]:
+    """The sweep as a table, and how many candidates are enough; nothing where there was none."""
+    stages = result.about.get("two_stage", {})
+    if "sweep" not in stages:
+        return []
+    ways = {"image_to_text": "images", "text_to_image": "texts"}
+    k, shown = stages["allowed"]["recall"], _shown(result)
+    head = ["candidates", "pairs scored, %"]
+    for query in ways.values():
+        first, *others = (f"R@{cut}" for cut in shown)
+        head += [f"{query}: {first}", *others, "missed, %", f"R@{k} lost"]
+    rows: list[list[Cell]] = []
+    for row in stages["sweep"]:
+        line: list[Cell] = [str(row["candidates"]), f"{100 * row['share_of_pairs']['together']:.2f}"]
+        for way in ways:
+            recalls = [row[f"{way}/recall@{k}"] for k in shown]
+            line += [*recalls, f"{row['missed'][way]:.1f}", f"{row['lost'][way]:+.2f}"]
+        rows.append(line)
+    every: list[Cell] = ["every pair", "100"]
+    for way in ways:
+        every += [*(stages["exhaustive"][f"{way}/recall@{k}"] for k in shown), "", ""]
+    return [table(head, [*rows, every]), _verdict(stages)]
+
+
+def _shown(result: Result) -> list[int]:
+    """The k of the recalls in the table: what the loss is of, and the largest."""
+    return sorted({result.about["two_stage"]["allowed"]["recall"], max(result.protocol["recall"])})
+
+
+def _verdict(stages: Mapping[str, Any]) -> str:
+    """How many candidates are enough, of both directions together and of each."""
+    enough, allowed = stages["enough"], stages["allowed"]
+    first = "none of these numbers is enough" if enough is None else f"{enough} candidates are enough"
+    images, texts = (stages["enough_of"][way] or "none" for way in ("image_to_text", "text_to_image"))
+    return (
+        f"{first}: at most {allowed['points']:g} points of R@{allowed['recall']} lost in each direction "
+        f"(image queries: {images}, text queries: {texts})"
+    )
+
+
+def plot_of(result: Result) -> str:
+    """The sweep as an SVG document: recall of each direction over the share of pairs that the second model scores.
+
+    Lines end where every pair is scored; a grey line marks that recall.
+    """
+    from subtext.report.curves import Chart, Curve, curves
+
+    stages = result.about["two_stage"]
+    first = stages["allowed"]["recall"]
+    charts = []
+    for way, title in (("image_to_text", "images as queries"), ("text_to_image", "texts as queries")):
+        lines = []
+        costs = [100 * row["share_of_pairs"][way] for row in stages["sweep"]]
+        for k in result.protocol["recall"]:
+            name, every = f"{way}/recall@{k}", stages["exhaustive"][f"{way}/recall@{k}"]
+            points = [(cost, row[name]) for cost, row in zip(costs, stages["sweep"], strict=True)]
+            # A list that holds every candidate is the end of the line already.
+            more = [] if points[-1][0] >= 100 else [(100.0, every)]
+            lines.append(Curve(f"R@{k}", [*points, *more]))
+        best = stages["exhaustive"][f"{way}/recall@{first}"]
+        lines.append(Curve(f"R@{first} of every pair", [(costs[0], best), (100.0, best)], quiet=True))
+        charts.append(Chart(title, "pairs that the second model scores, %", "recall, %", lines, logs_across=True))
+    return curves(charts)
