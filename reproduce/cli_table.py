@@ -105,7 +105,7 @@ def _sources(ctx: click.Context, table: Published) -> dict[str, Sources]:
             features=of("features", key),
             text_features=of("text_features", key),
             split_seed=given["split_seed"],
-            bad=given["bad"],
+            on_error=given["on_error"],
         )
         for key, path in found.items()
     }
@@ -168,7 +168,7 @@ table = Command(
             ),
             click.Option(["--split-seed"], type=int, help="Seed of the 80-10-10 split of data without splits."),
             click.Option(
-                ["--bad"], type=click.Choice(["refuse", "skip"]), help="What to do with rows that cannot be used."
+                ["--on-error"], type=click.Choice(["raise", "skip"]), help="What to do with rows that cannot be used."
             ),
         ],
         "Protocol": [

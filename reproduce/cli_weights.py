@@ -118,7 +118,7 @@ def _gain(ctx: click.Context) -> None:
     from reproduce.weight_gain import gain
 
     given = {**ctx.params, "run": None, **dict.fromkeys(("data", "images", "features", "text_features"))}
-    work = Work.from_options({**given, "split_seed": None, "bad": None})
+    work = Work.from_options({**given, "split_seed": None, "on_error": None})
     click.echo(gain(work, ctx.params["pairs"], in_json=ctx.params["as_json"]))
 
 

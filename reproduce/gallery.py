@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from reproduce.neighbour_shift import Pulled, pulled_pairs
 from subtext.api.load import Work, open_work
 from subtext.core import Embeddings
-from subtext.data.atomic import write_text
+from subtext.data.atomic import require_file, write_text
 from subtext.data.dataset import Dataset
 from subtext.data.features import FeatureInput
 from subtext.data.fingerprint import fingerprint
-from subtext.data.output import require_file
+from subtext.data.image_files import thumbnail
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation import embed_pairs
@@ -28,7 +28,6 @@ from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.ops import draw
 from subtext.report.page import Found, Page, Search, Section, render
 from subtext.report.progress import meter
-from subtext.report.thumbnail import thumbnail
 
 RARE, COMMON = 2, 0.05
 """A word is drawn from those in at least so many texts, and in at most this share of them."""

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from reproduce.weight_statistics import MODALITIES, SCORES, alone, mean_weights
 from subtext.data.dataset import Dataset
+from subtext.data.image_files import thumbnail
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.report.page import Found, Page, Search, Section
-from subtext.report.thumbnail import thumbnail
 
 
 def weight_gallery(

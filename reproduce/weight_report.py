@@ -14,15 +14,14 @@ import torch
 from reproduce.weight_gallery import weight_gallery
 from reproduce.weight_statistics import Weights, explain
 from subtext.api.load import Opened, Work, open_work
-from subtext.data.atomic import write_text
+from subtext.data.atomic import require_file, write_text
 from subtext.data.dataset import Dataset
-from subtext.data.output import require_file
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.models.model import Model
 from subtext.objectives.weighting.neighbourhood import Combine, Neighbourhood
-from subtext.report.histogram import Histogram, histograms
 from subtext.report.page import render
+from subtext.report.plots import Histogram, histograms
 from subtext.report.progress import meter
 from subtext.report.text_table import Cell, table
 from subtext.training.weight_tables import NeighbourMemory, NeighbourScores

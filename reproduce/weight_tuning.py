@@ -13,8 +13,7 @@ from typing import Any
 from reproduce.tables.material import SUBSET, drawn
 from reproduce.tables.specification import RATIOS, Ratio
 from subtext.api.train import Job, TrainingData, build_setup, initial_record, read_training_data
-from subtext.data.atomic import write_text
-from subtext.data.output import require_file
+from subtext.data.atomic import require_file, write_text
 from subtext.errors import DataError, RecipeError, counted
 from subtext.models.checkpoint import Record
 from subtext.neighbours.graph import Graph

@@ -34,11 +34,11 @@ def write(folder: Path) -> Path:
 def run(data: Path, out: Path, *, seed: int = 0, host: str = "dual", **options: object) -> Path:
     """Write a run of random weights over that data; gives its folder."""
     from subtext.data.build_context import BuildContext
-    from subtext.data.read import read_pairs
+    from subtext.data.read import read
     from subtext.models.checkpoint import DataSource, Record, save_run
     from subtext.recipes.build import build
 
-    train = read_pairs(data).pairs.split("train")
+    train = read(data).split("train")
     arguments = {**OPTIONS, **options}
     context = BuildContext(texts=tuple(str(text) for text in train.texts.values), seed=seed)
     setup = build(host, arguments, context=context)

@@ -65,7 +65,7 @@ FIGURES = [
 ]
 RELEVANCES = ["subtext.evaluation.relevance.grade:NAMES", "subtext.relevance.grade:NAMES"]
 BACKBONES = ["subtext.models.encoders.hub:BACKBONES", "subtext.encoders.known:KNOWN"]
-COLUMNS = ["subtext.data.readers.columns"]
+COLUMNS = ["subtext.data.rows", "subtext.data.columns", "subtext.data.readers.columns"]
 APPLICATION = ["subtext.server.application", "subtext.app.server.application"]
 SETTINGS = ["subtext.server.settings:Settings", "subtext.app.server.settings:Settings"]
 

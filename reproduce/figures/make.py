@@ -8,8 +8,7 @@ from pathlib import Path
 
 from reproduce.figures import of_data, of_epochs, of_systems
 from reproduce.figures.request import Asked, Drawn
-from subtext.data.atomic import write_text
-from subtext.data.output import require_file
+from subtext.data.atomic import require_file, write_text
 from subtext.errors import RequirementError
 from subtext.report.page import Page, Section, render
 

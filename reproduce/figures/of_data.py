@@ -14,8 +14,8 @@ from subtext.errors import DataError, counted
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.graded import Graded
 from subtext.ops import draw
-from subtext.report.curves import Chart, Curve, curves
 from subtext.report.page import Found, Search, Section
+from subtext.report.plots import Chart, Curve, charts
 
 SHOWN = 10
 """Texts of the picture in figure 1a."""
@@ -73,9 +73,9 @@ def many_thresholds(asked: Asked) -> Drawn:
         "pairs",
         [
             Curve("pairs of a picture and a text", _points(found, found.pairs.tolist())),
-            Curve("of these, pairs that belong together", _points(found, found.own.tolist()), quiet=True),
+            Curve("of these, pairs that belong together", _points(found, found.own.tolist()), reference=True),
         ],
-        logs=True,
+        log_y=True,
     )
     pictures = max(found.pictures, 1)
     said = (
@@ -95,7 +95,7 @@ def many_thresholds(asked: Asked) -> Drawn:
         said=said,
         numbers={**about(asked, pairs, split), **numbers},
         facts=facts_of(asked, pairs, split),
-        drawing=curves([chart]),
+        drawing=charts([chart]),
     )
 
 

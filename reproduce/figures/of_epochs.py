@@ -18,7 +18,7 @@ from subtext.data.fingerprint import fingerprint
 from subtext.errors import CheckpointError, RequirementError
 from subtext.evaluation import ExtraMetrics, Protocol, embed_pairs, evaluate_embeddings
 from subtext.evaluation.relevance.graded import Graded
-from subtext.report.curves import Chart, Curve, curves
+from subtext.report.plots import Chart, Curve, charts
 from subtext.report.progress import say
 from subtext.training.fit import EPOCHS, LOG
 
@@ -48,7 +48,7 @@ def by_epoch(asked: Asked) -> Drawn:
     needed = any(not logged(path, name) for _, path in asked.systems)
     graded = relevance_of(asked, pairs) if needed else None
     courses = {label: _course(asked, (label, path), pairs, graded) for label, path in asked.systems}
-    charts = [_chart(courses, direction, name) for direction in DIRECTIONS]
+    panels = [_chart(courses, direction, name) for direction in DIRECTIONS]
     last = ", ".join(
         f"{label} {spelt(direction)} {line[0][1]:.1f} to {line[-1][1]:.1f}"
         for label, course in courses.items()
@@ -60,7 +60,7 @@ def by_epoch(asked: Asked) -> Drawn:
         said=f"{name} from the first epoch measured to the last: {last}.",
         numbers={**about(asked, pairs, split), "systems": [_told(label, courses[label]) for label in courses]},
         facts=facts_of(asked, pairs, split) + [(label, str(path)) for label, path in asked.systems],
-        drawing=curves(charts),
+        drawing=charts(panels),
     )
 
 
@@ -130,7 +130,7 @@ def _chart(courses: dict[str, Course], direction: Direction, name: str) -> Chart
     for label, part in (("best order", "ceiling"), ("chance", "chance")):
         levels = [getattr(course, part)[whole] for course in courses.values() if whole in getattr(course, part)]
         if levels:
-            drawn.append(Curve(label, [(min(ends), levels[0]), (max(ends), levels[0])], quiet=True))
+            drawn.append(Curve(label, [(min(ends), levels[0]), (max(ends), levels[0])], reference=True))
     return Chart(spelt(direction), "epoch", f"{name}, %", drawn)
 
 

@@ -15,8 +15,8 @@ from subtext.core import DIRECTIONS, Direction
 from subtext.data.dataset import Dataset
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.graded import Graded
-from subtext.report.curves import Chart, Curve, curves
 from subtext.report.page import Found, Search, Section
+from subtext.report.plots import Chart, Curve, charts
 
 FIRST = 100
 """Candidates that figure 1c shows."""
@@ -60,7 +60,7 @@ def over_tops(asked: Asked) -> Drawn:
     """Figure 3: ASP over the N most relevant candidates, with chance and the best order."""
     systems, pairs, split = systems_of(asked)
     graded = relevance_of(asked, pairs)
-    charts: list[Chart] = []
+    panels: list[Chart] = []
     numbers: dict[str, Any] = {**about(asked, pairs, split), "ties": asked.asp_ties}
     told: dict[str, dict[str, Any]] = {system.name: {"path": str(system.path)} for system in systems}
     for direction in DIRECTIONS:
@@ -73,10 +73,10 @@ def over_tops(asked: Asked) -> Drawn:
             drawn.append(Curve(system.name, list(zip(tops, means.tolist(), strict=True))))
             told[system.name][direction] = plain(means)
         drawn += [
-            Curve(name, list(zip(tops, line.tolist(), strict=True)), quiet=True)
+            Curve(name, list(zip(tops, line.tolist(), strict=True)), reference=True)
             for name, line in zip(("best order", "chance"), (lines[1], lines[0]), strict=True)
         ]
-        charts.append(Chart(spelt(direction), "N most relevant candidates", f"ASP({asked.relevance}), %", drawn))
+        panels.append(Chart(spelt(direction), "N most relevant candidates", f"ASP({asked.relevance}), %", drawn))
         numbers[direction] = {"tops": list(tops), "chance": plain(lines[0]), "best_order": plain(lines[1])}
     whole = ", ".join(
         f"{name} {spelt(direction)} {told[name][direction][-1]:.1f}" for name in told for direction in DIRECTIONS
@@ -86,7 +86,7 @@ def over_tops(asked: Asked) -> Drawn:
         said=f"ASP over the largest N: {whole}; a random order has about 50.",
         numbers={**numbers, "systems": [{"name": name, **values} for name, values in told.items()]},
         facts=[*facts_of(asked, pairs, split, systems), ("ties", asked.asp_ties)],
-        drawing=curves(charts),
+        drawing=charts(panels),
     )
 
 

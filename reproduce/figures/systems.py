@@ -14,6 +14,7 @@ from subtext.api.load import Work, open_work, remembered
 from subtext.data.dataset import Dataset
 from subtext.data.external_outputs import holds_scores
 from subtext.data.fingerprint import fingerprint
+from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.relevance.grade import Asked as Relevance
@@ -22,7 +23,6 @@ from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.scoring import Embedded, Source
 from subtext.models.checkpoint import load_record
 from subtext.report.progress import meter, say
-from subtext.report.thumbnail import thumbnail
 
 
 @dataclass(frozen=True)

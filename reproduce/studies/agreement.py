@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.evaluation.metrics.agreement import spearman
 from subtext.evaluation.relevance import cider, tfidf
 from subtext.neighbours.lsa import Lsa
@@ -38,7 +38,7 @@ def main() -> None:
     if "SUBTEXT_DATA" not in os.environ:
         sys.exit("this needs the data: set SUBTEXT_DATA to the folder that holds flickr8k/")
     folder = Path(os.environ["SUBTEXT_DATA"]) / "flickr8k"
-    found = relevances(read_pairs(folder / "captions.jsonl").pairs, asked.split, folder / "mobilenet_pooled.npz")
+    found = relevances(read(folder / "captions.jsonl"), asked.split, folder / "mobilenet_pooled.npz")
     lists = {name: [ranks(np.ascontiguousarray(one)) for one in (matrix, matrix.T)] for name, matrix in found.items()}
     told(
         "ASP of the row's order under the column's relevance",

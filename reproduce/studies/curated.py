@@ -37,12 +37,12 @@ from subtext.api.load import open_run
 from subtext.core import Embeddings
 from subtext.curation.judged import kinds_of_pairs
 from subtext.data.dataset import Dataset
-from subtext.data.planting import Near, Planted, plant
-from subtext.data.read import read_pairs
-from subtext.data.write import write_pairs
+from subtext.data.noise import Planted, plant
+from subtext.data.read import read
+from subtext.data.write import write_dataset
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.metrics.detection import auc
-from subtext.neighbours.build import Choice, build_graph
+from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.graph import Graph
 from subtext.neighbours.lsa import Lsa
 from subtext.ops.reliability import reliability
@@ -80,22 +80,22 @@ def main() -> None:
         return
     asked.loosened.mkdir(parents=True, exist_ok=True)
     captions = selection(data / "captions.jsonl", asked.loosened / "chosen.jsonl", held_out=HELD_OUT, first=asked.first)
-    pairs = read_pairs(captions, need_images=False).pairs
+    pairs = read(captions, need_images=False)
     for row in asked.rows:
         of_an_archive(pairs, PLANTED[row], data, asked.loosened, asked.seeds, asked.epochs)
 
 
 def of_clean_runs(runs: list[Path], data: Path, rows: list[int]) -> None:
     """Judge val, loosened, by runs that learnt from pairs as they are."""
-    pairs = read_pairs(data / "captions.jsonl", need_images=False).pairs.split("val")
+    pairs = read(data / "captions.jsonl", need_images=False).split("val")
     graph = neighbours(pairs)
     embedded = [embed_pairs(open_run(run).model, pairs) for run in runs]
     for shares in (PLANTED[row] for row in rows):
         planted = loosened(pairs, shares, ("val",))
-        own = neighbours(planted.pairs) if shares else graph
-        moved = torch.from_numpy(planted.came_from)
+        own = neighbours(planted.dataset) if shares else graph
+        moved = torch.from_numpy(planted.source)
         told = [
-            figures(planted.pairs, planted.kinds, images, replace(texts, vectors=texts.vectors[moved]), own)
+            figures(planted.dataset, planted.kinds, images, replace(texts, vectors=texts.vectors[moved]), own)
             for images, texts in embedded
         ]
         line(shares, "val, by models of clean pairs", told)
@@ -110,11 +110,11 @@ def of_an_archive(
     planted = loosened(pairs, shares, SPLITS)
     source = folder / "captions.jsonl"
     if not source.is_file():
-        write_pairs(planted.pairs, source)
+        write_dataset(planted.dataset, source)
     words = ["--data", str(source), "--images", str(data / "images"), "--val-split", "select"]
     words += ["--features", str(data / "mobilenet_pooled.npz"), *([] if epochs is None else ["--epochs", str(epochs)])]
-    parts = {split: planted.pairs.split(split) for split in JUDGED}
-    kinds = {split: planted.kinds[planted.pairs.texts.splits == split] for split in JUDGED}
+    parts = {split: planted.dataset.split(split) for split in JUDGED}
+    kinds = {split: planted.kinds[planted.dataset.texts.splits == split] for split in JUDGED}
     graphs: dict[str, Graph] = {}
     told: list[dict[str, dict[str, float]]] = []
     for seed in seeds:
@@ -140,7 +140,7 @@ def line(shares: Mapping[str, float], judged: str, rows: list[dict[str, float]])
 
 def neighbours(pairs: Dataset) -> Graph:
     """A graph of the words of all texts."""
-    return build_graph(pairs, Lsa(), Choice(neighbours=40, among="all"))
+    return build_graph(pairs, Lsa(), GraphOptions(neighbours=40, candidate_split="all"))
 
 
 def loosened(pairs: Dataset, shares: Mapping[str, float], splits: tuple[str, ...]) -> Planted:
@@ -158,8 +158,8 @@ def loosened(pairs: Dataset, shares: Mapping[str, float], splits: tuple[str, ...
             graph = neighbours(pairs.split(split))
             near_rows = graph.neighbours[:, :last]
             found[own], apart[own] = np.where(near_rows >= 0, own[near_rows], -1), graph.distances[:, :last]
-        near = Near(found, apart, *RANKS)
-    return plant(pairs, shares, near=near, splits=splits)
+        near = NeighbourLists(found, apart, *RANKS)
+    return plant(pairs, shares, neighbours=near, splits=splits)
 
 
 def figures(

@@ -148,10 +148,10 @@ def seen_of(scores: NDArray[np.float32], own: NDArray[np.float32], background: B
 
 def embedded(run: Path, captions: Path) -> Held:
     """The validation pairs, embedded."""
-    from subtext.data.read import read_pairs
+    from subtext.data.read import read
 
     opened = open_run(run)
-    pairs = read_pairs(captions, need_images=False).pairs.split("val")
+    pairs = read(captions, need_images=False).split("val")
     return Held(pairs, *embed_pairs(opened.model, pairs))
 
 

@@ -10,11 +10,10 @@ from typing import Any
 
 from subtext.api.load import choose_device
 from subtext.errors import DataError, RequirementError
-from subtext.neighbours.build import Choice
+from subtext.neighbours.build import GraphOptions
 from subtext.neighbours.doc2vec import Doc2Vec
 from subtext.neighbours.lsa import Lsa
-from subtext.neighbours.sentence import Sentence
-from subtext.neighbours.space import Space
+from subtext.neighbours.spaces import Sentence, Space
 
 MANIFEST = "graph.json"
 _KINDS: Mapping[str, Any] = {"doc2vec": Doc2Vec, "lsa": Lsa, "sentence": Sentence}
@@ -38,10 +37,10 @@ class Given:
     settings: Mapping[str, Any]
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> GraphOptions:
         """How neighbours among other texts are chosen as they were in it."""
-        same_picture, distance = self.settings.get("same_picture", "drop"), self.settings.get("distance")
-        return Choice(self.neighbours, among="all", same_picture=same_picture, distance=distance)
+        same_image, distance = self.settings.get("same_picture", "drop"), self.settings.get("distance")
+        return GraphOptions(self.neighbours, candidate_split="all", same_image=same_image, distance=distance)
 
     def again(self, asked: Callable[[], Space], device: str) -> Space:
         """Its space, to be learnt anew.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from reproduce.tables.plot import plot
 from reproduce.tables.prepared import require_prepared
 from reproduce.tables.request import Asked, measure_of
 from reproduce.tables.run import Bench, Found, Stopped, run_row, there
@@ -14,7 +15,6 @@ from reproduce.tables.trainings import Training, seeds_of, trials_of
 from reproduce.tables.writer import Sheet, as_json, grid, latex, markdown
 from subtext.data.atomic import write_text
 from subtext.errors import counted
-from subtext.report.plot import plot
 from subtext.report.progress import say
 from subtext.report.text_table import Cell, table
 

@@ -14,17 +14,14 @@ from numpy.typing import NDArray
 from reproduce.tables.prepared import require_sentences
 from reproduce.tables.request import Asked
 from reproduce.tables.specification import Shared
-from subtext.api.load import read
-from subtext.api.neighbours import Asked as Wanted
-from subtext.api.neighbours import open_space
+from subtext.api.load import choose_device, read
 from subtext.api.train import TrainingData
 from subtext.data.atomic import write_file
 from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
-from subtext.neighbours.build import Choice, build_graph
-from subtext.neighbours.given import Features
+from subtext.neighbours.build import GraphOptions, build_graph, open_space
 from subtext.neighbours.graph import Graph
-from subtext.neighbours.space import Distance, Places, Space, Told
+from subtext.neighbours.spaces import Distance, Features, Places, Progress, Space
 from subtext.ops import draw
 from subtext.report.progress import meter
 
@@ -61,15 +58,15 @@ def load(asked: Asked, key: str) -> Loaded:
     """
     sources = asked.data[key]
     reading = read(sources, quiet=asked.quiet)
-    require_sentences(asked, key, reading.pairs, sources.data)
+    require_sentences(asked, key, reading, sources.data)
     images = FeatureFile.open(sources.features.expanduser()) if sources.features else reading.features
     texts = FeatureFile.open(sources.text_features.expanduser()) if sources.text_features else None
-    train, scored = reading.pairs.split("train"), reading.pairs.split(asked.split)
+    train, scored = reading.split("train"), reading.pairs.split(asked.split)
     if asked.selects is None:
         count = max(1, round(SELECTING * len(train.images)))
         selecting, train = drawn(train, count, "pictures that select")
     else:
-        selecting = reading.pairs.split(asked.selects)
+        selecting = reading.split(asked.selects)
     if asked.subset is not None:
         train = drawn(train, asked.subset, SUBSET)[0]
     for part in (train, selecting, scored):
@@ -91,7 +88,7 @@ def require(asked: Asked, key: str, kind: Shared, loaded: Loaded) -> None:
             _save_places(train.texts.ids, space(train, np.ones(len(train.texts), dtype=bool), placed), place)
             return
         source = {**asked.sources(key), "split": "train"}
-        choice = Choice(asked.neighbours, among="all")
+        choice = GraphOptions(asked.neighbours, candidate_split="all")
         build_graph(train, space, choice, source=source, placed=placed).save(place)
 
 
@@ -104,7 +101,7 @@ def graph_of_scored(asked: Asked, key: str, pairs: Dataset, loaded: Loaded) -> G
     if not place.exists():
         space = _Learnt(_space(asked, key, Shared.TEXT_GRAPH, loaded), loaded.material.train)
         found = asked.given(key)
-        choice = Choice(asked.neighbours, among="all") if found is None else found.choice
+        choice = GraphOptions(asked.neighbours, candidate_split="all") if found is None else found.choice
         source = {**asked.sources(key), "split": asked.split}
         count = len(space.learnt.texts) + len(pairs.texts)
         with meter(f"placing scored texts of {key}", count, quiet=asked.quiet) as placed:
@@ -161,12 +158,7 @@ def _space(asked: Asked, key: str, kind: Shared, loaded: Loaded) -> Space:
 
 
 def _asked_space(asked: Asked) -> Space:
-    options: dict[str, Any] = {
-        "space": asked.space, "neighbours": asked.neighbours, "search": "exact", "same_picture": "drop",
-        "distance": None, "width": 200, "min_count": asked.min_count, "space_epochs": None, "sentences": None,
-        "seed": 0, "device": asked.device, "split": "train", "among": None, "quiet": asked.quiet,
-    }  # fmt: skip
-    return open_space(Wanted.from_options(options))
+    return open_space(asked.space, min_count=asked.min_count, device=choose_device(asked.device))
 
 
 @dataclass(frozen=True)
@@ -185,7 +177,7 @@ class _Learnt:
         """The space's own."""
         return self.space.settings()
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Progress | None = None) -> Places:
         """The places of the texts of `pairs`; `learn` is not read."""
         both = _joined(self.learnt, pairs)
         count = len(self.learnt.texts)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reproduce.tables.request import Asked
 from subtext.data.dataset import Dataset
-from subtext.data.readers.politics import is_politics
+from subtext.data.readers import politics
 from subtext.data.sentences import first_sentences
 from subtext.errors import DataError, counted
 
@@ -22,7 +22,7 @@ def require_prepared(asked: Asked) -> None:
     count = asked.table.sentences.get(POLITICS)
     for key, sources in asked.data.items():
         folder = sources.data
-        if count is None or folder is None or not is_politics(folder.expanduser()):
+        if count is None or folder is None or not politics.recognises(folder.expanduser()):
             continue
         raise DataError(
             f"{asked.table.paper} needs the first {counted(count, 'sentence')} of each article of Politics; {folder} "

@@ -11,7 +11,7 @@ import pytest
 
 from subtext.data.dataset import Dataset, Items
 from subtext.data.dedup import _jaccard, _runs, near_copies
-from subtext.data.prepare import cut_sentences, draw_anew, keep_texts, only_longer
+from subtext.data.prepare import cut_sentences, keep_texts, only_longer, resplit_groups
 from subtext.data.sentences import first_sentences
 from subtext.errors import DataError
 
@@ -43,20 +43,20 @@ def varied(count: int, seed: int) -> list[str]:
 def test_what_stays_is_no_copy_and_what_goes_is_one(seed: int) -> None:
     values = varied(30, seed)
     found = near_copies(made(values), threshold=0.6)
-    kept = np.flatnonzero(found.stays)
+    kept = np.flatnonzero(found.retained)
     for one, other in combinations(kept, 2):
         assert _jaccard(_runs(values[one], 3), _runs(values[other], 3)) < 0.6
-    for row in np.flatnonzero(~found.stays):
-        assert found.stays[found.copy_of[row]]
+    for row in np.flatnonzero(~found.retained):
+        assert found.retained[found.copy_of[row]]
         assert found.overlap[row] == _jaccard(_runs(values[row], 3), _runs(values[found.copy_of[row]], 3)) >= 0.6
 
 
 def test_the_order_of_rows_changes_nothing() -> None:
     pairs = made(varied(30, 7))
     rows = np.random.default_rng(1).permutation(30)
-    one = {pairs.texts.ids[row] for row in np.flatnonzero(near_copies(pairs, threshold=0.6).stays)}
+    one = {pairs.texts.ids[row] for row in np.flatnonzero(near_copies(pairs, threshold=0.6).retained)}
     other = pairs.subset(rows, rows)
-    assert {other.texts.ids[row] for row in np.flatnonzero(near_copies(other, threshold=0.6).stays)} == one
+    assert {other.texts.ids[row] for row in np.flatnonzero(near_copies(other, threshold=0.6).retained)} == one
     assert 0 < len(one) < 30
 
 
@@ -64,16 +64,16 @@ def test_the_text_of_the_test_split_stays() -> None:
     pairs = made([LONG, LONG, LONG + " now", "other words"], ["train", "test", "val", "train"])
     found = near_copies(pairs)
     assert found.copy_of.tolist() == [1, -1, 1, -1]
-    left = keep_texts(pairs, found.stays)
+    left = keep_texts(pairs, found.retained)
     assert left.images.ids == ["p1", "p3"] and left.links.tolist() == [[0, 0], [1, 1]]
 
 
 def test_texts_of_one_group_may_be_alike() -> None:
-    assert near_copies(made([LONG, LONG], groups=[0, 0])).stays.all()
+    assert near_copies(made([LONG, LONG], groups=[0, 0])).retained.all()
 
 
 def test_short_texts_and_texts_without_words_are_compared_whole() -> None:
-    assert near_copies(made(["a dog", "a dog", "a cat", "!!", "!!", "??"])).stays.sum() == 4
+    assert near_copies(made(["a dog", "a dog", "a cat", "!!", "!!", "??"])).retained.sum() == 4
 
 
 def test_bad_settings_and_lacking_words_are_refused() -> None:
@@ -109,10 +109,10 @@ def test_preparing() -> None:
     longer = only_longer(pairs, 6)
     assert longer.images.ids == ["p0", *(f"p{n}" for n in range(2, 33))]
     assert cut_sentences(longer, 2).texts.values[:2] == ["One. Two.", "Four! Five!"]
-    with pytest.raises(DataError, match="of 33 texts none would stay"):
+    with pytest.raises(DataError, match="of 33 texts none would remain"):
         only_longer(pairs, 600)
-    drawn = draw_anew(longer, seed=0)
+    drawn = resplit_groups(longer, seed=0)
     assert set(drawn.counts()) == {"train", "val", "test"}
     assert (drawn.images.splits[drawn.links[:, 0]] == drawn.texts.splits[drawn.links[:, 1]]).all()
-    assert (drawn.images.splits == draw_anew(longer, seed=0).images.splits).all()
-    assert (drawn.images.splits != draw_anew(longer, seed=1).images.splits).any()
+    assert (drawn.images.splits == resplit_groups(longer, seed=0).images.splits).all()
+    assert (drawn.images.splits != resplit_groups(longer, seed=1).images.splits).any()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from subtext.data.lengths import cut_note, too_long
-from subtext.data.open_clip_text import OpenClipInput
+from subtext.data.text import OpenClipInput
 
 
 class BytePairs:

@@ -11,7 +11,7 @@ import pytest
 from command import call
 
 from subtext.api.load import load, open_engine
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.search import Engine, Order, Query
@@ -40,7 +40,7 @@ class Plain:
 
     def __init__(self, place: Path, engine: Engine) -> None:
         name = Path(engine.folder.manifest.run).name
-        model, self.pairs = load(place / name), read_pairs(place / "data").pairs
+        model, self.pairs = load(place / name), read(place / "data")
         images, texts = embed_pairs(model, self.pairs)
         self.vectors = {"images": images.vectors.numpy(), "texts": texts.vectors.numpy()}
         self.ids = {"images": self.pairs.images.ids, "texts": self.pairs.texts.ids}

@@ -101,7 +101,7 @@ def test_planted_leaks_are_found(tmp_path: Path) -> None:
     (data / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in everything))
     leaky = drawn.run(data, tmp_path / "leaky")
     (data / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert len(read_pairs(data).pairs.split("train").images) == 8
+    assert len(read(data).split("train").images) == 8
     told = {
         run.name: call("audit", run, "--split", "test", "-q", "--skip", "ties", code=1).stdout.splitlines()[-1]
         for run in (honest, leaky)
@@ -115,7 +115,7 @@ MODELS_ALONE = {"repeat", "order", "blocks", "neighbours", "names", "truth", "vo
 
 def test_scores_and_vectors_of_another_program(run: Path, tmp_path: Path) -> None:
     """What needs the model is named as not possible; the rest is checked, with and without a training split."""
-    pairs = read_pairs(run.parent / "pairs.jsonl", need_images=False, verify=False).pairs.split("test")
+    pairs = read(run.parent / "pairs.jsonl", need_images=False, verify=False).split("test")
     scores = np.random.default_rng(0).standard_normal((len(pairs.images), len(pairs.texts))).astype(np.float32)
     ids = {"image_ids": np.array(pairs.images.ids), "text_ids": np.array(pairs.texts.ids)}
     np.savez(tmp_path / "mine.npz", scores=scores, **ids)
@@ -151,7 +151,7 @@ def test_scores_and_vectors_of_another_program(run: Path, tmp_path: Path) -> Non
 
 
 def test_scores_that_tie_fail(run: Path, tmp_path: Path) -> None:
-    pairs = read_pairs(run.parent / "pairs.jsonl", need_images=False, verify=False).pairs.split("test")
+    pairs = read(run.parent / "pairs.jsonl", need_images=False, verify=False).split("test")
     np.save(tmp_path / "flat.npy", np.zeros((len(pairs.images), len(pairs.texts)), dtype=np.float32))
     (tmp_path / "flat.image_ids.json").write_text(json.dumps(pairs.images.ids))
     (tmp_path / "flat.text_ids.json").write_text(json.dumps(pairs.texts.ids))

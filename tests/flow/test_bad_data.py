@@ -13,10 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from subtext.data.check import Report, check
+from subtext.curation.check import CheckReport
+from subtext.curation.check import check_dataset as check
+from subtext.data.dataset import summarise
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Batch
-from subtext.data.read import read_pairs, told
+from subtext.data.read import read
 from subtext.errors import DataError
 from subtext.ops import draw
 
@@ -46,7 +48,7 @@ ROWS: list[tuple[str, object, str]] = [
     ("cut off", b'{"image": "a.png", "te', r"line 2: is no JSON"),
     ("a long line of rubbish", b"x" * 1_000_000, r"line 2: is no JSON"),
     ("null", None, r"line 2: needs a JSON object .* it is nothing"),
-    ("no picture", {"image": "", "text": "x"}, r"line 2: has no picture"),
+    ("no picture", {"image": "", "text": "x"}, r"line 2: has no image"),
     ("no text", {"image": "a.png"}, r"line 2: has no text"),
     ("empty text", {"image": "a.png", "text": "  "}, r"line 2: the text is empty"),
     ("empty list", {"image": "a.png", "captions": []}, r"line 2: 'captions' is an empty list"),
@@ -59,15 +61,15 @@ ROWS: list[tuple[str, object, str]] = [
     ("a whole number", {"image": "a.png", "text": 7}, r"line 2: the text needs to be a string; it is the number 7"),
     ("a number", {"image": "a.png", "captions": [1.5]}, r"line 2: the text needs to be a string; it is the number 1.5"),
     ("not a number", b'{"image": "a.png", "text": NaN}', r"line 2: has no text"),
-    ("no picture but NaN", b'{"image": NaN, "text": "x"}', r"line 2: has no picture"),
-    ("missing picture", {"image": "gone.png", "text": "x"}, r"line 2: picture 'gone.png' is not in"),
-    ("an address", {"image": "https://x.org/a.png", "text": "x"}, r"line 2: 'image' is an address"),
-    ("another address", {"image": "S3://x/a.png", "text": "x"}, r"line 2: 'image' is an address"),
-    ("a picture in the path", {"image": "data:image/png;base64,AA", "text": "x"}, r"line 2: 'image' is an address"),
-    ("an absolute path", {"image": "/nowhere/a.png", "text": "x"}, r"line 2: picture '/nowhere/a.png' is not in"),
-    ("a path with a zero", {"image": "a\0.png", "text": "x"}, r"line 2: picture .* is not in"),
-    ("a very long path", {"image": "a" * 5000, "text": "x"}, r"line 2: picture .* is not in"),
-    ("a folder", {"image": "..", "text": "x"}, r"line 2: picture '..' is not in"),
+    ("no picture but NaN", b'{"image": NaN, "text": "x"}', r"line 2: has no image"),
+    ("missing picture", {"image": "gone.png", "text": "x"}, r"line 2: image 'gone.png' is not in"),
+    ("an address", {"image": "https://x.org/a.png", "text": "x"}, r"line 2: 'image' is a URL"),
+    ("another address", {"image": "S3://x/a.png", "text": "x"}, r"line 2: 'image' is a URL"),
+    ("a picture in the path", {"image": "data:image/png;base64,AA", "text": "x"}, r"line 2: 'image' is a URL"),
+    ("an absolute path", {"image": "/nowhere/a.png", "text": "x"}, r"line 2: image '/nowhere/a.png' is not in"),
+    ("a path with a zero", {"image": "a\0.png", "text": "x"}, r"line 2: image .* is not in"),
+    ("a very long path", {"image": "a" * 5000, "text": "x"}, r"line 2: image .* is not in"),
+    ("a folder", {"image": "..", "text": "x"}, r"line 2: image '..' is not in"),
     ("a number for a picture", {"image": 3, "text": "x"}, r"line 2: 'image' needs a path"),
     ("a picture list", {"image": ["a.png"], "text": "x"}, r"line 2: 'image' needs a path.* it is a list"),
     (
@@ -79,7 +81,7 @@ ROWS: list[tuple[str, object, str]] = [
     (
         "names that do not count",
         {"image": "b.png", "captions": ["x", "y"], "text_ids": ["1"]},
-        r"needs one name a text",
+        r"needs one name per text",
     ),
 ]
 
@@ -90,13 +92,13 @@ def test_a_bad_row_is_named_and_skipped_or_refused(tmp_path: Path, row: object, 
         photo(tmp_path / name)
     path = write(tmp_path, GOOD, row, {"image": "b.png", "text": "a cat"})
     with pytest.raises(DataError, match=message):
-        read_pairs(path)
-    reading = read_pairs(path, bad="skip")
-    assert {"a dog", "a cat"} <= set(reading.pairs.texts.values)
+        read(path)
+    reading = read(path, on_error="skip")
+    assert {"a dog", "a cat"} <= set(reading.texts.values)
     assert [problem.where for problem in reading.problems] == ["line 2"]
     report = check(path)
     assert not report.usable
-    assert check(path, bad="skip").usable
+    assert check(path, on_error="skip").usable
 
 
 # Rows that contradict one another.
@@ -109,12 +111,12 @@ CLASHES: list[tuple[str, list[dict], str]] = [
     (
         "two ids and paths that cross",
         [{**GOOD, "id": 1}, {"image": "b.png", "text": "x", "id": 2}, {**GOOD, "id": 2}],
-        r"line 3: id '2' names another picture \(line 2\)",
+        r"line 3: id '2' names another image \(line 2\)",
     ),
     (
         "one picture, two splits",
         [{**GOOD, "split": "train"}, {**GOOD, "split": "val"}],
-        r"line 2: picture 'a.png' is in split 'val' here and in 'train' \(line 1\)",
+        r"line 2: image 'a.png' is in split 'val' here and in 'train' \(line 1\)",
     ),
     (
         "one group, two splits",
@@ -124,7 +126,7 @@ CLASHES: list[tuple[str, list[dict], str]] = [
     (
         "one picture, two groups",
         [{**GOOD, "group": 5}, {**GOOD, "group": 6}],
-        r"line 2: picture 'a.png' is in group '6' here and in '5' \(line 1\)",
+        r"line 2: image 'a.png' is in group '6' here and in '5' \(line 1\)",
     ),
     (
         "a row without a split",
@@ -139,7 +141,7 @@ CLASHES: list[tuple[str, list[dict], str]] = [
     (
         "a picture without a file",
         [{**GOOD, "id": "p"}, {"id": "q", "text": "x"}],
-        r"line 2: picture 'q' has no file, and others have",
+        r"line 2: image 'q' has no file, and others have one",
     ),
 ]
 
@@ -150,8 +152,8 @@ def test_rows_that_contradict_one_another(tmp_path: Path, rows: list[dict], mess
         photo(tmp_path / name)
     path = write(tmp_path, *rows)
     with pytest.raises(DataError, match=message):
-        read_pairs(path)
-    pairs = read_pairs(path, bad="skip").pairs
+        read(path)
+    pairs = read(path, on_error="skip")
     assert len(pairs.links) == len(rows) - 1
     assert set(pairs.links[:, 0]) == set(range(len(pairs.images))), "no picture is left without a text"
 
@@ -176,13 +178,13 @@ def whole_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
         return make
 
     return {
-        "missing": (lambda: folder / "gone.jsonl", r"gone.jsonl is not there"),
+        "missing": (lambda: folder / "gone.jsonl", r"gone.jsonl does not exist"),
         "empty": (table(b"", "a.jsonl"), r"the file is empty"),
-        "blank": (table(b"\n\n", "a.jsonl"), r"at least one picture with a text; it has none"),
-        "unknown ending": (table(b"x", "a.xlsx"), r"ends in .jsonl.* it got a.xlsx"),
+        "blank": (table(b"\n\n", "a.jsonl"), r"at least one image with a text; it has none"),
+        "unknown ending": (table(b"x", "a.xlsx"), r"with the suffix .jsonl.* it got a.xlsx"),
         "wrong columns": (
             table(b'{"picture": "a.png", "words": "x"}\n', "a.jsonl"),
-            r"a.jsonl needs a picture column .* and a text column .* its columns are 'picture', 'words'; rename",
+            r"a.jsonl needs an image column .* and a text column .* its columns are 'picture', 'words'; rename",
         ),
         "wrong CSV columns": (table(b"image,words\na.png,x\n", "a.csv"), r"needs a text column .* 'image', 'words'"),
         "CSV without rows": (table(b"image,text\n", "a.csv"), r"it has none"),
@@ -195,7 +197,7 @@ def whole_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
         "CSV with a word after a quote": (table(b'image,text\na.png,"x" y\n', "a.csv"), r"line 2: is no CSV: .* twice"),
         "CSV with a list as Python writes it": (
             table(b"image,captions\na.png,\"['x', 'y']\"\n", "a.csv"),
-            r"line 2: 'captions' is a list as Python writes it; write it as JSON",
+            r"line 2: 'captions' is a list in Python's notation; write it as JSON",
         ),
         "CSV with a comma too many": (table(b"image,text\na.png,x,y\n", "a.csv"), r"line 2: needs 2 cells.* it has 3"),
         "CSV with semicolons": (
@@ -207,12 +209,12 @@ def whole_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
         "no Parquet": (table(b"PAR1 nothing", "a.parquet"), r"needs to be a Parquet file"),
         "no tar": (
             table(b"\1" * 600, "a.tar"),
-            r"a.tar: is cut off or damaged after 0 samples: [^\n]*; fetch it again$",
+            r"a.tar: is cut off or damaged after 0 samples: [^\n]*; download it again$",
         ),
         "JSON over several lines": (table(b'{\n"image": "a.png"}', "a.json"), r"it is one long object"),
         "COCO's own form": (
             table(b'{"images": [{"file_name": "a.png"}], "annotations": []}', "a.json"),
-            r"needs 'sentences' .* it has none; take that file",
+            r"needs 'sentences' .* it has none; use that file",
         ),
         "Karpathy cut off": (
             table(b'{"images": [{"sentences": [', "a.json"),
@@ -220,13 +222,13 @@ def whole_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
         ),
         "Parquet columns twice": (lambda: twice(folder), r"columns with different names; they are image, text, text"),
         "a name that no disk can have": (lambda: folder / ("x" * 5000), r"cannot be read: File name too long"),
-        "a folder in place of a file": (lambda: as_folder(folder, "a.jsonl"), r"in no format that is known"),
+        "a folder in place of a file": (lambda: as_folder(folder, "a.jsonl"), r"has no known format"),
         "no list": (table(b"[1, 2", "a.json"), r"needs to be a JSON list"),
         "an empty Karpathy file": (
             table(b'{"images": [], "sentences": 0}', "a.json"),
-            r"pictures in 'images'; it has none",
+            r"images in 'images'; it has none",
         ),
-        "an empty folder": (lambda: folder, r"in no format that is known; looked for metadata.csv.* found nothing"),
+        "an empty folder": (lambda: folder, r"has no known format; looked for metadata.csv.* contains nothing"),
     }
 
 
@@ -236,7 +238,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str) -> None:
     path = make()
     assert isinstance(path, Path)
     with pytest.raises(DataError, match=message):
-        read_pairs(path)
+        read(path)
     report = check(path)
     assert not report.usable
     assert report.problems
@@ -244,25 +246,25 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str) -> None:
 
 def test_images_folder_that_is_not_there(tmp_path: Path) -> None:
     photo(tmp_path / "a.png")
-    with pytest.raises(DataError, match="the folder of the pictures needs to be there"):
-        read_pairs(write(tmp_path, GOOD), images=tmp_path / "photos")
+    with pytest.raises(DataError, match="the image folder needs to exist"):
+        read(write(tmp_path, GOOD), images=tmp_path / "photos")
 
 
 def test_precomp_without_captions_or_with_odd_counts(tmp_path: Path) -> None:
     np.save(tmp_path / "train_ims.npy", np.ones((4, 3, 2), np.float32))
     with pytest.raises(DataError, match=r"train_ims.npy needs its captions beside it"):
-        read_pairs(tmp_path)
+        read(tmp_path)
     (tmp_path / "train_caps.txt").write_text("a\nb\nc\n")
-    with pytest.raises(DataError, match=r"as many lines for each of 4 pictures; it has 3"):
-        read_pairs(tmp_path)
+    with pytest.raises(DataError, match=r"as many lines for each of 4 images; it has 3"):
+        read(tmp_path)
 
 
 def test_mteb_with_texts_on_both_sides(tmp_path: Path) -> None:
     write(tmp_path, {"_id": "a", "text": "x"}, name="corpus.jsonl")
     write(tmp_path, {"_id": "b", "text": "x"}, name="queries.jsonl")
     write(tmp_path, {"query-id": "b", "corpus-id": "a", "score": 1}, name="qrels.jsonl")
-    with pytest.raises(DataError, match="it has pictures in neither"):
-        read_pairs(tmp_path)
+    with pytest.raises(DataError, match="it has images in neither"):
+        read(tmp_path)
 
 
 def test_unreadable_pictures_are_found_before_training(tmp_path: Path) -> None:
@@ -274,24 +276,24 @@ def test_unreadable_pictures_are_found_before_training(tmp_path: Path) -> None:
     (tmp_path / "zero.jpg").write_bytes(b"")
     bad = [{"image": name, "text": "x"} for name in ("cut.png", "none.jpg", "zero.jpg")]
     path = write(tmp_path, GOOD, *bad)
-    assert len(read_pairs(path).pairs.images) == 4, "looking is not decoding"
+    assert len(read(path).images) == 4, "looking is not decoding"
     heard: list[tuple[int, int]] = []
-    reading = read_pairs(path, verify=True, bad="skip", progress=lambda done, of: heard.append((done, of)))
-    assert reading.pairs.images.ids == ["a.png"]
+    reading = read(path, verify=True, on_error="skip", progress=lambda done, of: heard.append((done, of)))
+    assert reading.images.ids == ["a.png"]
     assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert [problem.where for problem in reading.problems] == ["line 2", "line 3", "line 4"]
     sentences = " ".join(problem.what for problem in reading.problems)
     assert "cut.png cannot be decoded" in sentences
-    assert "none.jpg is no picture" in sentences
+    assert "none.jpg is no image" in sentences
     assert "zero.jpg is empty (0 bytes)" in sentences
     with pytest.raises(DataError, match="has 3 problems: line 2"):
-        read_pairs(path, verify=True)
+        read(path, verify=True)
 
 
 def test_a_text_stays_while_one_of_its_pictures_does(tmp_path: Path) -> None:
     photo(tmp_path / "a.png")
     rows = [{"image": name, "text": "a dog", "group": 1} for name in ("gone.png", "a.png")]
-    pairs = read_pairs(write(tmp_path, *rows), bad="skip").pairs
+    pairs = read(write(tmp_path, *rows), on_error="skip")
     assert pairs.images.ids == ["a.png"]
     assert pairs.links.tolist() == [[0, 0]]
 
@@ -299,22 +301,22 @@ def test_a_text_stays_while_one_of_its_pictures_does(tmp_path: Path) -> None:
 def test_one_row(tmp_path: Path) -> None:
     photo(tmp_path / "a.png")
     path = write(tmp_path, GOOD)
-    pairs = read_pairs(path).pairs
+    pairs = read(path)
     assert len(pairs.links) == 1
     missing = ({"train", "val", "test"} - set(pairs.counts())).pop()
     with pytest.raises(DataError, match=f"split '{missing}' needs at least one pair; this data set has"):
         pairs.split(missing)
     report = check(path)
     assert not report.usable and not report.trainable and not report.evaluable
-    assert "two groups or more in the split 'train'" in report.reasons["train"]
-    assert "among one no answer is wrong" in report.reasons["evaluate"]
+    assert "at least two groups in the split 'train'" in report.reasons["train"]
+    assert "to have wrong answers" in report.reasons["evaluate"]
 
 
 def test_what_data_is_good_for(tmp_path: Path) -> None:
     splits = {"train": 3, "val": 1, "test": 2}
     rows = [{"id": f"{split}{n}", "text": "x", "split": split} for split, count in splits.items() for n in range(count)]
 
-    def found(*chosen: str, named: Collection[str] = tuple(splits)) -> Report:
+    def found(*chosen: str, named: Collection[str] = tuple(splits)) -> CheckReport:
         names = [str(row["id"]) for row in rows if row["split"] in named]
         file = features(tmp_path, names=np.array(names), pooled=np.ones((len(names), 3), np.float32))
         return check(write(tmp_path, *(row for row in rows if row["split"] in chosen)), features=file)
@@ -324,19 +326,19 @@ def test_what_data_is_good_for(tmp_path: Path) -> None:
     assert json.loads(json.dumps(whole.to_json()))["trainable"] is True
     alone = found("train")
     assert not alone.trainable and alone.evaluable
-    assert "needs a split 'val' to be measured on; there is 'train' (3 groups)" in alone.reasons["train"]
+    assert "needs a split 'val' for validation; there is 'train' (3 groups)" in alone.reasons["train"]
     test = found("test")
     assert not test.trainable and test.evaluable and "there is 'test' (2 groups)" in test.reasons["train"]
     assert not found("val").usable
     partly = found("train", "val", "test", named=("train", "val"))
     assert partly.trainable and partly.evaluable_splits == ["train"]
-    assert not partly.features[0].whole and "2 of 6 have none" in partly.features[0].told
-    assert found("train", "val", named=("test",)).reasons["train"] == "the features cover no whole split"
+    assert not partly.features[0].complete and "2 of 6 have none" in partly.features[0].message
+    assert found("train", "val", named=("test",)).reasons["train"] == "the features cover no complete split"
 
 
 def test_names_alone_are_good_for_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, *({"id": f"p{n}", "text": "x", "split": split} for n, split in enumerate(("train", "val"))))
-    assert "known by name alone; give the features" in check(path).reasons["train"]
+    assert "known by name only; give the features" in check(path).reasons["train"]
 
 
 def test_many_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
@@ -344,24 +346,22 @@ def test_many_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
     gone = [{"image": f"gone{n}.png", "text": "x"} for n in range(20)]
     path = write(tmp_path, GOOD, *gone, {"image": "a.png"}, {"image": "a.png"})
     with pytest.raises(
-        DataError, match=r"has 22 problems: .*line 2 and 19 like it \(line 3, line 4, \.\.\.\): picture 'gone0"
+        DataError, match=r"has 22 problems: .*line 2 and 19 like it \(line 3, line 4, \.\.\.\): image 'gone0"
     ):
-        read_pairs(path)
+        read(path)
     report = check(path)
     assert len(report.problems) == 22
     assert [problem.name for problem in report.problems if problem.name] == [f"'gone{n}.png'" for n in range(20)]
-    sentences = told(report.problems)
+    sentences = summarise(report.problems)
     assert len(sentences) == 2
-    assert sentences[0] == "line 22 and 1 like it (line 23): has no text; give a caption, or leave the row out"
+    assert sentences[0] == "line 22 and 1 like it (line 23): has no text; add a caption, or remove the row"
 
 
 @pytest.mark.parametrize("verify", [True, False])
 def test_another_folder_is_one_problem(tmp_path: Path, verify: bool) -> None:
     path = write(tmp_path, *({"image": f"gone{n}.png", "text": "x"} for n in range(20)))
-    with pytest.raises(
-        DataError, match=r"none of the 20 is there; the first was looked for at /.*gone0.png; name their"
-    ):
-        read_pairs(path, verify=verify)
+    with pytest.raises(DataError, match=r"none of the 20 exists; the first path was /.*gone0.png; name their"):
+        read(path, verify=verify)
     assert len(check(path, verify=verify).problems) == 1
 
 
@@ -386,13 +386,13 @@ def test_check_counts_copies_and_leaks(tmp_path: Path) -> None:
         {"image": "c.png", "captions": ["a cat"], "split": "val", "language": "de"},
     ]
     report = check(write(tmp_path, *rows))
-    assert (report.pictures, report.texts, report.pairs, report.groups) == (3, 5, 5, 3)
+    assert (report.images, report.texts, report.pairs, report.groups) == (3, 5, 5, 3)
     assert report.words == {"min": 2.0, "median": 2.0, "max": 4.0}
     assert report.languages == {"en": 4, "de": 1}
     assert not report.guessed
-    assert (report.duplicate_texts, report.duplicate_pictures) == (2, 1)
-    assert report.duplicate_picture_examples == [["a.png", "b.png"]]
-    assert report.splits["val"] == {"pictures": 2, "texts": 3, "pairs": 3}
+    assert (report.duplicate_texts, report.duplicate_images) == (2, 1)
+    assert report.duplicate_image_examples == [["a.png", "b.png"]]
+    assert report.splits["val"] == {"images": 2, "texts": 3, "pairs": 3}
     assert len(report.leaks) == 2, "the picture, and the text of three words"
     assert json.loads(json.dumps(report.to_json()))["usable"] is True
 

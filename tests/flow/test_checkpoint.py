@@ -38,7 +38,7 @@ RECORD = Record(
     methods=(("daa", {"weight": 0.1}), ("hal", {})),
     plan={"lr": 1e-3},
     phases=({"epochs": 1, "train": "heads", "factor": 1.0},),
-    data=DataSource(data="a.jsonl", features="f.npz", bad="skip", fingerprint="00"),
+    data=DataSource(data="a.jsonl", features="f.npz", on_error="skip", fingerprint="00"),
     seed=7,
     best={"rsum": 123.4},
     best_epoch=2,

@@ -53,7 +53,7 @@ def test_a_data_set_is_described(made: Path) -> None:
     found = json.loads(
         call("data", "check", made / "pairs.jsonl", "--features", made / "features.npz", "--json").stdout
     )
-    assert found["usable"] is True and found["pictures"] == 60 and found["splits"]["val"]["texts"] == 24
+    assert found["usable"] is True and found["images"] == 60 and found["splits"]["val"]["texts"] == 24
 
 
 def test_data_that_cannot_be_used_ends_with_one(made: Path) -> None:

@@ -139,7 +139,7 @@ BAD_DATA = [
     (empty_texts, "line 5"),
     (one_row, "split '"),
     (pickled, "features.npz"),
-    (one_id_twice, "line 2: id 'p1' names another picture (photo000.jpg, line 1)"),
+    (one_id_twice, "line 2: id 'p1' names another image (photo000.jpg, line 1)"),
     (numbers_for_texts, "line 1: the text needs to be a string; it is the number 0"),
 ]
 
@@ -172,19 +172,17 @@ def test_a_width_that_no_memory_holds_is_told(data: Path, width: int) -> None:
 
 def test_data_check_says_what_data_is_good_for(data: Path) -> None:
     words = ["data", "check", data / "pairs.jsonl", "--features", data / "features.npz"]
-    assert call(*words)[1].endswith("usable: to train on, and to evaluate on (test, train, val)\n")
+    assert call(*words)[1].endswith("usable: for training, and for evaluation (test, train, val)\n")
     no_validation(data)
     code, output = call(*words)
-    assert code == 0 and "usable: to evaluate on (train); not to train on: training needs a split 'val'" in output
+    assert code == 0 and "usable: for evaluation (train); not for training: training needs a split 'val'" in output
     one_row(data)
     code, output = call(*words)
-    assert code == 1 and "1 picture, 1 text, 1 pair" in output and "not usable as it is" in output
+    assert code == 1 and "1 image, 1 text, 1 pair" in output and "not usable as it is" in output
 
 
 def test_pictures_that_are_not_there_are_one_sentence(data: Path) -> None:
-    place = (
-        f"none of the 60 is there; the first was looked for at {data / 'photo000.jpg'}; name their folder (--images)"
-    )
+    place = f"none of the 60 exists; the first path was {data / 'photo000.jpg'}; name their folder (--images)"
     where = ["--data", data / "pairs.jsonl", "--out", data / "new"]
     code, output = call("train", "dual", *where, *TRAIN)
     assert code == 1 and place in output and len(output.splitlines()) == 1
@@ -197,7 +195,7 @@ def test_pictures_that_cannot_be_read_are_named_by_line(data: Path) -> None:
         (data / str(row["image"])).write_bytes(b"<html>not found</html>")
     code, output = call("train", "dual", "--data", data / "pairs.jsonl", "--out", data / "new", *TRAIN)
     assert code == 1 and len(output.splitlines()) == 1
-    assert "line 1 and 59 like it (line 2, line 3, ...): photo000.jpg is no picture that can be read" in output
+    assert "line 1 and 59 like it (line 2, line 3, ...): photo000.jpg is no image that can be read" in output
 
 
 WRONG_LINES = [
@@ -275,8 +273,8 @@ def test_texts_of_every_kind_are_learnt_from(data: Path) -> None:
 
 def test_rows_that_cannot_be_used_are_left_out_when_asked(data: Path) -> None:
     empty_texts(data)
-    assert "finished" in train(data, "dual", "--bad", "skip")
-    assert json.loads((data / "new" / "run.json").read_text())["data"]["bad"] == "skip"
+    assert "finished" in train(data, "dual", "--on-error", "skip")
+    assert json.loads((data / "new" / "run.json").read_text())["data"]["on_error"] == "skip"
 
 
 def test_a_folder_that_holds_something_is_kept(trained: Path) -> None:

@@ -23,12 +23,12 @@ from subtext.curation.judged import judge, left_out
 from subtext.curation.kinds import KINDS, kinds_of
 from subtext.curation.surroundings import chance_links, near_links, surroundings
 from subtext.data.dataset import Dataset, Items
-from subtext.data.planting import Near, plant
-from subtext.data.read import read_pairs
+from subtext.data.noise import NeighbourLists, plant
+from subtext.data.read import read
 from subtext.errors import DataError
 from subtext.evaluation.metrics.detection import auc
 from subtext.evaluation.overlap import looks_of
-from subtext.neighbours.build import Choice, build_graph
+from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.lsa import Lsa
 from subtext.ops.reliability import reliability
 
@@ -71,16 +71,18 @@ def embedded(places: np.ndarray, came_from: np.ndarray) -> tuple[Embeddings, Emb
 def planted():
     """A fifth of the pairs loosened: half with a neighbour's text, half with any."""
     pairs, places = world()
-    graph = build_graph(pairs, Lsa(width=20), Choice(neighbours=40, among="all"))
-    near = Near(np.asarray(graph.neighbours).astype(np.int64), np.asarray(graph.distances).astype(np.float64), 1, 20)
-    found = plant(pairs, {"neighbour": 0.1, "mismatch": 0.1}, near=near)
-    return found, embedded(places, found.came_from)
+    graph = build_graph(pairs, Lsa(width=20), GraphOptions(neighbours=40, candidate_split="all"))
+    near = NeighbourLists(
+        np.asarray(graph.neighbours).astype(np.int64), np.asarray(graph.distances).astype(np.float64), 1, 20
+    )
+    found = plant(pairs, {"neighbour": 0.1, "mismatch": 0.1}, neighbours=near)
+    return found, embedded(places, found.source)
 
 
 def test_planted_pairs_are_told_with_probabilities_that_come_true(planted):
     found, (images, texts) = planted
-    graph = build_graph(found.pairs, Lsa(width=20), Choice(neighbours=40, among="all"))
-    judged = judge(found.pairs, images, texts, graph=graph)
+    graph = build_graph(found.dataset, Lsa(width=20), GraphOptions(neighbours=40, candidate_split="all"))
+    judged = judge(found.dataset, images, texts, graph=graph)
     kinds = found.kinds
     wrong, loose, right = (np.array(judged.columns[name]) for name in ("mismatched", "loose", "literal"))
     np.testing.assert_allclose(wrong + loose + right, 1, atol=1e-12)
@@ -99,7 +101,7 @@ def test_planted_pairs_are_told_with_probabilities_that_come_true(planted):
 
 def test_alignment_is_what_a_plain_loop_says(planted):
     found, (images, texts) = planted
-    pairs = found.pairs
+    pairs = found.dataset
     mine, crowd = align(pairs, images, texts, others=200)
     x, y = (each.vectors.numpy()[:, 0].astype(np.float64) for each in (images, texts))
     t = crowd.temperature
@@ -138,17 +140,17 @@ def test_shares_of_clean_pairs_are_small_and_of_chance_pairs_all():
 
 def test_made_pairs_are_of_other_groups(planted):
     found, _ = planted
-    graph = build_graph(found.pairs, Lsa(width=20), Choice(neighbours=40, among="all"))
-    for links in (chance_links(found.pairs), near_links(graph, found.pairs)):
+    graph = build_graph(found.dataset, Lsa(width=20), GraphOptions(neighbours=40, candidate_split="all"))
+    for links in (chance_links(found.dataset), near_links(graph, found.dataset)):
         assert len(links) > 700 and (links[:, 0] != links[:, 1]).all()
     near = np.asarray(graph.neighbours)[:, :20]
-    assert all(text in near[image] for image, text in near_links(graph, found.pairs).tolist())
+    assert all(text in near[image] for image, text in near_links(graph, found.dataset).tolist())
 
 
 def test_surroundings_are_means_over_neighbours(planted):
     found, (images, texts) = planted
-    graph = build_graph(found.pairs, Lsa(width=20), Choice(neighbours=5, among="all"))
-    told = surroundings(graph, found.pairs, images, texts)
+    graph = build_graph(found.dataset, Lsa(width=20), GraphOptions(neighbours=5, candidate_split="all"))
+    told = surroundings(graph, found.dataset, images, texts)
     x = images.vectors.numpy()[:, 0]
     for row in (3, 500):
         near = np.asarray(graph.neighbours)[row]
@@ -191,7 +193,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_copies_and_leaks(place: Path):
-    pairs = read_pairs(place / "data").pairs
+    pairs = read(place / "data")
     numbers = picture_copies(looks_of(pairs.images, pairs.root, 0, None, 0))
     of = dict(zip(pairs.images.ids, numbers.tolist(), strict=True))
     assert of["one"] == of["two"] >= 0 and of["red"] == of["again"] == of["dots"] >= 0
@@ -233,7 +235,7 @@ def test_the_command_writes_a_page_a_table_and_what_is_kept(place: Path, tmp_pat
     assert why == {"one": ["a copy of another pair", "has a copy in a held-out split"], "dots": ["no words"]}
     for file in files:
         images = () if file.suffix == ".tar" else ("--images", place / "data")
-        kept = read_pairs(file, **({"images": images[1]} if images else {})).pairs
+        kept = read(file, **({"images": images[1]} if images else {}))
         assert len(kept.links) == 27 and sorted(map(str, kept.texts.values)) == sorted(
             row["caption"] for row in every if not row["left_out"]
         )
@@ -247,7 +249,7 @@ def test_the_command_writes_a_page_a_table_and_what_is_kept(place: Path, tmp_pat
 
 def test_reasons_can_be_chosen(place: Path, planted):
     found, (images, texts) = planted
-    judged = judge(found.pairs, images, texts)
+    judged = judge(found.dataset, images, texts)
     assert judged.columns["loose"][0] == 0 and "agreement" not in judged.columns, "no graph, no neighbours"
     assert not any(judged.columns["flags"]) and "none can be read" in judged.how["pictures"], "features need no files"
     some = left_out(judged, ["mismatched"], least=0.9)
@@ -322,7 +324,7 @@ def test_pairs_are_scored_by_the_command(place: Path, tmp_path: Path):
     from subtext.api.load import load
     from subtext.evaluation import embed_pairs
 
-    pairs = read_pairs(data).pairs
+    pairs = read(data)
     images, texts = embed_pairs(load(run), pairs)
     wanted = [float(images.vectors[i, 0] @ texts.vectors[t, 0]) for i, t in pairs.links.tolist()]
     np.testing.assert_allclose([row["similarity"] for row in found["pairs"]], wanted, atol=1e-5)

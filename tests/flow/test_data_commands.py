@@ -1,4 +1,4 @@
-"""`subtext data prepare`, `dedup` and `loosen`, from a file to a file."""
+"""`subtext data prepare`, `dedup` and `corrupt`, from a file to a file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from subtext.cli import main
-from subtext.data.planted import read_labels
-from subtext.data.read import read_pairs
+from subtext.data.noise import read_labels
+from subtext.data.read import read
 
 
 def run(*words: object) -> Result:
@@ -46,8 +46,8 @@ def articles(tmp_path: Path) -> Path:
 
 def test_prepare_cuts_leaves_out_and_draws(articles: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "cut.jsonl"
-    told = done("data", "prepare", articles, "--out", out, "--sentences", 2, "--longer-than", 54, "--resplit")
-    assert "20 pictures, 20 texts (4 texts left out)" in told
+    told = done("data", "prepare", articles, "--out", out, "--max-sentences", 2, "--longer-than", 54, "--resplit")
+    assert "20 images, 20 texts (4 texts removed)" in told
     assert f"subtext data check {out} --images {tmp_path}" in told
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert rows[0]["captions"] == ["Mr. Lee met guest 0. It was day 0."]
@@ -55,29 +55,29 @@ def test_prepare_cuts_leaves_out_and_draws(articles: Path, tmp_path: Path) -> No
 
 
 def test_prepare_needs_something_to_do_and_a_new_file(articles: Path, tmp_path: Path) -> None:
-    assert "name --sentences, --longer-than or --resplit" in refused(
-        "data", "prepare", articles, "--out", tmp_path / "x.jsonl", code=2
-    )
+    assert "nothing to do" in refused("data", "prepare", articles, "--out", tmp_path / "x.jsonl", code=2)
     assert "ends in .jsonl or .parquet; it got" in refused(
         "data", "prepare", articles, "--out", tmp_path / "x.csv", "--resplit"
     )
-    assert "is there; name another or remove it" in refused("data", "prepare", articles, "--out", articles, "--resplit")
+    assert "exists; name another or remove it" in refused("data", "prepare", articles, "--out", articles, "--resplit")
 
 
 def test_dedup_names_what_was_copied_most(articles: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     told = done("data", "dedup", articles, "--out", out, "--quiet")
-    assert "21 pictures, 21 texts (3 texts left out)" in told
+    assert "21 images, 21 texts (3 texts removed)" in told
     assert "3 times: 'We use cookies on this site and so do others. Say yes.'" in told
-    assert len(read_pairs(out, need_images=False).pairs.texts) == 21
+    assert len(read(out, need_images=False).texts) == 21
 
 
 def test_loosen_by_mismatch(tmp_path: Path) -> None:
     data, _ = made_data.write(tmp_path)
     out, labels = tmp_path / "loose.jsonl", tmp_path / "labels.json"
-    told = done("data", "loosen", data, "--out", out, "--labels", labels, "--kind", "mismatch", "--share", 0.25)
-    assert "20 of 80 texts of train are loose now (20 mismatch)" in told
-    before, after = (read_pairs(path, need_images=False).pairs for path in (data, out))
+    told = done(
+        "data", "corrupt", data, "--out", out, "--labels", labels, "--noise-type", "mismatch", "--noise-rate", 0.25
+    )
+    assert "20 of 80 texts of train are corrupted (20 mismatch)" in told
+    before, after = (read(path, need_images=False) for path in (data, out))
     kinds = read_labels(labels).of(after)
     changed = np.array([a != b for a, b in zip(before.texts.values, after.texts.values, strict=True)])
     assert before.texts.ids == after.texts.ids
@@ -91,13 +91,13 @@ def test_loosen_by_neighbours(tmp_path: Path, among: tuple[str, str]) -> None:
     graph, out, labels = tmp_path / "graph", tmp_path / "loose.jsonl", tmp_path / "labels.json"
     done("neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 5, "--neighbours", 12, "-q", *among)
     told = done(
-        "data", "loosen", data, "--out", out, "--labels", labels, "--kind", "mixed", "--share", 0.4,
-        "--graph", graph, "--ranks", "2-9", "--seed", 3,
+        "data", "corrupt", data, "--out", out, "--labels", labels, "--noise-type", "mixed", "--noise-rate", 0.4,
+        "--graph", graph, "--neighbour-ranks", "2-9", "--seed", 3,
     )  # fmt: skip
-    assert "(16 mismatch, 16 neighbour)" in told and "distance of a neighbour's words: median" in told
+    assert "(16 mismatch, 16 neighbour)" in told and "distance of exchanged neighbours: median" in told
     settings = json.loads(labels.read_text())["settings"]
     assert settings["ranks"] == [2, 9] and settings["seed"] == 3 and settings["graph"]["space"]["name"] == "lsa"
-    read_labels(labels).require(read_pairs(out, need_images=False).pairs)
+    read_labels(labels).require(read(out, need_images=False))
 
 
 def test_loosen_refuses_what_cannot_be(tmp_path: Path) -> None:
@@ -105,15 +105,19 @@ def test_loosen_refuses_what_cannot_be(tmp_path: Path) -> None:
     graph, out = tmp_path / "graph", ("--out", tmp_path / "o.jsonl")
     labels = ("--labels", tmp_path / "l.json")
     done("neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 5, "--neighbours", 12, "-q")
-    assert "needs a graph of neighbours (--graph GRAPH)" in refused("data", "loosen", data, *out, *labels)
-    assert "from 1 to 12" in refused("data", "loosen", data, *out, *labels, "--graph", graph, "--ranks", "1-20")
-    none = refused("data", "loosen", data, *out, *labels, "--kind", "mismatch", "--share", 1e-4)
-    assert "--share 0.0001 of " in none and "is none; ask for more" in none
-    assert "such as 1-20; it got x" in refused("data", "loosen", data, *out, *labels, "--ranks", "x", code=2)
-    assert "labels need a file of their own" in refused("data", "loosen", data, *out, "--labels", tmp_path / "o.jsonl")
+    assert "needs a graph of neighbours (--graph GRAPH)" in refused("data", "corrupt", data, *out, *labels)
+    assert "from 1 to 12" in refused(
+        "data", "corrupt", data, *out, *labels, "--graph", graph, "--neighbour-ranks", "1-20"
+    )
+    none = refused("data", "corrupt", data, *out, *labels, "--noise-type", "mismatch", "--noise-rate", 1e-4)
+    assert "a noise rate of 0.0001 of " in none and "is none; use a higher rate" in none
+    assert "such as 1-20; it got x" in refused("data", "corrupt", data, *out, *labels, "--neighbour-ranks", "x", code=2)
+    assert "labels need a file of their own" in refused("data", "corrupt", data, *out, "--labels", tmp_path / "o.jsonl")
     rows = [json.loads(line) for line in data.read_text().splitlines()]
     other = made_data.write_rows(tmp_path / "other.jsonl", [{**row, "captions": ["x", "y z"]} for row in rows])
-    assert "built for other data" in refused("data", "loosen", other, *out, *labels, "--graph", graph, "--ranks", "1-9")
+    assert "built for other data" in refused(
+        "data", "corrupt", other, *out, *labels, "--graph", graph, "--neighbour-ranks", "1-9"
+    )
     assert not (tmp_path / "o.jsonl").exists() and not (tmp_path / "l.json").exists()
 
 
@@ -121,8 +125,8 @@ def test_loosen_keeps_labels_that_are_there(tmp_path: Path) -> None:
     data, _ = made_data.write(tmp_path)
     out, labels = tmp_path / "loose.jsonl", tmp_path / "labels.json"
     labels.write_text("those of another data set")
-    asked = ("data", "loosen", data, "--kind", "mismatch", "--labels", labels)
-    assert "--labels needs a new file" in refused(*asked, "--out", out)
+    asked = ("data", "corrupt", data, "--noise-type", "mismatch", "--labels", labels)
+    assert "labels needs a new file" in refused(*asked, "--out", out)
     assert labels.read_text() == "those of another data set" and not out.exists()
 
 
@@ -130,7 +134,7 @@ def test_loosen_leaves_nothing_where_one_file_cannot_be_written(tmp_path: Path) 
     """No pairs without labels, and no labels without pairs: the same command can be given again."""
     data, _ = made_data.write(tmp_path)
     out, labels = tmp_path / "loose.jsonl", tmp_path / "labels.json"
-    asked = ("data", "loosen", data, "--kind", "mismatch")
+    asked = ("data", "corrupt", data, "--noise-type", "mismatch")
     assert "needs to be written" in refused(*asked, "--out", out, "--labels", data / "labels.json")
     assert not out.exists()
     assert "needs to be written" in refused(*asked, "--out", data / "loose.jsonl", "--labels", labels)
@@ -141,14 +145,14 @@ def test_loosen_leaves_nothing_where_one_file_cannot_be_written(tmp_path: Path) 
 def test_found_tells_mismatched_pairs_from_others(tmp_path: Path) -> None:
     data, features = made_data.write(tmp_path)
     out, labels, run_ = tmp_path / "loose.jsonl", tmp_path / "labels.json", tmp_path / "run"
-    done("data", "loosen", data, "--out", out, "--labels", labels, "--kind", "mismatch", "--share", 0.3)
+    done("data", "corrupt", data, "--out", out, "--labels", labels, "--noise-type", "mismatch", "--noise-rate", 0.3)
     done(
         "train", "dual", "--data", out, "--features", features, "--out", run_, "--epochs", 15, "--batch-size", 16,
         "--embed-dim", 16, "--min-count", 1, "--workers", 0, "-q",
     )  # fmt: skip
     graph = tmp_path / "graph"
     done("neighbours", "build", graph, "--data", out, "--space", "lsa", "--width", 5, "--neighbours", 8, "-q")
-    told = json.loads(done("data", "found", run_, "--labels", labels, "--graph", graph, "--json", "-q"))
+    told = json.loads(done("data", "detect-noise", run_, "--labels", labels, "--graph", graph, "--json", "-q"))
     assert told["pairs"] == {"literal": 56, "mismatch": 24}
     areas = {name: row["mismatch from literal"] for name, row in told["auc"].items()}
     assert areas["cosine"]["auc"] < 0.35 and areas["triplet loss"]["auc"] > 0.65
@@ -158,10 +162,10 @@ def test_found_tells_mismatched_pairs_from_others(tmp_path: Path) -> None:
     assert areas["rank weight"]["auc"] > 0.6, "a wrong partner is ranked low"
     assert areas["rank weight"]["interval"][0] < areas["rank weight"]["auc"]
     alone = ("--beta", 0, "--gamma", 1)
-    told = json.loads(done("data", "found", run_, "--labels", labels, "--graph", graph, *alone, "--json", "-q"))
+    told = json.loads(done("data", "detect-noise", run_, "--labels", labels, "--graph", graph, *alone, "--json", "-q"))
     assert "combined 0:1" in told["auc"]
-    assert "name their graph" in refused("data", "found", run_, "--labels", labels, "--beta", 2, code=2)
-    assert "56 literal, 24 mismatch" in done("data", "found", run_, "--labels", labels, "-q")
+    assert "--beta needs" in refused("data", "detect-noise", run_, "--labels", labels, "--beta", 2, code=2)
+    assert "56 literal, 24 mismatch" in done("data", "detect-noise", run_, "--labels", labels, "-q")
     assert "the labels need the data set that they were written with" in refused(
-        "data", "found", run_, "--labels", labels, "--data", data, "-q"
+        "data", "detect-noise", run_, "--labels", labels, "--data", data, "-q"
     )

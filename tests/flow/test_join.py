@@ -43,7 +43,7 @@ def test_a_file_without_pictures_is_refused(made: Path, tmp_path: Path) -> None:
     parts = {"names": np.zeros(0, dtype="U3"), "grid": np.zeros((0, 2, 3), np.float32)}
     np.savez(tmp_path / "empty.npz", **parts)
     told = call("data", "join", made / "cells.npz", tmp_path / "empty.npz", "--out", tmp_path / "o.npz", "-q", code=1)
-    assert "empty.npz needs pictures; it has none" in told.output
+    assert "empty.npz needs images; it has none" in told.output
 
 
 def test_parts_stand_side_by_side_and_a_host_reads_both(made: Path, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_parts_stand_side_by_side_and_a_host_reads_both(made: Path, tmp_path: Pa
     told = call("data", "join", made / "cells.npz", made / "regions.npz", "--out", out, "-q").stdout
     wanted = arrays(made / "wanted.npz")
     count = len(wanted["names"]) - 1
-    assert f"{count} pictures, each with 4 cells and 2 to 4 regions of width 24 (24 of cells, 16 of regions)" in told
+    assert f"{count} images, each with 4 cells and 2 to 4 regions of width 24 (24 of cells, 16 of regions)" in told
     file = FeatureFile.open(out)
     assert file.names == wanted["names"][:-1].tolist()
     assert file.pooled is None
@@ -73,7 +73,7 @@ def test_parts_stand_side_by_side_and_a_host_reads_both(made: Path, tmp_path: Pa
 def test_small_blocks_give_the_same_file(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = tmp_path / "one.npz", tmp_path / "other.npz"
     call("data", "join", made / "cells.npz", made / "regions.npz", "--out", first, "-q")
-    monkeypatch.setattr("subtext.data.join.BLOCK_BYTES", 1)
+    monkeypatch.setattr("subtext.data.feature_file.BLOCK_BYTES", 1)
     call("data", "join", made / "cells.npz", made / "regions.npz", "--out", second, "-q")
     one, other = arrays(first), arrays(second)
     assert list(one) == list(other) and all((one[name] == other[name]).all() for name in one)
@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_told(made: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "new.npz").exists()
         return " ".join(told.output.split())
 
-    assert "needs as many cells of every picture, 4; " in refused(made / "regions.npz", made / "regions.npz")
+    assert "needs as many cells of every image, 4; " in refused(made / "regions.npz", made / "regions.npz")
     assert "1 of 61 have none, first 'another.jpg'" in refused(made / "regions.npz", made / "cells.npz")
     assert "needs 'cells' of every picture" in refused(made / "features.npz", made / "regions.npz")
     assert "a name that ends in .npz" in refused(made / "cells.npz", made / "regions.npz", tmp_path / "new.h5")

@@ -13,25 +13,21 @@ import tiny_models
 import torch
 from click.testing import CliRunner
 
-from subtext.api.graph_quality import CiderD
 from subtext.cli import main
 from subtext.core import Comparison, Truth
 from subtext.data.dataset import Dataset, Items
 from subtext.data.feature_file import FeatureFile
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.errors import DataError, OutputError, RequirementError
+from subtext.evaluation.graph_quality import CiderD, Tfidf, graph_quality
 from subtext.evaluation.metrics.preservation import Preservation
 from subtext.evaluation.relevance.cider import relevance
 from subtext.neighbours import graph as graphs
-from subtext.neighbours.build import Choice, build_graph
-from subtext.neighbours.doc2vec import Doc2Vec
-from subtext.neighbours.given import Array, Features
+from subtext.neighbours.build import GraphOptions, build_graph
+from subtext.neighbours.doc2vec import Doc2Vec, doc2vec_words
 from subtext.neighbours.graph import Graph, pictures_of_texts
-from subtext.neighbours.lsa import Lsa
-from subtext.neighbours.preprocess import doc2vec_words
-from subtext.neighbours.quality import Tfidf, graph_quality
-from subtext.neighbours.sentence import Sentence
-from subtext.neighbours.tfidf import cosines, tfidf
+from subtext.neighbours.lsa import Lsa, cosines, tfidf
+from subtext.neighbours.spaces import Array, Features, Sentence
 from subtext.neighbours.truth import truth
 
 
@@ -39,7 +35,7 @@ from subtext.neighbours.truth import truth
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     data, features = made_data.write(folder)
-    return data, features, read_pairs(data, need_images=False).pairs
+    return data, features, read(data, need_images=False)
 
 
 def pairs_of(texts: list[str | None], *, pictures: list[int] | None = None, splits: list[str] | None = None) -> Dataset:
@@ -73,7 +69,7 @@ def test_the_paper_s_preprocessing():
 
 def test_neighbours_are_the_nearest_others():
     pairs, space = line([0, 1, 2.1, 3.3, 10])
-    graph = build_graph(pairs, space, Choice(neighbours=2))
+    graph = build_graph(pairs, space, GraphOptions(neighbours=2))
     assert graph.neighbours.tolist() == [[1, 2], [0, 2], [1, 3], [2, 1], [3, 2]]
     np.testing.assert_allclose(graph.distances[0], [1, 2.1], rtol=1e-6)
     assert graph.counts.tolist() == [2] * 5
@@ -82,7 +78,7 @@ def test_neighbours_are_the_nearest_others():
 def test_preservation_golden_value():
     """Card: Omega lists and M lists of five places on a line share two in five."""
     pairs, space = line([0, 1, 2.1, 3.3, 10])
-    graph = build_graph(pairs, space, Choice(neighbours=2))
+    graph = build_graph(pairs, space, GraphOptions(neighbours=2))
     places = torch.tensor([0, 5, 1, 1.5, 4], dtype=torch.float64)
     scores = -(places[:, None] - places[None]).abs()
     values = Preservation()(Comparison(scores, truth(graph, 0, 5)))
@@ -108,8 +104,8 @@ def test_the_same_words_the_same_place_and_the_same_picture_are_no_neighbours(se
     texts = ["a", "a", "b", "c", "d", "e", "f"]
     pairs = pairs_of(texts, pictures=[0, 1, 1, 2, 3, 4, 5])
     space = Array(np.float32([[0], [3], [1], [1], [2], [5], [9]]))
-    kept = build_graph(pairs, space, Choice(neighbours=3, same_picture="keep", search=search))
-    dropped = build_graph(pairs, space, Choice(neighbours=3, search=search))
+    kept = build_graph(pairs, space, GraphOptions(neighbours=3, same_image="keep", search=search))
+    dropped = build_graph(pairs, space, GraphOptions(neighbours=3, search=search))
     assert kept.neighbours[0].tolist() == [2, 3, 4]  # never 1: the same words
     assert kept.neighbours[2].tolist() == [0, 4, 1]  # never 3: the same place
     assert dropped.neighbours[2].tolist() == [0, 4, 5]  # nor 1: the same picture
@@ -120,7 +116,8 @@ def test_approximate_search_misses_few():
     texts = [f"word{place}" for place in range(3000)]
     space = Array(np.random.default_rng(0).normal(size=(3000, 64)).astype(np.float32))
     exact, walked = (
-        build_graph(pairs_of(texts), space, Choice(neighbours=50, search=search)) for search in ("exact", "approximate")
+        build_graph(pairs_of(texts), space, GraphOptions(neighbours=50, search=search))
+        for search in ("exact", "approximate")
     )
     both = zip(exact.neighbours, walked.neighbours, strict=True)
     assert np.mean([len(np.intersect1d(one, other)) / 50 for one, other in both]) > 0.98
@@ -128,14 +125,14 @@ def test_approximate_search_misses_few():
 
 def test_only_texts_of_the_split_are_neighbours():
     pairs, space = line([0, 1, 2, 3, 4, 5], splits=["train", "val", "train", "test", "train", "train"])
-    graph = build_graph(pairs, space, Choice(neighbours=2))
+    graph = build_graph(pairs, space, GraphOptions(neighbours=2))
     assert set(graph.neighbours.ravel().tolist()) == {0, 2, 4, 5}
     assert graph.neighbours[1].tolist() == [0, 2] and graph.neighbours[3].tolist() == [2, 4]
 
 
 def test_lists_that_fall_short_end_in_minus_one():
     pairs = pairs_of(["a", "a", "a", "b", "c"])
-    graph = build_graph(pairs, Array(np.float32([[0], [1], [2], [3], [4]])), Choice(neighbours=3))
+    graph = build_graph(pairs, Array(np.float32([[0], [1], [2], [3], [4]])), GraphOptions(neighbours=3))
     assert graph.neighbours[0].tolist() == [3, 4, -1] and graph.distances[0, 2] == np.inf
     assert graph.counts.tolist() == [2, 2, 2, 3, 3]
 
@@ -143,11 +140,11 @@ def test_lists_that_fall_short_end_in_minus_one():
 @pytest.mark.parametrize(
     ("texts", "choice", "words"),
     [
-        (["a b", "c d", "e f"], Choice(neighbours=3), "3 neighbours need more than 3 texts.*ask for at most 2"),
-        (["a b"] * 9, Choice(neighbours=3), "all 9 are the same"),
-        (["a b", None, "c", "d"], Choice(neighbours=2), "'t1' has none; use a space of features"),
-        (["a b", "c d"], Choice(neighbours=1, among="dev"), "there are 0 among 2; name another split"),
-        (["a b", "?!", "..."], Choice(neighbours=1), "that the space has a place for; there are 1 among 3"),
+        (["a b", "c d", "e f"], GraphOptions(neighbours=3), "3 neighbours need more than 3 texts.*use at most 2"),
+        (["a b"] * 9, GraphOptions(neighbours=3), "all 9 are the same"),
+        (["a b", None, "c", "d"], GraphOptions(neighbours=2), "'t1' has none; use a space of features"),
+        (["a b", "c d"], GraphOptions(neighbours=1, candidate_split="dev"), "there are 0 among 2; name another split"),
+        (["a b", "?!", "..."], GraphOptions(neighbours=1), "that the space has a place for; there are 1 among 3"),
     ],
 )
 def test_what_makes_no_graph_is_told(texts, choice, words):
@@ -157,7 +154,7 @@ def test_what_makes_no_graph_is_told(texts, choice, words):
 
 def test_texts_without_a_known_word_are_left_out():
     pairs = pairs_of(["red dog", "?!", "red cat", "blue dog", "blue cat"])
-    graph = build_graph(pairs, Lsa(width=2), Choice(neighbours=2))
+    graph = build_graph(pairs, Lsa(width=2), GraphOptions(neighbours=2))
     assert graph.counts.tolist() == [2, 0, 2, 2, 2] and 1 not in graph.neighbours
 
 
@@ -219,7 +216,7 @@ def test_a_sentence_encoder_from_a_folder(tmp_path):
 def test_pictures_that_look_alike_bring_their_texts(made):
     _, features, pairs = made
     train = pairs.split("train")
-    graph = build_graph(train, Features(FeatureFile.open(features)), Choice(neighbours=4))
+    graph = build_graph(train, Features(FeatureFile.open(features)), GraphOptions(neighbours=4))
     pictures = pictures_of_texts(train)
     rows = FeatureFile.open(features).rows(train.images.ids, train.images.values)
     vectors = FeatureFile.open(features).take("pooled", rows)
@@ -230,7 +227,7 @@ def test_pictures_that_look_alike_bring_their_texts(made):
 
 @pytest.fixture
 def graph(made):
-    return build_graph(made[2].split("train"), Lsa(width=6), Choice(neighbours=5), source={"data": "d"})
+    return build_graph(made[2].split("train"), Lsa(width=6), GraphOptions(neighbours=5), source={"data": "d"})
 
 
 def test_a_graph_is_saved_and_loaded(graph, made, tmp_path):
@@ -253,7 +250,7 @@ def test_a_graph_for_other_data_is_refused(graph, made):
         graph.require(made[2].split("val").texts)
     with pytest.raises(DataError, match="not 'photo"):
         graph.within(made[2].split("val").texts)
-    other = build_graph(replace(train, texts=changed), Lsa(width=6), Choice(neighbours=5))
+    other = build_graph(replace(train, texts=changed), Lsa(width=6), GraphOptions(neighbours=5))
     assert other.fingerprint != graph.fingerprint
 
 
@@ -335,7 +332,7 @@ def test_the_command_line_builds_and_shows(made, tmp_path):
     assert built.exit_code == 0, built.output
     assert "80 texts, 6 neighbours each" in built.output
     again = run.invoke(main, words)
-    assert again.exit_code == 1 and "holds something" in again.output
+    assert again.exit_code == 1 and "is not empty" in again.output
     item = pairs.split("train").images.ids[3]
     page = tmp_path / "page.html"
     shown = run.invoke(main, ["neighbours", "show", str(out), "--item", item, "--top", "3", "--html", str(page)])
@@ -345,8 +342,10 @@ def test_the_command_line_builds_and_shows(made, tmp_path):
     told = json.loads(run.invoke(main, ["neighbours", "show", str(out), "--item", item, "--json"]).stdout)
     assert len(told["found"]) == 6 and told["item"]["picture"] == item and told["quality"].keys() == {"tfidf", "ciderd"}
     assert all(quality["pairs"] > 100 for quality in told["quality"].values())
+    wrong = run.invoke(main, [*words[:2], str(tmp_path / "x"), *words[3:], "--min-count", "2"])
+    assert wrong.exit_code == 2 and "--min-count belongs to another space; lsa does not read it" in wrong.output
     strange = run.invoke(main, ["neighbours", "show", str(out), "--item", "nobody"])
-    assert strange.exit_code == 1 and "'nobody' is none" in strange.output
+    assert strange.exit_code == 1 and "'nobody' is neither" in strange.output
 
 
 def test_a_graph_whose_data_changed_is_not_shown(made, tmp_path):
@@ -366,4 +365,4 @@ def test_a_graph_whose_data_changed_is_not_shown(made, tmp_path):
 def test_a_wrong_space_is_told(made, tmp_path, space):
     words = ["neighbours", "build", str(tmp_path / "g"), "--data", str(made[0]), "--space", space]
     answer = CliRunner().invoke(main, words)
-    assert answer.exit_code == 1 and ("--space needs" in answer.output or "is not there" in answer.output)
+    assert answer.exit_code == 1 and ("a space needs" in answer.output or "is not there" in answer.output)

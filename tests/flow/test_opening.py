@@ -16,7 +16,7 @@ import subtext
 from subtext.api.load import open_run
 from subtext.cli import main
 from subtext.data.features import FeatureInput
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.errors import CheckpointError, DataError, IndexError_, RecipeError
 from subtext.evaluation import embed_pairs
 from subtext.models.checkpoint import load_record
@@ -52,7 +52,7 @@ def test_it_gives_the_figures_of_its_record(folder: Path) -> None:
     from subtext.evaluation import evaluate
 
     run = open_run(folder / "run")
-    pairs = read_pairs(folder / "pairs.jsonl", need_images=False).pairs.split("val")
+    pairs = read(folder / "pairs.jsonl", need_images=False).split("val")
     assert evaluate(run.model, pairs, workers=0).figures["rsum"] == pytest.approx(run.record.best["rsum"])
 
 
@@ -72,7 +72,7 @@ def test_a_written_model_is_the_same_model_without_the_log(folder: Path, tmp_pat
 
 
 def test_features_are_remembered_and_replaced(folder: Path, tmp_path: Path) -> None:
-    pairs = read_pairs(folder / "pairs.jsonl", need_images=False).pairs.split("test")
+    pairs = read(folder / "pairs.jsonl", need_images=False).split("test")
     remembered = open_run(folder / "run").model
     assert isinstance(remembered.image.input_spec, FeatureInput) and remembered.image.input_spec.file is not None
     moved = shutil.copytree(folder / "run", tmp_path / "run")
@@ -106,7 +106,7 @@ def test_an_engine_finds_its_run_or_is_told(folder: Path, tmp_path: Path) -> Non
     from subtext.search import build_index
 
     run = open_run(folder / "run")
-    pairs = read_pairs(folder / "pairs.jsonl", need_images=False).pairs
+    pairs = read(folder / "pairs.jsonl", need_images=False)
     moved = shutil.copytree(folder / "run", tmp_path / "run")
     embeddings = embed_pairs(run.model, pairs, workers=0)
     build_index(

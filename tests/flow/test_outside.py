@@ -14,7 +14,7 @@ import pytest
 from command import call
 from safetensors.numpy import save_file
 
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 
 NOUNS = ("dog", "cat", "car", "tree", "house", "boat", "bird", "horse", "river", "bridge", "train", "cloud")
 
@@ -37,7 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(data: Path) -> tuple[np.ndarray, list[str], list[str]]:
-    pairs = read_pairs(data, need_images=False, verify=False).pairs
+    pairs = read(data, need_images=False, verify=False)
     g = np.random.default_rng(0)
     scores = g.random((12, 24), dtype=np.float32)
     scores[np.arange(24) // 2, np.arange(24)] += 0.5

@@ -156,7 +156,7 @@ def test_what_is_no_picture(tmp_path: Path) -> None:
     for name, message in (
         ("gone.jpg", "is not in"),
         ("zero.jpg", r"is empty \(0 bytes\)"),
-        ("page.jpg", "is no picture that can be read"),
+        ("page.jpg", "is no image that can be read"),
         ("inner", "is a folder"),
         ("a\0b", "cannot be read"),
     ):

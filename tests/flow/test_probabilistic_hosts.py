@@ -20,7 +20,7 @@ from command import call
 from subtext.api.load import open_engine, open_run
 from subtext.cli import main
 from subtext.core import DIRECTIONS
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.errors import RecipeError, TrainingError
 from subtext.evaluation import embed_pairs
 from subtext.models.heads.gaussian import Gaussian, Spread
@@ -142,7 +142,7 @@ def test_its_space_is_that_of_means(host: str, runs: dict[str, Path], made: Path
     answer = call("evaluate", runs[host], *words)
     assert "alignment" in answer.stdout and "image/uncertainty" in answer.stdout
     told = json.loads(call("evaluate", runs[host], *words, "--json", "-").stdout)
-    pairs = read_pairs(made / "pairs.jsonl", need_images=False).pairs.split("val")
+    pairs = read(made / "pairs.jsonl", need_images=False).split("val")
     model = open_run(runs[host]).model
     images, texts = embed_pairs(model.by_mean("a test"), pairs, workers=0)
     apart = (images.vectors[pairs.links[:, 0], 0] - texts.vectors[pairs.links[:, 1], 0]).norm(dim=1)

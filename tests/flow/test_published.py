@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from subtext.data.dataset import Dataset
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.data.readers.cub import TEST_CLASSES, VAL_CLASSES
 from subtext.errors import DataError
 from subtext.evaluation.relevance.match import of_pairs
@@ -54,7 +54,7 @@ def coco(folder: Path) -> None:
 
 def test_coco(tmp_path: Path) -> None:
     coco(tmp_path)
-    pairs = read_pairs(tmp_path, verify=True).pairs
+    pairs = read(tmp_path, verify=True)
     assert named(pairs)[:3] == [("9", "text 0 of 9"), ("9", "text 1 of 9"), ("25", "text 0 of 25")]
     assert splits(pairs) == {"9": "train", "25": "train", "42": "val"}
     assert pairs.texts.ids[:2] == ["900", "901"]
@@ -64,7 +64,7 @@ def test_coco(tmp_path: Path) -> None:
 
 def test_one_captions_file_of_coco(tmp_path: Path) -> None:
     coco(tmp_path)
-    assert read_pairs(tmp_path / "annotations/captions_val2014.json").pairs.images.ids == ["42"]
+    assert read(tmp_path / "annotations/captions_val2014.json").images.ids == ["42"]
 
 
 OWN = [{"image": f"{number}.jpg", "captions": [f"text {number}"], "split": "train"} for number in range(3)]
@@ -86,7 +86,7 @@ def test_a_table_of_ones_own_may_be_called_as_cocos(tmp_path: Path, text: str) -
         picture(tmp_path / f"{number}.jpg")
     written(tmp_path / "captions_train.json", text)
     for path in (tmp_path, tmp_path / "captions_train.json"):
-        assert len(read_pairs(path).pairs.images) == 3
+        assert len(read(path).images) == 3
 
 
 def test_karpathys_splits_of_coco_keep_the_objects(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_karpathys_splits_of_coco_keep_the_objects(tmp_path: Path) -> None:
         "sentences": [{"raw": "Karpathy's words", "sentid": 7}],
     }  # fmt: skip
     written(tmp_path / "dataset_coco.json", {"images": [entry], "dataset": "coco"})
-    pairs = read_pairs(tmp_path).pairs
+    pairs = read(tmp_path)
     assert named(pairs) == [("42", "Karpathy's words")]
     assert splits(pairs) == {"42": "train"}
     assert pairs.images.metadata["labels"] == [["cat", "person"]]
@@ -106,13 +106,13 @@ def test_instances_without_categories_are_refused(tmp_path: Path) -> None:
     coco(tmp_path)
     written(tmp_path / "annotations/instances_train2014.json", {"annotations": []})
     with pytest.raises(DataError, match=r"instances_train2014\.json needs 'categories'"):
-        read_pairs(tmp_path)
+        read(tmp_path)
 
 
 def test_a_table_beside_cocos_annotations_comes_first(tmp_path: Path) -> None:
     coco(tmp_path)
     written(tmp_path / "own.jsonl", '{"id": "mine", "image": "train2014/COCO_train2014_000000000009.jpg", "text": "x"}')
-    assert read_pairs(tmp_path).pairs.images.ids == ["mine"]
+    assert read(tmp_path).images.ids == ["mine"]
 
 
 def flickr(folder: Path, token: str, pictures: str) -> None:
@@ -126,11 +126,11 @@ def test_flickr30k_with_lists(tmp_path: Path) -> None:
     flickr(tmp_path, "results_20130124.token", "flickr30k-images")
     for split, number in (("train", 11), ("val", 12), ("test", 13)):
         written(tmp_path / f"{split}.txt", f"{number}\n")
-    reading = read_pairs(tmp_path, verify=True)
-    assert splits(reading.pairs) == {"11.jpg": "train", "12.jpg": "val", "13.jpg": "test"}
-    assert reading.pairs.texts.ids[:2] == ["11.jpg#0", "11.jpg#1"]
+    reading = read(tmp_path, verify=True)
+    assert splits(reading) == {"11.jpg": "train", "12.jpg": "val", "13.jpg": "test"}
+    assert reading.texts.ids[:2] == ["11.jpg#0", "11.jpg#1"]
     assert [str(problem) for problem in reading.problems] == [
-        "14.jpg: the lists of the splits name no split for 1 picture; left out"
+        "14.jpg: the lists of the splits name no split for 1 image; left out"
     ]
 
 
@@ -139,26 +139,26 @@ def test_flickr8k_as_its_archive_spells_it(tmp_path: Path) -> None:
     written(tmp_path / "Flickr8k.lemma.token.txt", "11.jpg#0\tother words\n")
     for name, number in (("trainImages", 11), ("devImages", 12), ("testImages", 13)):
         written(tmp_path / f"Flickr_8k.{name}.txt", f"{number}.jpg\n")
-    assert splits(read_pairs(tmp_path).pairs) == {"11.jpg": "train", "12.jpg": "val", "13.jpg": "test"}
+    assert splits(read(tmp_path)) == {"11.jpg": "train", "12.jpg": "val", "13.jpg": "test"}
 
 
 def test_flickr30k_without_lists_draws_splits(tmp_path: Path) -> None:
     flickr(tmp_path, "results_20130124.token", "flickr30k-images")
-    assert set(read_pairs(tmp_path).pairs.counts()) == {"train", "val", "test"}
+    assert set(read(tmp_path).counts()) == {"train", "val", "test"}
 
 
 def test_a_caption_may_hold_what_python_ends_a_line_at(tmp_path: Path) -> None:
     picture(tmp_path / "1.jpg")
     written(tmp_path / "results.token", "1.jpg#0\ta dog\u2028 in\x85 the\x0c sun\r\n1.jpg#1\ta cat\r\n\r\n")
-    assert read_pairs(tmp_path).pairs.texts.values == ["a dog\u2028 in\x85 the\x0c sun", "a cat"]
+    assert read(tmp_path).texts.values == ["a dog\u2028 in\x85 the\x0c sun", "a cat"]
 
 
 def test_a_token_line_without_a_tab_is_named(tmp_path: Path) -> None:
     flickr(tmp_path, "results_20130124.token", "flickr30k-images")
     with (tmp_path / "results_20130124.token").open("a") as file:
         file.write("15.jpg words\n")
-    with pytest.raises(DataError, match="line 9: needs PICTURE#NUMBER, a tab and the caption"):
-        read_pairs(tmp_path)
+    with pytest.raises(DataError, match="line 9: needs IMAGE#NUMBER, a tab and the caption"):
+        read(tmp_path)
 
 
 def cub(folder: Path, images: str = "images", texts: str = "text_c10") -> list[str]:
@@ -177,7 +177,7 @@ def cub(folder: Path, images: str = "images", texts: str = "text_c10") -> list[s
 )
 def test_cub_pairs_all_of_a_class(tmp_path: Path, images: str, texts: str) -> None:
     names = cub(tmp_path, images, texts)
-    pairs = read_pairs(tmp_path, verify=True).pairs
+    pairs = read(tmp_path, verify=True)
     assert pairs.images.ids == names
     assert list(pairs.images.splits) == ["train"] * 2 + ["test"] * 2 + ["val"] * 2
     assert len(pairs.texts) == 60 and len(pairs.links) == 60
@@ -191,10 +191,10 @@ def test_cub_takes_the_lists_that_are_there(tmp_path: Path) -> None:
     written(tmp_path / "testclasses.txt", "001.Albatross\n")
     written(tmp_path / "valclasses2.txt", "004.Ani\n")
     written(tmp_path / "seen_test_images.txt", f"{names[4]}\n")
-    assert list(splits(read_pairs(tmp_path).pairs).values()) == ["test", "test", "val", "val", "seen", "train"]
+    assert list(splits(read(tmp_path)).values()) == ["test", "test", "val", "val", "seen", "train"]
     written(tmp_path / "valclasses1.txt", "005.Auklet\n")
     with pytest.raises(DataError, match="needs one file of validation classes; it has 2"):
-        read_pairs(tmp_path)
+        read(tmp_path)
 
 
 def test_cubs_classes_are_fifty_and_fifty() -> None:
@@ -213,19 +213,19 @@ def test_goodnews(tmp_path: Path, file: str) -> None:
     written(tmp_path / "img_splits.json", {"a1_0": "train", "b2_3.jpg": "test"})
     for name in ("a1_0", "b2_3"):
         picture(tmp_path / "resized" / f"{name}.jpg")
-    reading = read_pairs(tmp_path, verify=True)
-    assert named(reading.pairs) == [("a1_0", "The Senate."), ("b2_3", "A march.")]
-    assert splits(reading.pairs) == {"a1_0": "train", "b2_3": "test"}
-    assert reading.pairs.images.metadata["article"] == ["a1", "b2"]
+    reading = read(tmp_path, verify=True)
+    assert named(reading) == [("a1_0", "The Senate."), ("b2_3", "A march.")]
+    assert splits(reading) == {"a1_0": "train", "b2_3": "test"}
+    assert reading.images.metadata["article"] == ["a1", "b2"]
     assert [str(problem) for problem in reading.problems] == [
-        "a1_1: img_splits.json names no split for 1 picture; left out"
+        "a1_1: img_splits.json names no split for 1 image; left out"
     ]
 
 
 def test_goodnews_without_pictures_in_an_article_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "captioning_dataset.json", {"a1": {"article": "long"}})
     with pytest.raises(DataError, match=r"needs an object of 'images'.*'a1' has none"):
-        read_pairs(tmp_path)
+        read(tmp_path)
 
 
 def conceptual(folder: Path) -> dict[str, str]:
@@ -241,17 +241,17 @@ def test_conceptual_captions_by_the_name_that_a_script_gave(tmp_path: Path) -> N
     picture(tmp_path / "training" / "a.jpg")
     (tmp_path / "training" / "a.jpg").rename(tmp_path / "training" / str(zlib.crc32(address["a"].encode())))
     picture(tmp_path / "validation" / f"0_{zlib.crc32(address['c'].encode())}.jpg")
-    reading = read_pairs(tmp_path, verify=True)
-    assert named(reading.pairs) == [("training/0", "a dog runs"), ("validation/0", "a bird")]
-    assert list(splits(reading.pairs).values()) == ["train", "val"]
+    reading = read(tmp_path, verify=True)
+    assert named(reading) == [("training/0", "a dog runs"), ("validation/0", "a bird")]
+    assert list(splits(reading).values()) == ["train", "val"]
     assert [str(problem) for problem in reading.problems] == [
-        "Train_GCC-training.tsv line 2: 1 picture of Train_GCC-training.tsv not fetched; left out"
+        "Train_GCC-training.tsv line 2: 1 image of Train_GCC-training.tsv not downloaded; left out"
     ]
 
 
 def test_conceptual_captions_without_pictures_is_for_features(tmp_path: Path) -> None:
     conceptual(tmp_path)
-    pairs = read_pairs(tmp_path, need_images=False).pairs
+    pairs = read(tmp_path, need_images=False)
     assert pairs.images.ids == ["training/0", "training/1", "validation/0"]
     assert pairs.images.values == [None] * 3
 
@@ -271,18 +271,18 @@ def politics(folder: Path) -> list[str]:
 def test_politics(tmp_path: Path) -> None:
     paths = politics(tmp_path)
     written(tmp_path / "train_test_paths.json", {"train": paths[:16], "test": paths[16:19]})
-    pairs = read_pairs(tmp_path, verify=True).pairs
+    pairs = read(tmp_path, verify=True)
     assert pairs.images.ids == paths[:19]
     assert pairs.counts() == {"test": 3, "train": 13, "val": 3}
     assert len(pairs.texts) == 19
     assert pairs.images.metadata["leaning"][0] == "left"
     written(tmp_path / "train_test_paths.json", {"train": paths[:16][::-1], "test": paths[16:19]})
-    assert splits(read_pairs(tmp_path).pairs) == splits(pairs)
+    assert splits(read(tmp_path)) == splits(pairs)
 
 
 def test_politics_without_lists_draws_splits(tmp_path: Path) -> None:
     politics(tmp_path)
-    assert set(read_pairs(tmp_path).pairs.counts()) == {"train", "val", "test"}
+    assert set(read(tmp_path).counts()) == {"train", "val", "test"}
 
 
 @pytest.mark.parametrize(
@@ -294,13 +294,13 @@ def test_politics_without_lists_draws_splits(tmp_path: Path) -> None:
 )
 def test_a_table_of_ones_own_may_be_named_like_a_published_set(tmp_path: Path, name: str, text: str) -> None:
     written(tmp_path / name, text)
-    assert read_pairs(tmp_path, need_images=False).pairs.texts.values == ["a rally"]
+    assert read(tmp_path, need_images=False).texts.values == ["a rally"]
 
 
 def test_politics_under_other_names_says_how_to_write_it(tmp_path: Path) -> None:
     written(tmp_path / "politics.jsonl", '{"local_path": "a.jpg", "text": "x"}\n')
     with pytest.raises(DataError, match=r"needs 'local_path' and 'content_text'; docs/datasets\.md"):
-        read_pairs(tmp_path)
+        read(tmp_path)
     written(tmp_path / "train_test_paths.json", {"both": []})
     with pytest.raises(DataError, match="needs lists of paths, 'train' and 'test'; it has both"):
-        read_pairs(tmp_path)
+        read(tmp_path)

@@ -22,7 +22,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.features import FeatureFile
 from subtext.data.fingerprint import fingerprint
 from subtext.data.image_files import open_image
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.errors import DataError
 
 
@@ -58,7 +58,7 @@ ROWS = [
 
 def test_json_lines(tmp_path: Path) -> None:
     pictures(tmp_path, 2)
-    pairs = read_pairs(lines(tmp_path / "data.jsonl", ROWS)).pairs
+    pairs = read(lines(tmp_path / "data.jsonl", ROWS))
     assert named(pairs) == WANTED
     assert pairs.counts() == {"train": 1, "val": 1}
     assert pairs.texts.ids == ["0.png#0", "0.png#1", "1.png#0", "1.png#1"]
@@ -74,7 +74,7 @@ def test_csv_with_a_row_a_text_and_quoted_newlines(tmp_path: Path) -> None:
         writer.writerows(
             [["0.png", "a dog,\nrunning", "train"], ["1.png", "a cat", "dev"], ["0.png", "ein Hund", "train"]]
         )
-    pairs = read_pairs(tmp_path / "data.csv").pairs
+    pairs = read(tmp_path / "data.csv")
     assert named(pairs) == [("0.png", "a dog,\nrunning"), ("1.png", "a cat"), ("0.png", "ein Hund")]
     assert pairs.counts() == {"train": 1, "val": 1}
 
@@ -82,7 +82,7 @@ def test_csv_with_a_row_a_text_and_quoted_newlines(tmp_path: Path) -> None:
 def test_csv_cell_with_a_json_list(tmp_path: Path) -> None:
     pictures(tmp_path, 1)
     (tmp_path / "data.csv").write_text('image,captions\n0.png,"[""a dog"", ""ein Hund""]"\n')
-    assert [text for _, text in named(read_pairs(tmp_path / "data.csv").pairs)] == ["a dog", "ein Hund"]
+    assert [text for _, text in named(read(tmp_path / "data.csv"))] == ["a dog", "ein Hund"]
 
 
 def test_parquet_with_the_struct_of_the_hub(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_parquet_with_the_struct_of_the_hub(tmp_path: Path) -> None:
         for n, row in enumerate(ROWS)
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
-    pairs = read_pairs(tmp_path / "data.parquet", verify=True).pairs
+    pairs = read(tmp_path / "data.parquet", verify=True)
     assert named(pairs) == WANTED
     assert open_image(pairs.images.values[1], pairs.root).getpixel((0, 0)) == (1, 40, 90)
 
@@ -99,7 +99,7 @@ def test_parquet_with_the_struct_of_the_hub(tmp_path: Path) -> None:
 def test_parquet_bytes_are_named_by_what_they_hold(tmp_path: Path) -> None:
     rows = [{"image": png(1), "text": "a"}, {"image": png(2), "text": "b"}, {"image": png(1), "text": "c"}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
-    pairs = read_pairs(tmp_path / "data.parquet").pairs
+    pairs = read(tmp_path / "data.parquet")
     assert pairs.links.tolist() == [[0, 0], [1, 1], [0, 2]]
 
 
@@ -108,7 +108,7 @@ def test_parquet_shards_named_after_splits(tmp_path: Path) -> None:
     for split, shade in (("train", 1), ("validation", 2)):
         table = pa.Table.from_pylist([{"image": png(shade), "text": split}])
         pq.write_table(table, tmp_path / "data" / f"{split}-00000-of-00001.parquet")
-    assert read_pairs(tmp_path).pairs.counts() == {"train": 1, "val": 1}
+    assert read(tmp_path).counts() == {"train": 1, "val": 1}
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
@@ -122,7 +122,7 @@ def test_image_folder_with_splits_as_folders(tmp_path: Path, form: str) -> None:
             (tmp_path / split / "metadata.csv").write_text(
                 "file_name,text\n" + "".join(f"{r['file_name']},{r['text']}\n" for r in rows)
             )
-    pairs = read_pairs(tmp_path, verify=True).pairs
+    pairs = read(tmp_path, verify=True)
     assert pairs.counts() == {"train": 2, "val": 2}
     assert pairs.images.ids == ["train/0.png", "train/1.png", "validation/0.png", "validation/1.png"]
 
@@ -131,7 +131,7 @@ def test_image_folder_with_one_metadata_and_split_folders(tmp_path: Path) -> Non
     for split in ("train", "test"):
         pictures(tmp_path / split, 1)
     lines(tmp_path / "metadata.jsonl", [{"file_name": f"{s}/0.png", "text": s} for s in ("train", "test")])
-    assert read_pairs(tmp_path).pairs.counts() == {"test": 1, "train": 1}
+    assert read(tmp_path).counts() == {"test": 1, "train": 1}
 
 
 def shard(path: Path, members: list[tuple[str, bytes]], mode: str = "w") -> None:
@@ -155,7 +155,7 @@ def test_webdataset(tmp_path: Path, pattern: str) -> None:
     shard(tmp_path / "train-0.tar", samples(0, 1))
     shard(tmp_path / "train-1.tar", samples(2))
     shard(tmp_path / "val-0.tar", samples(3))
-    pairs = read_pairs(tmp_path / pattern, verify=True).pairs
+    pairs = read(tmp_path / pattern, verify=True)
     assert named(pairs) == [(f"{n:03d}", f"text {n}") for n in range(4)]
     assert list(pairs.images.splits) == ["train", "train", "train", "val"]
     assert pairs.images.metadata["url"] == ["u0", "u1", "u2", "u3"]
@@ -166,7 +166,7 @@ def test_webdataset(tmp_path: Path, pattern: str) -> None:
 def test_webdataset_compressed_and_keys_that_begin_anew(tmp_path: Path) -> None:
     shard(tmp_path / "a.tar.gz", samples(0), "w:gz")
     shard(tmp_path / "b.tar", [*samples(0)[:1], ("000.json", b'{"captions": ["one", "two"]}')])
-    pairs = read_pairs(tmp_path, verify=True).pairs
+    pairs = read(tmp_path, verify=True)
     assert named(pairs) == [("a.tar.gz/000", "text 0"), ("b.tar/000", "one"), ("b.tar/000", "two")]
 
 
@@ -174,8 +174,8 @@ def test_webdataset_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     shard(path, samples(0, 1, 2))
     path.write_bytes(path.read_bytes()[:5000])
-    reading = read_pairs(path, bad="skip")
-    assert len(reading.pairs.images) == 1
+    reading = read(path, on_error="skip")
+    assert len(reading.images) == 1
     assert "cut off" in str(reading.problems[0])
 
 
@@ -198,7 +198,7 @@ def karpathy(folder: Path, filepath: bool) -> Path:
 @pytest.mark.parametrize("filepath", [True, False])
 def test_karpathy(tmp_path: Path, filepath: bool) -> None:
     pictures(tmp_path / "val2014" if filepath else tmp_path, 4)
-    pairs = read_pairs(karpathy(tmp_path, filepath)).pairs
+    pairs = read(karpathy(tmp_path, filepath))
     assert pairs.counts() == {"test": 1, "train": 2, "val": 1}
     assert pairs.images.ids == ["100", "101", "102", "103"]
     assert pairs.texts.ids == ["0", "1", "10", "11", "20", "21", "30", "31"]
@@ -206,7 +206,7 @@ def test_karpathy(tmp_path: Path, filepath: bool) -> None:
 
 def test_karpathy_with_the_pictures_in_one_folder(tmp_path: Path) -> None:
     pictures(tmp_path / "flat", 4)
-    assert read_pairs(karpathy(tmp_path, True), images=tmp_path / "flat").pairs.images.values[0] == "0.png"
+    assert read(karpathy(tmp_path, True), images=tmp_path / "flat").images.values[0] == "0.png"
 
 
 @pytest.mark.parametrize("repeated", [True, False])
@@ -217,8 +217,8 @@ def test_precomp_joins_its_own_arrays(tmp_path: Path, repeated: bool) -> None:
         np.save(tmp_path / f"{prefix}_ims.npy", array.repeat(5, axis=0) if repeated else array)
         (tmp_path / f"{prefix}_caps.txt").write_text("".join(f"{prefix} {n}\n" for n in range(5 * count)))
         wanted |= {f"{prefix}/{n}": row for n, row in enumerate(array)}
-    reading = read_pairs(tmp_path)
-    pairs, features = reading.pairs, reading.features
+    reading = read(tmp_path)
+    pairs, features = reading, reading.features
     assert pairs.counts() == {"train": 3, "val": 2}
     assert pairs.links[:, 0].tolist() == [n // 5 for n in range(25)]
     assert features is not None
@@ -240,7 +240,7 @@ def test_mteb_with_graded_judgements(tmp_path: Path, image_side: str) -> None:
     (tmp_path / "qrels" / "test.tsv").write_text(
         "query-id\tcorpus-id\tscore\n" + "".join(f"{a}\t{b}\t{s}\n" for a, b, s in rows)
     )
-    pairs = read_pairs(tmp_path).pairs
+    pairs = read(tmp_path)
     assert named(pairs) == [("i0", "text 0"), ("i1", "text 0"), ("i2", "text 1")]
     assert pairs.counts() == {"test": 3}
     assert pairs.images.groups[0] == pairs.images.groups[1] != pairs.images.groups[2]
@@ -263,7 +263,7 @@ def test_mteb_as_parquet_in_folders(tmp_path: Path) -> None:
     for name, rows in tables.items():
         (tmp_path / name).mkdir()
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / name / "test-00000-of-00001.parquet")
-    pairs = read_pairs(tmp_path, verify=True).pairs
+    pairs = read(tmp_path, verify=True)
     assert named(pairs) == [("i0", "text 0"), ("i1", "text 1")]
     assert pairs.counts() == {"test": 2}
 
@@ -276,7 +276,7 @@ def test_one_text_of_many_pictures_by_group(tmp_path: Path) -> None:
         {"image": "2.png", "text": "a dog"},
         {"image": "3.png", "text": "ein Hund", "group": 7},
     ]
-    pairs = read_pairs(lines(tmp_path / "a.jsonl", rows)).pairs
+    pairs = read(lines(tmp_path / "a.jsonl", rows))
     assert pairs.links.tolist() == [[0, 0], [1, 0], [2, 1], [3, 2]]
     assert pairs.images.groups[[0, 1, 3]].tolist() == [pairs.texts.groups[0]] * 3
     assert pairs.images.groups[2] != pairs.images.groups[0]
@@ -285,14 +285,14 @@ def test_one_text_of_many_pictures_by_group(tmp_path: Path) -> None:
 def test_same_picture_spelt_in_two_ways_and_given_ids(tmp_path: Path) -> None:
     pictures(tmp_path, 1)
     rows = [{"image": "0.png", "text": "a", "id": "x"}, {"image": "./0.png", "text": "b", "id": "y"}]
-    pairs = read_pairs(lines(tmp_path / "a.jsonl", rows)).pairs
+    pairs = read(lines(tmp_path / "a.jsonl", rows))
     assert pairs.images.ids == ["x"]
     assert pairs.texts.ids == ["x#0", "x#1"]
 
 
 def test_known_by_features_alone(tmp_path: Path) -> None:
     rows = [{"id": f"p{n}", "text_id": f"t{n}", "labels": "art"} for n in range(4)]
-    pairs = read_pairs(lines(tmp_path / "a.jsonl", rows)).pairs
+    pairs = read(lines(tmp_path / "a.jsonl", rows))
     assert pairs.images.values == [None] * 4
     assert pairs.texts.ids == ["t0", "t1", "t2", "t3"]
     assert pairs.texts.values == [None] * 4
@@ -301,33 +301,33 @@ def test_known_by_features_alone(tmp_path: Path) -> None:
 def test_language_of_each_text(tmp_path: Path) -> None:
     pictures(tmp_path, 1)
     row = {"image": "0.png", "captions": ["a dog", "ein Hund"], "language": ["en", "de"]}
-    assert read_pairs(lines(tmp_path / "a.jsonl", [row])).pairs.texts.metadata["language"] == ["en", "de"]
+    assert read(lines(tmp_path / "a.jsonl", [row])).texts.metadata["language"] == ["en", "de"]
 
 
 def test_pictures_folder_is_found(tmp_path: Path) -> None:
     pictures(tmp_path / "images", 1)
     pictures(tmp_path / "other", 1)
     path = lines(tmp_path / "a.jsonl", [{"image": "0.png", "text": "a"}])
-    assert read_pairs(path).pairs.root == tmp_path / "images"
-    assert read_pairs(path, images=tmp_path / "other").pairs.root == tmp_path / "other"
+    assert read(path).root == tmp_path / "images"
+    assert read(path, images=tmp_path / "other").root == tmp_path / "other"
 
 
 def test_splits_are_80_10_10_and_seeded(tmp_path: Path) -> None:
     rows = [{"id": f"p{n}", "text": f"text {n}"} for n in range(2000)]
     path = lines(tmp_path / "a.jsonl", rows)
-    counts = read_pairs(path).pairs.counts()
+    counts = read(path).counts()
     # Four standard deviations of a binomial count: 4 sqrt(2000 x 0.1 x 0.9) = 54.
     assert abs(counts["val"] - 200) < 54
     assert abs(counts["test"] - 200) < 54
-    assert fingerprint(read_pairs(path).pairs) == fingerprint(read_pairs(path).pairs)
-    assert fingerprint(read_pairs(path, seed=1).pairs) != fingerprint(read_pairs(path).pairs)
+    assert fingerprint(read(path)) == fingerprint(read(path))
+    assert fingerprint(read(path, split_seed=1)) != fingerprint(read(path))
 
 
 def test_adding_rows_moves_no_picture_to_another_split(tmp_path: Path) -> None:
     rows = [{"id": f"p{n}", "text": f"text {n}"} for n in range(200)]
-    before = read_pairs(lines(tmp_path / "a.jsonl", rows)).pairs.images
+    before = read(lines(tmp_path / "a.jsonl", rows)).images
     extra = [{"id": f"q{n}", "text": "new"} for n in range(50)]
-    after = read_pairs(lines(tmp_path / "b.jsonl", extra[:25] + rows[::-1] + extra[25:])).pairs.images
+    after = read(lines(tmp_path / "b.jsonl", extra[:25] + rows[::-1] + extra[25:])).images
     moved = dict(zip(after.ids, after.splits, strict=True))
     assert all(moved[name] == split for name, split in zip(before.ids, before.splits, strict=True))
 
@@ -335,12 +335,12 @@ def test_adding_rows_moves_no_picture_to_another_split(tmp_path: Path) -> None:
 def test_three_pictures_give_three_splits(tmp_path: Path) -> None:
     for seed in range(20):
         path = lines(tmp_path / "a.jsonl", [{"id": f"p{seed}{n}", "text": "a"} for n in range(3)])
-        assert sorted(read_pairs(path, seed=seed).pairs.counts()) == ["test", "train", "val"]
+        assert sorted(read(path, split_seed=seed).counts()) == ["test", "train", "val"]
 
 
 def test_a_group_is_in_one_drawn_split(tmp_path: Path) -> None:
     rows = [{"id": f"p{n}", "text": f"t{n}", "group": n // 4} for n in range(400)]
-    images = read_pairs(lines(tmp_path / "a.jsonl", rows)).pairs.images
+    images = read(lines(tmp_path / "a.jsonl", rows)).images
     assert all(len(set(images.splits[images.groups == group])) == 1 for group in set(images.groups))
 
 
@@ -348,7 +348,7 @@ def test_other_names_of_splits(tmp_path: Path) -> None:
     rows = [
         {"id": f"p{n}", "text": "a", "split": s} for n, s in enumerate(["Training", "validation", "fold-3", "extra"])
     ]
-    pairs = read_pairs(lines(tmp_path / "a.jsonl", rows), merge_split={"extra": "train"}).pairs
+    pairs = read(lines(tmp_path / "a.jsonl", rows), merge_split={"extra": "train"})
     assert list(pairs.images.splits) == ["train", "val", "fold-3", "train"]
 
 
@@ -357,18 +357,18 @@ def test_bytes_that_editors_leave(tmp_path: Path) -> None:
     pictures(tmp_path, 2)
     rows = [json.dumps(row, ensure_ascii=False).encode() for row in ROWS]
     (tmp_path / "a.JSONL").write_bytes(b"\xef\xbb\xbf" + b"\r\n\r\n".join(rows) + b"\r\n \r\n")
-    assert named(read_pairs(tmp_path / "a.JSONL").pairs) == WANTED
+    assert named(read(tmp_path / "a.JSONL")) == WANTED
     (tmp_path / "b.json").write_bytes(b"\xef\xbb\xbf\r\n\r\n  [\r\n" + b",\r\n".join(rows) + b"\r\n]")
-    assert named(read_pairs(tmp_path / "b.json").pairs) == WANTED
+    assert named(read(tmp_path / "b.json")) == WANTED
     (tmp_path / "c.CSV").write_bytes(b'\xef\xbb\xbf\r\nimage,text\r\n0.png,"a\r\nb"\r\n\r\n1.png,c\r\n')
-    assert named(read_pairs(tmp_path / "c.CSV").pairs) == [("0.png", "a\r\nb"), ("1.png", "c")]
+    assert named(read(tmp_path / "c.CSV")) == [("0.png", "a\r\nb"), ("1.png", "c")]
 
 
 def test_cells_are_texts_as_they_are_written(tmp_path: Path) -> None:
     pictures(tmp_path, 6)
     cells = ["1", "1.0", "007", "nan", "[1, 2]", "[sic] a dog"]
     (tmp_path / "a.csv").write_text("image,captions\n" + "".join(f'{n}.png,"{cell}"\n' for n, cell in enumerate(cells)))
-    assert [text for _, text in named(read_pairs(tmp_path / "a.csv").pairs)] == cells
+    assert [text for _, text in named(read(tmp_path / "a.csv"))] == cells
 
 
 def test_ids_are_joined_as_numbers_or_as_strings(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_ids_are_joined_as_numbers_or_as_strings(tmp_path: Path) -> None:
     lines(tmp_path / "corpus.jsonl", [{"_id": 1, "image": "0.png"}])
     lines(tmp_path / "queries.jsonl", [{"_id": 2.0, "text": "x"}])
     lines(tmp_path / "qrels.jsonl", [{"query-id": "2", "corpus-id": 1.0}])
-    assert named(read_pairs(tmp_path).pairs) == [("1", "x")]
+    assert named(read(tmp_path)) == [("1", "x")]
 
 
 def test_paths_of_every_kind(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_paths_of_every_kind(tmp_path: Path) -> None:
     apart, joined = unicodedata.normalize("NFD", "é.png"), unicodedata.normalize("NFC", "é.png")
     (tmp_path / "inner" / apart).write_bytes(png(7))
     rows = [{"image": path, "text": "x"} for path in ("../0.png", str(tmp_path / "1.png"), joined)]
-    pairs = read_pairs(lines(tmp_path / "inner" / "a.jsonl", rows), verify=True).pairs
+    pairs = read(lines(tmp_path / "inner" / "a.jsonl", rows), verify=True)
     shades = [open_image(value, pairs.root).getpixel((0, 0))[0] for value in pairs.images.values]
     assert shades == [0, 1, 7]
     assert pairs.images.ids[2] == joined, "its name is what the file says"
@@ -399,8 +399,8 @@ def test_a_string_that_is_no_utf8_costs_its_row(tmp_path: Path) -> None:
     texts = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(np.array([0, 1, 5, 6], np.int32)), data])
     table = pa.Table.from_arrays([pa.array([f"{n}.png" for n in range(3)]), texts], names=["image", "text"])
     pq.write_table(table, tmp_path / "a.parquet")
-    reading = read_pairs(tmp_path / "a.parquet", bad="skip")
-    assert named(reading.pairs) == [("0.png", "x"), ("2.png", "y")]
+    reading = read(tmp_path / "a.parquet", on_error="skip")
+    assert named(reading) == [("0.png", "x"), ("2.png", "y")]
     assert [str(problem) for problem in reading.problems] == ["row 2: is not valid UTF-8; write it as UTF-8"]
 
 
@@ -410,7 +410,7 @@ def test_numbers_for_texts_are_told_by_row(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"row 1: the text needs to be a string; it is the number 1.0; row 2: has no text"
     ):
-        read_pairs(tmp_path / "a.parquet")
+        read(tmp_path / "a.parquet")
 
 
 def test_a_shard_with_odd_members(tmp_path: Path) -> None:
@@ -423,12 +423,12 @@ def test_a_shard_with_odd_members(tmp_path: Path) -> None:
     shard(tmp_path / "a.tar", members)
     with tarfile.open(tmp_path / "a.tar", "a") as tar:
         tar.addfile(link)
-    reading = read_pairs(tmp_path / "a.tar", bad="skip", verify=True)
-    assert named(reading.pairs) == [("/top/a", "x")]
+    reading = read(tmp_path / "a.tar", on_error="skip", verify=True)
+    assert named(reading) == [("/top/a", "x")]
     told = [str(problem) for problem in reading.problems]
     for sentence in (
         "a.tar sample b: has no text",
-        "a.tar sample c: has no picture",
+        "a.tar sample c: has no image",
         "a.tar sample ?: 'id' is not valid",
     ):
         assert any(one.startswith(sentence) for one in told), sentence
@@ -449,9 +449,9 @@ def test_karpathy_with_odd_entries(tmp_path: Path) -> None:
     ]
     data = json.dumps({"images": [good, *odd]}).encode()
     (tmp_path / "dataset.json").write_bytes(b"\xef\xbb\xbf" + data)
-    reading = read_pairs(tmp_path / "dataset.json", bad="skip")
-    assert named(reading.pairs) == [("0.png", "x")]
-    assert sorted(problem.where for problem in reading.problems) == [f"picture {n}" for n in range(2, 7)]
+    reading = read(tmp_path / "dataset.json", on_error="skip")
+    assert named(reading) == [("0.png", "x")]
+    assert sorted(problem.where for problem in reading.problems) == [f"image {n}" for n in range(2, 7)]
     assert sum("in 'sentences' a list of objects" in problem.what for problem in reading.problems) == 3
 
 
@@ -463,8 +463,8 @@ def test_judgements_with_odd_rows(tmp_path: Path) -> None:
     )
     qrels = [("t0", "i0", 1), ("t1", "i1", 1), ("t9", "i1", 1), ("t0", "i1", "high")]
     lines(tmp_path / "qrels.jsonl", [{"query-id": t, "corpus-id": i, "score": score} for t, i, score in qrels])
-    reading = read_pairs(tmp_path, bad="skip")
-    assert named(reading.pairs) == [("i0", "x")]
+    reading = read(tmp_path, on_error="skip")
+    assert named(reading) == [("i0", "x")]
     told = [str(problem) for problem in reading.problems]
     assert "queries.jsonl line 3: '_id' needs a string or a whole number; it is a list" in told
     assert "qrels.jsonl line 2: the text 't1' needs to be a string; it is the number 5" in told
@@ -475,14 +475,14 @@ def test_judgements_with_odd_rows(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"needs the columns 'query-id', 'corpus-id' and 'score'; .* has 't0', '0', 'i0'"
     ):
-        read_pairs(tmp_path)
+        read(tmp_path)
 
 
 def test_precomp_with_an_array_without_rows(tmp_path: Path) -> None:
     np.save(tmp_path / "train_ims.npy", np.float32(3))
     (tmp_path / "train_caps.txt").write_text("x\n")
-    with pytest.raises(DataError, match="needs a row of numbers a picture"):
-        read_pairs(tmp_path)
+    with pytest.raises(DataError, match="needs a row of numbers per image"):
+        read(tmp_path)
 
 
 def test_thirty_thousand_rows_are_quick(tmp_path: Path) -> None:
@@ -497,9 +497,9 @@ def test_thirty_thousand_rows_are_quick(tmp_path: Path) -> None:
 _TIMED = """
 import sys, time
 from pathlib import Path
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 start = time.process_time()
-print(len(read_pairs(Path(sys.argv[1])).pairs.links), time.process_time() - start)
+print(len(read(Path(sys.argv[1])).links), time.process_time() - start)
 """
 
 
@@ -508,9 +508,9 @@ def test_real_data_sets() -> None:
     if "SUBTEXT_DATA" not in os.environ:
         pytest.skip("SUBTEXT_DATA is not set")
     root = Path(os.environ["SUBTEXT_DATA"])
-    flickr = read_pairs(root / "flickr8k" / "captions.jsonl").pairs
+    flickr = read(root / "flickr8k" / "captions.jsonl")
     assert flickr.counts() == {"train": 6000, "val": 1000}
     features = FeatureFile.open(root / "flickr8k" / "mobilenet_pooled.npz")
     assert sorted(features.rows(flickr.images.ids).tolist()) == list(range(7000))
-    assert len(read_pairs(root / "tiny_coco", verify=True).pairs.links) == 500
-    assert len(read_pairs(root / "cc12m_sample", verify=True).pairs.links) == 32
+    assert len(read(root / "tiny_coco", verify=True).links) == 500
+    assert len(read(root / "cc12m_sample", verify=True).links) == 32

@@ -14,7 +14,7 @@ import tiny_models
 import torch
 
 from subtext.data.dataset import Dataset, Items, Judgements
-from subtext.data.read import read_pairs
+from subtext.data.read import read as read_dataset
 from subtext.errors import DataError, RequirementError, ShapeError
 from subtext.evaluation.relevance import cider, classes, eccv, grade, plausible, sentence, tfidf
 from subtext.evaluation.relevance import grade as cache
@@ -352,7 +352,7 @@ def test_judgements_of_cocos_test_set():
 @DATA
 def test_plausible_pictures_of_tiny_coco():
     """Labels are read from the instances of COCO; a plain loop over all pairs of pictures agrees."""
-    data = read_pairs(Path(os.environ["SUBTEXT_DATA"]) / "tiny_coco" / "captions.jsonl").pairs
+    data = read_dataset(Path(os.environ["SUBTEXT_DATA"]) / "tiny_coco" / "captions.jsonl")
     found = plausible.of_pairs(data)
     labels = [set(data.images.metadata["labels"][row]) for row in found.image_rows]
     assert 90 < len(labels) <= 100

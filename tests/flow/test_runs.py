@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from runs.common import HEAD, NAMES, line, selection, subtext
 
-from subtext.data.read import read_pairs
 from subtext.recipes.catalogue import methods, models, plan_options
 
 RUNS = Path(__file__).resolve().parents[2] / "runs"
@@ -106,7 +105,7 @@ def test_an_archive_is_loosened_wholly_and_within_its_splits(curated: ModuleType
         row["split"] = "val" if n % 3 == 0 else "train"
     file = tmp_path / "captions.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    pairs = read_pairs(file, need_images=False).pairs
+    pairs = read(file, need_images=False)
     planted = curated.loosened(pairs, {"neighbour": 0.2, "mismatch": 0.1}, ("train", "val"))
     for split, count in (("train", 200), ("val", 100)):
         own = pairs.texts.splits == split

@@ -16,7 +16,7 @@ from PIL import Image
 import subtext
 from subtext.api.load import load, open_engine
 from subtext.data.inputs import Batch
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.errors import DataError, IndexError_, RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.search import Engine, build_index, model_fingerprint
@@ -35,7 +35,7 @@ def engine(place: Path) -> Engine:
 
 
 def test_words_find_what_the_model_scores_best(place: Path, engine: Engine) -> None:
-    model, pairs = load(place / "run"), read_pairs(place / "data").pairs
+    model, pairs = load(place / "run"), read(place / "data")
     images, _ = embed_pairs(model, pairs)
     query = model.embed_texts(["a blue square"])
     wanted = model.similarity.cosine(images, query)[:, 0]
@@ -106,7 +106,7 @@ def test_how_texts_are_read_is_part_of_the_fingerprint(place: Path) -> None:
 
 
 def test_a_model_that_scores_pairs_is_refused(place: Path, tmp_path: Path) -> None:
-    model, pairs = load(place / "run"), read_pairs(place / "data").pairs
+    model, pairs = load(place / "run"), read(place / "data")
     embeddings = embed_pairs(model, pairs)
     model.similarity.indexable = False
     with pytest.raises(RequirementError, match=r"an index needs a model whose vectors decide the score; .*two stages"):

@@ -12,8 +12,8 @@ from command import call
 
 from reproduce.tables.prepared import POLITICS
 from reproduce.tables.specification import tables
-from subtext.data.read import read_pairs
-from subtext.data.write import write_pairs
+from subtext.data.read import read
+from subtext.data.write import write_dataset
 
 QUICK = ("--epochs", 1, "--seeds", 1, "--split-seed", 0, "--workers", 0, "--device", "cpu", "-q")
 SMALL = ("--set", "width=16", "--set", "word_width=8", "--set", "batch_size=16", "--rows", "uniform")
@@ -51,7 +51,7 @@ def test_the_release_itself_is_refused(release: Path, more: tuple[str, ...]) -> 
 
 def test_what_data_prepare_writes_is_taken_and_whole_articles_are_not(release: Path) -> None:
     whole, cut = release.parent / "whole.jsonl", release.parent / "cut.jsonl"
-    write_pairs(read_pairs(release, need_images=False).pairs, whole)
+    write_dataset(read(release, need_images=False), whole)
     refused = call(*words(release, f"politics={whole}"), code=1)
     assert "of 60 texts" in refused.stdout and "60 have more" in refused.stdout
     call("data", "prepare", release, "--sentences", 2, "--out", cut)

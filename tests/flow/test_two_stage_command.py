@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import small
 from command import call
+from curve_points import curve_points
 
 from subtext.api.load import load
 from subtext.evaluation import Result
@@ -134,11 +135,11 @@ def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
     root = ElementTree.parse(file).getroot()
     found = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"pictures ask for texts", "texts ask for pictures", "R@1", "R@10", "R@1 of every pair"} <= set(found)
-    lines = [element.get("points").split() for element in root.iter("{http://www.w3.org/2000/svg}polyline")]
+    lines = curve_points(file.read_text())
     # Two panels of three recalls over both numbers and every pair, and of the line that they come to.
     assert [len(line) for line in lines] == [3, 3, 3, 2] * 2
     # The first point stands at the least cost, and the second where its share of pairs is on a scale of powers.
-    across = [float(point.split(",")[0]) for point in lines[0]]
+    across = [x for x, _ in lines[0]]
     shares = [row["share_of_pairs"]["image_to_text"] for row in sweep] + [1.0]
     steps = np.diff(np.log10(shares)) / np.log10(shares[-1] / shares[0])
     assert np.diff(across) / (across[-1] - across[0]) == pytest.approx(steps, abs=1e-3)

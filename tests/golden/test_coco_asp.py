@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.evaluation.metrics.asp import ceiling, chance
 from subtext.evaluation.relevance.grade import graded
 from subtext.ops.semantic_rank import agreement, ranks
@@ -20,9 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.data, pytest.mark.skipif(DATA is Non
 
 def test_perfect_scores_on_a_thousand_pictures() -> None:
     """99.09 (ordinal), 98.60 (min), 99.30 (average): relevance ties, and scores that follow it with noise do not."""
-    pairs = read_pairs(
-        Path(str(DATA)) / "coco5k_text" / "karpathy_test_5k.jsonl", need_images=False, verify=False
-    ).pairs
+    pairs = read(Path(str(DATA)) / "coco5k_text" / "karpathy_test_5k.jsonl", need_images=False, verify=False)
     whole = graded(pairs, "tfidf1")
     values = np.ascontiguousarray(whole.values[:1000, :5000])
     noisy = values + 1e-7 * np.random.default_rng(0).random(values.shape)

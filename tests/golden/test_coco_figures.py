@@ -11,7 +11,6 @@ import torch
 
 from reproduce.figures.thresholds import above
 from subtext.data.dataset import Dataset
-from subtext.data.read import read_pairs
 from subtext.evaluation import ExtraMetrics, Protocol, Result, evaluate_matrix
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance import plausible
@@ -25,7 +24,7 @@ pytestmark = [pytest.mark.data, pytest.mark.skipif(DATA is None, reason="SUBTEXT
 
 def coco() -> Dataset:
     path = Path(str(DATA)) / "coco5k_text" / "karpathy_test_5k.jsonl"
-    return read_pairs(path, need_images=False, verify=False).pairs
+    return read(path, need_images=False, verify=False)
 
 
 def labelled(pairs: Dataset) -> tuple[Dataset, np.ndarray, np.ndarray]:

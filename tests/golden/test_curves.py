@@ -1,54 +1,56 @@
-"""Curves as SVG: well-formed, every point where its axes say, escaped, and nothing where there is nothing."""
+"""Drawings as SVG: well-formed, the same each time, every point where its axes say, and escaped."""
 
 from __future__ import annotations
 
 import math
 from xml.etree import ElementTree
 
-from subtext.report.curves import Chart, Curve, curves, ticks
+import pytest
+from curve_points import NAMES, curve_points
+
 from subtext.report.page import Page, Section, render
+from subtext.report.plots import Chart, Curve, Histogram, Reliability, charts, histograms, reliability_diagrams
 
-NAMES = {"svg": "http://www.w3.org/2000/svg"}
 
-
-def lines(text: str) -> list[list[tuple[float, float]]]:
-    found = ElementTree.fromstring(text).findall("svg:polyline", NAMES)
-    return [[tuple(map(float, point.split(","))) for point in line.get("points", "").split()] for line in found]
+def labels(text: str) -> set[str | None]:
+    return {node.text for node in ElementTree.fromstring(text).iterfind(".//svg:text", NAMES)}
 
 
 def test_points_lie_where_the_axes_say() -> None:
-    text = curves([Chart("t", "x", "y", [Curve("a", [(0, 10), (5, 15), (10, 20)]), Curve("b", [(0, 20)], quiet=True)])])
-    (first, middle, last), (top,) = lines(text)
-    assert middle == ((first[0] + last[0]) / 2, (first[1] + last[1]) / 2)
+    curves = [Curve("a", [(0, 10), (5, 15), (10, 20)]), Curve("b", [(0, 20), (10, 20)], reference=True)]
+    text = charts([Chart("t", "x", "y", curves)])
+    (first, middle, last), (top, _) = curve_points(text)
+    assert middle == pytest.approx(((first[0] + last[0]) / 2, (first[1] + last[1]) / 2))
     assert first[0] < last[0] and first[1] > last[1], "up is up"
-    assert top == (first[0], last[1])
-    labels = [node.text for node in ElementTree.fromstring(text).findall("svg:text", NAMES)]
-    assert {"t", "x", "y", "a", "b", "10", "20", "0"} <= set(labels)
+    assert top == pytest.approx((first[0], last[1]))
+    assert {"t", "x", "y", "a", "b", "10", "20", "0"} <= labels(text)
 
 
 def test_powers_of_ten_are_even_steps() -> None:
-    text = curves([Chart("t", "x", "y", [Curve("a", [(1, 1000), (2, 100), (3, 10), (4, 0)])], logs=True)])
-    (line,) = lines(text)
+    text = charts([Chart("t", "x", "y", [Curve("a", [(1, 1000), (2, 100), (3, 10), (4, 0)])], log_y=True)])
+    (line,) = curve_points(text)
     assert len(line) == 3, "0 has no power of ten"
     assert math.isclose(line[1][1] - line[0][1], line[2][1] - line[1][1], abs_tol=0.11)
-    assert ">1,000<" in text and ">10<" in text
 
 
-def test_what_is_no_number_is_left_out_and_names_are_escaped() -> None:
-    text = curves(
-        [Chart("<t>", "x & y", "u", [Curve("a<b", [(1, math.nan), (2, 3.0), (3, 3.0)])]), Chart("e", "", "", [])]
-    )
-    (line,) = lines(text)
-    assert len(line) == 2 and "&lt;t&gt;" in text and "a&lt;b" in text and "nothing to show" in text
-
-
-def test_ticks_are_round() -> None:
-    assert ticks(0, 25000) == [0, 5000, 10000, 15000, 20000, 25000]
-    assert ticks(49.9, 50.4) == [49.9, 50.0, 50.1, 50.2, 50.3, 50.4]
-    assert ticks(-1, 1) == [-1, -0.5, 0, 0.5, 1]
+def test_points_that_are_not_finite_are_left_out_and_names_are_escaped() -> None:
+    curves = [Curve("a<b, $5 or _x_", [(1, math.nan), (2, 3.0), (3, 3.0)])]
+    text = charts([Chart("<t>", "x & y", "u", curves), Chart("e", "", "", [])])
+    (line,) = curve_points(text)
+    assert len(line) == 2 and {"<t>", "x & y", "a<b, $5 or _x_", "no data"} <= labels(text)
 
 
 def test_a_page_holds_a_drawing_as_it_is() -> None:
-    drawing = curves([Chart("t", "x", "y", [Curve("a", [(0, 1), (1, 2)])])])
+    drawing = charts([Chart("t", "x", "y", [Curve("a", [(0, 1), (1, 2)])])])
     page = render(Page("p", "l", "", (), "", [Section("s", "", (), drawing=drawing)]))
     assert drawing in page and "<script" not in page
+
+
+def test_the_same_input_gives_the_same_text() -> None:
+    panel = Reliability("photos", "error 0.03", [0.1, 0.5], [0.2, 0.6], [3, 8])
+    bars = Histogram("weights", "mean 0.2", -1, 1, [1, 0, 3])
+    chart = Chart("t", "x", "y", [Curve("a", [(0, 1), (1, 2)])])
+    for draw in (lambda: reliability_diagrams([panel]), lambda: histograms([bars, bars]), lambda: charts([chart])):
+        assert draw() == draw() and draw().startswith('<svg role="img"')
+    assert {"photos", "error 0.03", "predicted probability"} <= labels(reliability_diagrams([panel]))
+    assert {"weights", "mean 0.2", "-1.000", "1.000"} <= labels(histograms([bars]))

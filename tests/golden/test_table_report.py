@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from reproduce.tables.plot import plot
 from reproduce.tables.writer import Against, Cell, Line, Sheet, as_json, latex, markdown
-from subtext.report.plot import plot
 
 TEST = Against("PVSE", 0.012, 0.004, 0.021, 0.002, 0.004)
 SHEET = Sheet(
@@ -87,8 +87,9 @@ def test_json() -> None:
 def test_the_picture_has_a_dot_for_what_was_run_and_a_diamond_for_what_was_printed() -> None:
     drawing = plot(SHEET)
     ElementTree.fromstring(drawing)
-    assert drawing.count("<circle") == 2 and drawing.count("<polygon") == 3
-    assert len(re.findall(r'<circle[^>]*fill="#2f6f5e"', drawing)) == 1
+    assert drawing.count('id="ours') == 2 and drawing.count('id="published') == 3
+    dots = re.findall(r'<g id="ours.*?</use>|<g id="ours.*?<use[^>]*>', drawing, re.DOTALL)
+    assert sum("fill: #2f6f5e" in dot for dot in dots) == 1
 
 
 @pytest.mark.parametrize(

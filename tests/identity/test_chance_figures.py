@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from subtext.core import Embeddings
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.evaluation import Protocol, evaluate_embeddings
 from subtext.evaluation.measure import chance_figures
 from subtext.evaluation.results import figures_table
@@ -25,7 +25,7 @@ def drawn(count: int, seed: int) -> Embeddings:
 @pytest.mark.parametrize("split", ["val", "all"])
 def test_chance_is_chance(tmp_path: Path, split: str) -> None:
     made_data.write(tmp_path)
-    pairs = read_pairs(tmp_path / "pairs.jsonl", need_images=False).pairs.split(split)
+    pairs = read(tmp_path / "pairs.jsonl", need_images=False).split(split)
     result = evaluate_embeddings(
         Cosine(), drawn(len(pairs.images), 1), drawn(len(pairs.texts), 2), pairs, protocol=Protocol(c_way=())
     )

@@ -16,8 +16,8 @@ from PIL import Image
 
 from subtext.data.dataset import Dataset, Judgements
 from subtext.data.fingerprint import fingerprint
-from subtext.data.read import read_pairs
-from subtext.data.write import write_pairs
+from subtext.data.read import read as read_dataset
+from subtext.data.write import write_dataset
 from subtext.errors import DataError
 
 ROWS = [
@@ -30,7 +30,7 @@ ROWS = [
 
 
 def read(path: Path) -> Dataset:
-    return read_pairs(path, need_images=False).pairs
+    return read_dataset(path, need_images=False)
 
 
 def source(folder: Path, rows: list[dict] = ROWS) -> Dataset:
@@ -41,7 +41,7 @@ def source(folder: Path, rows: list[dict] = ROWS) -> Dataset:
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_it_is_the_same(tmp_path: Path, ending: str) -> None:
     pairs = source(tmp_path)
-    write_pairs(pairs, tmp_path / f"out.{ending}")
+    write_dataset(pairs, tmp_path / f"out.{ending}")
     again = read(tmp_path / f"out.{ending}")
     assert fingerprint(again) == fingerprint(pairs)
     assert again.images.values == pairs.images.values
@@ -51,13 +51,13 @@ def test_it_is_the_same(tmp_path: Path, ending: str) -> None:
 
 def test_a_part_of_it_is_that_part(tmp_path: Path) -> None:
     pairs = source(tmp_path).subset(np.array([0, 2, 3]), np.array([1, 2, 4, 5]))
-    write_pairs(pairs, tmp_path / "out.jsonl")
+    write_dataset(pairs, tmp_path / "out.jsonl")
     assert read(tmp_path / "out.jsonl").texts.ids == pairs.texts.ids
 
 
 def test_texts_known_by_features_keep_their_names(tmp_path: Path) -> None:
     pairs = source(tmp_path, [{"id": "a", "text_ids": ["a#0", "a#1"]}, {"id": "b", "text_ids": ["b#0"]}])
-    write_pairs(pairs, tmp_path / "out.jsonl")
+    write_dataset(pairs, tmp_path / "out.jsonl")
     again = read(tmp_path / "out.jsonl")
     assert again.texts.ids == pairs.texts.ids and again.texts.values == [None] * 3
 
@@ -67,20 +67,20 @@ def test_bytes_need_parquet(tmp_path: Path) -> None:
     Image.new("RGB", (2, 2)).save(out, "PNG")
     rows = [{"id": "a", "image": out.getvalue(), "text": "a dog", "day": date(2020, 1, 2)}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
-    pairs = read_pairs(tmp_path / "in.parquet").pairs
-    write_pairs(pairs, tmp_path / "out.parquet")
-    assert fingerprint(read_pairs(tmp_path / "out.parquet", verify=True).pairs) == fingerprint(pairs)
+    pairs = read_dataset(tmp_path / "in.parquet")
+    write_dataset(pairs, tmp_path / "out.parquet")
+    assert fingerprint(read_dataset(tmp_path / "out.parquet", verify=True)) == fingerprint(pairs)
     with pytest.raises(DataError, match="JSON lines cannot hold bytes that the rows have"):
-        write_pairs(pairs, tmp_path / "out.jsonl")
+        write_dataset(pairs, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_what_rows_cannot_hold_is_refused(tmp_path: Path) -> None:
     pairs = source(tmp_path)
     with pytest.raises(DataError, match=r"ends in \.jsonl or \.parquet; it got out\.csv"):
-        write_pairs(pairs, tmp_path / "out.csv")
-    with pytest.raises(DataError, match="1 picture without a partner"):
-        write_pairs(pairs.subset(np.arange(4), np.arange(5)[:4]), tmp_path / "out.jsonl")
+        write_dataset(pairs, tmp_path / "out.csv")
+    with pytest.raises(DataError, match="1 image without a partner"):
+        write_dataset(pairs.subset(np.arange(4), np.arange(5)[:4]), tmp_path / "out.jsonl")
     graded = Judgements(np.array([0]), np.array([0]), np.array([2], dtype=np.float32))
     with pytest.raises(DataError, match="graded judgements cannot be written"):
-        write_pairs(replace(pairs, judgements=graded), tmp_path / "out.jsonl")
+        write_dataset(replace(pairs, judgements=graded), tmp_path / "out.jsonl")

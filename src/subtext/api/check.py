@@ -1,83 +1,58 @@
-"""`subtext data check`: a data set's report, for people and as JSON."""
+"""`subtext.check`: the content, defects and readiness of a data set."""
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.api.load import Sources
-from subtext.data.check import Report, check
-from subtext.data.read import told
-from subtext.errors import counted
-from subtext.report.progress import image_meter
-from subtext.report.text_table import Cell, table
+from subtext.api.options import Metavar, Quiet, Section, verb
 
-SHOWN = 20
-"""Kinds of problems that are shown to people; JSON holds every problem."""
-
-EXAMPLES = 3
-"""Duplicates and leaks that are shown to people."""
+if TYPE_CHECKING:
+    from subtext.curation.check import CheckReport
 
 
-def check_data(
-    sources: Sources, *, verify: bool = False, as_json: bool = False, quiet: bool = False
-) -> tuple[str, bool]:
-    """The report of a data set and of the features that go with it, and whether they are good for anything."""
-    assert sources.data is not None
+@verb
+def check(
+    data: Annotated[str | Path, "Data set: a file or folder.", Section("Data"), Metavar("DATA")],
+    *,
+    images: Annotated[
+        str | Path | None, "Folder that image paths start from; DATA's own by default.", Section("Data")
+    ] = None,
+    features: Annotated[
+        str | Path | None, "Image features (docs/datasets.md): check that they cover DATA.", Section("Data")
+    ] = None,
+    text_features: Annotated[str | Path | None, "Text features: check that they cover DATA.", Section("Data")] = None,
+    split_seed: Annotated[int, "Seed of the 80-10-10 split of data without splits.", Section("Data")] = 0,
+    verify: Annotated[bool, "Decode every image.", Section("Check")] = False,
+    on_error: Annotated[
+        Literal["raise", "skip"], "Whether unusable rows make DATA unusable, or are left out.", Section("Check")
+    ] = "raise",
+    quiet: Quiet = False,
+) -> CheckReport:
+    """Report what a data set contains, its defects, and whether it can be used for training and evaluation.
 
-    with image_meter(quiet=quiet or not verify) as heard:
-        report = check(
-            sources.data.expanduser(),
-            images=sources.images,
-            seed=sources.split_seed or 0,
-            bad=sources.bad or "refuse",
+    Exit code 1 when it can be used for neither.
+
+    DATA is a JSON-lines, CSV or Parquet file, a folder with metadata.csv or metadata.jsonl, WebDataset tars, a
+    Karpathy JSON, a SCAN "precomp" folder, a folder with corpus, queries and qrels, or a release of COCO, Flickr30K,
+    CUB Captions, GoodNews, Conceptual Captions or Politics.
+
+    Returns a report; a data set that cannot be read gives a report with the reason.
+    """
+    from subtext.curation.check import check_dataset
+    from subtext.report.progress import image_meter
+
+    def path(value: str | Path | None) -> Path | None:
+        return None if value is None else Path(value).expanduser()
+
+    with image_meter(quiet=quiet or not verify) as progress:
+        return check_dataset(
+            Path(data).expanduser(),
+            images=path(images),
+            split_seed=split_seed,
+            on_error=on_error,
             verify=verify,
-            features=sources.features and sources.features.expanduser(),
-            text_features=sources.text_features and sources.text_features.expanduser(),
-            progress=heard,
+            features=path(features),
+            text_features=path(text_features),
+            progress=progress,
         )
-    text = json.dumps(report.to_json(), indent=2, ensure_ascii=False) if as_json else _text(report)
-    return text, report.usable
-
-
-def _text(report: Report) -> str:
-    counts = zip((report.pictures, report.texts, report.pairs), ("picture", "text", "pair"), strict=True)
-    lines = [f"{report.path}: {', '.join(counted(number, noun) for number, noun in counts)}"]
-    if report.splits:
-        rows: list[list[Cell]] = [
-            [name, counts["pictures"], counts["texts"], counts["pairs"]] for name, counts in report.splits.items()
-        ]
-        lines.append(table(["split", "pictures", "texts", "pairs"], rows, indent=2))
-    if report.words:
-        least, half, most = (f"{report.words[name]:,.0f}" for name in ("min", "median", "max"))
-        lines.append(f"words a text: {least} to {most}, half have {half} or less")
-    if report.languages:
-        listed = ", ".join(f"{name} {count:,}" for name, count in list(report.languages.items())[:8])
-        lines.append(f"languages{' (guessed)' if report.guessed else ''}: {listed}")
-    if report.pairs:
-        copies = counted(report.duplicate_texts, "text"), counted(report.duplicate_pictures, "picture")
-        lines.append(f"duplicates: {', '.join(copies)}")
-    lines += [f"  {example!r}" for example in report.duplicate_text_examples[:EXAMPLES]]
-    lines += [f"  {' = '.join(example)}" for example in report.duplicate_picture_examples[:EXAMPLES]]
-    lines += [f"leak: {leak}" for leak in report.leaks[:EXAMPLES]]
-    if len(report.leaks) > EXAMPLES:
-        lines.append(f"leaks: {len(report.leaks) - EXAMPLES:,} more; --json has all")
-    lines += [f"{'features' if covered.whole else 'problem'}: {covered.told}" for covered in report.features]
-    problems = [
-        f"{word}: {sentence}"
-        for word, fatal in (("problem", True), ("note", False))
-        for sentence in told(problem for problem in report.problems if problem.fatal is fatal)
-    ]
-    lines += problems[:SHOWN]
-    if len(problems) > SHOWN:
-        lines.append(f"... {len(problems) - SHOWN:,} more; --json has all")
-    return "\n".join([*lines, _verdict(report)])
-
-
-def _verdict(report: Report) -> str:
-    """What the data set is good for, and why not for more."""
-    splits = ", ".join(report.evaluable_splits)
-    if report.trainable:
-        return f"usable: to train on, and to evaluate on ({splits})"
-    if report.evaluable:
-        return f"usable: to evaluate on ({splits}); not to train on: {report.reasons['train']}"
-    return f"not usable as it is: {'; '.join(dict.fromkeys(report.reasons.values()))}"

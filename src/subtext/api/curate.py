@@ -21,11 +21,11 @@ from subtext.curation.page import Head, page
 from subtext.curation.surroundings import NEAR
 from subtext.data.atomic import write_text
 from subtext.data.dataset import Dataset
-from subtext.data.planted import Labels, read_labels
+from subtext.data.noise import Labels, read_labels
 from subtext.errors import DataError, OutputError, counted
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.metrics.detection import auc
-from subtext.neighbours.build import Choice, build_graph
+from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.graph import Graph
 from subtext.neighbours.lsa import Lsa
 from subtext.ops.reliability import reliability
@@ -103,7 +103,7 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
         return Graph.load(path)
     try:
         with meter("neighbours", len(pairs.texts), quiet=quiet) as told:
-            return build_graph(pairs, Lsa(), Choice(neighbours=2 * NEAR, among="all"), compared=told)
+            return build_graph(pairs, Lsa(), GraphOptions(neighbours=2 * NEAR, candidate_split="all"), compared=told)
     except DataError as problem:
         say(f"note: nothing is said of neighbours: {problem}", quiet=quiet)
         return None

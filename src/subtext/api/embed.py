@@ -98,7 +98,7 @@ def embed(
     and OutputError when the file cannot be written; both before the work begins.
     """
     from subtext.api.load import Sources, Work, open_work
-    from subtext.data.output import require_file
+    from subtext.data.atomic import require_file
     from subtext.evaluation import embed_pairs
     from subtext.report.progress import meter
 

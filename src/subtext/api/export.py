@@ -134,7 +134,7 @@ def _dataset(run: LoadedRun) -> Dataset | None:
     from subtext.errors import SubtextError
 
     try:
-        return read(remembered(run.record.data), quiet=True).pairs
+        return read(remembered(run.record.data), quiet=True)
     except (SubtextError, OSError):
         return None
 

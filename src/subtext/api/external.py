@@ -129,15 +129,15 @@ def read_split(sources: Sources, split: str | None) -> tuple[Dataset, str]:
     reading = read_pairs(
         sources.data.expanduser(),
         images=sources.images,
-        seed=sources.split_seed or 0,
-        bad=sources.bad or "refuse",
+        split_seed=sources.split_seed or 0,
+        on_error=sources.on_error or "raise",
         verify=False,
         need_images=False,
     )
-    splits = sorted(reading.pairs.counts())
+    splits = sorted(reading.counts())
     if split is None and len(splits) > 1:
         raise RequirementError(f"scores and embeddings need --split: this data has {', '.join(splits)}; or --split all")
-    return reading.pairs.split(split or "all"), split or "all"
+    return reading.split(split or "all"), split or "all"
 
 
 @dataclass(frozen=True)

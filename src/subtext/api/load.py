@@ -16,7 +16,6 @@ from subtext.errors import IndexError_, RequirementError
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
-    from subtext.data.read import Reading
     from subtext.models.checkpoint import DataSource, Record
     from subtext.models.model import Model
     from subtext.search import Engine
@@ -119,7 +118,7 @@ def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
     """
     from subtext.data.atomic import write_text
     from subtext.models.checkpoint import require_new_folder, save_run
-    from subtext.report.model_card import model_card
+    from subtext.models.model_card import model_card
 
     folder = Path(folder).expanduser()
     require_new_folder(folder, "save_pretrained")
@@ -176,7 +175,7 @@ class Sources:
     data           the data set         images         folder that picture paths start from
     features, text_features  precomputed features, joined by name
     split_seed     of the 80-10-10 split of data without splits
-    bad            what to do with a row that cannot be used
+    on_error       "raise" or "skip" rows that cannot be used
     """
 
     data: Path | None = None
@@ -184,7 +183,7 @@ class Sources:
     features: Path | None = None
     text_features: Path | None = None
     split_seed: int | None = None
-    bad: Literal["refuse", "skip"] | None = None
+    on_error: Literal["raise", "skip"] | None = None
 
     @staticmethod
     def of(
@@ -199,8 +198,7 @@ class Sources:
         data, images, features, text_features = (
             None if path is None else Path(path) for path in (data, images, features, text_features)
         )
-        bad: Literal["refuse", "skip"] | None = "refuse" if on_error == "raise" else on_error
-        return Sources(data, images, features, text_features, split_seed, bad)
+        return Sources(data, images, features, text_features, split_seed, on_error)
 
     @staticmethod
     def from_options(values: Mapping[str, Any]) -> Sources:
@@ -209,12 +207,14 @@ class Sources:
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Sources:
-        """What `to_json` wrote."""
+        """What `to_json` wrote; files of version 0.1 call `on_error` "bad", and "raise" "refuse"."""
+        older = values.get("bad")
+        on_error = values.get("on_error") or ("raise" if older == "refuse" else older)
         paths = ("data", "images", "features", "text_features")
         return Sources(
             **{name: Path(values[name]) for name in paths if values.get(name) is not None},
             split_seed=values.get("split_seed"),
-            bad=cast(Literal["refuse", "skip"] | None, values.get("bad")),
+            on_error=cast(Literal["raise", "skip"] | None, on_error),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -308,7 +308,7 @@ def open_work(work: Work, *, decoded: bool = True) -> Opened:
 
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
-    pairs = reading.pairs.split(split)
+    pairs = reading.split(split)
     require_features(model, pairs)
     if (note := cut_note(model.text.input_spec, pairs.texts.values)) is not None:
         say(f"note: {note}", quiet=work.quiet)
@@ -336,7 +336,7 @@ def pretrained(name: str, device: str) -> Model:
     return build("clip", {"model": name}, context=BuildContext()).model.to(device).eval()
 
 
-def read(sources: Sources, *, quiet: bool = False, decoded: bool = True) -> Reading:
+def read(sources: Sources, *, quiet: bool = False, decoded: bool = True) -> Dataset:
     """The pairs; problems that do not forbid their use are told on standard error.
 
     decoded  decodes all pictures that are to be read once, so that a bad one shows here and not in the middle of an
@@ -344,23 +344,24 @@ def read(sources: Sources, *, quiet: bool = False, decoded: bool = True) -> Read
 
     Raises DataError when they cannot be used, and RequirementError when no data set is named.
     """
-    from subtext.data.read import read_pairs, told
+    from subtext.data.dataset import summarise
+    from subtext.data.read import read as read_dataset
     from subtext.report.progress import image_meter, say
 
     if sources.data is None:
         raise RequirementError("this needs a data set; the run remembers none; say where it is (--data DATA)")
-    verify = sources.features is None and (decoded or sources.bad == "skip")
+    verify = sources.features is None and (decoded or sources.on_error == "skip")
     with image_meter(quiet=quiet or not verify) as heard:
-        reading = read_pairs(
+        reading = read_dataset(
             sources.data.expanduser(),
             images=sources.images,
-            seed=sources.split_seed or 0,
-            bad=sources.bad or "refuse",
+            split_seed=sources.split_seed or 0,
+            on_error=sources.on_error or "raise",
             verify=verify,
             need_images=sources.features is None,
             progress=heard,
         )
-    sentences = told(reading.problems)
+    sentences = summarise(reading.problems)
     for sentence in sentences[:SHOWN]:
         say(f"note: {sentence}", quiet=quiet)
     if len(sentences) > SHOWN:
@@ -377,7 +378,7 @@ def remembered(source: DataSource) -> Sources:
             "features": source.features,
             "text_features": source.text_features,
             "split_seed": source.split_seed,
-            "bad": source.bad,
+            "on_error": source.on_error,
         }
     )
 

@@ -1,142 +1,334 @@
-"""`subtext neighbours build`: a data set becomes a graph of its texts."""
+"""`subtext.build_neighbours` and `show_neighbours`: the graph of semantic neighbours of a data set's texts."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
+from subtext.api.options import Device, Images, Metavar, OnError, Quiet, Range, Section, SplitSeed, verb
+from subtext.errors import DataError
 
-from subtext import __version__
-from subtext.api.load import Sources, choose_device
-from subtext.data.dataset import Dataset
-from subtext.data.feature_file import FeatureFile
-from subtext.data.read import read_pairs
-from subtext.errors import DataError, RequirementError
-from subtext.neighbours.build import Choice, build_graph
-from subtext.neighbours.doc2vec import Doc2Vec
-from subtext.neighbours.given import Features
-from subtext.neighbours.graph import Graph
-from subtext.neighbours.lsa import Lsa
-from subtext.neighbours.sentence import Sentence
-from subtext.neighbours.space import Space
-from subtext.report.progress import meter
+if TYPE_CHECKING:
+    import pandas
+
+    from subtext.data.dataset import Dataset
+    from subtext.evaluation.graph_quality import Quality
+    from subtext.neighbours.graph import Graph
+    from subtext.report.page import Page
+
+_WIDTH = 72
+"""Longest text in a cell of the table."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What `subtext neighbours build` was asked for, by the names of its options."""
+@dataclass(frozen=True, repr=False)
+class NeighbourGraph:
+    """A graph that was built, and the folder that holds it."""
 
-    space: str
-    neighbours: int
-    search: Any
-    same_picture: Any
-    distance: Any
-    width: int
-    min_count: int
-    space_epochs: int | None
-    sentences: int | None
-    seed: int
-    device: str
-    split: str
-    among: str | None
-    quiet: bool
+    graph: Graph
+    path: Path
 
-    @staticmethod
-    def from_options(values: Mapping[str, Any]) -> Asked:
-        """The choices among a command's options."""
-        return Asked(**{f.name: values[f.name] for f in fields(Asked)})
+    def __str__(self) -> str:
+        item = shlex.quote(self.graph.ids[0])
+        return (
+            f"{self.path}: {_summary(self.graph)}\nnext:\n"
+            f"  subtext neighbours show {shlex.quote(str(self.path))} --item {item}"
+        )
 
-    @property
-    def choice(self) -> Choice:
-        """How neighbours are to be chosen."""
-        among = self.among or ("train" if self.split == "all" else self.split)
-        return Choice(self.neighbours, among, self.search, self.same_picture, self.distance)
+    def __repr__(self) -> str:
+        return f"NeighbourGraph({_summary(self.graph)})"
 
 
-def build(asked: Asked, sources: Sources, out: Path) -> str:
-    """Read the data, place its texts, find their neighbours, and write the graph; says what is in it.
+@verb
+def build_neighbours(
+    out: Annotated[str | Path, "New folder for the graph.", Section("Graph"), Metavar("OUT")],
+    *,
+    space: Annotated[
+        str,
+        "doc2vec, lsa, sentence:NAME, features:FILE (of images) or text-features:FILE.",
+        Section("Graph"),
+        Metavar("SPACE"),
+    ] = "doc2vec",
+    neighbours: Annotated[int, "Neighbours per text.", Range(1), Section("Graph")] = 200,
+    search: Annotated[
+        Literal["exact", "approximate"], "Compare all texts, or search an HNSW graph.", Section("Graph")
+    ] = "exact",
+    same_image: Annotated[
+        Literal["drop", "keep"], "Whether texts of one image may be neighbours.", Section("Graph")
+    ] = "drop",
+    distance: Annotated[
+        Literal["l2", "cosine"] | None, "Distance. Default: that of the space.", Section("Graph")
+    ] = None,
+    dim: Annotated[int | None, "doc2vec, lsa: dimensions. Default: 200.", Range(1), Section("Space")] = None,
+    min_count: Annotated[
+        int | None, "doc2vec: drop rarer words; use less for a small set. Default: 20.", Range(1), Section("Space")
+    ] = None,
+    doc2vec_epochs: Annotated[
+        int | None, "doc2vec: epochs. Default: 50, or 20 from 200,000 texts on.", Range(1), Section("Space")
+    ] = None,
+    max_sentences: Annotated[
+        int | None, "doc2vec: read only the first N sentences of each text.", Range(1), Section("Space")
+    ] = None,
+    seed: Annotated[int | None, "doc2vec, lsa: seed. Default: 0.", Section("Space")] = None,
+    device: Device = "auto",
+    data: Annotated[str | Path, "Data set: a file or folder.", Section("Data")],
+    images: Images = None,
+    split: Annotated[str, "Split whose texts get neighbours, or all.", Section("Data")] = "train",
+    candidate_split: Annotated[
+        str | None,
+        "Split whose texts may be neighbours. Default: that of --split; train for all.",
+        Section("Data"),
+    ] = None,
+    split_seed: SplitSeed = None,
+    on_error: OnError = None,
+    quiet: Quiet = False,
+) -> NeighbourGraph:
+    """Find the nearest texts of every text in a semantic space, and write them to the new folder OUT.
 
-    Raises DataError when `out` holds something, and what reading, the space and building raise.
+    A text is never a neighbour of itself, of the same words, or (by default) of another text of its image. Texts of
+    splits other than --candidate-split get neighbours and are none.
+
+    Raises ArgumentError for options of another space, DataError when OUT is not empty, and what reading the data, the
+    space and the graph raise.
     """
-    assert sources.data is not None
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise DataError(f"a graph needs a new or empty folder; {out} holds something; name another or remove it")
-    space = open_space(asked)
-    pairs = read_texts(sources).split(asked.split)
+    from subtext import __version__
+    from subtext.api.load import Sources, choose_device
+    from subtext.neighbours.build import GraphOptions, build_graph, open_space
+    from subtext.report.progress import meter
+
+    path = Path(out).expanduser()
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise DataError(f"a graph needs a new or empty folder; {path} is not empty; name another or remove it")
+    chosen = {"dim": dim, "min_count": min_count, "epochs": doc2vec_epochs, "max_sentences": max_sentences}
+    chosen |= {"seed": seed}
+    _require_read(space, chosen)
+    opened = open_space(space, device=choose_device(device), **{k: v for k, v in chosen.items() if v is not None})
+    sources = Sources.of(data, images, None, None, split_seed, on_error)
+    pairs = _read(sources).split(split)
     total = len(pairs.texts)
-    with (
-        meter("placing texts", total, quiet=asked.quiet) as placed,
-        meter("comparing texts", total, quiet=asked.quiet) as compared,
-    ):
+    candidates = candidate_split or ("train" if split == "all" else split)
+    with meter("placing texts", total, quiet=quiet) as placed, meter("comparing texts", total, quiet=quiet) as compared:
         graph = build_graph(
             pairs,
-            space,
-            asked.choice,
-            source={**sources.to_json(), "split": asked.split, "version": __version__},
+            opened,
+            GraphOptions(neighbours, candidates, search, same_image, distance),
+            source={**sources.to_json(), "split": split, "version": __version__},
             placed=placed,
             compared=compared,
         )
-    graph.save(out)
-    quoted = shlex.quote(str(out))
-    return (
-        f"{out}: {told_in_words(graph)}\nnext:\n  subtext neighbours show {quoted} --item {shlex.quote(graph.ids[0])}"
-    )
+    graph.save(path)
+    return NeighbourGraph(graph, path)
 
 
-def open_space(asked: Asked) -> Space:
-    """The space that a word of the command line names.
+@dataclass(frozen=True, repr=False)
+class NeighbourReport:
+    """A graph, its quality, and the neighbours of one text.
 
-    Raises RequirementError for another word, and what opening a file of features raises.
+    quality     judge -> percentages and means of neighbours and of random pairs
+    item        the text whose neighbours were requested: id, text and image; None for the graph alone
+    neighbours  the same of its neighbours, with their distance, nearest first
     """
-    name, _, rest = asked.space.partition(":")
-    if name == "doc2vec" and not rest:
-        return Doc2Vec(
-            width=asked.width,
-            min_count=asked.min_count,
-            epochs=asked.space_epochs,
-            sentences=asked.sentences,
-            seed=asked.seed,
-        )
-    if name == "lsa" and not rest:
-        return Lsa(width=asked.width, seed=asked.seed)
-    if name == "sentence" and rest:
-        return Sentence(rest, device=choose_device(asked.device))
-    if name in ("features", "text-features") and rest:
-        return Features(FeatureFile.open(Path(rest).expanduser()), of="images" if name == "features" else "texts")
-    raise RequirementError(
-        f"--space needs doc2vec, lsa, sentence:NAME, features:FILE or text-features:FILE; it got '{asked.space}'"
-    )
+
+    graph: Graph
+    path: Path
+    quality: Sequence[Quality]
+    item: Mapping[str, Any] | None
+    neighbours: Sequence[Mapping[str, Any]]
+    html: Path | None = None
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        return {
+            "graph": str(self.path),
+            "texts": len(self.graph),
+            "neighbours": self.graph.width,
+            "fingerprint": self.graph.fingerprint,
+            "space": self.graph.space,
+            "settings": self.graph.settings,
+            "short": int((self.graph.counts < self.graph.width).sum()),
+            "quality": {quality.judge: asdict(quality) for quality in self.quality},
+            "item": self.item,
+            "found": list(self.neighbours),
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per neighbour: id, text, image, distance. Needs pandas."""
+        from subtext.data.frame import frame
+
+        return frame(self.neighbours)
+
+    def __repr__(self) -> str:
+        return f"NeighbourReport({self.path}: {_summary(self.graph)})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def __str__(self) -> str:
+        from subtext.report.text_table import Cell, table
+
+        lines = [f"{self.path}: {_summary(self.graph)}", *map(_described_quality, self.quality)]
+        if self.item is not None:
+            lines.append(f"{self.item['id']}: {self.item['text']}")
+            rows: list[list[Cell]] = [
+                [str(rank), f"{entry['distance']:.3f}", _short(entry["text"]), entry["picture"]]
+                for rank, entry in enumerate(self.neighbours, start=1)
+            ]
+            lines.append(table(["", "distance", "text", "image"], rows) if rows else "it has no neighbours")
+        return "\n".join([*lines, *([f"page: {self.html}"] if self.html is not None else [])])
 
 
-def read_texts(sources: Sources) -> Dataset:
-    """The data set of a graph; its pictures need not be there.
+@verb
+def show_neighbours(
+    graph: Annotated[str | Path, "Folder of a graph.", Section("Graph"), Metavar("GRAPH")],
+    *,
+    item: Annotated[str | None, "A text, or an image (then its first text).", Section("Output"), Metavar("ID")] = None,
+    top: Annotated[int, "Neighbours to show.", Range(1), Section("Output")] = 10,
+    html: Annotated[str | Path | None, "Page with the images.", Section("Output"), Metavar("FILE")] = None,
+) -> NeighbourReport:
+    """Report the quality of a graph, and show the neighbours of an item.
 
-    Raises DataError when it cannot be read.
+    The quality is the share of neighbours that other measures (cosine of TF-IDF, CIDEr-D) call related, beside random
+    pairs. The data set must still be where it was.
+
+    Raises DataError when the graph or its data cannot be read or do not belong together, or no item has that id.
     """
-    assert sources.data is not None
-    return read_pairs(
+    from subtext.api.load import Sources
+    from subtext.data.atomic import write_text
+    from subtext.evaluation.graph_quality import CiderD, Tfidf, graph_quality
+    from subtext.neighbours.graph import Graph
+    from subtext.report.page import render
+
+    path = Path(graph).expanduser()
+    loaded = Graph.load(path)
+    sources = Sources.from_json(loaded.source)
+    if sources.data is None:
+        raise DataError(f"{path} does not name its data set: it was built in Python; inspect it there")
+    pairs = _read(sources).split(str(loaded.source.get("split", "all")))
+    loaded.require(pairs.texts)
+    qualities: list[Quality] = []
+    warnings: tuple[str, ...] = ()
+    try:
+        qualities = [graph_quality(loaded, pairs.texts, judge) for judge in (Tfidf(), CiderD())]
+    except DataError as error:
+        warnings = (f"the quality of the graph is not measured: {error}",)
+    entry, neighbours = None, []
+    if item is not None:
+        row = _row(pairs, item)
+        entry = _entry(pairs, row)
+        hits = zip(loaded.neighbours[row], loaded.distances[row], strict=True)
+        neighbours = [{**_entry(pairs, int(text)), "distance": float(gap)} for text, gap in hits if text >= 0][:top]
+    target = None if html is None else Path(html).expanduser()
+    report = NeighbourReport(loaded, path, qualities, entry, neighbours, target, warnings)
+    if target is not None:
+        write_text(target, render(_page(report, pairs)))
+    return report
+
+
+def _require_read(space: str, chosen: Mapping[str, int | None]) -> None:
+    """Raise ArgumentError for an option that the space does not read."""
+    from subtext.errors import ArgumentError
+
+    read_by = {"doc2vec": set(chosen), "lsa": {"dim", "seed"}}.get(space.partition(":")[0], set())
+    for name, value in chosen.items():
+        if value is not None and name not in read_by:
+            option = "doc2vec_epochs" if name == "epochs" else name
+            raise ArgumentError(f"{option} belongs to another space; {space.partition(':')[0]} does not read it")
+
+
+def _read(sources: Any) -> Dataset:
+    """The data set of a graph; its image files may be missing."""
+    from subtext.data.read import read
+
+    return read(
         sources.data.expanduser(),
         images=sources.images,
-        seed=sources.split_seed or 0,
-        bad=sources.bad or "refuse",
+        split_seed=sources.split_seed or 0,
+        on_error=sources.on_error or "raise",
         need_images=False,
-    ).pairs
+    )
 
 
-def told_in_words(graph: Graph) -> str:
-    """A graph in a line."""
-    counts = np.asarray(graph.counts)
+def _summary(graph: Graph) -> str:
+    counts = graph.counts
     short = int((counts < graph.width).sum())
     lists = f"{graph.width} neighbours each"
     if short:
-        alone = int((counts == 0).sum())
-        lists += f", {short:,} of them fewer ({alone:,} none{', without a place in the space' if alone else ''})"
+        without = int((counts == 0).sum())
+        lists += f", {short:,} of them fewer ({without:,} none{', without a vector in the space' if without else ''})"
     settings = graph.settings
     return (
         f"{len(graph):,} texts, {lists}, by {settings['distance']} in {graph.space['name']}, {settings['search']}, "
         f"among {settings['among']}"
+    )
+
+
+def _row(pairs: Dataset, item: str) -> int:
+    if item in pairs.texts.ids:
+        return pairs.texts.ids.index(item)
+    if item in pairs.images.ids:
+        texts = pairs.links[pairs.links[:, 0] == pairs.images.ids.index(item), 1]
+        if len(texts):
+            return int(texts[0])
+    examples = ", ".join(map(repr, [pairs.texts.ids[0], pairs.images.ids[0]]))
+    raise DataError(f"item needs a text or an image of the graph's data; '{item}' is neither; examples: {examples}")
+
+
+def _entry(pairs: Dataset, row: int) -> dict[str, Any]:
+    """A text: its id, its words and its image."""
+    from subtext.neighbours.graph import pictures_of_texts
+
+    image = int(pictures_of_texts(pairs)[row])
+    words = pairs.texts.values[row]
+    return {
+        "id": pairs.texts.ids[row],
+        "text": words if isinstance(words, str) else None,
+        "picture": None if image < 0 else pairs.images.ids[image],
+    }
+
+
+def _described_quality(quality: Quality) -> str:
+    return (
+        f"related by {quality.judge} of {quality.related:g} or more: {quality.neighbours:.1f} % of neighbours, "
+        f"{quality.random:.1f} % of random pairs ({quality.pairs:,} of each)"
+    )
+
+
+def _short(text: str | None) -> str:
+    words = text or "-"
+    return words if len(words) <= _WIDTH else words[: _WIDTH - 1] + "…"
+
+
+def _page(report: NeighbourReport, pairs: Dataset) -> Page:
+    from subtext.data.image_files import thumbnail
+    from subtext.report.page import Figure, Found, Page, Search, Section
+
+    value_of = dict(zip(pairs.images.ids, pairs.images.values, strict=True))
+
+    def card(entry: Mapping[str, Any], distance: float, *, is_query: bool = False) -> Found:
+        source = value_of.get(entry["picture"])
+        image = None if source is None else thumbnail(source, pairs.root)
+        return Found(entry["text"] or entry["id"], distance, image, notes=[entry["id"]], right=is_query)
+
+    sections = []
+    if report.item is not None:
+        cards = [
+            card(report.item, 0.0, is_query=True),
+            *[card(entry, entry["distance"]) for entry in report.neighbours],
+        ]
+        query = report.item["text"] or report.item["id"]
+        search = Search(query, cards, "The first is the text itself; the number is the distance.")
+        sections.append(Section("Neighbours of a text", "Each with its picture.", [search]))
+    return Page(
+        title=f"Neighbours in {report.path.name}",
+        lead=_summary(report.graph),
+        verdict="; ".join(map(_described_quality, report.quality)),
+        figures=[Figure(f"related by {q.judge}", q.neighbours, q.random) for q in report.quality],
+        figures_text="The orange line is the share of random pairs of texts.",
+        sections=sections,
+        facts=[(name, str(value)) for name, value in {**report.graph.space, **report.graph.settings}.items()],
     )

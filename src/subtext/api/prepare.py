@@ -1,184 +1,347 @@
-"""`subtext data prepare`, `dedup` and `loosen`: a data set becomes another one, in a file."""
+"""`subtext.prepare`, `dedup`, `corrupt` and `join`: data sets and feature files become others, in a new file."""
 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
+from subtext.api.options import Metavar, Quiet, Range, Section, verb
+from subtext.errors import ArgumentError, DataError, RequirementError, counted
 
-from subtext import __version__
-from subtext.api.load import Sources
-from subtext.api.neighbours import read_texts
-from subtext.data.dataset import Dataset
-from subtext.data.dedup import near_copies
-from subtext.data.fingerprint import fingerprint
-from subtext.data.planted import write_labels
-from subtext.data.planting import Near, Planted, plant
-from subtext.data.prepare import cut_sentences, draw_anew, keep_texts, only_longer
-from subtext.data.write import ENDINGS, write_pairs
-from subtext.errors import DataError, RequirementError, counted
-from subtext.neighbours.graph import Graph
-from subtext.report.progress import meter
+if TYPE_CHECKING:
+    import pandas
+
+    from subtext.data.dataset import Dataset
+    from subtext.data.noise import NeighbourLists
+    from subtext.neighbours.graph import Graph
+
+Source = Annotated[str | Path, "Data set: a file or folder.", Section("Data"), Metavar("DATA")]
+Images = Annotated[str | Path | None, "Folder that image paths start from; DATA's own by default.", Section("Data")]
+SplitSeed = Annotated[int, "Seed of the 80-10-10 split of data without splits.", Section("Data")]
+OnError = Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", Section("Data")]
+Out = Annotated[str | Path | None, "New .jsonl or .parquet file.", Section("Output"), Metavar("FILE")]
 
 
-@dataclass(frozen=True)
-class Looseness:
-    """What `subtext data loosen` was asked for.
+@dataclass(frozen=True, repr=False)
+class PreparedDataset:
+    """A data set made from another.
 
-    kind    "neighbour", "mismatch", or "mixed": half of each       share  of the pairs of each split
-    ranks   of neighbours whose texts may be given, from 1, both included       graph  where neighbours stand
+    dataset  its images, texts and pairs
+    path     the file that holds it; None where none was written
+    summary  what was done, in words
     """
 
-    kind: str
-    share: float
-    ranks: tuple[int, int]
-    graph: Path | None
-    splits: tuple[str, ...]
-    seed: int
+    dataset: Dataset
+    path: Path | None
+    summary: str
 
-    @property
-    def shares(self) -> dict[str, float]:
-        """Share by kind."""
-        if self.kind == "mixed":
-            return {"neighbour": self.share / 2, "mismatch": self.share / 2}
-        return {self.kind: self.share}
+    def __str__(self) -> str:
+        return self.summary
+
+    def __repr__(self) -> str:
+        return f"PreparedDataset({self.dataset!r}, {self.path})"
+
+    def _repr_html_(self) -> str:
+        return self.dataset._repr_html_()
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per pair; see `Dataset.to_frame`."""
+        return self.dataset.to_frame()
+
+    def to_json(self) -> dict[str, Any]:
+        """The path and the counts."""
+        items = {"images": len(self.dataset.images), "texts": len(self.dataset.texts), "pairs": len(self.dataset)}
+        return {"path": None if self.path is None else str(self.path), **items, "splits": self.dataset.counts()}
 
 
-def prepare(sources: Sources, out: Path, *, sentences: int | None, longer_than: int | None, resplit: bool) -> str:
-    """Write a data set whose texts are cut or left out, or whose splits are drawn anew; what was done, in words."""
-    pairs = _read(sources, out)
-    before = pairs
+@verb
+def prepare(
+    data: Source,
+    *,
+    images: Images = None,
+    split_seed: SplitSeed = 0,
+    on_error: OnError = "raise",
+    out: Out = None,
+    max_sentences: Annotated[int | None, "Keep the first N sentences of each text.", Range(1)] = None,
+    longer_than: Annotated[int | None, "Keep only texts of more than N characters.", Range(1)] = None,
+    resplit: Annotated[bool, "Split 80-10-10 at random in place of DATA's splits."] = False,
+) -> PreparedDataset:
+    """Shorten or filter the texts of a data set, or split it anew, and write it as a file of pairs.
+
+    Lengths are measured before texts are shortened. Image paths stay as they are: name their folder with --images.
+
+    Raises ArgumentError without anything to do, DataError where the data cannot be read or no text remains.
+    """
+    if max_sentences is None and longer_than is None and not resplit:
+        raise ArgumentError("nothing to do; give max_sentences, longer_than or resplit")
+    from subtext.data.prepare import cut_sentences, only_longer, resplit_groups
+
+    path = _new_file(out)
+    original = dataset = _read(data, images, split_seed, on_error)
     if longer_than is not None:
-        pairs = only_longer(pairs, longer_than)
-    if sentences is not None:
-        pairs = cut_sentences(pairs, sentences)
+        dataset = only_longer(dataset, longer_than)
+    if max_sentences is not None:
+        dataset = cut_sentences(dataset, max_sentences)
     if resplit:
-        pairs = draw_anew(pairs, seed=sources.split_seed or 0)
-    write_pairs(pairs, out)
-    return _told(pairs, before, out)
+        dataset = resplit_groups(dataset, seed=split_seed)
+    return _written(dataset, path, _changes(dataset, original))
 
 
-def dedup(sources: Sources, out: Path, *, threshold: float, words: int, quiet: bool = False) -> str:
-    """Write a data set without the texts that are nearly copies of another's; what was done, in words."""
-    pairs = _read(sources, out)
-    with meter("comparing texts", len(pairs.texts), quiet=quiet) as told:
-        copies = near_copies(pairs, threshold=threshold, words=words, told=told)
-    left = keep_texts(pairs, copies.stays)
-    write_pairs(left, out)
-    most = Counter(copies.copy_of[~copies.stays].tolist()).most_common(3)
-    lines = [f"  {count:,} times: {str(pairs.texts.values[row])[:100]!r}" for row, count in most]
-    return "\n".join([_told(left, pairs, out), *(["most often copied:", *lines] if lines else [])])
+@verb
+def dedup(
+    data: Source,
+    *,
+    images: Images = None,
+    split_seed: SplitSeed = 0,
+    on_error: OnError = "raise",
+    out: Out = None,
+    threshold: Annotated[float, "Jaccard similarity above which a text is a copy.", Range(0, 1)] = 0.8,
+    shingle_size: Annotated[int, "Words per shingle.", Range(1)] = 3,
+    quiet: Quiet = False,
+) -> PreparedDataset:
+    """Remove near-duplicate texts of different images (MinHash), with their images.
 
+    Of copies in several splits, that of test stays, then that of val. Needs datasketch: pip install 'subtext[dedup]'.
 
-def loosen(sources: Sources, out: Path, labels: Path, asked: Looseness) -> str:
-    """Write a data set of which a known share is loose, and which pairs those are to another file; in words.
-
-    Raises RequirementError where neighbours are asked for and there is no graph, and for a share that is no text at
-    all; DataError for a file that is there.
+    Raises RequirementError without datasketch, DataError for a threshold of 0 and for texts known by features alone.
     """
-    _require_new(labels, out)
-    graph = None
-    if asked.kind != "mismatch":
-        if asked.graph is None:
+    from collections import Counter
+
+    from subtext.data.dedup import near_copies
+    from subtext.data.prepare import keep_texts
+    from subtext.report.progress import meter
+
+    path = _new_file(out)
+    original = _read(data, images, split_seed, on_error)
+    with meter("comparing texts", len(original.texts), quiet=quiet) as progress:
+        copies = near_copies(original, threshold=threshold, shingle_size=shingle_size, progress=progress)
+    dataset = keep_texts(original, copies.retained)
+    most = Counter(copies.copy_of[~copies.retained].tolist()).most_common(3)
+    lines = [f"  {count:,} times: {str(original.texts.values[row])[:100]!r}" for row, count in most]
+    summary = "\n".join([_changes(dataset, original), *(["most frequent copies:", *lines] if lines else [])])
+    return _written(dataset, path, summary)
+
+
+@verb
+def corrupt(
+    data: Source,
+    *,
+    images: Images = None,
+    split_seed: SplitSeed = 0,
+    on_error: OnError = "raise",
+    out: Out = None,
+    labels: Annotated[
+        str | Path | None, "New JSON file for the noise labels.", Section("Output"), Metavar("FILE")
+    ] = None,
+    noise_rate: Annotated[float, "Share of the pairs of each split.", Range(0, 1)] = 0.2,
+    noise_type: Annotated[
+        Literal["neighbour", "mismatch", "mixed"],
+        "The new text of a pair: that of a semantic neighbour, of any other pair, or half of each.",
+    ] = "neighbour",
+    graph: Annotated[str | Path | None, "Graph of `subtext neighbours build`, for neighbours."] = None,
+    neighbour_ranks: Annotated[str, "Ranks of the neighbours to choose from, FIRST-LAST.", Metavar("FIRST-LAST")] = (
+        "1-20"
+    ),
+    split: Annotated[tuple[str, ...], "Split to corrupt; repeatable."] = ("train",),
+    seed: Annotated[int, "Seed of the random choice."] = 0,
+) -> PreparedDataset:
+    """Plant noise: exchange the texts of a known share of pairs, to measure who detects them.
+
+    Texts are exchanged within a split, so that none is lost. The labels are written to a file of their own, which
+    training never reads; the file of pairs does not contain them.
+
+    Raises RequirementError where neighbours need a graph, or the share is no pair at all; ArgumentError for ranks that
+    are not FIRST-LAST or outside the graph; DataError for a file that exists.
+    """
+    from collections import Counter
+
+    import numpy as np
+
+    from subtext import __version__
+    from subtext.data.fingerprint import fingerprint
+    from subtext.data.noise import plant, write_labels
+    from subtext.neighbours.graph import Graph
+
+    first, dash, last = neighbour_ranks.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal()):
+        raise ArgumentError(f"neighbour_ranks needs FIRST-LAST, such as 1-20; it got {neighbour_ranks}")
+    labels_path, path = _new_labels(labels, out), _new_file(out)
+    loaded = lists = None
+    if noise_type != "mismatch":
+        if graph is None:
             raise RequirementError(
-                f"--kind {asked.kind} needs a graph of neighbours (--graph GRAPH); build one with "
-                "`subtext neighbours build`, or take --kind mismatch"
+                f"noise of the type {noise_type} needs a graph of neighbours (--graph GRAPH); build one with "
+                "`subtext neighbours build`, or use the type mismatch"
             )
-        graph = Graph.load(asked.graph)
-    pairs = _read(sources, out)
-    near = None if graph is None else _near(graph, pairs, asked)
-    planted = plant(pairs, asked.shares, near=near, splits=asked.splits, seed=asked.seed)
-    settings = {
-        "kind": asked.kind,
-        "share": asked.share,
-        "ranks": list(asked.ranks) if graph is not None else None,
-        "graph": None if graph is None else {"fingerprint": graph.fingerprint, "space": dict(graph.space)},
-        "splits": list(asked.splits),
-        "seed": asked.seed,
-        "of": fingerprint(pairs),
-        "version": __version__,
-    }
-    total = int(np.isin(pairs.texts.splits, asked.splits).sum())
+        loaded = Graph.load(Path(graph).expanduser())
+    dataset = _read(data, images, split_seed, on_error)
+    if loaded is not None:
+        lists = _neighbour_lists(loaded, dataset, split, int(first), int(last))
+    half = {"neighbour": noise_rate / 2, "mismatch": noise_rate / 2}
+    rates = half if noise_type == "mixed" else {noise_type: noise_rate}
+    planted = plant(dataset, rates, neighbours=lists, splits=split, seed=seed)
+    total = int(np.isin(dataset.texts.splits, split).sum())
     kinds = Counter(planted.kinds[planted.kinds != ""].tolist())
     if not kinds:
         raise RequirementError(
-            f"--share {asked.share:g} of {counted(total, 'text')} of {', '.join(asked.splits)} is none; ask for more"
+            f"a noise rate of {noise_rate:g} of {counted(total, 'text')} of {', '.join(split)} is none; "
+            "use a higher rate"
         )
-    _write_both(planted, out, labels, settings)
-    listed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-    lines = [
-        f"{out}: {kinds.total():,} of {counted(total, 'text')} of {', '.join(asked.splits)} are loose now ({listed})"
-    ]
-    if near is not None:
-        apart = planted.distances[np.isfinite(planted.distances)]
-        low, half, high = np.quantile(apart, (0.05, 0.5, 0.95))
-        lines.append(f"distance of a neighbour's words: median {half:.3g}, 5 % below {low:.3g}, 5 % above {high:.3g}")
-    lines += [f"labels: {labels} (for measuring; nothing that trains reads them)", _next(planted.pairs, out)]
-    return "\n".join(lines)
-
-
-def _require_new(labels: Path, out: Path) -> None:
-    """Raise DataError unless the labels have a file to themselves, which is still to be written."""
-    if labels.expanduser().resolve() == out.expanduser().resolve():
-        raise DataError(f"labels need a file of their own, that training does not read; {labels} is that of the pairs")
-    if labels.exists():
-        raise DataError(
-            f"--labels needs a new file; {labels} is there, and may be the only one that tells which pairs of another "
-            "data set are loose; name another or remove it"
+    settings = {
+        "kind": noise_type,
+        "share": noise_rate,
+        "ranks": None if loaded is None else [int(first), int(last)],
+        "graph": None if loaded is None else {"fingerprint": loaded.fingerprint, "space": dict(loaded.space)},
+        "splits": list(split),
+        "seed": seed,
+        "of": fingerprint(dataset),
+        "version": __version__,
+    }
+    changed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+    lines = [f"{kinds.total():,} of {counted(total, 'text')} of {', '.join(split)} are corrupted ({changed})"]
+    if lists is not None:
+        low, median, high = np.quantile(planted.distances[np.isfinite(planted.distances)], (0.05, 0.5, 0.95))
+        lines.append(
+            f"distance of exchanged neighbours: median {median:.3g}, 5 % below {low:.3g}, 5 % above {high:.3g}"
         )
-
-
-def _write_both(planted: Planted, out: Path, labels: Path, settings: Mapping[str, object]) -> None:
-    """Write labels, then pairs: loosened pairs that nobody has labels of never stand there."""
-    write_labels(planted, labels, settings)
+    if labels_path is not None:
+        # Labels come first: a corrupted file without labels must never exist.
+        write_labels(planted, labels_path, settings)
+        lines.append(f"labels: {labels_path} (for measuring only; training never reads them)")
     try:
-        write_pairs(planted.pairs, out)
+        return _written(planted.dataset, path, "\n".join(lines))
     finally:
-        if not out.exists():
-            # The same command may then be given again.
-            labels.unlink(missing_ok=True)
+        if labels_path is not None and path is not None and not path.exists():
+            # The same command may then be repeated.
+            labels_path.unlink(missing_ok=True)
 
 
-def _near(graph: Graph, pairs: Dataset, asked: Looseness) -> Near:
-    """The graph's neighbours as rows of the whole data set; ranks count within a split."""
-    first, last = asked.ranks
+@dataclass(frozen=True)
+class JoinedFeatures:
+    """A feature file of cells and regions; `path` is the file, the rest is as in `join_features`."""
+
+    path: Path
+    images: int
+    cells: int
+    regions: tuple[int, int]
+    widths: tuple[int, int]
+
+    def __str__(self) -> str:
+        few, many = self.regions
+        regions = counted(few, "region") if few == many else f"{few:,} to {many:,} regions"
+        padded = "" if len(set(self.widths)) == 1 else f" ({self.widths[0]:,} of cells, {self.widths[1]:,} of regions)"
+        return (
+            f"{self.path}: {counted(self.images, 'image')}, each with {counted(self.cells, 'cell')} and {regions} of "
+            f"width {max(self.widths):,}{padded}; train dsran with --grid-cells {self.cells}"
+        )
+
+
+@verb
+def join(
+    cells: Annotated[str | Path, "Features with a fixed number of cells per image.", Section("Features")],
+    regions: Annotated[str | Path, "Features with any number of regions per image.", Section("Features")],
+    *,
+    out: Annotated[str | Path, "New .npz file.", Section("Output"), Metavar("FILE")],
+    quiet: Quiet = False,
+) -> JoinedFeatures:
+    """Combine cells and regions of the same images in one feature file, for `train dsran --grid-cells N`.
+
+    CELLS has the same number of parts for every image, such as the grid of a backbone, REGIONS any number. Both are
+    feature files as --features takes them, joined by the names of REGIONS. The narrower features are padded with zeros;
+    pooled vectors and boxes are left out.
+
+    Raises RequirementError for an output that is no npz or exists, DataError for files that do not fit.
+    """
+    from subtext.data.atomic import require_file
+    from subtext.data.feature_file import FeatureFile, join_features
+    from subtext.report.progress import meter
+
+    path = Path(out).expanduser()
+    if path.suffix != ".npz":
+        raise RequirementError(f"out needs a name with the suffix .npz; it got {path.name}")
+    if path.exists():
+        raise RequirementError(f"out needs a new file; {path} exists; name another, or remove it")
+    require_file(path)
+    first, second = (FeatureFile.open(Path(file).expanduser()) for file in (cells, regions))
+    with meter("joining", len(second.names), quiet=quiet) as progress:
+        return JoinedFeatures(path, *join_features(first, second, path, progress=progress))
+
+
+def _read(data: str | Path, images: str | Path | None, split_seed: int, on_error: Literal["raise", "skip"]) -> Dataset:
+    from subtext.data.read import read
+
+    return read(data, images=images, split_seed=split_seed, on_error=on_error, need_images=False)
+
+
+def _new_file(out: str | Path | None) -> Path | None:
+    """The file to write, checked before the work begins."""
+    if out is None:
+        return None
+    from subtext.data.write import SUFFIXES
+
+    path = Path(out).expanduser()
+    if path.suffix.lower() not in SUFFIXES:
+        raise DataError(f"out needs a file with the suffix {' or '.join(SUFFIXES)}; it got {path}")
+    if path.exists():
+        raise DataError(f"out needs a new file; {path} exists; name another or remove it")
+    return path
+
+
+def _new_labels(labels: str | Path | None, out: str | Path | None) -> Path | None:
+    """The file of the labels: a new one, and not that of the pairs."""
+    if labels is None:
+        if out is not None:
+            raise ArgumentError("out needs labels: without them nobody can say which pairs are corrupted")
+        return None
+    path = Path(labels).expanduser()
+    if out is not None and path.resolve() == Path(out).expanduser().resolve():
+        raise DataError(f"labels need a file of their own, which training does not read; {path} is that of the pairs")
+    if path.exists():
+        raise DataError(
+            f"labels needs a new file; {path} exists, and may hold the only labels of another data set; name another "
+            "or remove it"
+        )
+    return path
+
+
+def _neighbour_lists(graph: Graph, dataset: Dataset, splits: tuple[str, ...], first: int, last: int) -> NeighbourLists:
+    """The graph's neighbours as rows of the full data set; ranks count within a split."""
+    import numpy as np
+
+    from subtext.data.noise import NeighbourLists
+
     if not 1 <= first <= last <= graph.width:
         raise DataError(
-            f"ranks need to be FIRST-LAST from 1 to {graph.width}, what the graph has; got {first}-{last}; name "
-            "others, or build a graph with more neighbours"
+            f"neighbour_ranks needs FIRST-LAST from 1 to {graph.width}, the graph's number of neighbours; it got "
+            f"{first}-{last}; name others, or build a graph with more neighbours"
         )
-    rows = np.full((len(pairs.texts), graph.width), -1, dtype=np.int64)
-    distances = np.full((len(pairs.texts), graph.width), np.inf, dtype=np.float64)
-    for split in asked.splits:
-        own = np.flatnonzero(pairs.texts.splits == split).astype(np.int64)
-        part = graph.within(pairs.texts.take(own))
-        rows[own] = np.where(part.neighbours >= 0, own[part.neighbours], -1)
-        distances[own] = part.distances
-    return Near(rows, distances, first, last)
+    rows = np.full((len(dataset.texts), graph.width), -1, dtype=np.int64)
+    distances = np.full((len(dataset.texts), graph.width), np.inf, dtype=np.float64)
+    for split in splits:
+        texts = np.flatnonzero(dataset.texts.splits == split).astype(np.int64)
+        subgraph = graph.within(dataset.texts.take(texts))
+        rows[texts] = np.where(subgraph.neighbours >= 0, texts[subgraph.neighbours], -1)
+        distances[texts] = subgraph.distances
+    return NeighbourLists(rows, distances, first, last)
 
 
-def _read(sources: Sources, out: Path) -> Dataset:
-    """The data set; refused at once where it could not be written."""
-    if out.suffix.lower() not in ENDINGS:
-        raise DataError(f"--out needs a file that ends in {' or '.join(ENDINGS)}; it got {out}")
-    if out.exists():
-        raise DataError(f"--out needs a new file; {out} is there; name another or remove it")
-    return read_texts(sources)
+def _written(dataset: Dataset, path: Path | None, summary: str) -> PreparedDataset:
+    if path is None:
+        return PreparedDataset(dataset, None, summary)
+    from subtext.data.write import write_dataset
+
+    write_dataset(dataset, path)
+    # The images stay where they are.
+    same_folder = dataset.root.resolve() == path.parent.resolve()
+    images = "" if same_folder else f" --images {shlex.quote(str(dataset.root))}"
+    summary = f"{path}: {summary}\nnext:\n  subtext data check {shlex.quote(str(path))}{images}"
+    return PreparedDataset(dataset, path, summary)
 
 
-def _told(pairs: Dataset, before: Dataset, out: Path) -> str:
-    splits = ", ".join(f"{name} {count:,}" for name, count in pairs.counts().items())
-    gone = f" ({len(before.texts) - len(pairs.texts):,} texts left out)" if len(pairs.texts) < len(before.texts) else ""
-    what = ", ".join(counted(len(items), noun) for items, noun in ((pairs.images, "picture"), (pairs.texts, "text")))
-    return f"{out}: {what}{gone}; pictures by split: {splits}\n{_next(pairs, out)}"
-
-
-def _next(pairs: Dataset, out: Path) -> str:
-    """How to read what was written: its pictures lie where they lay."""
-    there = pairs.root.resolve() == out.parent.resolve()
-    images = "" if there else f" --images {shlex.quote(str(pairs.root))}"
-    return f"next:\n  subtext data check {shlex.quote(str(out))}{images}"
+def _changes(dataset: Dataset, original: Dataset) -> str:
+    splits = ", ".join(f"{name} {count:,}" for name, count in dataset.counts().items())
+    removed = len(original.texts) - len(dataset.texts)
+    content = f"{counted(len(dataset.images), 'image')}, {counted(len(dataset.texts), 'text')}"
+    return f"{content}{f' ({removed:,} texts removed)' if removed else ''}; images by split: {splits}"

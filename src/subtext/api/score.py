@@ -9,8 +9,7 @@ from typing import Any
 from subtext.api.curate import embedded, graph_of
 from subtext.api.load import Opened, Work, open_work
 from subtext.curation.judged import FEWEST, kinds_of_pairs
-from subtext.data.atomic import write_text
-from subtext.data.output import require_file
+from subtext.data.atomic import require_file, write_text
 from subtext.errors import RequirementError, counted
 from subtext.report.text_table import Cell, table
 from subtext.search.growing import require_model

@@ -194,8 +194,8 @@ def read_training_data(job: Job) -> TrainingData:
     reading = read(job.sources, quiet=job.quiet)
     image_features = features(job.sources.features) or reading.features
     text_features = features(job.sources.text_features)
-    val = None if job.val_split is None else _validation(reading.pairs, job.val_split)
-    data = TrainingData(reading.pairs.split(job.train_split), val, image_features, text_features)
+    val = None if job.val_split is None else _validation(reading, job.val_split)
+    data = TrainingData(reading.split(job.train_split), val, image_features, text_features)
     for part in filter(None, (data.train, data.val)):
         for file, items in ((image_features, part.images), (text_features, part.texts)):
             if file is not None:
@@ -252,7 +252,7 @@ def initial_record(job: Job, data: TrainingData, setup: Setup) -> Record:
             train_split=job.train_split,
             val_split=job.val_split,
             split_seed=job.sources.split_seed or 0,
-            bad=job.sources.bad or "refuse",
+            on_error=job.sources.on_error or "raise",
         ),
     )
 

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,20 @@ RENAMED_OPTIONS = {
     "--samples": "--resamples",
     "--space": "--alignment-uniformity",
     "--space-of-pairs": "--pair-alignment-uniformity",
+    "--behind-proxy": "--trust-proxy",
+    "--by-words": "--lexical",
+    "--for": "--target",
+    "--hubs": "--hubness",
+    "--keep": "--storage-dir",
+    "--name": "--allowed-host",
+    "--pictures": "--image-folder",
     "--unchecked": "--skip-leak-check",
+    "--unlike": "--not-like",
+    "--unlike-weight": "--not-like-weight",
+    "--why": "--explain",
+    "--without": "--not-text",
 }
-"""Old option -> its name now. The old name works for one more release, on commands that have the new one."""
+"""Old option -> its names now, of different commands. The old name works for one more release."""
 
 RENAMED_VALUES = {"--on-error": {"refuse": "raise"}, "--skip": {"picture-overlap": "image-overlap"}}
 """Option -> old value -> its name now."""
@@ -127,6 +139,9 @@ def verb_command(
     usage: str = "[OPTIONS]",
     required: Sequence[str] = (),
     show: Callable[[Any], None] | None = None,
+    json: bool = False,
+    succeeded: Callable[[Any], bool] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> Command:
     """The command of a public function: its options, defaults, ranges and help come from the function's signature.
 
@@ -135,23 +150,37 @@ def verb_command(
     usage  what stands after the command's name in its usage line
     required  parameters that the command line needs though Python does not, such as the file to write
     show   prints what the function returns; its `str` by default, and nothing for None
+    json   adds --json, which prints the result's `to_json` instead
+    succeeded  whether a result means exit code 0; otherwise it is 1
+    renamed    further old names of options, by today's
+
+    A result's `warnings` go to standard error.
     """
     described = parameters(verb)
     sections: dict[str, list[click.Parameter]] = {}
     for parameter in described:
         needed = replace(parameter, required=parameter.required or parameter.name in required)
         sections.setdefault(parameter.section or "Options", []).append(click_parameter(needed))
+    if json:
+        flag = click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON.")
+        sections.setdefault("Output", []).append(flag)
     title = name or verb.__name__.strip("_")
 
     def act(ctx: click.Context) -> None:
         result = verb(**{parameter.name: ctx.params[parameter.name] for parameter in described})
-        if show is not None:
+        for warning in getattr(result, "warnings", ()):
+            click.echo(f"warning: {warning}", err=True)
+        if ctx.params.get("as_json"):
+            click.echo(dumps(result.to_json(), indent=2, ensure_ascii=False))
+        elif show is not None:
             show(result)
         elif result is not None:
             click.echo(str(result))
+        if succeeded is not None and not succeeded(result):
+            ctx.exit(1)
 
     text = help if help is not None else command_help(verb)
-    return Command(title, act, sections, help=text, examples=examples, usage=usage)
+    return Command(title, act, sections, help=text, examples=examples, usage=usage, renamed=renamed)
 
 
 def command_help(verb: Callable[..., Any]) -> str:
@@ -173,12 +202,14 @@ def click_parameter(parameter: Parameter) -> click.Parameter:
             type=kind,
             required=parameter.required,
             nargs=-1 if parameter.multiple else 1,
-            default=None if parameter.multiple else parameter.default,
             metavar=parameter.metavar,
+            **({} if parameter.required or parameter.multiple else {"default": parameter.default}),
         )
     shown: bool | str = parameter.shown or parameter.default not in (None, "", (), False)
     flags = [parameter.flag, *([parameter.short] if parameter.short else []), parameter.name]
     common: dict[str, Any] = {"help": parameter.help, "show_default": shown, "required": parameter.required}
+    if not parameter.required and not parameter.commas and parameter.type is not bool:
+        common["default"] = parameter.default
     if parameter.type is bool:
         if parameter.default is False:
             return click.Option(flags, is_flag=True, default=False, help=parameter.help)
@@ -191,7 +222,6 @@ def click_parameter(parameter: Parameter) -> click.Parameter:
         flags,
         type=kind,
         multiple=parameter.multiple,
-        default=None if parameter.required else parameter.default,
         metavar=parameter.metavar,
         **common,
     )
@@ -305,6 +335,6 @@ def data_options() -> list[click.Parameter]:
         click.Option(["--text-features"], type=PATH, help="Precomputed text features, likewise."),
         click.Option(["--split-seed"], type=int, help="Seed of the 80-10-10 split of data without splits."),
         click.Option(
-            ["--bad"], type=click.Choice(["refuse", "skip"]), help="What to do with rows that cannot be used."
+            ["--on-error"], type=click.Choice(["raise", "skip"]), help="What to do with rows that cannot be used."
         ),
     ]

@@ -59,7 +59,7 @@ def text_copies(pairs: Dataset, *, told: Callable[[int], None] | None = None) ->
     how = f"equal texts of {LONG} words or more"
     if all(isinstance(value, str) for value in pairs.texts.values):
         try:
-            copies = near_copies(pairs, told=told).copy_of
+            copies = near_copies(pairs, progress=told).copy_of
             for copy in np.flatnonzero(copies >= 0).tolist():
                 if long[copy]:
                     joined.join(int(copies[copy]), copy)

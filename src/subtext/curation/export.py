@@ -19,7 +19,7 @@ from subtext.curation.judged import Judged
 from subtext.data import atomic
 from subtext.data.dataset import Dataset
 from subtext.data.image_files import read_bytes
-from subtext.data.write import ENDINGS, write_pairs
+from subtext.data.write import SUFFIXES, write_dataset
 from subtext.errors import DataError
 
 TAR = ".tar"
@@ -44,10 +44,10 @@ def export(judged: Judged, links: NDArray[np.int64], out: Path) -> None:
     """
     if out.suffix == TAR:
         _webdataset(judged, links, out)
-    elif out.suffix in ENDINGS:
-        write_pairs(kept_pairs(judged.pairs, links), out)
+    elif out.suffix in SUFFIXES:
+        write_dataset(kept_pairs(judged.pairs, links), out)
     else:
-        raise DataError(f"an export needs a file that ends in {', '.join((*ENDINGS, TAR))}; it got {out.name}")
+        raise DataError(f"an export needs a file that ends in {', '.join((*SUFFIXES, TAR))}; it got {out.name}")
 
 
 def write_rows(judged: Judged, why: Sequence[Sequence[str]], links: NDArray[np.int64], out: Path) -> None:

@@ -10,8 +10,8 @@ from html import escape
 from typing import Any
 
 from subtext.curation.judged import Judged
-from subtext.report.style import STYLE
-from subtext.report.thumbnail import thumbnail
+from subtext.data.image_files import thumbnail
+from subtext.report.page import STYLE
 
 NUMBERS = (
     "mismatched", "loose", "literal", "alignment", "cosine", "agreement", "diversity_image", "diversity_text",

@@ -1,1 +1,1 @@
-"""From files to batches: rows of pairs, pictures, texts, cached features."""
+"""From files to batches: rows of pairs, images, texts, cached features."""

@@ -2,6 +2,8 @@
 
 What is written goes under another name in the same folder, is flushed to the disk and renamed into place: a reader sees
 what stood there before, or all of the new, and a process that is killed leaves a hidden name behind, never half a file.
+
+Files that a command will write: whether they can be, is found out before the work and not after it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -148,3 +151,17 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def require_file(path: Path) -> None:
+    """Raise OutputError unless a file can be written at `path`; folders that are missing there would be made.
+
+    Nothing stays behind. A disk that is full later is told when the file is written.
+    """
+    if path.is_dir():
+        raise OutputError(f"{path} needs to be free for a file; a folder stands there; name a file")
+    folder = path.parent
+    while not folder.exists():
+        folder = folder.parent
+    with written_to(path), tempfile.TemporaryFile(dir=folder):
+        pass

@@ -1,6 +1,6 @@
 """Batches: which items are read together, and reading them ahead of need.
 
-Which pairs share a batch, and which text a picture gets, are pure functions of (seed, epoch, item ids): the order of
+Which pairs share a batch, and which text an image gets, are pure functions of (seed, epoch, item ids): the order of
 the rows in the file, the number of workers and resuming cannot change them.
 """
 
@@ -48,10 +48,10 @@ def item_blocks(items: Items, root: Path, *, batch_size: int) -> Iterator[Batch]
 def epoch_batches(
     pairs: Dataset, *, batch_size: int, epoch: int, seed: int, captions: Literal["all", "one", "together"] = "all"
 ) -> list[NDArray[np.int64]]:
-    """The batches of one epoch: (B, 2) arrays of picture row and text row.
+    """The batches of one epoch: (B, 2) arrays of image row and text row.
 
-    captions   "all": every link once; "one": every picture once, with one of its texts drawn anew each epoch;
-               "together": every picture once with all its texts, in batches of equally many pictures that have
+    captions   "all": every link once; "one": every image once, with one of its texts drawn anew each epoch;
+               "together": every image once with all its texts, in batches of equally many images that have
                about batch_size pairs
     The last batch of pairs holds what is left over; a rest of one joins the batch before: alone it has no negatives.
 
@@ -60,7 +60,7 @@ def epoch_batches(
     if batch_size < 1:
         raise DataError(f"an epoch needs batches of at least 1 pair; it got batch_size {batch_size}")
     if not len(pairs.links):
-        raise DataError("an epoch needs at least one pair of a picture and a text; the data set has none")
+        raise DataError("an epoch needs at least one pair of an image and a text; the data set has none")
     if captions == "together":
         return _whole_pictures(pairs, batch_size, seed=seed, epoch=epoch)
     links = pairs.links if captions == "all" else _one_text_each(pairs, seed=seed, epoch=epoch)
@@ -96,7 +96,7 @@ def read_ahead(work: Sequence[Work], read: Callable[[Work], Done], *, workers: i
 
 
 def _one_text_each(pairs: Dataset, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """One link a picture: of its links, the one whose own draw is smallest."""
+    """One link an image: of its links, the one whose own draw is smallest."""
     drawn = _link_draws(pairs, pairs.links, seed=seed, epoch=epoch, purpose="caption")
     order = np.lexsort((drawn, pairs.links[:, 0]))
     first = np.ones(len(order), dtype=bool)
@@ -106,7 +106,7 @@ def _one_text_each(pairs: Dataset, *, seed: int, epoch: int) -> NDArray[np.int64
 
 
 def _whole_pictures(pairs: Dataset, batch_size: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-    """Batches of about equally many pictures, two or more, with all their links; as many in every epoch."""
+    """Batches of about equally many images, two or more, with all their links; as many in every epoch."""
     drawn = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose="order/image")[:, 0]
     texts = draw.uniform(pairs.texts.keys, seed=seed, epoch=epoch, purpose="order/text")[:, 0]
     order = np.lexsort((texts[pairs.links[:, 1]], pairs.links[:, 0], drawn[pairs.links[:, 0]]))
@@ -120,7 +120,7 @@ def _whole_pictures(pairs: Dataset, batch_size: int, *, seed: int, epoch: int) -
 def _link_draws(
     pairs: Dataset, links: NDArray[np.int64], *, seed: int, epoch: int, purpose: str = "order"
 ) -> NDArray[np.float64]:
-    """(L) a number for each link, made from the ids of its picture and its text."""
+    """(L) a number for each link, made from the ids of its image and its text."""
     images = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose=f"{purpose}/image")[:, 0]
     texts = draw.uniform(pairs.texts.keys, seed=seed, epoch=epoch, purpose=f"{purpose}/text")[:, 0]
     # The fractional part of a sum of two independent uniform numbers is uniform, and pairwise independent over links.

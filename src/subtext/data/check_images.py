@@ -1,4 +1,4 @@
-"""Are the pictures there, and can they be decoded?"""
+"""Checks that image files exist and can be decoded."""
 
 from __future__ import annotations
 
@@ -11,87 +11,91 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
-from subtext.data.dataset import Dataset, Items
+from subtext.data.dataset import Dataset, Items, Problem
 from subtext.data.image_files import image_exists, open_image
-from subtext.data.rows import Problem, Progress
+from subtext.data.rows import Progress
 from subtext.errors import DataError
 
 
 def check_images(
-    pairs: Dataset, where: list[str], *, verify: bool, progress: Progress | None = None
+    dataset: Dataset, where: list[str], *, verify: bool, progress: Progress | None = None
 ) -> tuple[Dataset, list[Problem]]:
-    """The pairs whose pictures can be used, and a problem for each that cannot.
+    """The dataset whose images can be used, and a problem for each image that cannot.
 
-    verify  decode every picture, in threads; else only look whether its file is there
+    verify  decode every image, in threads; otherwise only check that its file exists
 
-    Where none is there it is the folder that is wrong, which is one problem and not one a row.
+    Where no file exists the folder is wrong, which is one problem and not one per row.
     """
-    pairs = _respelt(pairs)
-    lost = _missing(pairs.images, pairs.root)
-    if len(lost) == len(pairs.images) > 1:
-        first = (pairs.root / str(pairs.images.values[0])).absolute()
-        what = f"none of the {len(lost):,} is there; the first was looked for at {first}; name their folder (--images)"
-        return without_pictures(pairs, np.empty(0, dtype=np.int64)), [Problem("pictures", what)]
-    found = _nameless(pairs.images) | lost
+    dataset = _respelled(dataset)
+    missing = _missing(dataset.images, dataset.root)
+    if len(missing) == len(dataset.images) > 1:
+        first = (dataset.root / str(dataset.images.values[0])).absolute()
+        what = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
+        return keep_images(dataset, np.empty(0, dtype=np.int64)), [Problem("images", what)]
+    reasons = _without_file(dataset.images) | missing
     if verify:
-        found |= _undecodable(pairs, set(found), progress)
-    if not found:
-        return pairs, []
-    keep = np.ones(len(pairs.images), dtype=bool)
-    keep[list(found)] = False
-    problems = [Problem(where[row], what, name=_named(pairs.images, row, what)) for row, what in sorted(found.items())]
-    return without_pictures(pairs, np.flatnonzero(keep).astype(np.int64)), problems
+        reasons |= _undecodable(dataset, set(reasons), progress)
+    if not reasons:
+        return dataset, []
+    keep = np.ones(len(dataset.images), dtype=bool)
+    keep[list(reasons)] = False
+    problems = [
+        Problem(where[row], what, name=_name_in(what, dataset.images, row)) for row, what in sorted(reasons.items())
+    ]
+    return keep_images(dataset, np.flatnonzero(keep).astype(np.int64)), problems
 
 
-def without_pictures(pairs: Dataset, kept: NDArray[np.int64]) -> Dataset:
-    """The chosen pictures; texts go whose last picture goes."""
-    keep = np.zeros(len(pairs.images), dtype=bool)
-    keep[kept] = True
-    had, has = (np.zeros(len(pairs.texts), dtype=bool) for _ in range(2))
-    had[pairs.links[:, 1]] = True
-    has[pairs.links[keep[pairs.links[:, 0]], 1]] = True
-    return pairs.subset(kept, np.flatnonzero(has | ~had).astype(np.int64))
+def keep_images(dataset: Dataset, rows: NDArray[np.int64]) -> Dataset:
+    """The images at these rows, and the texts that still have an image or never had one."""
+    keep = np.zeros(len(dataset.images), dtype=bool)
+    keep[rows] = True
+    had, has = (np.zeros(len(dataset.texts), dtype=bool) for _ in range(2))
+    had[dataset.links[:, 1]] = True
+    has[dataset.links[keep[dataset.links[:, 0]], 1]] = True
+    return dataset.subset(rows, np.flatnonzero(has | ~had).astype(np.int64))
 
 
-def _nameless(images: Items) -> dict[int, str]:
-    """Pictures without a file, where others have one; where none has, all are known by features."""
+def _without_file(images: Items) -> dict[int, str]:
+    """Images without a file, where others have one; where none has, all are known by features."""
     without = [row for row, value in enumerate(images.values) if value is None]
     if len(without) == len(images):
         return {}
-    return {row: f"picture '{images.ids[row]}' has no file, and others have; fill in its 'image'" for row in without}
+    return {row: f"image '{images.ids[row]}' has no file, and others have one; fill in its 'image'" for row in without}
 
 
 def _missing(images: Items, root: Path) -> dict[int, str]:
-    """Pictures whose file is not there: each folder is listed once, which is faster than asking for each file."""
+    """Images whose file does not exist: each folder is listed once, which is faster than a check per file."""
     listed: dict[str, set[str]] = {}
     missing = {}
     start = os.fspath(root)
     for row, value in enumerate(images.values):
         if not isinstance(value, str) or "?offset=" in value:
             continue
-        folder, name = os.path.split(os.path.join(start, value))  # noqa: PTH118 (30,000 paths, once a picture)
+        folder, name = os.path.split(os.path.join(start, value))  # noqa: PTH118 (30,000 paths, once per image)
         if folder not in listed:
             listed[folder] = _names_in(folder)
         if name not in listed[folder]:
-            missing[row] = f"picture '{value}' is not in {root}; name the folder of the pictures (--images)"
+            missing[row] = f"image '{value}' is not in {root}; name the folder of the images (--images)"
     return missing
 
 
-def _named(images: Items, row: int, what: str) -> str:
-    """What the sentence calls the picture, as it stands there."""
+def _name_in(what: str, images: Items, row: int) -> str:
+    """The name of the image as the sentence has it."""
     value = images.values[row]
     name = value if isinstance(value, str) else images.ids[row]
     return next((form for form in (f"'{name}'", name) if form in what), "")
 
 
-def _respelt(pairs: Dataset) -> Dataset:
-    """Paths as the disk spells them: an accent is one character or two, and archives of some systems swap them."""
-    values = list(pairs.images.values)
+def _respelled(dataset: Dataset) -> Dataset:
+    """Paths as the disk spells them: an accent is one character or two, and some archivers convert between them."""
+    values = list(dataset.images.values)
     for row, value in enumerate(values):
-        if isinstance(value, str) and not value.isascii() and not image_exists(value, pairs.root):
+        if isinstance(value, str) and not value.isascii() and not image_exists(value, dataset.root):
             forms = (unicodedata.normalize(form, value) for form in ("NFC", "NFD"))
-            values[row] = next((form for form in forms if image_exists(form, pairs.root)), value)
-    return replace(pairs, images=replace(pairs.images, values=values)) if values != pairs.images.values else pairs
+            values[row] = next((form for form in forms if image_exists(form, dataset.root)), value)
+    return (
+        replace(dataset, images=replace(dataset.images, values=values)) if values != dataset.images.values else dataset
+    )
 
 
 def _names_in(folder: str) -> set[str]:
@@ -102,21 +106,23 @@ def _names_in(folder: str) -> set[str]:
         return set()
 
 
-def _undecodable(pairs: Dataset, known: set[int], progress: Progress | None) -> dict[int, str]:
-    rows = [row for row, value in enumerate(pairs.images.values) if value is not None and row not in known]
+def _undecodable(dataset: Dataset, skipped: set[int], progress: Progress | None) -> dict[int, str]:
+    rows = [row for row, value in enumerate(dataset.images.values) if value is not None and row not in skipped]
 
-    def why(row: int) -> str | None:
+    def decode(row: int) -> str | None:
         try:
-            # The whole file is decoded, at a small scale where the format has one.
-            open_image(pairs.images.values[row], pairs.root, at_least=32)
+            # The full file is decoded, at a small scale where the format has one.
+            open_image(dataset.images.values[row], dataset.root, at_least=32)
         except DataError as error:
             return str(error)
         return None
 
-    found = {}
-    for done, (row, what) in enumerate(zip(rows, read_ahead(rows, why, workers=os.cpu_count() or 1), strict=True), 1):
+    reasons = {}
+    for done, (row, what) in enumerate(
+        zip(rows, read_ahead(rows, decode, workers=os.cpu_count() or 1), strict=True), 1
+    ):
         if what is not None:
-            found[row] = what
+            reasons[row] = what
         if progress is not None:
             progress(done, len(rows))
-    return found
+    return reasons

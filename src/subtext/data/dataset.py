@@ -1,34 +1,43 @@
-"""Dataset: pictures, texts and which of them belong together, as columns.
+"""Dataset: images, texts and which of them belong together, as columns.
 
-A picture and a text belong together when they share a group: truth is a group id, never a position. `links` are the
-pairs that the rows of the file named, which is what training draws from; the truth of evaluation is the whole group, or
-graded judgements where the data set brings its own.
+An image and a text belong together when they share a group: truth is a group id, never a position. `links` are the
+pairs that the rows of the file name, which training samples from; the truth of evaluation is the full group, or graded
+judgements where the data set brings its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import DataError
+from subtext.errors import DataError, counted
 from subtext.ops import draw
 
+if TYPE_CHECKING:
+    import pandas
 
-@dataclass(frozen=True)
+    from subtext.data.feature_file import FeatureFile
+
+_SAMPLE = 6
+"""Pairs that a notebook shows."""
+
+
+@dataclass(frozen=True, repr=False)
 class Items:
-    """The pictures, or the texts, of a data set, one entry an item in every column.
+    """The images, or the texts, of a data set, one entry per item in every column.
 
-    ids     names, unique within the modality
-    values  picture: str path relative to Dataset.root, or bytes; text: str; None for an item known by features alone
-    groups  (N) int64, equal for what belongs together
-    splits  (N) of "train", "val", "test", or what the data set calls them
-    metadata  name -> (N) further columns: labels, language, and any metadata of the row
+    ids       names, unique within the modality
+    values    image: str path relative to Dataset.root, or bytes; text: str; None for an item known by features alone
+    groups    (N) int64, equal for what belongs together
+    splits    (N) of "train", "val", "test", or what the data set calls them
+    metadata  name -> (N) further columns: labels, language, and any other column of the row
     """
 
     ids: list[str]
@@ -38,16 +47,19 @@ class Items:
     metadata: Mapping[str, list[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """How many items."""
+        """The number of items."""
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"Items({len(self):,})"
 
     @cached_property
     def keys(self) -> NDArray[np.int64]:
-        """(N) keys for draws: a function of the id alone."""
+        """(N) keys for random draws: a function of the id alone."""
         return draw.keys(self.ids)
 
     def take(self, rows: NDArray[np.int64]) -> Items:
-        """The chosen items in the order given."""
+        """The items at these rows, in this order."""
         return Items(
             ids=[self.ids[row] for row in rows],
             values=[self.values[row] for row in rows],
@@ -59,7 +71,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Judgements:
-    """Graded truth that a data set brings: score of (text row, picture row), as in an MTEB qrels table."""
+    """Graded truth that a data set brings: the score of (text row, image row), as in an MTEB qrels table."""
 
     texts: NDArray[np.int64]
     images: NDArray[np.int64]
@@ -67,13 +79,60 @@ class Judgements:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """A defect of a data set.
+
+    where  "line 17", "metadata.csv line 3", "image a.jpg"
+    what   what is wrong, and what to do
+    fatal  whether the row or item cannot be used; else it is a warning
+    name   the part of the sentence that differs from row to row ("'a.jpg'"), by which problems of one kind are counted;
+           "" where none does
+    """
+
+    where: str
+    what: str
+    fatal: bool = True
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Where and what, in one sentence."""
+        return f"{self.where}: {self.what}"
+
+    @property
+    def kind(self) -> str:
+        """The sentence without the name, which problems of one kind share."""
+        return self.what.replace(self.name, "...", 1) if self.name else self.what
+
+
+def summarise(problems: Iterable[Problem]) -> list[str]:
+    """One sentence for each kind of problem, with the first rows that have it and their number.
+
+    >>> summarise([Problem(f"line {n}", "has no text") for n in range(2, 7)])
+    ['line 2 and 4 like it (line 3, line 4, ...): has no text']
+    """
+    kinds: dict[tuple[str, bool], list[Problem]] = {}
+    for problem in problems:
+        kinds.setdefault((problem.kind, problem.fatal), []).append(problem)
+    sentences = []
+    for first, *similar in kinds.values():
+        if similar:
+            rows = ", ".join([*(problem.where for problem in similar[:2]), *(["..."] if len(similar) > 2 else [])])
+            sentences.append(f"{first.where} and {len(similar):,} like it ({rows}): {first.what}")
+        else:
+            sentences.append(str(first))
+    return sentences
+
+
+@dataclass(frozen=True, repr=False)
 class Dataset:
-    """A data set of pictures and texts.
+    """A data set of images and texts.
 
     images, texts  the items
-    links          (L, 2) int64, picture row and text row of every pair that the data names
-    root           the folder that relative picture paths start from
+    links          (L, 2) int64, image row and text row of every pair that the data names
+    root           the folder that relative image paths start from
     judgements     graded truth, where the data set brings it
+    problems       the problems that reading met, in order; fatal ones were left out
+    features       precomputed image features, where the data set consists of them
     """
 
     images: Items
@@ -81,9 +140,49 @@ class Dataset:
     links: NDArray[np.int64]
     root: Path
     judgements: Judgements | None = None
+    problems: tuple[Problem, ...] = ()
+    features: FeatureFile | None = None
+
+    def __len__(self) -> int:
+        """The number of pairs."""
+        return len(self.links)
+
+    def __repr__(self) -> str:
+        items = f"{counted(len(self.images), 'image')}, {counted(len(self.texts), 'text')}"
+        splits = ", ".join(f"{name} {count:,}" for name, count in self.counts().items())
+        problems = f"; {counted(len(self.problems), 'problem')}" if self.problems else ""
+        return f"Dataset({items}, {counted(len(self), 'pair')}; images by split: {splits or 'none'}{problems})"
+
+    def _repr_html_(self) -> str:
+        from subtext.data.image_files import thumbnail
+
+        cells = []
+        for link in np.unique(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(np.int64)):
+            image, text = self.links[link]
+            source = thumbnail(self.images.values[image], self.root) if self.images.values[image] is not None else None
+            name = escape(self.images.ids[image])
+            shown = f'<img src="{source}" alt="{name}" style="max-height:120px">' if source else name
+            caption = escape(str(self.texts.values[text] or self.texts.ids[text])[:200])
+            cells.append(f'<td style="vertical-align:top;text-align:left;max-width:170px">{shown}<br>{caption}</td>')
+        return f"<div>{escape(repr(self))}<table><tr>{''.join(cells)}</tr></table></div>"
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per pair: image, text, their ids, split, group and the metadata of both. Needs pandas."""
+        from subtext.data.frame import frame
+
+        images, texts = self.images.take(self.links[:, 0]), self.texts.take(self.links[:, 1])
+        columns = {"image_id": images.ids, "text_id": texts.ids, "image": images.values, "text": texts.values}
+        columns |= {"split": images.splits.tolist(), "group": images.groups.tolist()}
+        for items in (images, texts):
+            for name, values in items.metadata.items():
+                columns[name] = [
+                    old if value is None else value
+                    for value, old in zip(values, columns.get(name, [None] * len(self)), strict=True)
+                ]
+        return frame(columns)
 
     def split(self, name: str) -> Dataset:
-        """The pictures and texts of one split; "all" is the whole set.
+        """The images and texts of one split; "all" is the full data set.
 
         Raises DataError when the split has no pair.
         """
@@ -94,27 +193,27 @@ class Dataset:
             np.flatnonzero(self.texts.splits == name).astype(np.int64),
         )
         if not len(chosen.links):
-            have = ", ".join(f"{part} ({count})" for part, count in self.counts().items())
+            splits = ", ".join(f"{split} ({count})" for split, count in self.counts().items())
             raise DataError(
-                f"split '{name}' needs at least one pair; this data set has {have or 'none'}; name one of these"
+                f"split '{name}' needs at least one pair; this data set has {splits or 'none'}; name one of these"
             )
         return chosen
 
     def counts(self) -> dict[str, int]:
-        """Pictures in each split, by name."""
+        """The number of images in each split, by name."""
         names, counts = np.unique(self.images.splits, return_counts=True)
         return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
 
     def subset(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Dataset:
-        """The chosen pictures and texts, with the links and judgements that stay whole."""
+        """The chosen images and texts, with the links and judgements between them."""
         image_to = _renumber(image_rows, len(self.images))
         text_to = _renumber(text_rows, len(self.texts))
         links = np.stack([image_to[self.links[:, 0]], text_to[self.links[:, 1]]], axis=1)
         judgements = self.judgements
         if judgements is not None:
             images, texts = image_to[judgements.images], text_to[judgements.texts]
-            kept = (images >= 0) & (texts >= 0)
-            judgements = Judgements(texts=texts[kept], images=images[kept], scores=judgements.scores[kept])
+            present = (images >= 0) & (texts >= 0)
+            judgements = Judgements(texts=texts[present], images=images[present], scores=judgements.scores[present])
         return replace(
             self,
             images=self.images.take(image_rows),

@@ -13,7 +13,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.text import tokenise
 from subtext.errors import DataError, RequirementError
 
-_FIRST_KEPT = {"test": 0, "val": 1, "train": 3}
+_PRIORITY = {"test": 0, "val": 1, "train": 3}
 """Whose texts stay where copies are in several splits; those of other names come between val and train."""
 
 _MISSED = 0.005
@@ -32,29 +32,29 @@ class Copies:
     overlap: NDArray[np.float64]
 
     @property
-    def stays(self) -> NDArray[np.bool_]:
+    def retained(self) -> NDArray[np.bool_]:
         """(T) whether a text stays."""
-        found: NDArray[np.bool_] = self.copy_of < 0
-        return found
+        mask: NDArray[np.bool_] = self.copy_of < 0
+        return mask
 
 
 def near_copies(
     pairs: Dataset,
     *,
     threshold: float = 0.8,
-    words: int = 3,
+    shingle_size: int = 3,
     permutations: int = 128,
-    told: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Copies:
-    """Texts that share so much with one that stays, among texts of other groups: captions of one picture may be alike.
+    """Near-duplicates among texts of different groups; captions of one image may be alike.
 
-    threshold     Jaccard similarity of their runs of words, above 0, at most 1; a pair is compared exactly once MinHash
-                  has found it, so none is left out wrongly; of those at the very threshold one in 200 may be missed
-    words         of a run; a shorter text is one run
+    threshold     Jaccard similarity of their shingles, above 0, at most 1; pairs that MinHash finds are compared
+                  exactly, so none is removed wrongly; at the threshold itself one pair in 200 may be missed
+    shingle_size  words per shingle; a shorter text is one shingle
     permutations  of MinHash
 
-    Texts are taken in the order test, val, train, and within it in that of their keys: a copy in train goes and its
-    like in test stays, and the order of rows changes nothing.
+    Texts are visited in the order test, val, train, and then by their keys: a copy in train is removed and its
+    counterpart in test stays, whatever the order of rows.
 
     Raises RequirementError where datasketch is not installed, DataError for texts known by features alone.
     Cost time linear in the words, memory in texts x permutations.
@@ -63,23 +63,23 @@ def near_copies(
         raise DataError(f"copies need a threshold above 0 and at most 1; got {threshold}")
     empty, index = _sketches(threshold, permutations)
     values = [_words_of(text, name) for text, name in zip(pairs.texts.values, pairs.texts.ids, strict=True)]
-    rank = np.array([_FIRST_KEPT.get(str(split), 2) for split in pairs.texts.splits])
+    rank = np.array([_PRIORITY.get(str(split), 2) for split in pairs.texts.splits])
     order = np.lexsort((pairs.texts.keys, rank))
     copy_of = np.full(len(values), -1, dtype=np.int64)
     overlap = np.zeros(len(values))
     for done, row in enumerate(order.tolist(), start=1):
-        runs = _runs(values[row], words)
+        shingles = _shingles(values[row], shingle_size)
         sketch = empty.copy()
-        sketch.update_batch([run.encode("utf-8", "surrogatepass") for run in runs])
-        others = [other for other in index.query(sketch) if pairs.texts.groups[other] != pairs.texts.groups[row]]
-        shared = {other: _jaccard(runs, _runs(values[other], words)) for other in others}
-        best = max(shared, key=lambda other: (shared[other], -int(pairs.texts.keys[other])), default=None)
+        sketch.update_batch([shingle.encode("utf-8", "surrogatepass") for shingle in shingles])
+        candidates = [text for text in index.query(sketch) if pairs.texts.groups[text] != pairs.texts.groups[row]]
+        shared = {text: _jaccard(shingles, _shingles(values[text], shingle_size)) for text in candidates}
+        best = max(shared, key=lambda text: (shared[text], -int(pairs.texts.keys[text])), default=None)
         if best is not None and shared[best] >= threshold:
             copy_of[row], overlap[row] = best, shared[best]
         else:
             index.insert(row, sketch, check_duplication=False)
-        if told is not None:
-            told(done)
+        if progress is not None:
+            progress(done)
     return Copies(copy_of, overlap)
 
 
@@ -103,11 +103,11 @@ def _words_of(text: Any, name: str) -> str:
     return text
 
 
-def _runs(text: str, words: int) -> set[str]:
-    """Each run of so many words, as one string."""
-    found = tokenise(text) or [text]
-    return {" ".join(found[place : place + words]) for place in range(max(len(found) - words + 1, 1))}
+def _shingles(text: str, size: int) -> set[str]:
+    """Each run of `size` words, as one string."""
+    words = tokenise(text) or [text]
+    return {" ".join(words[start : start + size]) for start in range(max(len(words) - size + 1, 1))}
 
 
-def _jaccard(one: set[str], other: set[str]) -> float:
-    return len(one & other) / len(one | other)
+def _jaccard(left: set[str], right: set[str]) -> float:
+    return len(left & right) / len(left | right)

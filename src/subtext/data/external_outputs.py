@@ -1,4 +1,4 @@
-"""What another program made of pictures and texts, read by name: a matrix of scores, or vectors. Never a pickle."""
+"""What another program made of images and texts, read by name: a matrix of scores, or vectors. Never a pickle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Output:
     """Numbers with a name for each entry of an axis, from one file.
 
     values  scores (I T), larger is better, or vectors (N D), (N K D) for K views; in memory or mapped
-    names   a list for each axis that has them: [pictures, texts], or [items]
+    names   a list for each axis that has them: [images, texts], or [items]
     path    where it was read from, for messages
 
     Raises DataError when names and values differ in number, a name stands twice, or a number is none or infinite.
@@ -81,7 +81,7 @@ class Output:
 
 
 def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | None = None) -> Output:
-    """Scores of pictures (rows) with texts (columns).
+    """Scores of images (rows) with texts (columns).
 
     npz            scores, image_ids, text_ids
     npy            with FILE.image_ids.txt and FILE.text_ids.txt beside it (or .json), or the files given
@@ -98,7 +98,7 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
     arrays, told = _arrays(path, kind, ("scores", "image_ids", "text_ids"))
     values = arrays.get("scores")
     if values is None or values.ndim != 2:
-        raise DataError(f"{path} needs 'scores' (pictures, texts); it got {_shapes(arrays)}")
+        raise DataError(f"{path} needs 'scores' (images, texts); it got {_shapes(arrays)}")
     asked = (("image_ids", image_ids), ("text_ids", text_ids))
     return Output(values, tuple(_ids(path, name, given, arrays, told) for name, given in asked), path)
 
@@ -115,7 +115,7 @@ def holds_scores(path: Path) -> bool:
 
 
 def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Output:
-    """Vectors of the pictures or of the texts.
+    """Vectors of the images or of the texts.
 
     npz            <modality>_vectors and <modality>_ids, as `subtext embed` writes them; or vectors (embeddings,
                    pooled) and ids (names)

@@ -1,11 +1,12 @@
-"""A file of precomputed features: vectors that are joined to pictures or texts by name, and never by position."""
+"""A file of precomputed features: vectors that are joined to images or texts by name, and never by position."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -14,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data import atomic
 from subtext.data.arrays import Rows, one_array, open_npy, open_npz
-from subtext.data.boxes import Boxes, ends, open_boxes
+from subtext.data.boxes import Boxes, Regions, ends, of_counts, open_boxes, open_folder, open_h5
 from subtext.data.build_context import FeatureShape
-from subtext.data.region_files import Regions, of_counts, open_folder, open_h5
 from subtext.data.scan_files import scan_names, scan_splits
-from subtext.errors import DataError
+from subtext.errors import DataError, counted
 
 BLOCK_BYTES = 32 * 2**20
 """How much of a feature file is held at once while its means are taken."""
@@ -31,7 +32,7 @@ class FeatureFile:
 
     names   (N) unique
     pooled  (N G), one vector an item; None where the file has none
-    grid    (N P E), one vector a cell or region; regions of zeros at the end are padding, and pictures may differ in
+    grid    (N P E), one vector a cell or region; regions of zeros at the end are padding, and images may differ in
             how many they have (`region_files`); None where it has none
     path    where it was read from, for messages
     """
@@ -65,7 +66,7 @@ class FeatureFile:
     @staticmethod
     def open(path: Path | str) -> FeatureFile:
         """An npz with `names` and `pooled` and/or `grid`; an npy with FILE.ids.txt or FILE.ids.json beside it; a folder
-        in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...), or of a file a picture; or HDF5 (`region_files`).
+        in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...), or of a file per image; or HDF5 (`region_files`).
 
         Stored arrays are mapped, not read. Raises DataError when it is none of these, or its arrays do not agree.
         """
@@ -92,7 +93,7 @@ class FeatureFile:
             pooled = one_array(array) if array.ndim <= 2 else None
             return FeatureFile(_ids_beside(path), pooled, one_array(array) if array.ndim > 2 else None, path)
         raise DataError(
-            "features need an .npz, an .npy with an ids file, an .h5, or a folder of *_ims.npy or of a file a picture; "
+            "features need an .npz, an .npy with an ids file, an .h5, or a folder of *_ims.npy or of a file per image; "
             f"got {path.name}"
         )
 
@@ -142,7 +143,7 @@ class FeatureFile:
     def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Rows of "pooled" or "grid" as float32.
 
-        Raises DataError when one of them is not finite, and for a picture whose regions are all zeros: it has none.
+        Raises DataError when one of them is not finite, and for an image whose regions are all zeros: it has none.
         """
         source = self.pooled if name == "pooled" else self.grid
         if source is None:
@@ -201,7 +202,7 @@ class FeatureFile:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits of the names, of every number and of where pictures end; a copy has the same.
+        """32 hexadecimal digits of the names, of every number and of where images end; a copy has the same.
 
         Cost one pass over the file, about a second a gigabyte.
         """
@@ -219,7 +220,7 @@ class FeatureFile:
 
     @cached_property
     def boxes(self) -> Boxes:
-        """Where the regions lie in their pictures. Raises DataError when the file has no boxes."""
+        """Where the regions lie in their images. Raises DataError when the file has no boxes."""
         return open_boxes(self.path, self.names)
 
     @cached_property
@@ -275,3 +276,77 @@ def _names(array: NDArray[Any], path: Path) -> list[str]:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names[:3])
+
+
+def join_features(
+    cells: FeatureFile, regions: FeatureFile, out: Path, *, progress: Callable[[int], None] | None = None
+) -> tuple[int, int, tuple[int, int], tuple[int, int]]:
+    """Write an npz whose `grid` has the cells of each image of `regions` and then its regions, with `counts`.
+
+    The narrower features are padded with zeros, which loses nothing where cells and regions have weights of their own
+    (`heads.graph`); standardised features use one mean over both, zeros included. Pooled vectors and boxes are left
+    out. Returns the images, the cells of each, the fewest and the most regions, and the widths of both.
+
+    Raises DataError for a file without parts or images, an image that the cells lack, and cells that differ in
+    number; OutputError when it cannot be written.
+    Cost   two passes over both files, in blocks of 32 MB.
+    """
+    for part, file in (("cells", cells), ("regions", regions)):
+        if file.grid is None:
+            raise DataError(f"{file.path} needs '{part}' of every image, an array 'grid'; it has 'pooled' only")
+    assert cells.grid is not None and regions.grid is not None
+    if not regions.names:
+        raise DataError(f"{regions.path} needs images; it has none; name the file of the regions")
+    number, widths = cells.grid.shape[1], (cells.grid.shape[2], regions.grid.shape[2])
+    cell_rows = cells.rows(regions.names)
+    lengths = np.concatenate([counts for _, counts in _join_blocks(cells, regions, cell_rows, number)])
+    width, total = max(widths), int(lengths.sum())
+
+    def fill(target: Path) -> None:
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, array in (("names", np.array(regions.names)), ("counts", lengths)):
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+            with archive.open("grid.npy", "w", force_zip64=True) as file:
+                header = {"descr": "<f4", "fortran_order": False, "shape": (total, width)}
+                np.lib.format.write_array_header_1_0(file, header)
+                done = 0
+                for parts, counts in _join_blocks(cells, regions, cell_rows, number):
+                    for image, length in zip(parts, counts, strict=True):
+                        file.write(np.ascontiguousarray(image[:length], dtype="<f4").tobytes())
+                    done += len(counts)
+                    if progress is not None:
+                        progress(done)
+
+    atomic.write_file(out, fill)
+    regions_of = lengths - number
+    return len(lengths), number, (int(regions_of.min()), int(regions_of.max())), widths
+
+
+def _join_blocks(
+    cells: FeatureFile, regions: FeatureFile, cell_rows: NDArray[np.int64], number: int
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+    """Blocks of images: their cells and regions side by side, and the number of both."""
+    assert cells.grid is not None and regions.grid is not None
+    width = max(cells.grid.shape[2], regions.grid.shape[2])
+    size = max(1, BLOCK_BYTES // (4 * width * (number + regions.grid.shape[1])))
+    for start in range(0, len(cell_rows), size):
+        rows = np.arange(start, min(start + size, len(cell_rows)), dtype=np.int64)
+        first, second = cells.take("grid", cell_rows[rows]), regions.take("grid", rows)
+        if (short := np.flatnonzero(_lengths(first) != number)).size:
+            name = regions.names[int(rows[short[0]])]
+            raise DataError(
+                f"{cells.path} needs as many cells of every image, {number}; {name!r} has "
+                f"{counted(int(_lengths(first)[short[0]]), 'cell')}, not counting zeros at the end; "
+                "REGIONS may have any number"
+            )
+        parts = np.zeros((len(rows), number + second.shape[1], width), dtype=np.float32)
+        parts[:, :number, : first.shape[2]] = first
+        parts[:, number:, : second.shape[2]] = second
+        yield parts, number + _lengths(second)
+
+
+def _lengths(parts: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The number of parts of each image; zeros at its end are padding."""
+    filled = np.any(parts != 0, axis=2)
+    return np.where(np.any(filled, axis=1), parts.shape[1] - np.argmax(filled[:, ::-1], axis=1), 0)

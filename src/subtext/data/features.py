@@ -42,7 +42,7 @@ class FeatureInput:
                  a share of the regions in the same way)
     pooled, grid  widths that the encoder reads; both taken from the file where neither is given
     boxes        whether the last four numbers of each region are its box (left, top, right, bottom, in shares of the
-                 picture); of a file they are read beside the features, whose width is then four less than `grid`
+                 image); of a file they are read beside the features, whose width is then four less than `grid`
     """
 
     modality: Literal["image", "text"]
@@ -108,7 +108,7 @@ class FeatureInput:
         return tensors
 
     def require(self, values: Sequence[Any]) -> None:
-        """Raise DataError unless each value is a name to look up, or brings features: a picture alone is not enough."""
+        """Raise DataError unless each value is a name to look up, or brings features: an image alone is not enough."""
         for value in values:
             if not isinstance(value, str | np.ndarray | Mapping):
                 raise DataError(f"{self._needs}; it got {_told(value)}")
@@ -227,14 +227,14 @@ class FeatureInput:
     @property
     def _what(self) -> str:
         """The modality in words."""
-        return "picture" if self.modality == "image" else "text"
+        return self.modality
 
     @property
     def _needs(self) -> str:
         """What an item has to be, as the beginning of a sentence."""
         arrays = {name: f"an array ({'regions, ' * (_AXES[name] - 1)}{width})" for name, width in self._widths.items()}
         one = _told(arrays) if len(arrays) > 1 else next(iter(arrays.values()), "an array")
-        one += f" whose last {BOX} numbers of a region are its box, in shares of the picture," * self.boxes
+        one += f" whose last {BOX} numbers of a region are its box, in shares of the image," * self.boxes
         return f"this model reads {self._what} features: it needs {one} for each item, or its name in a file of them"
 
     def _mask(self, grid: NDArray[np.float32], batch: Batch, draw: Draw | None) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from subtext.data.dataset import Dataset
 def fingerprint(pairs: Dataset) -> str:
     """32 hexadecimal digits that change with any id, text, link, group, split or judgement, and with their order.
 
-    Pictures count by their id, not by their pixels.
+    Images count by their id, not by their pixels.
     """
     digest = hashlib.blake2b(digest_size=16)
 

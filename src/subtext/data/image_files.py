@@ -1,7 +1,8 @@
-"""Safe decoding: whatever a file turns out to be, it becomes an RGB picture or a DataError that says why not."""
+"""Safe decoding: whatever a file turns out to be, it becomes an RGB image or a DataError that says why not."""
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import struct
@@ -16,8 +17,11 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from subtext.errors import DataError
 
+THUMBNAIL = 160
+"""Pixels of the longer side of a thumbnail, for screens of double density."""
+
 MAX_PIXELS = 89_478_485
-"""Largest picture that is decoded, width times height: Pillow's own limit. More is taken for a decompression bomb."""
+"""Largest image that is decoded, width times height: Pillow's own limit. More is taken for a decompression bomb."""
 
 # What Pillow's decoders have been seen to raise on damaged files; none of them is a bug of ours.
 _BROKEN = (
@@ -44,12 +48,12 @@ _INSIDE = re.compile(r"^(?P<file>.+)\?offset=(?P<offset>\d+)&size=(?P<size>\d+)$
 
 
 def inside(file: str, offset: int, size: int) -> str:
-    """The value of a picture that lies inside another file, such as a tar: `size` bytes from `offset`."""
+    """The value of an image that lies inside another file, such as a tar: `size` bytes from `offset`."""
     return f"{file}?offset={offset}&size={size}"
 
 
 def read_bytes(source: str | Path | bytes, root: Path) -> bytes:
-    """The bytes of a picture as a file has them: a path (against root), a piece of a file (`inside`), or bytes.
+    """The bytes of an image as a file has them: a path (against root), a piece of a file (`inside`), or bytes.
 
     Raises DataError when there is no such file, or nothing is in it.
     """
@@ -58,7 +62,7 @@ def read_bytes(source: str | Path | bytes, root: Path) -> bytes:
     else:
         data, name = _from_file(str(source), root), str(source)
     if not data:
-        raise DataError(f"picture {name} is empty (0 bytes); remove it or fetch it again")
+        raise DataError(f"image {name} is empty (0 bytes); remove it or download it again")
     return data
 
 
@@ -68,7 +72,7 @@ def image_exists(source: str, root: Path) -> bool:
 
 
 def stored_size(source: str | Path | bytes, root: Path) -> int | None:
-    """How many bytes a picture has, without reading it; None when it is not there."""
+    """How many bytes an image has, without reading it; None when it is not there."""
     if isinstance(source, bytes):
         return len(source)
     found = _INSIDE.match(str(source))
@@ -97,12 +101,12 @@ def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
 
 
 def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None) -> Image.Image:
-    """An RGB picture: turned as its EXIF says, the first frame of an animation, transparency laid on white.
+    """An RGB image: turned as its EXIF says, the first frame of an animation, transparency laid on white.
 
-    source    path (against root), a piece of a file (`inside`), bytes, PIL picture, or array (H W) or (H W 3)
+    source    path (against root), a piece of a file (`inside`), bytes, PIL image, or array (H W) or (H W 3)
     at_least  JPEG is decoded at the smallest of its own scales whose sides are still this long: several times faster
 
-    Raises DataError, which says what is wrong, for what is missing, empty, cut off, no picture, or of more pixels than
+    Raises DataError, which says what is wrong, for what is missing, empty, cut off, no image, or of more pixels than
     MAX_PIXELS.
     """
     if isinstance(source, np.ndarray):
@@ -115,7 +119,7 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise DataError(
-                    f"picture {name} has {width} x {height} pixels, above the limit of {MAX_PIXELS:,}; make it smaller"
+                    f"image {name} has {width} x {height} pixels, above the limit of {MAX_PIXELS:,}; make it smaller"
                 )
             if at_least is not None and image.format == "JPEG":
                 image.draft("RGB", (at_least, at_least))
@@ -124,15 +128,34 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
     except DataError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(f"picture {name} has more than {MAX_PIXELS:,} pixels; make it smaller") from error
+        raise DataError(f"image {name} has more than {MAX_PIXELS:,} pixels; make it smaller") from error
     except UnidentifiedImageError as error:
-        raise DataError(f"{name} is no picture that can be read; it is another kind of file, or damaged") from error
+        raise DataError(f"{name} is no image that can be read; it is another kind of file, or damaged") from error
     except _BROKEN as error:
-        raise DataError(f"picture {name} cannot be decoded: {str(error) or type(error).__name__}") from error
+        raise DataError(f"image {name} cannot be decoded: {str(error) or type(error).__name__}") from error
+
+
+def thumbnail(source: Any, root: Path = Path(), *, size: int = THUMBNAIL) -> str | None:
+    """A data URI of the image, at most `size` pixels wide and high; None where it cannot be read.
+
+    The smaller of PNG, for drawings of few colours, and JPEG. One missing image does not stop a page of results.
+    """
+    try:
+        image = open_image(source, root, at_least=size)
+    except DataError:
+        return None
+    image.thumbnail((size, size), Image.Resampling.LANCZOS)
+    encoded = {}
+    for form in ("PNG", "JPEG"):
+        buffer = BytesIO()
+        image.save(buffer, form, optimize=True, quality=85)
+        encoded[f"image/{form.lower()}"] = buffer.getvalue()
+    kind = min(encoded, key=lambda name: len(encoded[name]))
+    return f"data:{kind};base64,{base64.b64encode(encoded[kind]).decode('ascii')}"
 
 
 def difference_hash(image: Image.Image) -> int:
-    """64 bits that tell whether a picture grows brighter from cell to cell of an 8 x 8 grid (a difference hash).
+    """64 bits that tell whether an image grows brighter from cell to cell of an 8 x 8 grid (a difference hash).
 
     Copies that were scaled or compressed again differ in a few bits at most.
     """
@@ -149,33 +172,33 @@ def _from_file(source: str, root: Path) -> bytes:
                 file.seek(int(found["offset"]))
                 data = file.read(int(found["size"]))
             if len(data) < int(found["size"]):
-                raise DataError(f"picture {source} is cut off: {len(data)} bytes of it are left")
+                raise DataError(f"image {source} is cut off: {len(data)} bytes of it are left")
             return data
         path = root / source
         if path.is_dir():
-            raise DataError(f"picture {source} is a folder; name the file in it")
+            raise DataError(f"image {source} is a folder; name the file in it")
         if path.exists() and not path.is_file():
-            raise DataError(f"picture {source} is no ordinary file")
+            raise DataError(f"image {source} is no ordinary file")
         return path.read_bytes()
     except FileNotFoundError as error:
         raise DataError(
-            f"picture {source} is not in {root}; give its path from there, or the folder that picture paths start from"
+            f"image {source} is not in {root}; give its path from there, or the folder that image paths start from"
         ) from error
     except (OSError, ValueError) as error:
-        raise DataError(f"picture {source!r} cannot be read: {error}") from error
+        raise DataError(f"image {source!r} cannot be read: {error}") from error
 
 
 def _from_array(array: NDArray[Any]) -> Image.Image:
     fits = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
     if not fits or array.dtype != np.uint8 or 0 in array.shape:
         raise DataError(
-            f"a picture given as an array needs uint8 (height, width, 3); it got {array.dtype} of shape {array.shape}"
+            f"an image given as an array needs uint8 (height, width, 3); it got {array.dtype} of shape {array.shape}"
         )
     return _rgb(Image.fromarray(array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array))
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turned as EXIF says; a damaged EXIF block does not cost the picture."""
+    """Turned as EXIF says; a damaged EXIF block does not cost the image."""
     try:
         return ImageOps.exif_transpose(image)
     except _BROKEN:

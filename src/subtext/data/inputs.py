@@ -34,7 +34,7 @@ class Draw:
 class Batch:
     """Items to be read: values as in data.pairs.Items, and the keys that draws are made from.
 
-    values  str path (against root), bytes, PIL picture or array (images); str or array (texts)
+    values  str path (against root), bytes, PIL image or array (images); str or array (texts)
     ids     names, by which features are joined
     rows    (N) int64, becomes Embeddings.ids
     keys    (N) int64

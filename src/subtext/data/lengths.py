@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.inputs import Input
-from subtext.data.open_clip_text import OpenClipInput
-from subtext.data.text import SubwordInput, WordInput, tokenise
+from subtext.data.text import OpenClipInput, SubwordInput, WordInput, tokenise
 from subtext.errors import counted
 
 MARKS = 2

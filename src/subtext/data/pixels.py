@@ -1,4 +1,4 @@
-"""Pictures as what an encoder reads: tensors of pixels, changed at random while training."""
+"""Images as what an encoder reads: tensors of pixels, changed at random while training."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class PixelInput:
-    """Pictures -> "pixels" (N 3 S S) float32, (value in [0, 1] - mean) / std, and "ids".
+    """Images -> "pixels" (N 3 S S) float32, (value in [0, 1] - mean) / std, and "ids".
 
     size        S, the side in pixels
-    resize      "crop": the square in the middle, `crop_share` of the short side; "squash": the whole picture, its
+    resize      "crop": the square in the middle, `crop_share` of the short side; "squash": the whole image, its
                 aspect lost
     filter      how pixels are resampled
-    least_area  while training: crops of this share of the picture or more, of aspects 3:4 to 4:3 (the random resized
+    least_area  while training: crops of this share of the image or more, of aspects 3:4 to 4:3 (the random resized
                 crop of Szegedy et al. 2015); 1 for the same crop as without a draw
-    flip        while training: share of pictures mirrored left to right; leave at 0 where texts say left and right
-    erase       while training: share of pictures with a rectangle of 2 to 33 % of the area set to the mean (Zhong et
+    flip        while training: share of images mirrored left to right; leave at 0 where texts say left and right
+    erase       while training: share of images with a rectangle of 2 to 33 % of the area set to the mean (Zhong et
                 al. 2020, random erasing)
     """
 
@@ -57,7 +57,7 @@ class PixelInput:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise DataError(f"size is the side of a picture in pixels, 1 or more; it got {self.size}")
+            raise DataError(f"size is the side of an image in pixels, 1 or more; it got {self.size}")
         for name in ("crop_share", "least_area"):
             if not 0 < getattr(self, name) <= 1:
                 raise DataError(f"{name} is a share in (0, 1]; it got {getattr(self, name)}")
@@ -79,7 +79,7 @@ class PixelInput:
         return settings_hash({"kind": "pixels"} | {name: getattr(self, name) for name in names})
 
     def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
-        """The pixels of a batch, and its ids. Raises DataError that names the item whose picture cannot be read."""
+        """The pixels of a batch, and its ids. Raises DataError that names the item whose image cannot be read."""
         count = len(batch.values)
         pixels = np.empty((count, self.size, self.size, 3), dtype=np.uint8)
         drawn = None if draw is None or not self.augments else self._drawn(batch, draw)
@@ -105,7 +105,7 @@ class PixelInput:
     def _pixels(self, value: Any, batch: Batch, place: int, drawn: NDArray[np.float64] | None) -> NDArray[np.uint8]:
         if value is None:
             raise DataError(
-                f"item '{batch.ids[place]}' has no picture, only a name; read it from features, or give its 'image'"
+                f"item '{batch.ids[place]}' has no image, only a name; read it from features, or give its 'image'"
             )
         # A crop of a part needs as many pixels in that part as the whole has otherwise.
         share = self.crop_share if drawn is None else min(self.crop_share, self.least_area**0.5)
@@ -119,7 +119,7 @@ class PixelInput:
         return array[:, ::-1] if drawn is not None and drawn[0] < self.flip else array
 
     def _box(self, size: tuple[int, int], drawn: NDArray[np.float64] | None) -> _Box:
-        """The part of the picture that is kept, in its own pixels: cropping first keeps extreme aspects small."""
+        """The part of the image that is kept, in its own pixels: cropping first keeps extreme aspects small."""
         width, height = size
         if drawn is not None and self.least_area < 1:
             return random_box(width, height, self.least_area, drawn[1:5])
@@ -143,9 +143,9 @@ class PixelInput:
 
 
 def random_box(width: int, height: int, least_area: float, drawn: NDArray[np.float64]) -> _Box:
-    """A part of at least that share of a picture's area, of aspect 3:4 to 4:3; from four numbers in [0, 1).
+    """A part of at least that share of an image's area, of aspect 3:4 to 4:3; from four numbers in [0, 1).
 
-    A side that would not fit is cut to the picture's, so a very long picture can give less than the least area.
+    A side that would not fit is cut to the image's, so a very long image can give less than the least area.
     """
     area = least_area + (1 - least_area) * drawn[0]
     aspect = np.exp((2 * drawn[1] - 1) * np.log(4 / 3))

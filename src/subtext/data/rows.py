@@ -1,75 +1,44 @@
-"""What every reader gives: rows and problems, in the order of the file."""
+"""What every reader gives: rows and problems in the order of the file, made from columns or records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from subtext.data.dataset import Dataset
+from subtext.data.dataset import Problem
 from subtext.data.feature_file import FeatureFile
+from subtext.data.image_files import image_exists
 from subtext.errors import DataError
 
+IMAGE = ("image", "file_name")
+TEXT = ("captions", "caption", "text")
+TEXT_ID = ("text_ids", "text_id")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://|data:", re.IGNORECASE)
+_PYTHON_LIST = re.compile(r"\s*\[\s*'")
+_RESERVED = frozenset((*IMAGE, *TEXT, *TEXT_ID, "id", "split", "group"))
+
 Progress = Callable[[int, int], None]
-"""Hears how many are done, and of how many."""
+"""Called with the number of finished items and their total."""
 
-
-@dataclass(frozen=True)
-class Problem:
-    """Something wrong in a data set.
-
-    where  "line 17", "metadata.csv line 3", "picture a.jpg"
-    what   what is wrong, and what to do
-    fatal  whether what it speaks of cannot be used; else it is a warning
-    name   the piece of the sentence that differs from row to row ("'a.jpg'"), so that many of a kind can be counted; ""
-           where none does
-    """
-
-    where: str
-    what: str
-    fatal: bool = True
-    name: str = ""
-
-    def __str__(self) -> str:
-        """Where and what, in one sentence."""
-        return f"{self.where}: {self.what}"
-
-    @property
-    def kind(self) -> str:
-        """What problems of one kind have in common: the sentence without the name."""
-        return self.what.replace(self.name, "...", 1) if self.name else self.what
-
-
-def told(problems: Iterable[Problem]) -> list[str]:
-    """Problems for people: one sentence a kind, with where the first ones are and how many there are.
-
-    >>> told([Problem(f"line {n}", "has no text") for n in range(2, 7)])
-    ['line 2 and 4 like it (line 3, line 4, ...): has no text']
-    """
-    kinds: dict[tuple[str, bool], list[Problem]] = {}
-    for problem in problems:
-        kinds.setdefault((problem.kind, problem.fatal), []).append(problem)
-    return [_together(alike) for alike in kinds.values()]
-
-
-def _together(alike: list[Problem]) -> str:
-    first, others = alike[0], [problem.where for problem in alike[1:]]
-    if not others:
-        return str(first)
-    places = ", ".join([*others[:2], *(["..."] if len(others) > 2 else [])])
-    return f"{first.where} and {len(others):,} like it ({places}): {first.what}"
+Record = tuple[str, Mapping[str, Any] | Problem]
+"""The position of a record in its file, and its columns or the reason why it has none."""
 
 
 @dataclass(slots=True)
 class Row:
     """One row of a file, whatever its format.
 
-    image     path relative to the root, or bytes; None for a picture that is known by features alone
+    image     path relative to the root, or bytes; None for an image that is known by features alone
     texts     its texts; None in place of a text that is known by features alone
     text_ids  their names, where the file gives some
-    lone      a picture or a text that stands alone on purpose, such as a distractor of a gallery
-    more      all other columns
+    unpaired  an image or a text that has no partner on purpose, such as a distractor of a gallery
+    metadata  all other columns
     """
 
     where: str
@@ -79,18 +48,18 @@ class Row:
     text_ids: list[str] | None = None
     split: str | None = None
     group: str | None = None
-    more: dict[str, Any] = field(default_factory=dict)
-    lone: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+    unpaired: bool = False
 
 
 @dataclass(frozen=True)
 class Source:
     """An opened data set.
 
-    rows        rows and problems, read as they are asked for
-    root        where relative picture paths start
-    judgements  (text id, picture id, score), where the data set brings graded truth
-    features    precomputed picture features, where the data set consists of them
+    rows        rows and problems, read lazily
+    root        where relative image paths start
+    judgements  (text id, image id, score), where the data set brings graded truth
+    features    precomputed image features, where the data set consists of them
     """
 
     rows: Iterable[Row | Problem]
@@ -99,23 +68,263 @@ class Source:
     features: FeatureFile | None = None
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A data set as it was read.
+class RowError(Exception):
+    """The reason why a row cannot be used; readers turn it into a Problem. `name` as in Problem."""
 
-    pairs     what can be used
-    problems  what was wrong, in order; with bad="skip" the fatal ones were left out of the pairs
-    features  precomputed picture features, where the data set consists of them
+    def __init__(self, what: str, name: str = "") -> None:
+        super().__init__(what)
+        self.name = name
+
+    def at(self, where: str) -> Problem:
+        """The problem of the row at this position."""
+        return Problem(where, str(self), name=self.name)
+
+
+def rows_of(
+    records: Iterable[Record], name: str | None, *, folder: str = "", split: str | None = None
+) -> Iterator[Row | Problem]:
+    """The rows of a table.
+
+    name    of the file, for the message that columns are missing; None for a format without columns to rename
+    folder  where relative image paths start, relative to the root
+    split   of rows without a split column
+
+    Raises DataError when none of the first rows has an image and a text column.
     """
+    records = iter(records)
+    first = list(islice(records, 20))
+    objects = [columns for _, columns in first if not isinstance(columns, Problem)]
+    if objects and name is not None:
+        _require_columns({column for columns in objects for column in columns}, name)
+    for where, columns in chain(first, records):
+        if isinstance(columns, Problem):
+            yield columns
+            continue
+        try:
+            row, problems = row_of(columns, where, folder=folder, split=split)
+        except RowError as error:
+            yield error.at(where)
+            continue
+        yield from problems
+        if row.texts:
+            yield row
 
-    pairs: Dataset
-    problems: list[Problem]
-    features: FeatureFile | None = None
+
+def row_of(
+    columns: Mapping[str, Any], where: str, *, folder: str = "", split: str | None = None
+) -> tuple[Row, list[Problem]]:
+    """One row, and a problem for each of its texts that was left out."""
+    image, path = image_of(columns, folder)
+    image_id = name_of(columns, "id") or path
+    if image is None and image_id is None:
+        raise RowError("has no image: 'image' (or 'file_name', or 'id' for features) is empty")
+    numbered, problems = _texts(columns, where)
+    texts: list[str | None] = list(numbered.values())
+    text_ids = _text_ids(columns)
+    if text_ids is not None:
+        if not numbered and not problems:
+            texts = [None] * len(text_ids)
+        elif len(text_ids) != len(numbered) + len(problems):
+            raise RowError(
+                f"needs one name per text; it got {len(text_ids)} names and {len(numbered) + len(problems)} texts"
+            )
+        else:
+            text_ids = [text_ids[number] for number in numbered]
+    metadata = {column: value for column, value in columns.items() if column not in _RESERVED and value is not None}
+    for column, value in metadata.items():
+        if not valid(column) or (isinstance(value, str) and not valid(value)):
+            raise RowError("has a column that is not valid UTF-8; save the file as UTF-8")
+    row_split = name_of(columns, "split")
+    row = Row(
+        where=where,
+        image=image,
+        image_id=image_id,
+        texts=texts,
+        text_ids=text_ids,
+        split=row_split if row_split is not None else split,
+        group=name_of(columns, "group"),
+        metadata=metadata,
+    )
+    return row, problems
 
 
-class UnusableData(DataError):
-    """A data set of which nothing, or not enough, can be used; `problems` says why, row by row."""
+def _require_columns(columns: set[str], name: str) -> None:
+    missing = []
+    if not columns.intersection((*IMAGE, "id")):
+        missing.append("an image column ('image' or 'file_name'; 'id' for images known by features)")
+    if not columns.intersection((*TEXT, *TEXT_ID)):
+        missing.append("a text column ('captions', 'caption' or 'text'; 'text_id' for texts known by features)")
+    if missing:
+        names = ", ".join(f"'{column}'" for column in sorted(map(str, columns))) or "none"
+        # Spreadsheets of many countries save CSV with semicolons, which then reads as one column.
+        semicolons = len(columns) == 1 and ";" in names and name.endswith(".csv")
+        advice = "separate them by commas" if semicolons else "rename them"
+        raise DataError(f"{name} needs {' and '.join(missing)}; its columns are {names}; {advice}")
 
-    def __init__(self, message: str, problems: list[Problem]) -> None:
-        super().__init__(message)
-        self.problems = problems
+
+def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes | None, str | None]:
+    """The path or the bytes of a row's image, and the name that came with the bytes.
+
+    Raises RowError when the value is no image on disk.
+    """
+    column = _first_filled(columns, IMAGE)
+    value = None if column is None else columns[column]
+    if isinstance(value, Mapping):
+        # The struct in which the Hub stores images: bytes, or the path of a file.
+        path = value.get("path")
+        data = value.get("bytes")
+        if isinstance(data, bytes) and data:
+            return data, path if isinstance(path, str) and path else None
+        value = path
+    if value is None or isinstance(value, bytes):
+        return value, None
+    if not isinstance(value, str):
+        raise RowError(f"'image' needs a path, or the bytes of an image; it is {described(value)}")
+    if not valid(value):
+        raise RowError("'image' is not valid Unicode; save the file as UTF-8")
+    if _ADDRESS.match(value):
+        raise RowError(f"'image' is a URL, {value[:80]}; images need to be on disk; download it first", value[:80])
+    return posixpath.normpath(posixpath.join(folder, value)), None
+
+
+def _texts(columns: Mapping[str, Any], where: str) -> tuple[dict[int, str], list[Problem]]:
+    """Texts by their index in the row, and a problem for each that cannot be used."""
+    column = _first_filled(columns, TEXT)
+    if column is None:
+        if _first_filled(columns, TEXT_ID) is not None:
+            return {}, []
+        raise RowError("has no text; add a caption, or remove the row")
+    value = columns[column]
+    if isinstance(value, str) and column == "captions" and value.lstrip().startswith("["):
+        value = _parsed_list(value)
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    if not values:
+        raise RowError(f"'{column}' is an empty list; add a caption, or remove the row")
+    texts: dict[int, str] = {}
+    problems = []
+    for number, text in enumerate(values):
+        reason = text_error(text)
+        if reason is None:
+            texts[number] = text
+        else:
+            subject = f"text {number + 1} of {len(values)}" if len(values) > 1 else "the text"
+            problems.append(Problem(where, f"{subject} {reason}"))
+    return texts, problems
+
+
+def text_error(text: Any) -> str | None:
+    """Why a value is no text, as the end of a sentence; None for a text.
+
+    A number is no text: the program that wrote it may have made 7 or 7.0 of "007".
+    """
+    if text is None or text != text or (isinstance(text, str) and not text.strip()):
+        return "is empty; add a caption, or remove it"
+    if not isinstance(text, str):
+        return f"needs to be a string; it is {described(text)}"
+    return None if valid(text) else "is not valid UTF-8; save the file as UTF-8"
+
+
+def _parsed_list(cell: str) -> Any:
+    """A JSON list of texts in a cell of a CSV file; a cell that only looks like a list is a text."""
+    if _PYTHON_LIST.match(cell):
+        raise RowError("'captions' is a list in Python's notation; write it as JSON, with json.dumps")
+    try:
+        values = json.loads(cell)
+    except (ValueError, RecursionError):
+        return cell
+    return values if isinstance(values, list) and any(isinstance(value, str) for value in values) else cell
+
+
+def _text_ids(columns: Mapping[str, Any]) -> list[str] | None:
+    column = _first_filled(columns, TEXT_ID)
+    if column is None:
+        return None
+    value = columns[column]
+    names = [_name(item, column) for item in (value if isinstance(value, list | tuple) else [value])]
+    if None in names:
+        raise RowError(f"'{column}' has an empty name")
+    return [name for name in names if name is not None]
+
+
+def _first_filled(columns: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """The first of these columns that has a value: null, "" and not-a-number (pandas' empty cell) are none."""
+    for name in names:
+        value = columns.get(name)
+        if value is not None and value != "" and value == value:
+            return name
+    return None
+
+
+def name_of(columns: Mapping[str, Any], *names: str) -> str | None:
+    """The value of the first filled column as a name: a string, or a whole number without its point.
+
+    Raises RowError when it is something else.
+    """
+    column = _first_filled(columns, names)
+    return None if column is None else _name(columns[column], column)
+
+
+def _name(value: Any, column: str) -> str | None:
+    if value is None or value == "" or value != value:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise RowError(f"'{column}' needs a string or a whole number; it is {described(value)}")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    name = str(value)
+    if not valid(name):
+        raise RowError(f"'{column}' is not valid UTF-8; save the file as UTF-8")
+    return name
+
+
+def described(value: Any) -> str:
+    """What a value is, in plain words."""
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return f"the number {str(value)[:20]}"
+    kinds = {type(None): "nothing", str: "a string", list: "a list", dict: "an object", bytes: "bytes"}
+    return kinds.get(type(value), f"a {type(value).__name__}")
+
+
+def valid(text: str) -> bool:
+    """Whether a text can be written as UTF-8: undecodable bytes and lone surrogates cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def folder_of(names: Iterable[str], root: Path, candidates: Sequence[str]) -> str:
+    """The first candidate folder, relative to root, that has one of the first 20 images; the first where none has."""
+    first = list(islice(names, 20))
+    matches = (folder for folder in candidates if any(image_exists(joined(folder, name), root) for name in first))
+    return next(matches, candidates[0])
+
+
+def joined(folder: str, name: str) -> str:
+    """The path of an image in a folder, which may be empty."""
+    return f"{folder}/{name}" if folder else name
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file. Raises DataError when the file holds something else."""
+    try:
+        value = json.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} needs to be a JSON object; {str(error)[:200]}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path} needs to be a JSON object; it is another JSON value")
+    return value
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a text file without their ends; bytes that are no UTF-8 stay recognisable as such.
+
+    Only a line feed ends a line: Python's splitlines would cut a caption at eight other characters, too.
+    """
+    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]

@@ -16,9 +16,9 @@ SPLIT_FILES = {"train": "train", "dev": "val", "val": "val", "test": "test", "te
 
 
 def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
-    """What a folder in SCAN's form has: prefix -> (array, its captions file, rows from one picture to the next).
+    """What a folder in SCAN's form has: prefix -> (array, its captions file, rows from one image to the next).
 
-    The array has a row a picture, or the same row five times, once a caption.
+    The array has a row per image, or the same row five times, once a caption.
 
     Raises DataError when an array has no captions file beside it.
     """
@@ -32,7 +32,7 @@ def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
             raise DataError(f"{path.name} needs its captions beside it; {captions} is not there")
         array = open_npy(path)
         if array.ndim < 2:
-            raise DataError(f"{path} needs a row of numbers a picture, or several; it has shape {array.shape}")
+            raise DataError(f"{path} needs a row of numbers per image, or several; it has shape {array.shape}")
         found[prefix] = (array, captions, 5 if _repeated(array) else 1)
     if not found:
         raise DataError(f"{folder} needs train_ims.npy, dev_ims.npy or test_ims.npy for features in SCAN's form")
@@ -40,7 +40,7 @@ def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
 
 
 def scan_names(prefix: str, count: int) -> list[str]:
-    """The names of the pictures of one file in SCAN's form: "train/0", "train/1", ..."""
+    """The names of the images of one file in SCAN's form: "train/0", "train/1", ..."""
     return [f"{prefix}/{number}" for number in range(count)]
 
 

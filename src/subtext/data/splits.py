@@ -21,7 +21,7 @@ MERGED: Mapping[str, str] = {
     "validation": "val",
     "testing": "test",
 }
-"""Names of splits that are read as another; "restval" are COCO's validation pictures that everyone trains on."""
+"""Names of splits that are read as another; "restval" are COCO's validation images that everyone trains on."""
 
 _NAMES = re.compile(r"(?:^|[^a-z])(train(?:ing)?|val(?:id(?:ation)?)?|dev|test(?:ing)?)(?:[^a-z]|$)")
 
@@ -33,7 +33,7 @@ def split_in_name(name: str) -> str | None:
 
 
 def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
-    """80-10-10 of groups, each by the name of its first picture alone: a row added elsewhere moves no other.
+    """80-10-10 of groups, each by the name of its first image alone: a row added elsewhere moves no other.
 
     Of three groups or more every split gets one: the group whose draw is nearest to it is moved where none fell in.
     """

@@ -1,4 +1,4 @@
-"""Dataset back to a file that `read_pairs` reads as the same pairs: JSON lines or Parquet."""
+"""Dataset back to a file that `read` reads as the same pairs: JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 
 from subtext.data import atomic
-from subtext.data.columns import described
 from subtext.data.dataset import Dataset
+from subtext.data.rows import described
 from subtext.errors import DataError, counted
 
-ENDINGS = (".jsonl", ".parquet")
+SUFFIXES = (".jsonl", ".parquet")
 """What a written file may end in."""
 
 
-def write_pairs(pairs: Dataset, path: Path) -> None:
-    """Write a row for each run of pairs of one picture: id, image, captions, text_ids, split, group, and what it had.
+def write_dataset(pairs: Dataset, path: Path) -> None:
+    """Write a row for each run of pairs of one image: id, image, captions, text_ids, split, group, and what it had.
 
-    Reading the file gives pairs of the same fingerprint, whatever the seed of splits. Paths of pictures stay relative
+    Reading the file gives pairs of the same fingerprint, whatever the seed of splits. Paths of images stay relative
     to `pairs.root`, so a file elsewhere needs that folder as --images.
 
     Raises DataError for another ending, for graded judgements and lone items, which rows cannot hold, and for what JSON
-    lines cannot hold, such as pictures stored as bytes; OutputError where it cannot be written.
+    lines cannot hold, such as images stored as bytes; OutputError where it cannot be written.
     """
-    if path.suffix.lower() not in ENDINGS:
-        raise DataError(f"pairs are written to a file that ends in {' or '.join(ENDINGS)}; it got {path.name}")
+    if path.suffix.lower() not in SUFFIXES:
+        raise DataError(f"pairs are written to a file that ends in {' or '.join(SUFFIXES)}; it got {path.name}")
     _require_rows(pairs)
     rows = list(_rows(pairs))
     if path.suffix.lower() == ".parquet":
@@ -51,7 +51,7 @@ def _require_rows(pairs: Dataset) -> None:
         raise DataError(
             "graded judgements cannot be written as rows of pairs; leave a data set that brings them in its own form"
         )
-    for what, items, column in (("picture", pairs.images, 0), ("text", pairs.texts, 1)):
+    for what, items, column in (("image", pairs.images, 0), ("text", pairs.texts, 1)):
         lone = len(items) - len(np.unique(pairs.links[:, column]))
         if lone:
             raise DataError(f"{counted(lone, what)} without a partner cannot be written as rows of pairs; leave it out")
@@ -64,7 +64,7 @@ def _rows(pairs: Dataset) -> Iterator[dict[str, Any]]:
     run: dict[str, Any] = {}
     told: set[int] = set()
     for image, text in pairs.links.tolist():
-        # Of a text that an earlier row told of, a later one tells nothing: its columns are those of the picture.
+        # Of a text that an earlier row told of, a later one tells nothing: its columns are those of the image.
         items, row = (images, image) if text in told else (texts, text)
         told.add(text)
         more = {name: column[row] for name, column in items.metadata.items() if column[row] is not None}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from subtext.api.load import load
 from subtext.data.dataset import Dataset
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.data.text import WordInput, tokenise
 from subtext.data.vocabulary import UNKNOWN
 from subtext.evaluation import Result, embed_pairs
@@ -73,7 +73,7 @@ class Findings:
 def measure(out: Path, *, seed: int, workers: int, quiet: bool) -> Findings:
     """Evaluate the run on the test split, keep the figures as `out`/figures.json, and draw a few texts to show."""
     model = load(out / "run")
-    pairs = read_pairs(out / "data").pairs.split("test")
+    pairs = read(out / "data").split("test")
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=quiet) as told:
         images, texts = embed_pairs(model, pairs, workers=workers, progress=told)
     result = evaluate_embeddings(model.similarity, images, texts, pairs)

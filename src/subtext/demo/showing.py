@@ -9,12 +9,12 @@ from pathlib import Path
 from subtext import __version__
 from subtext.api.load import open_engine
 from subtext.data.atomic import write_text
+from subtext.data.image_files import thumbnail
 from subtext.demo.findings import Answer, Findings
 from subtext.demo.prepare import CREDIT
 from subtext.models.checkpoint import Record, load_record
 from subtext.report.page import Figure, Found, Page, Search, Section, render
 from subtext.report.text_table import duration
-from subtext.report.thumbnail import thumbnail
 from subtext.search import Engine, Hit
 
 QUERIES = (

@@ -17,7 +17,7 @@ from subtext.export.samples import Samples, vectors_of
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.dual import Half
 from subtext.models.model import Model
-from subtext.report.model_card import model_card
+from subtext.models.model_card import model_card
 
 TOLERANCE = 1e-5
 """Largest accepted difference of a component of a unit vector between the model and the export."""

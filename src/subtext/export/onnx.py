@@ -33,8 +33,8 @@ from subtext.models.heads.gaussian import Gaussian
 from subtext.models.heads.gpo import Gpo, PlaceWeights
 from subtext.models.heads.gpo import _sinusoids as sinusoids
 from subtext.models.model import Branch, Model
+from subtext.models.model_card import model_card
 from subtext.ops.numerics import masked_softmax, unit
-from subtext.report.model_card import model_card
 from subtext.search import model_fingerprint
 
 TOLERANCE = 1e-4

@@ -43,7 +43,7 @@ class DataSource:
     features, text_features  files of precomputed features
     train_split, val_split   names of splits; val_split is None for a run without validation
     split_seed               of the 80-10-10 split of data without splits
-    bad                      what was done with rows that cannot be used
+    on_error                 "raise" or "skip" rows that cannot be used
     fingerprint              of the training and validation pairs (`data.fingerprint`)
     inputs                   of what pictures and texts are read as: feature files, vocabulary, transform, in what
                              precision outputs of frozen encoders are cached, and graphs that neighbours are drawn from
@@ -56,7 +56,7 @@ class DataSource:
     train_split: str = "train"
     val_split: str | None = "val"
     split_seed: int = 0
-    bad: Literal["refuse", "skip"] = "refuse"
+    on_error: Literal["raise", "skip"] = "raise"
     fingerprint: str = ""
     inputs: str = ""
 
@@ -106,10 +106,13 @@ class Record:
         try:
             found = current_record(json.loads(text))
             _require_kinds(found)
-            source = DataSource(**found.pop("data", {}))
+            source = found.pop("data", {})
+            if "bad" in source:
+                # Runs of version 0.1 call it so.
+                source["on_error"] = source.pop("bad").replace("refuse", "raise")
             methods = tuple((str(name), dict(arguments)) for name, arguments in found.pop("methods", ()))
             phases = tuple(dict(phase) for phase in found.pop("phases", ()))
-            return Record(**found, data=source, methods=methods, phases=phases)
+            return Record(**found, data=DataSource(**source), methods=methods, phases=phases)
         except (ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise CheckpointError(
                 f"{where} needs to be the record of a run of this version of Subtext; {problem}; "

@@ -1,7 +1,11 @@
-"""Doc2Vec (Le and Mikolov 2014), as Thomas and Kovashka 2020 (section 3.1) place texts with it."""
+"""Doc2Vec (Le and Mikolov 2014), as Thomas and Kovashka 2020 (section 3.1) place texts with it.
+
+A text as Doc2Vec reads it (Thomas and Kovashka 2020, by their code): few, plain, long words.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -11,9 +15,47 @@ from jaxtyping import Bool
 from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset
+from subtext.data.sentences import first_sentences
 from subtext.errors import DataError, RequirementError
-from subtext.neighbours.preprocess import doc2vec_words
-from subtext.neighbours.space import Distance, Places, Told, words_of
+from subtext.neighbours.spaces import Distance, Places, Progress, words_of
+
+_TAG = re.compile(r"<[^>]+>")
+_GAP = re.compile(r"[!-/:-@\[-`{-~\s]+")
+SHORTEST = 3
+"""Letters of the shortest word that is kept."""
+
+
+def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
+    """Lower-case words without tags, punctuation and gensim's 337 stop-words, of three letters or more.
+
+    Characters beyond ASCII become "?", as in the authors' code, and so part a word: this reading is for English.
+    Letters and digits that touch stay together ("25bn"), as in the authors' output.
+
+    sentences  only the first so many are read (two for Politics); None for the whole text
+
+    Raises RequirementError where gensim is not installed.
+
+    >>> " ".join(doc2vec_words("The <b>Border-wall</b> plan is a 5-year, $25bn idea; it isn't cheap!"))
+    'border wall plan year 25bn idea isn cheap'
+    """
+    stopped = _stop_words()
+    if sentences is not None:
+        text = first_sentences(text, sentences)
+    plain = text.encode("ascii", "replace").decode("ascii").lower()
+    return [word for word in _GAP.split(_TAG.sub("", plain)) if len(word) >= SHORTEST and word not in stopped]
+
+
+def _stop_words() -> frozenset[str]:
+    try:
+        from gensim.parsing.preprocessing import STOPWORDS
+    except ImportError as problem:
+        raise RequirementError(
+            "the space doc2vec needs gensim, which is not installed; pip install 'subtext[neighbours]', or use the "
+            "space lsa"
+        ) from problem
+    found: frozenset[str] = STOPWORDS
+    return found
+
 
 MANY = 200_000
 """Texts from which on the paper's 20 epochs are enough; the authors' code takes 50 for smaller sets."""
@@ -60,7 +102,7 @@ class Doc2Vec:
         """Everything that the places depend on."""
         return {"name": "doc2vec", **asdict(self)}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Told | None = None) -> Places:
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> Places:
         """The places of all texts, learnt from those that `learn` marks."""
         documents = [doc2vec_words(text, sentences=self.sentences) for text in words_of(pairs.texts)]
         model = self._trained([documents[row] for row in np.flatnonzero(learn)])
@@ -75,8 +117,8 @@ class Doc2Vec:
                     model.random.seed(self.seed)
                     placed[words] = model.infer_vector(list(words))
                 vectors[row], known[row] = placed[words], True
-            if told is not None:
-                told(row + 1)
+            if progress is not None:
+                progress(row + 1)
         return Places(vectors, known)
 
     def _trained(self, documents: list[list[str]]) -> Any:

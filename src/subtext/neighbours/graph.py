@@ -28,8 +28,8 @@ _ARRAYS = {"marks": np.int64, "neighbours": np.int32, "distances": np.float32}
 class Graph:
     """The neighbours of every text (Psi of Thomas and Kovashka 2020, section 3.1), nearest first.
 
-    A row is a text of a data set. A pair of picture and text takes its text's row, and both modalities share it: the
-    neighbours of a picture are the pictures of its text's neighbours (`pictures_of_texts`), one a neighbouring text.
+    A row is a text of a data set. A pair of image and text takes its text's row, and both modalities share it: the
+    neighbours of an image are the images of its text's neighbours (`pictures_of_texts`), one a neighbouring text.
 
     ids         (N) the texts, in the order of Dataset.texts
     marks       (N) int64, of each text's id and words: what tells another data set apart
@@ -179,7 +179,7 @@ def marks_of(texts: Items) -> NDArray[np.int64]:
 
 
 def pictures_of_texts(pairs: Dataset) -> NDArray[np.int64]:
-    """(T) the picture row of each text: of its links the first; -1 for a text without a picture."""
+    """(T) the image row of each text: of its links the first; -1 for a text without an image."""
     found = np.full(len(pairs.texts), -1, dtype=np.int64)
     found[pairs.links[::-1, 1]] = pairs.links[::-1, 0]
     return found

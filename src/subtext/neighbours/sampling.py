@@ -23,16 +23,16 @@ Negatives = Literal["anchors", "neighbours", "both"]
 
 @dataclass(frozen=True)
 class NeighbourDraw:
-    """What every pair of a batch is read with: one neighbour of its picture, of its text, or of both.
+    """What every pair of a batch is read with: one neighbour of its image, of its text, or of both.
 
     sides        whose neighbours are read
-    graph        folder of a `Graph`; None for another text of the same picture in the place of a neighbour
-    image_graph  folder of another graph for the pictures; None for the same neighbour as the text's
+    graph        folder of a `Graph`; None for another text of the same image in the place of a neighbour
+    image_graph  folder of another graph for the images; None for the same neighbour as the text's
     pool_size    a neighbour is drawn from the nearest so many; 200 in the paper, 10 in its code
     negatives    what a query and its neighbour are compared with: the batch's own items (the paper's code), the other
                  items' neighbours, or both
     strangers    whether every pair also comes with a text drawn from all: what the paper's code takes for wrong beside
-                 pictures and beside texts, in the place of the batch's; then `sides` may be empty
+                 images and beside texts, in the place of the batch's; then `sides` may be empty
     """
 
     sides: tuple[Side, ...] = ("image", "text")
@@ -49,7 +49,7 @@ class NeighbourDraw:
         if self.pool_size < 1:
             raise RequirementError(f"a neighbour needs a pool of 1 or more to be drawn from; it got {self.pool_size}")
         if self.graph is None and "image" in self.sides:
-            raise RequirementError("a picture needs a graph to have neighbours; name one (graph=GRAPH)")
+            raise RequirementError("an image needs a graph to have neighbours; name one (graph=GRAPH)")
 
 
 class Sampler:
@@ -74,11 +74,11 @@ class Sampler:
 
     @property
     def without(self) -> int:
-        """Texts that have a picture and nothing to draw from."""
+        """Texts that have an image and nothing to draw from."""
         return int((self._counts[self._ordered] == 0).sum())
 
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
-        """(B) text rows for (B 2) picture row and text row."""
+        """(B) text rows for (B 2) image row and text row."""
         texts = links[:, 1]
         drawn = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="neighbour")
         counts = self._counts[texts]
@@ -98,14 +98,14 @@ class Sampler:
 
 
 class Strangers:
-    """Draws for each pair one of all texts that have a picture, its own among them; of (seed, epoch, pair) alone."""
+    """Draws for each pair one of all texts that have an image, its own among them; of (seed, epoch, pair) alone."""
 
     def __init__(self, pairs: Dataset) -> None:
         self._pairs = pairs
         self._texts = np.flatnonzero(pictures_of_texts(pairs) >= 0).astype(np.int64)
 
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
-        """(B) text rows for (B 2) picture row and text row."""
+        """(B) text rows for (B 2) image row and text row."""
         drawn = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="stranger")
         return self._texts[np.minimum((drawn * len(self._texts)).astype(np.int64), len(self._texts) - 1)]
 
@@ -140,7 +140,7 @@ def open_samplers(asked: NeighbourDraw, pairs: Dataset) -> Samplers:
     """What draws the neighbours of these pairs: they alone are ever drawn.
 
     Raises DataError when a graph cannot be read, was built for other data, or has fewer neighbours than the pool; and
-    when no picture has two texts, where other texts of the same picture are asked for.
+    when no image has two texts, where other texts of the same image are asked for.
     """
     strangers = Strangers(pairs) if asked.strangers else None
     if not asked.sides:
@@ -168,7 +168,7 @@ def open_samplers(asked: NeighbourDraw, pairs: Dataset) -> Samplers:
 
 
 def _nearest(graph: Graph, pairs: Dataset, pool: int, path: Path) -> Int[np.ndarray, "t e"]:
-    """The nearest `pool` texts that have a picture, among the texts of these pairs."""
+    """The nearest `pool` texts that have an image, among the texts of these pairs."""
     if graph.width < pool:
         raise DataError(
             f"pool_size={pool} needs a graph of {pool} neighbours or more; {path} has {graph.width} for each text; use "
@@ -186,14 +186,14 @@ def _nearest(graph: Graph, pairs: Dataset, pool: int, path: Path) -> Int[np.ndar
 
 
 def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
-    """The other texts of each text's picture; a picture's only text stands for itself."""
+    """The other texts of each text's image; an image's only text stands for itself."""
     of_picture: dict[int, list[int]] = {}
     for image, text in pairs.links.tolist():
         of_picture.setdefault(image, []).append(text)
     longest = max(map(len, of_picture.values()), default=0)
     if longest < 2:
         raise DataError(
-            "other texts of the same picture need pictures with two texts or more; every picture has one; draw "
+            "other texts of the same image need images with two texts or more; every image has one; draw "
             "neighbours instead (graph=GRAPH)"
         )
     choices = np.full((len(pairs.texts), longest - 1), -1, dtype=np.int32)
@@ -204,6 +204,6 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
 
 
 def _first_links(pairs: Dataset) -> Sequence[tuple[int, int]]:
-    """Each text with the first picture that it is linked to."""
+    """Each text with the first image that it is linked to."""
     pictures = pictures_of_texts(pairs)
     return [(int(image), text) for text, image in enumerate(pictures) if image >= 0]

@@ -306,8 +306,8 @@ def dual_sides(
 def _open_clip(
     context: BuildContext, name: str, weights: Weights, pixels: PixelOptions
 ) -> tuple[Side, Side, float, float | None]:
-    from subtext.data.open_clip_text import OpenClipInput
     from subtext.data.pixels import PixelInput
+    from subtext.data.text import OpenClipInput
     from subtext.models.encoders.open_clip_dual import OpenClip
 
     saved_image, saved_text = context.asset("image"), context.asset("text")

@@ -1,4 +1,4 @@
-"""How far something is: a bar in a terminal, plain lines elsewhere, nothing when asked to be quiet.
+"""Progress: a bar in a terminal, plain lines elsewhere, nothing with `quiet`.
 
 Everything goes to standard error, so that results on standard output stay clean.
 """
@@ -8,32 +8,40 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from subtext.report.text_table import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from subtext.training.setup import Report
 
 T = TypeVar("T")
 
+
+TrainingReport = Any
+"""A `training.setup.Report`, of a room above this one."""
+
 LINE_EVERY = 10.0
 """Seconds between two plain lines."""
+WINDOW = 30.0
+"""Seconds over which the rate of progress is measured."""
+ENOUGH = 1.0
+"""Seconds of progress before an estimate is shown; the start, which may load or compile, does not count."""
 
 
 def say(message: str, *, quiet: bool = False) -> None:
-    """A remark on standard error."""
+    """Print a note on standard error."""
     if not quiet:
         print(message, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def meter(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told how many of `total` are finished."""
+    """Gives a function to call with the number of finished items of `total`."""
     if quiet:
         yield _nothing
     elif sys.stderr.isatty():
@@ -46,60 +54,62 @@ def meter(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[
 
 @contextmanager
 def image_meter(*, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Gives a function that is told how many pictures have been looked at, and of how many."""
+    """Gives a function to call with the number of checked images and their total."""
     if quiet:
         yield lambda finished, total: None
     elif sys.stderr.isatty():
         with _bar() as bar:
-            task = bar.add_task("looking at pictures", total=None)
+            task = bar.add_task("checking images", total=None)
             yield lambda finished, total: bar.update(task, completed=finished, total=total)
     else:
-        write: Callable[[tuple[int, int]], None] = _spaced(lambda told: say("pictures: {:,} of {:,}".format(*told)))
+        write: Callable[[tuple[int, int]], None] = _throttled(
+            lambda counts: say("images: {:,} of {:,}".format(*counts))
+        )
         yield lambda finished, total: write((finished, total))
 
 
 @contextmanager
-def training_meter(*, quiet: bool = False) -> Iterator[Callable[[Report], None]]:
-    """Gives a function for `fit` to report to: a line for each epoch and note; between them a bar, or plain lines."""
+def training_meter(*, quiet: bool = False) -> Iterator[Callable[[TrainingReport], None]]:
+    """Gives a function for `fit` to report to: a line per epoch and note; between them a bar, or plain lines."""
     if quiet:
         yield _nothing
     elif sys.stderr.isatty():
         with _bar() as bar:
             task = bar.add_task("starting", total=None)
 
-            def tell(report: Report) -> None:
+            def show(report: TrainingReport) -> None:
                 if (line := _line(report)) is not None:
                     bar.console.print(line)
                 bar.update(task, total=report.steps, completed=report.step, description=_where(report))
 
-            yield tell
+            yield show
     else:
-        write: Callable[[Report], None] = _spaced(_step)
+        write: Callable[[TrainingReport], None] = _throttled(_step)
 
-        def tell_plainly(report: Report) -> None:
+        def print_line(report: TrainingReport) -> None:
             if (line := _line(report)) is not None:
                 say(line)
             else:
                 write(report)
 
-        yield tell_plainly
+        yield print_line
 
 
-def _step(report: Report) -> None:
+def _step(report: TrainingReport) -> None:
     say(f"{_where(report)}, step {report.step:,} of {report.steps:,}{_left(report)}")
 
 
-def _line(report: Report) -> str | None:
-    """What should stay: a note, or the end of an epoch."""
+def _line(report: TrainingReport) -> str | None:
+    """The line of a note or of the end of an epoch; None for a step."""
     if report.note is not None:
         return f"note: {report.note}"
     if report.ended is None:
         return None
-    told = f"; recall@10 {_recall(report.figures)}" if report.figures else ""
-    return f"epoch {report.ended} of {report.epochs}: loss {report.loss:.4g}{told}{_left(report)}"
+    recall = f"; recall@10 {_recall(report.figures)}" if report.figures else ""
+    return f"epoch {report.ended} of {report.epochs}: loss {report.loss:.4g}{recall}{_left(report)}"
 
 
-def _where(report: Report) -> str:
+def _where(report: TrainingReport) -> str:
     loss = "" if math.isnan(report.loss) else f", loss {report.loss:.4g}"
     recall = f", recall@10 {_recall(report.figures, short=True)}" if report.figures else ""
     return f"epoch {report.epoch} of {report.epochs}{loss}{recall}"
@@ -109,16 +119,16 @@ def _recall(figures: Mapping[str, float], *, short: bool = False) -> str:
     names = {"image to text": "image_to_text/recall@10", "text to image": "text_to_image/recall@10"}
     if short:
         return " and ".join(f"{figures[name]:.1f}" for name in names.values() if name in figures)
-    told = [f"{label} {figures[name]:.1f}" for label, name in names.items() if name in figures]
-    return ", ".join(told) + (f", rsum {figures['rsum']:.1f}" if "rsum" in figures else "")
+    values = [f"{label} {figures[name]:.1f}" for label, name in names.items() if name in figures]
+    return ", ".join(values) + (f", rsum {figures['rsum']:.1f}" if "rsum" in figures else "")
 
 
-def _left(report: Report) -> str:
+def _left(report: TrainingReport) -> str:
     return f"; {duration(report.seconds_left)} left" if report.seconds_left else ""
 
 
-def _nothing(told: object) -> None:
-    """For those who asked to be left in peace."""
+def _nothing(_: object) -> None:
+    """Show nothing."""
 
 
 def _bar() -> Progress:
@@ -129,25 +139,45 @@ def _bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True, highlight=False, markup=False))
 
 
+class Estimate:
+    """The time that is left, by the rate of the last `WINDOW` seconds."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def __call__(self, finished: int, total: int) -> float | None:
+        """Seconds until `total` items are finished; None before enough is known."""
+        now = time.monotonic()
+        if not self._samples or (finished > self._samples[-1][1] and now - self._samples[-1][0] >= 0.1):
+            self._samples.append((now, finished))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= WINDOW:
+            self._samples.popleft()
+        (start, first), (_, last) = self._samples[0], self._samples[-1]
+        if last == first or now - start < ENOUGH:
+            return None
+        return (now - start) / (last - first) * max(total - finished, 0)
+
+
 def _lines(label: str, total: int) -> Callable[[int], None]:
-    started = time.monotonic()
+    estimate = Estimate()
 
-    def write(finished: int) -> None:
-        left = duration((time.monotonic() - started) / max(finished, 1) * max(total - finished, 0))
-        say(f"{label}: {finished:,} of {total:,}, {left} left")
+    def line(values: tuple[int, float | None]) -> None:
+        finished, left = values
+        say(f"{label}: {finished:,} of {total:,}{'' if left is None else f', {duration(left)} left'}")
 
-    return _spaced(write)
+    write: Callable[[tuple[int, float | None]], None] = _throttled(line)
+    return lambda finished: write((finished, estimate(finished, total)))
 
 
-def _spaced(write: Callable[[T], None]) -> Callable[[T], None]:
-    """Write at most once in a while."""
+def _throttled(write: Callable[[T], None]) -> Callable[[T], None]:
+    """Write at most every `LINE_EVERY` seconds."""
     last = time.monotonic()
 
-    def told(what: T) -> None:
+    def call(value: T) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= LINE_EVERY:
             last = now
-            write(what)
+            write(value)
 
-    return told
+    return call

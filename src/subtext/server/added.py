@@ -18,7 +18,7 @@ from typing import Any
 from subtext.api.load import Sources
 from subtext.data.atomic import write_file
 from subtext.data.features import FeatureInput
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.search import Engine
 from subtext.search.growing import Growing, Grown, grow
@@ -81,7 +81,7 @@ def add(engine: Engine, items: Sequence[Incoming], *, keep: Path | None = None) 
             for item in items:
                 write_file(place / item.file, lambda at, data=item.picture: _write(at, data))  # type: ignore[misc]
             _write_rows(new, [item.row for item in items])
-            pairs = read_pairs(new, images=place).pairs
+            pairs = read(new, images=place)
             _write_rows(place / ROWS, [*rows(place), *(item.row for item in items)])
             source = {**Sources(data=place).to_json(), "split": "all"}
             return grow(writer, engine.model, pairs, how=Growing(source=source, again=True, batch_size=16, workers=0))

@@ -16,9 +16,9 @@ from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError, counted
-from subtext.neighbours.given import Features
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.neighbours.lsa import Lsa
+from subtext.neighbours.spaces import Features
 from subtext.objectives.weighting.density import TABLE
 from subtext.ops.density import AS_READ, DensityOptions, density
 from subtext.training.memory import Embed

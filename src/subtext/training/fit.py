@@ -44,8 +44,8 @@ from subtext.models.checkpoint import (
 from subtext.models.checkpoint import fingerprint as weights_fingerprint
 from subtext.models.feature_cache import cached_branch, refusal, write_cache
 from subtext.models.model import Branch, Model
+from subtext.models.model_card import model_card
 from subtext.neighbours.sampling import open_samplers
-from subtext.report.model_card import model_card
 from subtext.training.loop import NOT_FINITE, Stop, Training, listening
 from subtext.training.memory import open_memories
 from subtext.training.phases import Freezer
@@ -296,7 +296,7 @@ class _Fit:
         self.training.state.seconds = self.before + time.monotonic() - self.started
 
     def _speed(self) -> float:
-        """Dataset a second, over this call."""
+        """Pairs per second, over this call."""
         steps = self.training.state.step - self.first_step
         return steps * self.setup.plan.batch_size / max(time.monotonic() - self.started, 1e-9)
 

@@ -12,8 +12,8 @@ from subtext.data.dataset import Dataset
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation import embed_pairs
+from subtext.report.plots import Reliability, reliability_diagrams
 from subtext.report.progress import meter
-from subtext.report.reliability import Panel, reliability_plot
 from subtext.search.calibrating import Held
 from subtext.search.calibrating import calibrate as fitted
 from subtext.search.growing import require_model
@@ -59,7 +59,7 @@ def require_unseen(opened: Opened, work: Work) -> None:
     source = record.data
     used = [name for name in (source.train_split, source.val_split) if name is not None]
     try:
-        every = read(remembered(source), quiet=True).pairs
+        every = read(remembered(source), quiet=True)
     except (DataError, RequirementError) as problem:
         raise RequirementError(
             "calibration needs pairs that were neither trained on nor selected by, and the run's own data cannot be "
@@ -115,9 +115,9 @@ def lines(found: Calibration) -> list[str]:
 
 def plot(found: Calibration) -> str:
     """The reliability plot."""
-    return reliability_plot(
+    return reliability_diagrams(
         [
-            Panel(
+            Reliability(
                 TOLD[side],
                 f"calibration error {way.measured['calibration_error']:.3f}, {way.measured['hits']:,.0f} hits",
                 way.bins["predicted"],

@@ -15,7 +15,7 @@ from subtext import __version__
 from subtext.api.index.telling import advice
 from subtext.data.arrays import open_npz
 from subtext.data.dataset import Dataset
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.errors import DataError, IndexError_, RequirementError, counted
 from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 from subtext.search.stores.change import Change
@@ -55,7 +55,7 @@ def import_vectors(
     the index is of another model or width.
     """
     found = read_vectors(file)
-    pairs = None if data is None else read_pairs(data.expanduser(), images=images, need_images=False).pairs
+    pairs = None if data is None else read(data.expanduser(), images=images, need_images=False)
     manifest = _manifest(found, run, pairs, file)
     if exists(index):
         folder = open_store(index)

@@ -1,10 +1,10 @@
-"""Conceptual Captions as its authors publish it (Sharma et al. 2018): captions with the addresses of pictures.
+"""Conceptual Captions as its authors publish it (Sharma et al. 2018): captions with the URLs of images.
 
 A folder with `Train_GCC-training.tsv` and, for validation, `Validation_GCC-1.1.0-Validation.tsv` (or the names of
-another release that hold "GCC"), without a first line of names: the caption, a tab, the address. Fetched pictures lie
-in `training` and `validation` under the names that the usual scripts give them, with or without an ending: the CRC-32
-of the address, ROW_CRC, or ROW, counted from 0. An address that was not fetched (many are dead by now) is left out with
-a note. Without those folders all pictures are known by features alone, under the names training/ROW and validation/ROW.
+another release that hold "GCC"), without a header: the caption, a tab, the URL. Downloaded images lie in
+`training` and `validation` under the names that the usual scripts give them, with or without a suffix: the CRC-32 of
+the URL, ROW_CRC, or ROW, counted from 0. A URL that was not downloaded (many are dead by now) is left out with a note.
+Without those folders all images are known by features alone, under the names training/ROW and validation/ROW.
 
 The shards of `img2dataset --output_format webdataset` need none of this: they are WebDataset.
 """
@@ -15,66 +15,75 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from subtext.data.columns import rows_of
-from subtext.data.rows import Problem, Row, Source
+from subtext.data.dataset import Problem
+from subtext.data.rows import Row, Source, rows_of
 from subtext.data.splits import MERGED
 from subtext.errors import DataError, counted
 
+PRIORITY = 51
+LOOKS_FOR = "*GCC*.tsv (Conceptual Captions)"
 _FIRST = 2**16
-"""Bytes of the first line that are looked at."""
+"""Bytes of the first line that are inspected."""
 _FOLDERS = {"training": ("training", "train"), "validation": ("validation", "val")}
 
 
-def conceptual_files(folder: Path) -> dict[str, Path]:
-    """The files by "training" and "validation"; empty for a folder that is no Conceptual Captions."""
-    found: dict[str, Path] = {}
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with such files."""
+    return path.is_dir() and bool(_files(path))
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The files by "training" and "validation"; empty for another folder."""
+    files: dict[str, Path] = {}
     for file in sorted(folder.glob("*GCC*.tsv")):
         if "labels" in file.name.lower() or not _is_published(file):
             continue
         kind = next((kind for kind in _FOLDERS if kind in file.name.lower()), None)
-        if kind is None or kind in found:
+        if kind is None or kind in files:
             raise DataError(
                 f"{folder} needs one file with 'training' and one with 'validation' in its name; {file.name} is another"
             )
-        found[kind] = file
-    return found
+        files[kind] = file
+    return files
 
 
 def _is_published(file: Path) -> bool:
-    """Whether the first line is a caption and an address: a table of one's own begins with names of columns."""
+    """Whether the first line is a caption and a URL: other tables begin with the names of their columns."""
     with file.open("rb") as lines:
         cells = lines.readline(_FIRST).rstrip(b"\r\n").split(b"\t")
     return len(cells) == 2 and b"://" in cells[1]
 
 
-def read_conceptual(folder: Path, images: Path | None) -> Source:
-    """One picture and one caption a row; the files are train and val, and there is no test."""
-    root = images if images is not None else folder
-    files = conceptual_files(folder)
-    places = {kind: next((root / name for name in _FOLDERS[kind] if (root / name).is_dir()), None) for kind in _FOLDERS}
-    fetched = any(places.values())
-    rows = (row for kind, file in files.items() for row in _rows(file, kind, places[kind], fetched))
-    return Source(rows, root)
+def read(path: Path, images: Path | None) -> Source:
+    """One image and one caption per row; the files are train and val, and there is no test."""
+    root = images if images is not None else path
+    folders = {
+        kind: next((root / name for name in names if (root / name).is_dir()), None) for kind, names in _FOLDERS.items()
+    }
+    downloaded = any(folders.values())
+    return Source(
+        (row for kind, file in _files(path).items() for row in _rows(file, kind, folders[kind], downloaded)), root
+    )
 
 
-def _rows(file: Path, kind: str, place: Path | None, fetched: bool) -> Iterator[Row | Problem]:
-    names = {file.name.partition(".")[0]: file.name for file in sorted(place.iterdir())} if place is not None else {}
+def _rows(file: Path, kind: str, folder: Path | None, downloaded: bool) -> Iterator[Row | Problem]:
+    names = {file.name.partition(".")[0]: file.name for file in sorted(folder.iterdir())} if folder is not None else {}
     missing, count = "", 0
     with file.open("rb") as lines:
         for number, line in enumerate(lines):
             where = f"{file.name} line {number + 1}"
             cells = line.rstrip(b"\r\n").decode("utf-8", "surrogateescape").split("\t")
             if len(cells) < 2:
-                yield Problem(where, "needs a caption, a tab and an address")
+                yield Problem(where, "needs a caption, a tab and a URL")
                 continue
             columns: dict[str, object] = {"id": f"{kind}/{number}", "caption": cells[0]}
-            if fetched:
+            if downloaded:
                 crc = zlib.crc32(cells[1].encode("utf-8", "surrogateescape"))
                 name = next((names[n] for n in (f"{number}_{crc}", str(crc), str(number)) if n in names), None)
-                if name is None or place is None:
+                if name is None or folder is None:
                     missing, count = missing or where, count + 1
                     continue
-                columns["image"] = f"{place.name}/{name}"
+                columns["image"] = f"{folder.name}/{name}"
             yield from rows_of([(where, columns)], None, split=MERGED.get(kind, kind))
     if count:
-        yield Problem(missing, f"{counted(count, 'picture')} of {file.name} not fetched; left out", fatal=False)
+        yield Problem(missing, f"{counted(count, 'image')} of {file.name} not downloaded; left out", fatal=False)

@@ -1,27 +1,26 @@
-"""CUB Captions (Wah et al. 2011, Reed et al. 2016): 11,788 pictures of 200 kinds of birds, ten captions each.
+"""CUB Captions (Wah et al. 2011, Reed et al. 2016): 11,788 images of 200 species of birds, ten captions each.
 
 A folder with `images` (of CUB-200-2011; or `CUB_200_2011/images`) and `text_c10` (of Reed's release; or
-`cvpr2016_cub/text_c10`), each with a folder a class: `images/001.Black_footed_Albatross/NAME.jpg` goes with
-`text_c10/001.Black_footed_Albatross/NAME.txt`, a line a caption.
+`cvpr2016_cub/text_c10`), each with a folder per class: `images/001.Black_footed_Albatross/NAME.jpg` goes with
+`text_c10/001.Black_footed_Albatross/NAME.txt`, a line per caption.
 
-A class is a group: each of its pictures belongs to each of its texts, as Chun et al. 2021 evaluate it, while training
-draws a picture with its own captions. Splits are classes (the proposed split of Xian et al. 2017): 50 to test, and of
+A class is a group: each of its images belongs to each of its texts, as Chun et al. 2021 evaluate it; training pairs an
+image with its own captions. Splits are classes (the proposed split of Xian et al. 2017): 50 to test, and of
 the 150 others 50 for validation (its first fold of three). Files of that release in the folder take their place:
 `testclasses.txt` and one of `valclasses1.txt`, `valclasses2.txt`, `valclasses3.txt`. With `seen_test_images.txt` the
-pictures that it lists (of training and validation classes) are set apart as the split "seen".
+images that it lists (of training and validation classes) become the split "seen".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from subtext.data.columns import rows_of
-from subtext.data.places import folder_of, joined, lines_of
-from subtext.data.rows import Problem, Source
+from subtext.data.rows import Record, Source, folder_of, joined, lines_of, rows_of
 from subtext.errors import DataError
 
+PRIORITY = 53
+LOOKS_FOR = "text_c10 (CUB Captions)"
 _TEXTS = ("text_c10", "cvpr2016_cub/text_c10")
 _IMAGES = ("images", "CUB_200_2011/images", "")
 # fmt: off
@@ -39,58 +38,64 @@ VAL_CLASSES = frozenset((
 # fmt: on
 
 
-def cub_texts(folder: Path) -> Path | None:
-    """Where the captions are; None for a folder that is no CUB Captions."""
-    found = (folder / name for name in _TEXTS)
-    return next((texts for texts in found if texts.is_dir() and any(texts.glob("[0-9][0-9][0-9].*"))), None)
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with such captions."""
+    return path.is_dir() and _captions(path) is not None
 
 
-def read_cub(folder: Path, images: Path | None) -> Source:
-    """Pictures, each with its own captions, in the group of their class; the class is their label, too."""
-    texts = cub_texts(folder)
-    assert texts is not None
-    root = images if images is not None else folder
-    files = sorted(texts.glob("[0-9][0-9][0-9].*/*.txt"))
+def _captions(path: Path) -> Path | None:
+    folders = (path / name for name in _TEXTS)
+    return next((folder for folder in folders if any(folder.glob("[0-9][0-9][0-9].*"))), None)
+
+
+def read(path: Path, images: Path | None) -> Source:
+    """Images, each with its own captions, in the group of their class; the class is also their label."""
+    captions = _captions(path)
+    assert captions is not None
+    root = images if images is not None else path
+    files = sorted(captions.glob("[0-9][0-9][0-9].*/*.txt"))
     names = [f"{file.parent.name}/{file.stem}.jpg" for file in files]
-    return Source(rows_of(_raws(files, folder_of(names, root, _IMAGES), folder), None), root)
+    return Source(rows_of(_records(files, folder_of(names, root, _IMAGES), path), None), root)
 
 
-def _raws(files: list[Path], pictures: str, folder: Path) -> Iterator[tuple[str, dict[str, Any] | Problem]]:
+def _records(files: list[Path], image_folder: str, folder: Path) -> Iterator[Record]:
     test = _numbers(folder, "testclasses.txt") or TEST_CLASSES
     folds = sorted(folder.glob("valclasses*.txt"))
     if len(folds) > 1:
-        raise DataError(f"{folder} needs one file of validation classes; it has {len(folds)}; keep that of your fold")
+        raise DataError(
+            f"{folder} needs one file of validation classes; it has {len(folds)}; keep only that of your fold"
+        )
     val = _numbers(folder, folds[0].name) if folds else VAL_CLASSES
-    seen = folder / "seen_test_images.txt"
-    apart = {line.strip() for line in lines_of(seen)} if seen.is_file() else set()
+    seen_list = folder / "seen_test_images.txt"
+    seen_images = {line.strip() for line in lines_of(seen_list)} if seen_list.is_file() else set()
     for file in files:
-        kind = file.parent.name
-        number = int(kind[:3])
-        name = f"{kind}/{file.stem}.jpg"
+        class_name = file.parent.name
+        class_number = int(class_name[:3])
+        name = f"{class_name}/{file.stem}.jpg"
         captions = [line.strip() for line in lines_of(file) if line.strip()]
-        split, group = "test" if number in test else "val" if number in val else "train", kind
-        if name in apart and split != "test":
-            split, group = "seen", f"{kind} (seen)"
+        split, group = "test" if class_number in test else "val" if class_number in val else "train", class_name
+        if name in seen_images and split != "test":
+            split, group = "seen", f"{class_name} (seen)"
         yield (
-            f"{kind}/{file.name}",
+            f"{class_name}/{file.name}",
             {
                 "id": name,
-                "image": joined(pictures, name),
+                "image": joined(image_folder, name),
                 "captions": captions,
-                "text_ids": [f"{name}#{place}" for place in range(len(captions))],
+                "text_ids": [f"{name}#{number}" for number in range(len(captions))],
                 "split": split,
                 "group": group,
-                "labels": [kind],
+                "labels": [class_name],
             },
         )
 
 
 def _numbers(folder: Path, name: str) -> frozenset[int]:
-    """The numbers that the class names of a list begin with; none where there is no list."""
+    """The class numbers of a list; none where there is no list."""
     file = folder / name
     if not file.is_file():
         return frozenset()
     heads = [line.partition(".")[0].strip() for line in lines_of(file) if line.strip()]
     if not heads or not all(head.isdecimal() for head in heads):
-        raise DataError(f"{file} needs a class a line, such as 004.Groove_billed_Ani; it has others")
+        raise DataError(f"{file} needs a class per line, such as 004.Groove_billed_Ani; it has others")
     return frozenset(map(int, heads))

@@ -1,9 +1,9 @@
-"""GoodNews as its authors publish it (Biten et al. 2019): articles of the New York Times with pictures and captions.
+"""GoodNews as its authors publish it (Biten et al. 2019): articles of the New York Times with images and captions.
 
 A folder with `captioning_dataset.json` (or `article+caption.json`, the cleaned release), an object
 ARTICLE -> {"images": {NUMBER: caption}, "article": ..., "headline": ...}; `img_splits.json`, an object
-ARTICLE_NUMBER -> split; and the pictures ARTICLE_NUMBER.jpg in `images` (or `resized`). The caption is the text; the
-article is not read. Without `img_splits.json` 80-10-10 are drawn.
+ARTICLE_NUMBER -> split; and the images ARTICLE_NUMBER.jpg in `images` (or `resized`). The caption is the text; the
+article is not read. Without `img_splits.json` the split is 80-10-10 at random.
 """
 
 from __future__ import annotations
@@ -12,67 +12,70 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from subtext.data.columns import rows_of
-from subtext.data.places import folder_of, joined, read_object
-from subtext.data.rows import Problem, Source
+from subtext.data.dataset import Problem
+from subtext.data.rows import Record, Source, folder_of, joined, read_object, rows_of
 from subtext.errors import DataError, counted
 
+PRIORITY = 52
+LOOKS_FOR = "captioning_dataset.json (GoodNews)"
 _FILES = ("captioning_dataset.json", "article+caption.json", "article_caption.json")
 _SPLITS = "img_splits.json"
 _IMAGES = ("images", "resized", "")
 
 
-def goodnews_file(folder: Path) -> Path | None:
-    """The file of the articles; None for a folder that is no GoodNews."""
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with the articles."""
+    return path.is_dir() and _articles(path) is not None
+
+
+def _articles(folder: Path) -> Path | None:
     return next((folder / name for name in _FILES if (folder / name).is_file()), None)
 
 
-def read_goodnews(folder: Path, images: Path | None) -> Source:
-    """One picture and one caption a row, named ARTICLE_NUMBER; pictures that are in no split are left out.
+def read(path: Path, images: Path | None) -> Source:
+    """One image and one caption per row, named ARTICLE_NUMBER; images without a split are left out.
 
     Raises DataError when a file is no such JSON.
     """
-    file = goodnews_file(folder)
+    file = _articles(path)
     assert file is not None
-    root = images if images is not None else folder
+    root = images if images is not None else path
     captions = _captions(read_object(file), file)
-    splits = _splits(folder / _SPLITS)
+    splits = _splits(path / _SPLITS)
     problems = []
-    if splits and (left := [name for name in captions if name not in splits]):
-        what = f"{_SPLITS} names no split for {counted(len(left), 'picture')}; left out"
-        problems.append(Problem(left[0], what, fatal=False))
-        captions = {name: told for name, told in captions.items() if name in splits}
-    place = folder_of((f"{name}.jpg" for name in captions), root, _IMAGES)
-    return Source([*problems, *rows_of(_raws(captions, splits, place), None)], root)
+    if splits and (without := [name for name in captions if name not in splits]):
+        what = f"{_SPLITS} names no split for {counted(len(without), 'image')}; left out"
+        problems.append(Problem(without[0], what, fatal=False))
+        captions = {name: caption for name, caption in captions.items() if name in splits}
+    folder = folder_of((f"{name}.jpg" for name in captions), root, _IMAGES)
+    return Source([*problems, *rows_of(_records(captions, splits, folder), None)], root)
 
 
 def _captions(articles: Mapping[str, Any], file: Path) -> dict[str, tuple[str, Any]]:
-    """Picture -> its article and its caption."""
-    found = {}
-    for article, told in articles.items():
-        pictures = told.get("images") if isinstance(told, dict) else None
-        if not isinstance(pictures, dict):
+    """Image -> its article and its caption."""
+    captions = {}
+    for article, content in articles.items():
+        images = content.get("images") if isinstance(content, dict) else None
+        if not isinstance(images, dict):
             raise DataError(
                 f"{file} needs an object of 'images' (NUMBER: caption) in each article; '{article[:80]}' has none"
             )
-        for number, caption in pictures.items():
-            found[f"{article}_{number}"] = (article, caption)
-    return found
+        for number, caption in images.items():
+            captions[f"{article}_{number}"] = (article, caption)
+    return captions
 
 
 def _splits(file: Path) -> dict[str, str]:
-    """Picture -> split; empty where there is no file."""
+    """Image -> split; empty where there is no file."""
     if not file.is_file():
         return {}
-    found = read_object(file)
-    if not all(isinstance(split, str) for split in found.values()):
-        raise DataError(f"{file} needs an object of PICTURE: split; it has other values; fetch it again")
-    return {name.removesuffix(".jpg"): split for name, split in found.items()}
+    splits = read_object(file)
+    if not all(isinstance(split, str) for split in splits.values()):
+        raise DataError(f"{file} needs an object of IMAGE: split; it has other values; download it again")
+    return {name.removesuffix(".jpg"): split for name, split in splits.items()}
 
 
-def _raws(
-    captions: Mapping[str, tuple[str, Any]], splits: Mapping[str, str], place: str
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _records(captions: Mapping[str, tuple[str, Any]], splits: Mapping[str, str], folder: str) -> Iterator[Record]:
     for name, (article, caption) in captions.items():
-        columns = {"id": name, "image": joined(place, f"{name}.jpg"), "caption": caption, "article": article}
-        yield f"picture {name}", columns | ({"split": splits[name]} if splits else {})
+        columns = {"id": name, "image": joined(folder, f"{name}.jpg"), "caption": caption, "article": article}
+        yield f"image {name}", columns | ({"split": splits[name]} if splits else {})

@@ -8,49 +8,69 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from subtext.data.columns import rows_of
+from subtext.data.dataset import Problem
 from subtext.data.image_files import image_exists
-from subtext.data.rows import Problem, Source
+from subtext.data.rows import Record, Source, rows_of
 from subtext.errors import DataError
 
+PRIORITY = 30
+LOOKS_FOR = "dataset_*.json (Karpathy)"
 _IMAGES = re.compile(rb'"images"\s*:\s*\[')
+_RESERVED = ("sentences", "filename", "filepath", "split", "sentids", "id")
 
 
-def is_karpathy(path: Path) -> bool:
-    """Whether a JSON file is one object with a list of `images`; told from its first 64 KiB."""
+def recognises(path: Path) -> bool:
+    """Whether it is such a JSON file, or a folder with one."""
+    return _file(path) is not None
+
+
+def _file(path: Path) -> Path | None:
+    if path.is_dir():
+        files = [file for file in path.iterdir() if file.suffix.lower() == ".json" and file.is_file()]
+        files = [file for file in files if has_images(file)]
+        return files[0] if len(files) == 1 else None
+    return path if path.is_file() and path.suffix.lower() == ".json" and has_images(path) else None
+
+
+def has_images(path: Path) -> bool:
+    """Whether a JSON file is one object with a list of `images`, by its first 64 KiB."""
     with path.open("rb") as file:
         start = file.read(65536).removeprefix(b"\xef\xbb\xbf")
     return start.lstrip().startswith(b"{") and _IMAGES.search(start) is not None
 
 
-def read_karpathy(path: Path, images: Path | None) -> Source:
-    """Pictures with all their sentences; "restval" counts as train.
+def read(path: Path, images: Path | None) -> Source:
+    """Images with all their sentences; "restval" counts as train.
 
-    A picture's id is its `cocoid` where it has one, else its file name; a text's id is its `sentid`. Its path is
-    `filepath`/`filename`, or the file name alone where the pictures lie in one folder.
+    An image's id is its `cocoid` where it has one, else its file name; a text's id is its `sentid`. Its path is
+    `filepath`/`filename`, or the file name alone where the images lie in one folder.
 
     Raises DataError when the file is no such JSON.
     """
+    file = _file(path)
+    assert file is not None
     try:
-        data = json.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+        data = json.loads(file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} needs to be a JSON object with 'images'; {str(error)[:200]}") from error
+        raise DataError(f"{file} needs to be a JSON object with 'images'; {str(error)[:200]}") from error
     entries = data.get("images") if isinstance(data, dict) else None
     if not isinstance(entries, list) or not entries:
-        raise DataError(f"{path} needs a list of pictures in 'images'; it has none")
+        raise DataError(f"{file} needs a list of images in 'images'; it has none")
     if not any(isinstance(entry, dict) and "sentences" in entry for entry in entries):
         raise DataError(
-            f"{path} needs 'sentences' for the pictures in 'images', as Karpathy's dataset_coco.json has them; it has "
-            "none; take that file, or make JSON lines of this one"
+            f"{file} needs 'sentences' for each image in 'images', as Karpathy's dataset_coco.json has them; it has "
+            "none; use that file, or convert this one to JSON lines"
         )
-    root = images if images is not None else path.parent
-    nested, flat = (any(image_exists(_path(entry, one), root) for entry in entries[:20]) for one in (False, True))
-    return Source(rows_of(_raws(entries, flat and not nested), None), root)
+    root = images if images is not None else file.parent
+    nested, flat = (
+        any(image_exists(_path(entry, is_flat), root) for entry in entries[:20]) for is_flat in (False, True)
+    )
+    return Source(rows_of(_records(entries, flat and not nested), None), root)
 
 
-def _raws(entries: list[Any], flat: bool) -> Iterator[tuple[str, dict[str, Any] | Problem]]:
+def _records(entries: list[Any], flat: bool) -> Iterator[Record]:
     for number, entry in enumerate(entries, start=1):
-        where = f"picture {number}"
+        where = f"image {number}"
         sentences: Any = entry.get("sentences") if isinstance(entry, dict) else None
         if not isinstance(sentences, list) or not all(
             isinstance(sentence, dict) and "raw" in sentence for sentence in sentences
@@ -65,8 +85,7 @@ def _raws(entries: list[Any], flat: bool) -> Iterator[tuple[str, dict[str, Any] 
         }
         if sentences and all("sentid" in sentence for sentence in sentences):
             columns["text_ids"] = [sentence["sentid"] for sentence in sentences]
-        taken = ("sentences", "filename", "filepath", "split", "sentids", "id")
-        yield where, {name: value for name, value in entry.items() if name not in taken} | columns
+        yield where, {name: value for name, value in entry.items() if name not in _RESERVED} | columns
 
 
 def _path(entry: Any, flat: bool) -> str:

@@ -8,20 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from subtext.data.columns import IMAGE, RowError, image_of, name_of, wrong_text
-from subtext.data.readers.table import TABLES, raws
-from subtext.data.rows import Problem, Row, Source
+from subtext.data.dataset import Problem
+from subtext.data.readers.table import TABLES, records
+from subtext.data.rows import IMAGE, Row, RowError, Source, image_of, name_of, text_error
 from subtext.data.splits import split_in_name
 from subtext.errors import DataError
 
-_ROOMS = {"corpus": ("corpus",), "queries": ("queries", "query"), "qrels": ("qrels",)}
+PRIORITY = 75
+LOOKS_FOR = "corpus, queries and qrels (MTEB)"
+_TABLES = {"corpus": ("corpus",), "queries": ("queries", "query"), "qrels": ("qrels",)}
 _QUERY = ("query-id", "query_id", "query")
-_TAKEN = frozenset(("id", "_id", "text", "title", "modality", "split", "group", *IMAGE))
+_RESERVED = frozenset(("id", "_id", "text", "title", "modality", "split", "group", *IMAGE))
 _CANDIDATE = ("corpus-id", "corpus_id", "corpus")
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Judgement:
     query: str
     candidate: str
     score: float
@@ -29,166 +31,169 @@ class _Judged:
     where: str
 
 
-def mteb_files(folder: Path) -> dict[str, list[Path]]:
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with corpus, queries and qrels."""
+    return path.is_dir() and all(_files(path).values())
+
+
+def _files(folder: Path) -> dict[str, list[Path]]:
     """corpus, queries and qrels -> their files: NAME.jsonl (or another table), or all tables in the folder NAME."""
-    found = {}
-    for room, names in _ROOMS.items():
-        single = [path for name in names for ending in TABLES if (path := folder / f"{name}{ending}").is_file()]
-        inner = (path for name in names for path in (folder / name).rglob("*"))
-        found[room] = single or sorted(path for path in inner if path.suffix in TABLES)
-    return found
+    files = {}
+    for table, names in _TABLES.items():
+        single = [path for name in names for suffix in TABLES if (path := folder / f"{name}{suffix}").is_file()]
+        nested = (path for name in names for path in (folder / name).rglob("*"))
+        files[table] = single or sorted(path for path in nested if path.suffix in TABLES)
+    return files
 
 
-def is_mteb(folder: Path) -> bool:
-    """Whether corpus, queries and qrels are all there."""
-    return all(mteb_files(folder).values())
+def read(path: Path, images: Path | None) -> Source:
+    """Images on one side and texts on the other; a score above 0 makes a pair, every score is a judgement.
 
+    Groups are the connected components of positive judgements; the judgements themselves are the finer truth. Where
+    there are several qrels files, their names are the splits.
 
-def read_mteb(folder: Path, images: Path | None) -> Source:
-    """Pictures on one side and texts on the other; a score above 0 makes a pair, every score is a judgement.
-
-    Groups are what positive judgements connect, directly or through others; the judgements themselves are the finer
-    truth. A split is the name of a qrels file, where there are several.
-
-    Raises DataError when both sides are pictures, or both texts.
+    Raises DataError when both sides are images, or both texts.
     """
-    files = mteb_files(folder)
+    files = _files(path)
     problems: list[Problem] = []
-    corpus, queries = (_side(files[room], folder, problems) for room in ("corpus", "queries"))
-    judged = list(_judged(files["qrels"], folder, problems))
-    pictured = [
-        any(row.get(name) is not None for _, row in side.values() for name in IMAGE) for side in (corpus, queries)
+    corpus, queries = (_side(files[table], path, problems) for table in ("corpus", "queries"))
+    judgements = list(_judgements(files["qrels"], path, problems))
+    has_images = [
+        any(columns.get(name) is not None for _, columns in side.values() for name in IMAGE)
+        for side in (corpus, queries)
     ]
-    if pictured[0] == pictured[1]:
+    if has_images[0] == has_images[1]:
         raise DataError(
-            f"{folder} needs pictures ('image') in corpus or in queries, and texts in the other; it has pictures in "
-            f"{'both' if pictured[0] else 'neither'}"
+            f"{path} needs images ('image') in corpus or in queries, and texts in the other; it has images in "
+            f"{'both' if has_images[0] else 'neither'}"
         )
-    image_side, text_side = (corpus, queries) if pictured[0] else (queries, corpus)
+    image_side, text_side = (corpus, queries) if has_images[0] else (queries, corpus)
     triples = []
-    for one in judged:
-        text, image = (one.query, one.candidate) if pictured[0] else (one.candidate, one.query)
+    for judgement in judgements:
+        text, image = judgement.query, judgement.candidate
+        if not has_images[0]:
+            text, image = image, text
         if image not in image_side or text not in text_side:
-            lost = image if image not in image_side else text
-            what = f"judges '{lost}', which is neither in corpus nor in queries"
-            problems.append(Problem(one.where, what, name=f"'{lost}'"))
+            name = image if image not in image_side else text
+            what = f"judges '{name}', which is neither in corpus nor in queries"
+            problems.append(Problem(judgement.where, what, name=f"'{name}'"))
         else:
-            triples.append((text, image, one))
+            triples.append((text, image, judgement))
     rows = list(_rows(image_side, text_side, triples))
-    scores = tuple((text, image, one.score) for text, image, one in triples)
-    return Source([*problems, *rows], images if images is not None else folder, judgements=scores)
+    scores = tuple((text, image, judgement.score) for text, image, judgement in triples)
+    return Source([*problems, *rows], images if images is not None else path, judgements=scores)
 
 
 def _side(paths: list[Path], folder: Path, problems: list[Problem]) -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Where each id stands, and its columns."""
+    """Each id -> its position and its columns."""
     side: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for path in paths:
-        for where, raw in raws(path, f"{path.relative_to(folder)} "):
-            if isinstance(raw, Problem):
-                problems.append(raw)
+        for where, columns in records(path, f"{path.relative_to(folder)} "):
+            if isinstance(columns, Problem):
+                problems.append(columns)
                 continue
             try:
-                name = name_of(raw, "_id", "id")
+                name = name_of(columns, "_id", "id")
             except RowError as error:
                 problems.append(error.at(where))
                 continue
             if name is None:
-                problems.append(Problem(where, "needs an 'id' (or '_id') to be judged by"))
+                problems.append(Problem(where, "needs an 'id' (or '_id'), which judgements refer to"))
             elif name in side:
-                problems.append(Problem(where, f"id '{name}' stands at {side[name][0]} already; ids need to be unique"))
+                problems.append(Problem(where, f"id '{name}' is already at {side[name][0]}; ids need to be unique"))
             else:
-                side[name] = (where, {column: value for column, value in raw.items() if column != "_id"})
+                side[name] = (where, {name: value for name, value in columns.items() if name != "_id"})
     return side
 
 
-def _judged(paths: list[Path], folder: Path, problems: list[Problem]) -> Iterator[_Judged]:
+def _judgements(paths: list[Path], folder: Path, problems: list[Problem]) -> Iterator[_Judgement]:
     for path in paths:
         split = split_in_name(path.relative_to(folder / "qrels").as_posix()) if path.parent != folder else None
-        for where, raw in raws(path, f"{path.relative_to(folder)} "):
-            if isinstance(raw, Problem):
-                problems.append(raw)
+        for where, columns in records(path, f"{path.relative_to(folder)} "):
+            if isinstance(columns, Problem):
+                problems.append(columns)
                 continue
-            if not raw.keys() & {*_QUERY} or not raw.keys() & {*_CANDIDATE}:
-                have = ", ".join(f"'{column}'" for column in list(raw)[:8])
+            if not columns.keys() & {*_QUERY} or not columns.keys() & {*_CANDIDATE}:
+                names = ", ".join(f"'{name}'" for name in list(columns)[:8])
                 raise DataError(
-                    f"{path} needs the columns 'query-id', 'corpus-id' and 'score'; {where} has {have}; name them in a "
-                    "table's first line"
+                    f"{path} needs the columns 'query-id', 'corpus-id' and 'score'; {where} has {names}; name them in "
+                    "the table's first line"
                 )
             try:
-                query, candidate = name_of(raw, *_QUERY), name_of(raw, *_CANDIDATE)
-                score = float(raw.get("score", 1))
+                query, candidate = name_of(columns, *_QUERY), name_of(columns, *_CANDIDATE)
+                score = float(columns.get("score", 1))
             except (RowError, TypeError, ValueError):
                 query = candidate = None
                 score = math.nan
             if query is None or candidate is None or not math.isfinite(score):
-                shown = str(dict(raw))[:200]
+                shown = str(dict(columns))[:200]
                 problems.append(
                     Problem(where, f"needs 'query-id', 'corpus-id' and a finite 'score'; it has {shown}", name=shown)
                 )
                 continue
-            yield _Judged(query, candidate, score, split, where)
+            yield _Judgement(query, candidate, score, split, where)
 
 
 def _rows(
     image_side: dict[str, tuple[str, Mapping[str, Any]]],
     text_side: dict[str, tuple[str, Mapping[str, Any]]],
-    triples: list[tuple[str, str, _Judged]],
+    triples: list[tuple[str, str, _Judgement]],
 ) -> Iterator[Row | Problem]:
-    positive = [(text, image, one) for text, image, one in triples if one.score > 0]
-    group_of = _connected([(f"t{text}", f"i{image}") for text, image, _ in positive])
-    splits = {one.split for _, _, one in triples}
-    rest = None if len(splits) != 1 else next(iter(splits))
+    positive = [(text, image, judgement) for text, image, judgement in triples if judgement.score > 0]
+    group_of = _components([(f"t{text}", f"i{image}") for text, image, _ in positive])
+    splits = {judgement.split for _, _, judgement in triples}
+    distractor_split = None if len(splits) != 1 else next(iter(splits))
     if len(splits) > 1:
-        # What nobody judged is a distractor of the split that is measured last.
-        rest = "test" if "test" in splits else max(str(split) for split in splits)
+        # Items without a judgement are distractors of the split that is measured last.
+        distractor_split = "test" if "test" in splits else max(str(split) for split in splits)
     used: set[str] = set()
-    for text, image, one in positive:
-        row = _row(one.where, image, image_side[image][1], (text, text_side[text][1]))
+    for text, image, judgement in positive:
+        row = _row(judgement.where, image, image_side[image][1], (text, text_side[text][1]))
         if isinstance(row, Row):
-            row.split, row.group = one.split, group_of[f"t{text}"]
+            row.split, row.group = judgement.split, group_of[f"t{text}"]
             used |= {f"t{text}", f"i{image}"}
         yield row
     for image, (where, columns) in image_side.items():
         if f"i{image}" not in used:
             row = _row(where, image, columns, None)
             if isinstance(row, Row):
-                row.split, row.lone = rest, True
+                row.split, row.unpaired = distractor_split, True
             yield row
     for text, (where, columns) in text_side.items():
-        words = _words(columns)
-        if f"t{text}" not in used and wrong_text(words) is None:
-            yield Row(where, None, None, [words], [text], split=rest, lone=True)
+        words = _text(columns)
+        if f"t{text}" not in used and text_error(words) is None:
+            yield Row(where, None, None, [words], [text], split=distractor_split, unpaired=True)
 
 
 def _row(
-    where: str, image: str, picture: Mapping[str, Any], written: tuple[str, Mapping[str, Any]] | None
+    where: str, image: str, image_columns: Mapping[str, Any], text: tuple[str, Mapping[str, Any]] | None
 ) -> Row | Problem:
     try:
-        value, _ = image_of(picture)
+        value, _ = image_of(image_columns)
     except RowError as error:
         return error.at(where)
     if value is None:
-        return Problem(where, f"'{image}' has no picture; fill in its 'image'", name=f"'{image}'")
-    name, columns = written if written is not None else ("", {})
-    words = _words(columns)
-    wrong = wrong_text(words)
-    if written is not None and wrong is not None:
-        return Problem(where, f"the text '{name}' {wrong}", name=f"'{name}'")
-    more = {key: value for key, value in {**columns, **picture}.items() if key not in _TAKEN and value is not None}
-    texts = [] if written is None else [words]
-    return Row(where, value, image, texts, [name] if texts else None, more=more)
+        return Problem(where, f"'{image}' has no image file; fill in its 'image'", name=f"'{image}'")
+    name, columns = text if text is not None else ("", {})
+    words = _text(columns)
+    reason = text_error(words)
+    if text is not None and reason is not None:
+        return Problem(where, f"the text '{name}' {reason}", name=f"'{name}'")
+    metadata = {k: v for k, v in {**columns, **image_columns}.items() if k not in _RESERVED and v is not None}
+    texts = [] if text is None else [words]
+    return Row(where, value, image, texts, [name] if texts else None, metadata=metadata)
 
 
-def _words(columns: Mapping[str, Any]) -> Any:
-    """The title, where there is one, before the text; what is no string stays as it is, to be told of."""
+def _text(columns: Mapping[str, Any]) -> Any:
+    """The title, where there is one, before the text; a value that is no string stays as it is, to be reported."""
     title, text = columns.get("title"), columns.get("text")
     if not isinstance(title, str) or not title.strip():
         return text
     return f"{title} {text}" if isinstance(text, str) and text.strip() else title
 
 
-def _connected(edges: list[tuple[str, str]]) -> dict[str, str]:
-    """Node -> the name of its component, which is its first node."""
+def _components(edges: list[tuple[str, str]]) -> dict[str, str]:
+    """Node -> the name of its connected component, which is its first node."""
     parent: dict[str, str] = {}
 
     def root(node: str) -> str:
@@ -198,8 +203,8 @@ def _connected(edges: list[tuple[str, str]]) -> dict[str, str]:
             node = parent[node]
         return node
 
-    for one, other in edges:
-        first, second = root(one), root(other)
+    for left, right in edges:
+        first, second = root(left), root(right)
         if first != second:
             parent[second] = first
     return {node: root(node) for node in list(parent)}

@@ -1,13 +1,13 @@
-"""Politics (Thomas and Kovashka 2019): pictures of left- and right-leaning news sites, with their articles.
+"""Politics (Thomas and Kovashka 2019): images of left- and right-leaning news sites, with their articles.
 
-The release is pickles, which can run any program when they are opened, so Subtext opens none: docs/datasets.md has the
-lines that write them as JSON, to be run by who trusts them. A folder then has `politics.jsonl`, a line a picture with
-the release's own names: `local_path`, `content_text`, and the keys that it stood under, `leaning` and `issue`; and
-`train_test_paths.json`, an object with the lists "train" and "test" of paths. The pictures lie under their local_path.
+The release consists of pickles, which can run any program when they are opened, so Subtext opens none: docs/datasets.md
+has the lines that convert them to JSON, for those who trust them. A folder then has `politics.jsonl`, a line per image
+with the release's own names: `local_path`, `content_text`, and the keys above it, `leaning` and `issue`; and
+`train_test_paths.json`, an object with the lists "train" and "test" of paths. The images lie under their local_path.
 
-The text is the whole article; `subtext data prepare --sentences 2 --longer-than 500` and `subtext data dedup` make of
-it what Thomas and Kovashka 2020 trained on, and what tables of their papers ask for. Validation is drawn from train, as
-many pictures as there are in test.
+The text is the full article; `subtext data prepare --max-sentences 2 --longer-than 500` and `subtext data dedup` make
+of it what Thomas and Kovashka 2020 trained on, and what the tables of their papers need. Validation is sampled from
+train, as many images as there are in test.
 """
 
 from __future__ import annotations
@@ -18,68 +18,66 @@ from typing import Any
 
 import numpy as np
 
-from subtext.data.columns import Raw, rows_of
-from subtext.data.places import read_object
-from subtext.data.readers.table import raws
-from subtext.data.rows import Problem, Row, Source
+from subtext.data.dataset import Problem
+from subtext.data.readers.table import records
+from subtext.data.rows import Record, Source, read_object, rows_of
 from subtext.errors import DataError
 from subtext.ops import draw
 
+PRIORITY = 50
+LOOKS_FOR = "politics.jsonl"
 FILE = "politics.jsonl"
 _SPLITS = "train_test_paths.json"
 _FIRST = 2**20
-"""Bytes of the first line that are looked at; an article is shorter."""
+"""Bytes of the first line that are inspected; an article is shorter."""
 
 
-def is_politics(folder: Path) -> bool:
-    """Whether politics.jsonl has the release's own names, or its lists lie beside it: any table may be so named."""
-    file = folder / FILE
+def recognises(path: Path) -> bool:
+    """Whether politics.jsonl has the release's own names, or its lists lie beside it: any table may have that name."""
+    file = path / FILE
     if not file.is_file():
         return False
-    if (folder / _SPLITS).is_file():
+    if (path / _SPLITS).is_file():
         return True
     with file.open("rb") as lines:
         first = lines.readline(_FIRST)
     return b'"local_path"' in first or b'"content_text"' in first
 
 
-def read_politics(folder: Path, images: Path | None) -> Source:
-    """One picture and one article a row; what the two lists do not name is left out.
+def read(path: Path, images: Path | None) -> Source:
+    """One image and one article per row; images in neither of the two lists are left out.
 
-    The same picture under two issues is one; it keeps its first article.
+    An image under two issues is one image with its first article.
 
     Raises DataError when a file is no such JSON.
     """
-    return Source(_rows(folder / FILE, _splits(folder / _SPLITS)), images if images is not None else folder)
+    rows = rows_of(_records(path / FILE, _splits(path / _SPLITS)), None)
+    return Source(rows, images if images is not None else path)
 
 
-def _rows(file: Path, splits: Mapping[str, str] | None) -> Iterator[Row | Problem]:
-    yield from rows_of(_raws(file, splits), None)
-
-
-def _raws(file: Path, splits: Mapping[str, str] | None) -> Iterator[Raw]:
-    seen: set[str] = set()
-    for where, raw in raws(file):
-        if isinstance(raw, Problem):
-            yield where, raw
+def _records(file: Path, splits: Mapping[str, str] | None) -> Iterator[Record]:
+    paths: set[str] = set()
+    for where, entry in records(file):
+        if isinstance(entry, Problem):
+            yield where, entry
             continue
-        path = raw.get("local_path")
-        if not isinstance(path, str) or "content_text" not in raw:
+        path = entry.get("local_path")
+        if not isinstance(path, str) or "content_text" not in entry:
             yield (
                 where,
                 Problem(where, "needs 'local_path' and 'content_text'; docs/datasets.md says how to write them"),
             )
             continue
-        if path in seen or (splits is not None and path not in splits):
+        if path in paths or (splits is not None and path not in splits):
             continue
-        seen.add(path)
-        columns: dict[str, Any] = {"id": path, "image": path, "caption": raw["content_text"]}
-        columns |= {name: raw[name] for name in ("leaning", "issue") if raw.get(name) is not None}
+        paths.add(path)
+        columns: dict[str, Any] = {"id": path, "image": path, "caption": entry["content_text"]}
+        columns |= {name: entry[name] for name in ("leaning", "issue") if entry.get(name) is not None}
         yield where, columns | ({"split": splits[path]} if splits is not None else {})
 
 
 def _splits(file: Path) -> dict[str, str] | None:
-    """Path -> split; None where there is no file, and 80-10-10 are drawn."""
+    """Path -> split; None where there is no file, and the split is 80-10-10 at random."""
     if not file.is_file():
         return None
     lists = read_object(file)
@@ -87,8 +85,8 @@ def _splits(file: Path) -> dict[str, str] | None:
     if not isinstance(train, list) or not isinstance(test, list):
         raise DataError(f"{file} needs lists of paths, 'train' and 'test'; it has {', '.join(sorted(lists)) or 'none'}")
     paths = list(dict.fromkeys(map(str, train)))
-    drawn = draw.uniform(draw.keys(paths), seed=0, epoch=0, purpose="politics validation")[:, 0]
-    held = min(len(test), len(paths) // 2)
-    val = {paths[place] for place in np.argsort(drawn, kind="stable")[:held]}
+    draws = draw.uniform(draw.keys(paths), seed=0, epoch=0, purpose="politics validation")[:, 0]
+    count = min(len(test), len(paths) // 2)
+    val = {paths[row] for row in np.argsort(draws, kind="stable")[:count]}
     splits = {path: "val" if path in val else "train" for path in paths}
     return splits | dict.fromkeys(map(str, test), "test")

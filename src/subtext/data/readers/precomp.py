@@ -1,25 +1,33 @@
-"""SCAN's "precomp" folders (Lee et al. 2018): region features and captions, without pictures."""
+"""SCAN's "precomp" folders (Lee et al. 2018): region features and captions, without images."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from subtext.data.columns import valid
+from subtext.data.dataset import Problem
 from subtext.data.feature_file import FeatureFile
-from subtext.data.rows import Problem, Row, Source
+from subtext.data.rows import Row, Source, valid
 from subtext.data.scan_files import SPLIT_FILES, scan_names, scan_splits
 from subtext.errors import counted
 
+PRIORITY = 80
+LOOKS_FOR = "*_ims.npy with *_caps.txt (SCAN)"
 
-def read_precomp(folder: Path, images: Path | None) -> Source:
-    """Pictures named "train/0", "train/1", ..., each with its run of lines of the captions file (five, as a rule).
+
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with arrays of features named as SCAN's."""
+    return path.is_dir() and any(path.glob("*_ims.npy"))
+
+
+def read(path: Path, images: Path | None) -> Source:
+    """Images named "train/0", "train/1", ..., each with its run of lines of the captions file (usually five).
 
     The features come as `Source.features`, under the same names.
 
     Raises DataError when there is no array, or one has no captions.
     """
-    return Source(_rows(folder), images if images is not None else folder, features=FeatureFile.open(folder))
+    return Source(_rows(path), images if images is not None else path, features=FeatureFile.open(path))
 
 
 def _rows(folder: Path) -> Iterator[Row | Problem]:
@@ -30,15 +38,15 @@ def _rows(folder: Path) -> Iterator[Row | Problem]:
         if not len(array) or len(lines) % len(names):
             yield Problem(
                 captions.name,
-                f"needs as many lines for each of {counted(len(names), 'picture')}; it has {len(lines):,}",
+                f"needs as many lines for each of {counted(len(names), 'image')}; it has {len(lines):,}",
             )
             continue
-        each = len(lines) // len(names)
+        per_image = len(lines) // len(names)
         for number, name in enumerate(names):
-            row = Row(f"{captions.name} line {number * each + 1}", None, name, [], split=SPLIT_FILES[prefix])
-            for place in range(number * each, (number + 1) * each):
-                line = lines[place].strip()
-                where = f"{captions.name} line {place + 1}"
+            row = Row(f"{captions.name} line {number * per_image + 1}", None, name, [], split=SPLIT_FILES[prefix])
+            for index in range(number * per_image, (number + 1) * per_image):
+                line = lines[index].strip()
+                where = f"{captions.name} line {index + 1}"
                 if not line:
                     yield Problem(where, "is empty; give a caption")
                 elif not valid(line):

@@ -1,4 +1,4 @@
-"""JSON-lines, CSV and Parquet: one row a picture with its texts, or a row for each of them."""
+"""JSON-lines, CSV and Parquet: a row per image with its texts, or a row per pair."""
 
 from __future__ import annotations
 
@@ -8,55 +8,62 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subtext.data.columns import Raw, described, rows_of, valid
-from subtext.data.rows import Problem, Row, Source
+from subtext.data.dataset import Problem
+from subtext.data.rows import Record, Source, described, rows_of, valid
 from subtext.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow
 
+PRIORITY = 0
+LOOKS_FOR = "one JSON-lines, CSV or Parquet file"
+
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
-"""Endings of the files that `raws` reads."""
+"""Suffixes of the files that `records` reads."""
 
 _MARK = b"\xef\xbb\xbf"
-"""What some editors put before UTF-8."""
+"""The byte-order mark that some editors write before UTF-8."""
 
-_LONGEST_FIELD = 64 * 2**20
-
-
-def read_table(path: Path, images: Path | None) -> Source:
-    """One file; relative picture paths start at `images`, or else at the file's folder."""
-    return Source(rows_of(raws(path), path.name), images if images is not None else path.parent)
+_MAX_FIELD_SIZE = 64 * 2**20
 
 
-def read_tables(paths: list[Path], splits: list[str | None], images: Path | None, root: Path) -> Source:
-    """Several files that are one data set, such as the Parquet shards of the Hub, with the split that each names."""
-
-    def rows() -> Iterator[Row | Problem]:
-        for path, split in zip(paths, splits, strict=True):
-            yield from rows_of(raws(path, f"{path.relative_to(root)} "), path.name, split=split)
-
-    return Source(rows(), images if images is not None else root)
+def recognises(path: Path) -> bool:
+    """Whether it is such a file, or a folder with just one."""
+    return _file(path) is not None
 
 
-def raws(path: Path, prefix: str = "") -> Iterator[Raw]:
-    """The rows of one file as columns, each with where it stands ("line 17").
+def _file(path: Path) -> Path | None:
+    if path.is_dir():
+        files = [file for file in path.iterdir() if file.suffix.lower() in TABLES and file.is_file()]
+        return files[0] if len(files) == 1 else None
+    return path if path.is_file() and path.suffix.lower() in TABLES else None
+
+
+def read(path: Path, images: Path | None) -> Source:
+    """One file; relative image paths start at `images`, or else at the file's folder."""
+    file = _file(path)
+    assert file is not None
+    return Source(rows_of(records(file), file.name), images if images is not None else file.parent)
+
+
+def records(path: Path, prefix: str = "") -> Iterator[Record]:
+    """The rows of one file as columns, each with its position ("line 17").
 
     Raises DataError when the file cannot be read at all.
     """
-    ending = path.suffix.lower()
+    suffix = path.suffix.lower()
     try:
-        if ending == ".parquet":
+        if suffix == ".parquet":
             yield from _parquet(path, prefix)
-        elif ending in (".csv", ".tsv"):
-            yield from _csv(path, prefix, "\t" if ending == ".tsv" else ",")
+        elif suffix in (".csv", ".tsv"):
+            yield from _csv(path, prefix, "\t" if suffix == ".tsv" else ",")
         else:
             yield from _json(path, prefix)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _json(path: Path, prefix: str) -> Iterator[Raw]:
+def _json(path: Path, prefix: str) -> Iterator[Record]:
     with path.open("rb") as file:
         start = file.read(4096)
         _utf8(path, start)
@@ -67,7 +74,7 @@ def _json(path: Path, prefix: str) -> Iterator[Raw]:
                 yield from _json_list(path, file.read(), prefix)
                 return
             if first == b"{":
-                raise DataError(f"{path} needs to be a JSON list, or one JSON object a line; it is one long object")
+                raise DataError(f"{path} needs to be a JSON list, or one JSON object per line; it is one long object")
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -78,17 +85,17 @@ def _json(path: Path, prefix: str) -> Iterator[Raw]:
                 yield where, Problem(where, "is not valid UTF-8; save the file as UTF-8")
                 continue
             except (ValueError, RecursionError) as error:
-                # A ValueError that is not of JSON's is a whole number of thousands of digits.
+                # A ValueError from outside of JSON is an integer of thousands of digits.
                 yield where, Problem(where, f"is no JSON: {_short(error)}", name=_short(error))
                 continue
             yield where, _object(value, where)
 
 
-def _json_list(path: Path, data: bytes, prefix: str) -> Iterator[Raw]:
+def _json_list(path: Path, data: bytes, prefix: str) -> Iterator[Record]:
     try:
         values = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} needs to be a JSON list, or one JSON object a line; {_short(error)}") from error
+        raise DataError(f"{path} needs to be a JSON list, or one JSON object per line; {_short(error)}") from error
     for number, value in enumerate(values, start=1):
         where = f"{prefix}entry {number}"
         yield where, _object(value, where)
@@ -100,13 +107,13 @@ def _object(value: Any, where: str) -> Mapping[str, Any] | Problem:
     return Problem(where, f'needs a JSON object ({{"image": ..., "captions": [...]}}); it is {described(value)}')
 
 
-def _csv(path: Path, prefix: str, separator: str) -> Iterator[Raw]:
+def _csv(path: Path, prefix: str, separator: str) -> Iterator[Record]:
     with path.open("rb") as raw:
         _utf8(path, raw.read(4))
-    before = csv.field_size_limit(_LONGEST_FIELD)
+    before = csv.field_size_limit(_MAX_FIELD_SIZE)
     try:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            # Strict: else a quote that nothing closes would make one text of all the lines that follow.
+            # Strict: otherwise an unclosed quote would make one text of all lines that follow.
             reader = csv.reader(file, delimiter=separator, strict=True)
             header = _header(reader, path)
             if not header:
@@ -119,7 +126,7 @@ def _csv(path: Path, prefix: str, separator: str) -> Iterator[Raw]:
                 try:
                     cells = next(reader, None)
                 except csv.Error as error:
-                    yield where, Problem(where, f"is no CSV: {error}; a quote inside of quotes is written twice")
+                    yield where, Problem(where, f"is no CSV: {error}; write a quote inside of quotes twice")
                     continue
                 if cells is None:
                     return
@@ -130,7 +137,7 @@ def _csv(path: Path, prefix: str, separator: str) -> Iterator[Raw]:
 
 
 def _header(reader: Iterator[list[str]], path: Path) -> list[str]:
-    """The first line that holds something."""
+    """The first line that is not empty."""
     try:
         return next(filter(None, reader), [])
     except csv.Error as error:
@@ -147,7 +154,7 @@ def _cells(header: list[str], cells: list[str], where: str) -> Mapping[str, Any]
     return {name: cell if cell != "" else None for name, cell in zip(header, cells, strict=True)}
 
 
-def _parquet(path: Path, prefix: str) -> Iterator[Raw]:
+def _parquet(path: Path, prefix: str) -> Iterator[Record]:
     import pyarrow
     import pyarrow.parquet
 
@@ -167,12 +174,12 @@ def _parquet(path: Path, prefix: str) -> Iterator[Raw]:
 
 
 def _values(batch: pyarrow.RecordBatch) -> list[dict[str, Any] | str]:
-    """Rows as dictionaries, or why one of them cannot be read."""
+    """Rows as dictionaries, or the reason why one cannot be read."""
     try:
         return batch.to_pylist()
     except ValueError:
         pass
-    # A string that is no UTF-8, or a time that Python has no number for, spoils its own row alone.
+    # A string that is no UTF-8, or a time out of range, makes its own row unusable and no other.
     values: list[dict[str, Any] | str] = []
     for row in range(batch.num_rows):
         try:

@@ -12,10 +12,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from subtext.data.columns import RowError, name_of
-from subtext.data.dataset import Judgements
-from subtext.data.readers.table import raws
-from subtext.data.rows import Problem
+from subtext.data.dataset import Judgements, Problem
+from subtext.data.readers.table import records
+from subtext.data.rows import RowError, name_of
 from subtext.errors import DataError
 
 QUERY = ("query", "query-id", "query_id", "text", "caption", "caption1", "image1")
@@ -86,7 +85,7 @@ def read_human(path: Path) -> Human:
     candidates: list[str] = []
     scores: list[float] = []
     seen: dict[tuple[str, str], str] = {}
-    for where, raw in raws(path):
+    for where, raw in records(path):
         if isinstance(raw, Problem):
             raise DataError(f"{path}: {raw.where} {raw.what}")
         query, candidate, score = _row(path, where, raw)

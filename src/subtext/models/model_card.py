@@ -19,9 +19,9 @@ def model_card(record: Record) -> str:
     return "\n".join(
         [
             *_head(record),
-            f"# {record.model}: pictures and texts in one space",
+            f"# {record.model}: images and texts in one space",
             "",
-            "A model for retrieval between pictures and texts: it scores how well they go together, larger is better.",
+            "A model for retrieval between images and texts: it scores how well they go together, larger is better.",
             f"Trained with Subtext {record.version}; the training is {record.status}.",
             "",
             "| what | value |",
@@ -87,7 +87,7 @@ def _use(record: Record) -> list[str]:
     arrays = [
         f"# this model reads precomputed {what} features, made as those that it was trained on: of each one array, "
         'or {"pooled": array, "grid": array} where it reads both'
-        for what, given in (("picture", record.data.features), ("text", record.data.text_features))
+        for what, given in (("image", record.data.features), ("text", record.data.text_features))
         if given
     ]
     return [
@@ -110,7 +110,7 @@ def _limits(record: Record) -> list[str]:
         "## Limits",
         "",
         "A score orders candidates for one query; it is no probability and says nothing across models. The model knows",
-        "what its training pairs showed, their gaps and slants included; languages and kinds of picture that they did",
+        "what its training pairs showed, their gaps and slants included; languages and kinds of image that they did",
         "not hold are guesses. It was not examined for decisions about people.",
         "",
     ]

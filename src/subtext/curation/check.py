@@ -1,0 +1,354 @@
+"""The content, defects and readiness of a data set: the report of `subtext data check`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from subtext.data.dataset import Dataset, Items, Problem, summarise
+from subtext.data.feature_file import FeatureFile
+from subtext.data.image_files import read_bytes, stored_size
+from subtext.data.language import guess_language
+from subtext.data.read import UnusableData, read
+from subtext.data.rows import Progress
+from subtext.data.words import tokenise
+from subtext.errors import DataError, counted
+from subtext.report.text_table import Cell, table
+
+_DUPLICATES = 20
+"""How many groups of duplicates a report names."""
+_SHOWN_PROBLEMS = 20
+"""Kinds of problems that the text shows; JSON has every problem."""
+_SHOWN_EXAMPLES = 3
+"""Duplicates and leaks that the text shows."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The items of a data set that a feature file covers.
+
+    message   in one sentence
+    complete  whether each item has finite features
+    splits    the splits all of whose items have them
+    """
+
+    message: str
+    complete: bool
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """The result of `check`.
+
+    images, texts, pairs, groups  how many
+    splits             name -> its images, texts and pairs
+    words              words per text: smallest, median and largest number
+    languages          code -> texts, most frequent first; `guessed` when no column names the language
+    duplicate_texts    the same text more than once: how many texts are copies, and examples
+    duplicate_images   the same bytes under two names: how many images are copies, and examples
+    leaks              images or texts of a test or val split whose copy is in another split
+    problems           row by row; fatal ones make the row unusable
+    features           for each feature file, whether it covers the data
+    reasons            "train", "evaluate" -> why the data cannot be used for it as it is (with on_error="skip": after
+                       unusable rows are left out); empty when it can
+    evaluable_splits   those in which an answer can be wrong; "all" where only the full data set has two groups
+    """
+
+    path: str
+    images: int = 0
+    texts: int = 0
+    pairs: int = 0
+    groups: int = 0
+    splits: dict[str, dict[str, int]] = field(default_factory=dict)
+    words: dict[str, float] = field(default_factory=dict)
+    languages: dict[str, int] = field(default_factory=dict)
+    guessed: bool = False
+    duplicate_texts: int = 0
+    duplicate_text_examples: list[str] = field(default_factory=list)
+    duplicate_images: int = 0
+    duplicate_image_examples: list[list[str]] = field(default_factory=list)
+    leaks: list[str] = field(default_factory=list)
+    problems: list[Problem]
+    features: list[Coverage] = field(default_factory=list)
+    reasons: dict[str, str]
+    evaluable_splits: list[str] = field(default_factory=list)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether `train` accepts it."""
+        return "train" not in self.reasons
+
+    @property
+    def evaluable(self) -> bool:
+        """Whether `evaluate` can measure anything on it."""
+        return "evaluate" not in self.reasons
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be trained or evaluated on."""
+        return self.trainable or self.evaluable
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        verdict = {"usable": self.usable, "trainable": self.trainable, "evaluable": self.evaluable}
+        return asdict(self) | verdict
+
+    def __repr__(self) -> str:
+        return f"CheckReport({self.path}: {self._counts()}; {self._verdict()})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def __str__(self) -> str:
+        """The report as the command prints it."""
+        lines = [f"{self.path}: {self._counts()}"]
+        if self.splits:
+            rows: list[list[Cell]] = [[name, *counts.values()] for name, counts in self.splits.items()]
+            lines.append(table(["split", "images", "texts", "pairs"], rows, indent=2))
+        if self.words:
+            least, median, most = (f"{self.words[name]:,.0f}" for name in ("min", "median", "max"))
+            lines.append(f"words per text: {least} to {most}, median {median}")
+        if self.languages:
+            languages = ", ".join(f"{name} {count:,}" for name, count in list(self.languages.items())[:8])
+            lines.append(f"languages{' (guessed)' if self.guessed else ''}: {languages}")
+        if self.pairs:
+            copies = counted(self.duplicate_texts, "text"), counted(self.duplicate_images, "image")
+            lines.append(f"duplicates: {', '.join(copies)}")
+        lines += [f"  {example!r}" for example in self.duplicate_text_examples[:_SHOWN_EXAMPLES]]
+        lines += [f"  {' = '.join(example)}" for example in self.duplicate_image_examples[:_SHOWN_EXAMPLES]]
+        lines += [f"leak: {leak}" for leak in self.leaks[:_SHOWN_EXAMPLES]]
+        if len(self.leaks) > _SHOWN_EXAMPLES:
+            lines.append(f"leaks: {len(self.leaks) - _SHOWN_EXAMPLES:,} more; --json has all")
+        lines += [f"{'features' if file.complete else 'problem'}: {file.message}" for file in self.features]
+        problems = [
+            f"{word}: {sentence}"
+            for word, fatal in (("problem", True), ("note", False))
+            for sentence in summarise(problem for problem in self.problems if problem.fatal is fatal)
+        ]
+        lines += problems[:_SHOWN_PROBLEMS]
+        if len(problems) > _SHOWN_PROBLEMS:
+            lines.append(f"... {len(problems) - _SHOWN_PROBLEMS:,} more; --json has all")
+        return "\n".join([*lines, self._verdict()])
+
+    def _counts(self) -> str:
+        counts = ((self.images, "image"), (self.texts, "text"), (self.pairs, "pair"))
+        return ", ".join(counted(number, noun) for number, noun in counts)
+
+    def _verdict(self) -> str:
+        splits = ", ".join(self.evaluable_splits)
+        if self.trainable:
+            return f"usable: for training, and for evaluation ({splits})"
+        if self.evaluable:
+            return f"usable: for evaluation ({splits}); not for training: {self.reasons['train']}"
+        return f"not usable as it is: {'; '.join(dict.fromkeys(self.reasons.values()))}"
+
+
+def check_dataset(
+    path: Path,
+    *,
+    images: Path | None = None,
+    split_seed: int = 0,
+    on_error: Literal["raise", "skip"] = "raise",
+    verify: bool = True,
+    features: Path | None = None,
+    text_features: Path | None = None,
+    progress: Progress | None = None,
+) -> CheckReport:
+    """Read a data set and report; a data set that cannot be read at all gives a report with the reason.
+
+    features, text_features  feature files that replace images, whose own files may be missing then, and texts
+
+    The other arguments are those of `read`. Only images of equal size in bytes are compared, by a hash.
+    """
+    try:
+        dataset = read(
+            path,
+            images=images,
+            split_seed=split_seed,
+            on_error="skip",
+            verify=verify,
+            need_images=features is None,
+            progress=progress,
+        )
+    except DataError as error:
+        problems = error.problems if isinstance(error, UnusableData) else []
+        reasons = dict.fromkeys(("train", "evaluate"), "no pair is usable")
+        return CheckReport(path=str(path), problems=problems or [Problem(str(path), str(error))], reasons=reasons)
+    text_facts, text_problems = _text_facts(dataset.texts)
+    texts = _copies(dataset.texts.values)
+    image_copies = _equal_images(dataset) if features is None else []
+    covered = [_coverage(features, dataset.images, "image")] if features is not None else []
+    covered += [_coverage(text_features, dataset.texts, "text")] if text_features is not None else []
+    obstacle = _obstacle(dataset, on_error, features, text_features)
+    reasons, splits = (dict.fromkeys(("train", "evaluate"), obstacle), []) if obstacle else _readiness(dataset, covered)
+    return CheckReport(
+        path=str(path),
+        images=len(dataset.images),
+        texts=len(dataset.texts),
+        pairs=len(dataset.links),
+        groups=len(np.unique(dataset.images.groups)),
+        splits=_splits(dataset),
+        duplicate_texts=sum(len(rows) - 1 for rows in texts),
+        duplicate_text_examples=[str(dataset.texts.values[rows[0]])[:200] for rows in texts[:_DUPLICATES]],
+        duplicate_images=sum(len(rows) - 1 for rows in image_copies),
+        duplicate_image_examples=[[dataset.images.ids[row] for row in rows] for rows in image_copies[:_DUPLICATES]],
+        leaks=[*_leaks("image", dataset.images, image_copies), *_leaks("text", dataset.texts, texts)],
+        problems=[*dataset.problems, *text_problems],
+        features=covered,
+        reasons=reasons,
+        evaluable_splits=splits,
+        **text_facts,
+    )
+
+
+def _obstacle(dataset: Dataset, on_error: str, features: Path | None, text_features: Path | None) -> str | None:
+    """Why the data set cannot be used for anything, or None."""
+    fatal = sum(problem.fatal for problem in dataset.problems)
+    if fatal and on_error == "raise":
+        return (
+            f"it has {counted(fatal, 'problem')}; correct {'it' if fatal == 1 else 'them'}, or skip unusable rows "
+            "(--on-error skip)"
+        )
+    sides = (
+        ("images", dataset.images, features or dataset.features, "--features"),
+        ("texts", dataset.texts, text_features, "--text-features"),
+    )
+    for name, items, file, option in sides:
+        if file is None and any(value is None for value in items.values):
+            return f"{name} are known by name only; give the features that belong to the names ({option} FILE)"
+    return None
+
+
+def _readiness(dataset: Dataset, covered: Sequence[Coverage]) -> tuple[dict[str, str], list[str]]:
+    """Why the covered splits cannot be used for "train" or "evaluate", and the splits that can be evaluated.
+
+    Training needs two groups, whose texts are negatives of each other, and a validation split; evaluation needs two
+    groups.
+    """
+    linked = set(map(str, dataset.images.splits[dataset.links[:, 0]]))
+    usable = linked.intersection(*(file.splits for file in covered))
+    if not usable:
+        return dict.fromkeys(("train", "evaluate"), "the features cover no complete split"), []
+    groups = {name: len(np.unique(dataset.images.groups[dataset.images.splits == name])) for name in sorted(usable)}
+    # With judgements, images of one group differ in how well they suit a text.
+    splits = [name for name, count in groups.items() if count > 1 or dataset.judgements is not None]
+    if not splits and len(groups) > 1:
+        splits = ["all"]
+    content = ", ".join(f"'{name}' ({counted(count, 'group')})" for name, count in groups.items())
+    reasons = {}
+    if groups.get("train", 0) < 2:
+        reasons["train"] = (
+            f"training needs at least two groups in the split 'train', to have negatives; there is {content}"
+        )
+    elif "val" not in groups:
+        reasons["train"] = (
+            f"training needs a split 'val' for validation; there is {content}; name another (--val-split NAME), or "
+            "train without (--val-split none)"
+        )
+    if not splits:
+        reasons["evaluate"] = f"evaluation needs at least two groups, to have wrong answers; there is {content}"
+    return reasons, splits
+
+
+def _coverage(path: Path, items: Items, noun: Literal["image", "text"]) -> Coverage:
+    """Read the features of all items, split by split; a file that cannot be used covers no split."""
+    splits = tuple(map(str, np.unique(items.splits)))
+    try:
+        shape = FeatureFile.open(path).shape(items.ids, items.values)
+    except DataError as error:
+        return Coverage(str(error), False, tuple(name for name in splits if _covers(path, items, name)))
+    widths = " and ".join(
+        f"{name} {width}" for name, width in (("pooled", shape.pooled), ("grid", shape.grid)) if width
+    )
+    return Coverage(f"{path}: features of all {counted(len(items), noun)} ({widths})", True, splits)
+
+
+def _covers(path: Path, items: Items, split: str) -> bool:
+    subset = items.take(np.flatnonzero(items.splits == split).astype(np.int64))
+    try:
+        FeatureFile.open(path).shape(subset.ids, subset.values)
+    except DataError:
+        return False
+    return True
+
+
+def _splits(dataset: Dataset) -> dict[str, dict[str, int]]:
+    of_link = dataset.images.splits[dataset.links[:, 0]]
+    counts = [Counter(map(str, column)) for column in (dataset.images.splits, dataset.texts.splits, of_link)]
+    return {
+        name: dict(zip(("images", "texts", "pairs"), (count[name] for count in counts), strict=True))
+        for name in dict.fromkeys([*counts[0], *counts[1]])
+    }
+
+
+def _text_facts(texts: Items) -> tuple[dict[str, Any], list[Problem]]:
+    """The report's `words`, `languages` and `guessed`, and a note on texts without a word; one pass over the texts."""
+    column = texts.metadata.get("language")
+    languages = Counter(map(str, column or ()))
+    lengths, wordless = [], []
+    for text in texts.values:
+        if not isinstance(text, str):
+            continue
+        words = tokenise(text)
+        lengths.append(len(words))
+        if not words:
+            wordless.append(text)
+        if column is None:
+            languages[guess_language(text, words)] += 1
+    quantiles = zip(("min", "median", "max"), map(float, np.quantile(lengths or [0], (0, 0.5, 1))), strict=True)
+    facts: dict[str, Any] = {
+        "words": dict(quantiles) if lengths else {},
+        "languages": dict(languages.most_common()),
+        "guessed": column is None,
+    }
+    if not wordless:
+        return facts, []
+    message = f"{len(wordless):,} of {len(lengths):,} have no word, such as {wordless[0][:40]!r}"
+    return facts, [Problem("texts", message, fatal=False)]
+
+
+def _copies(values: Sequence[Hashable]) -> list[list[int]]:
+    """The rows of each value that occurs more than once, in the order of their first."""
+    counts = Counter(values)
+    rows: dict[Hashable, list[int]] = defaultdict(list)
+    for row, value in enumerate(values):
+        if value is not None and counts[value] > 1:
+            rows[value].append(row)
+    return list(rows.values())
+
+
+def _equal_images(dataset: Dataset) -> list[list[int]]:
+    values = dataset.images.values
+    sizes = [None if value is None else stored_size(value, dataset.root) for value in values]
+    hashes: list[bytes | None] = [None] * len(values)
+    for row in (row for rows in _copies(sizes) for row in rows):
+        value = values[row]
+        try:
+            assert value is not None
+            hashes[row] = hashlib.blake2b(read_bytes(value, dataset.root), digest_size=16).digest()
+        except DataError:
+            # A file that was deleted since it was listed is no copy of another.
+            hashes[row] = None
+    return _copies(hashes)
+
+
+def _leaks(noun: str, items: Items, copies: list[list[int]]) -> list[str]:
+    """Copies in two splits; texts need three words, since the same few words of many images are no leak."""
+    leaks = []
+    for rows in copies:
+        splits = dict.fromkeys(str(items.splits[row]) for row in rows)
+        if len(splits) < 2 or (noun == "text" and len(tokenise(str(items.values[rows[0]]))) < 3):
+            continue
+        first = {split: next(row for row in rows if items.splits[row] == split) for split in splits}
+        names = " and ".join(f"'{items.ids[row]}' ({split})" for split, row in first.items())
+        leaks.append(f"the same {noun} is in {len(splits)} splits: {names}")
+    return leaks

@@ -1,0 +1,36 @@
+"""Parquet shards as the Hub stores them: several files that are one data set, named after their splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from subtext.data.dataset import Problem
+from subtext.data.readers.table import records
+from subtext.data.rows import Row, Source, rows_of
+from subtext.data.splits import split_in_name
+
+PRIORITY = 60
+LOOKS_FOR = "Parquet shards"
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is a folder with Parquet files, or one with them in `data`."""
+    return path.is_dir() and bool(_files(path))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted({*folder.glob("*.parquet"), *folder.glob("data/*.parquet")})
+
+
+def read(path: Path, images: Path | None) -> Source:
+    """All rows of all files; the files' names give the splits where each of them names one."""
+    files = _files(path)
+    splits = [split_in_name(file.name) for file in files]
+
+    def rows() -> Iterator[Row | Problem]:
+        for file, split in zip(files, splits, strict=True):
+            prefix = f"{file.relative_to(path)} "
+            yield from rows_of(records(file, prefix), file.name, split=split if all(splits) else None)
+
+    return Source(rows(), images if images is not None else path)

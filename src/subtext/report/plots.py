@@ -1,0 +1,172 @@
+"""Drawings by matplotlib as SVG: charts of lines, histograms and reliability diagrams, panels side by side.
+
+The same input gives the same text, text stays text, and no date is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from io import StringIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SOFT, OURS, THEIRS, RULE = "#5b6470", "#2f6f5e", "#c2571a", "#e2dfd8"
+"""Colours of lesser words, of results, of what they are compared with, of rules."""
+_COLOURS = (OURS, THEIRS, "#3b5fa8", "#8a4a8f", "#7a6a10", "#a03048")
+_DASHES = ("-", "--", ":")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line through points.
+
+    name       in the legend
+    points     (x, y) from left to right; points that are not finite are left out
+    reference  grey and dashed: a line to compare with, such as chance
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A panel of curves.
+
+    log_x, log_y  whether an axis is logarithmic; points that are not above 0 on it are left out
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: Sequence[Curve]
+    log_y: bool = False
+    log_x: bool = False
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts in bins of equal width from low to high, with a title and a remark."""
+
+    title: str
+    remark: str
+    low: float
+    high: float
+    counts: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """One reliability diagram: the mean probability of each bin, the share that came true, and the counts."""
+
+    title: str
+    remark: str
+    predicted: Sequence[float]
+    came_true: Sequence[float]
+    counts: Sequence[float]
+
+
+def charts(panels: Sequence[Chart]) -> str:
+    """The panels from left to right as one SVG document, each with its own axes and a legend below."""
+    lines = max(len(chart.curves) for chart in panels)
+    figure, axes = _panels(len(panels), 4.2, 3.3 + 0.22 * lines)
+    for chart, ax in zip(panels, axes, strict=True):
+        _chart(chart, ax)
+    return svg(figure, "; ".join(chart.title for chart in panels))
+
+
+def histograms(panels: Sequence[Histogram]) -> str:
+    """The panels from left to right, each scaled to its highest bar, as one SVG document."""
+    figure, axes = _panels(len(panels), 2.8, 2.2)
+    for panel, ax in zip(panels, axes, strict=True):
+        width = (panel.high - panel.low) / len(panel.counts) or 1.0
+        lefts = [panel.low + width * number for number in range(len(panel.counts))]
+        ax.bar(lefts, panel.counts, width=0.9 * width, align="edge", color=OURS)
+        ax.set_yticks([])
+        ax.spines[["left", "right", "top"]].set_visible(False)
+        ax.set_xticks([panel.low, panel.high], [f"{panel.low:.3f}", f"{panel.high:.3f}"])
+        _titles(ax, panel.title, panel.remark)
+    return svg(figure, "; ".join(panel.title for panel in panels))
+
+
+def reliability_diagrams(panels: Sequence[Reliability]) -> str:
+    """The panels from left to right as one SVG document; a dot's area is the number of predictions in its bin."""
+    figure, axes = _panels(len(panels), 3.2, 3.4)
+    for panel, ax in zip(panels, axes, strict=True):
+        most = max([*panel.counts, 1])
+        ax.plot([0, 1], [0, 1], linestyle=":", color=SOFT, linewidth=1)
+        sizes = [(2 + 8 * (count / most) ** 0.5) ** 2 for count in panel.counts]
+        ax.scatter(panel.predicted, panel.came_true, s=sizes, color=OURS, alpha=0.75, linewidths=0, zorder=3)
+        ax.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 1], yticks=[0, 1], aspect="equal")
+        ax.set_xlabel("predicted probability", color=SOFT)
+        ax.set_ylabel("share that came true", color=SOFT)
+        _titles(ax, panel.title, panel.remark)
+    return svg(figure, "; ".join(panel.title for panel in panels))
+
+
+def svg(figure: Figure, label: str) -> str:
+    """The figure as an SVG element that a page may hold; `label` is what a screen reader says."""
+    import matplotlib
+
+    file = StringIO()
+    settings = {"svg.hashsalt": "subtext", "svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif"}
+    with matplotlib.rc_context(settings):
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(file, format="svg", metadata=metadata, facecolor="white", bbox_inches="tight")
+    text = file.getvalue()
+    return f'<svg role="img" aria-label="{escape(label)}"{text[text.index("<svg") + 4 :]}'
+
+
+def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * count, height), layout="constrained")
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+
+
+def _titles(ax: Axes, title: str, remark: str) -> None:
+    ax.set_title(f"{title}\n", loc="left", fontweight="bold", fontsize=9, parse_math=False)
+    ax.text(0, 1.03, remark, transform=ax.transAxes, color=SOFT, fontsize=8, parse_math=False)
+
+
+def _chart(chart: Chart, ax: Axes) -> None:
+    ax.set_title(chart.title, loc="left", fontweight="bold", parse_math=False)
+    ax.set_xlabel(chart.x_label, color=SOFT, parse_math=False)
+    ax.set_ylabel(chart.y_label, color=SOFT, parse_math=False)
+    ax.spines[["right", "top"]].set_visible(False)
+    ax.grid(axis="y", color=RULE)
+    ax.set_axisbelow(True)
+    if chart.log_x:
+        ax.set_xscale("log")
+    if chart.log_y:
+        ax.set_yscale("log")
+    lines = references = points = 0
+    for curve in chart.curves:
+        shown = [(x, y) for x, y in curve.points if _is_shown(x, chart.log_x) and _is_shown(y, chart.log_y)]
+        points += len(shown)
+        if curve.reference:
+            style, colour, marker = ("--", ":")[references % 2], SOFT, None
+            references += 1
+        else:
+            # Lines of one colour differ in their dashes.
+            style = _DASHES[(lines // len(_COLOURS) + lines) % len(_DASHES)]
+            colour, marker = _COLOURS[lines % len(_COLOURS)], "o"
+            lines += 1
+        (line,) = ax.plot(*zip(*shown, strict=True) if shown else ([], []), style, color=colour, marker=marker, ms=3)
+        line.set_gid(f"curve of {chart.title}: {curve.name}")
+        line.set_label(curve.name.replace("$", r"\$"))
+    if points:
+        ax.legend(loc="upper left", bbox_to_anchor=(0, -0.16), frameon=False)
+    else:
+        ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center")
+
+
+def _is_shown(value: float, log: bool) -> bool:
+    return math.isfinite(value) and (value > 0 or not log)

@@ -1,0 +1,57 @@
+"""Progress: what is said of the time that is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from subtext.report import progress
+from subtext.report.progress import Estimate, meter
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(progress, "time", found)
+    return found
+
+
+def test_a_slow_start_does_not_count(clock: Clock) -> None:
+    estimate = Estimate()
+    clock.now = 12.0  # Twelve seconds to load and compile, then a hundred items a second.
+    assert estimate(1, 1001) is None, "one report is no rate"
+    clock.now = 12.5
+    assert estimate(51, 1001) is None, "half a second is too little"
+    clock.now = 14.0
+    assert estimate(201, 1001) == pytest.approx(8.0)
+
+
+def test_the_rate_is_that_of_the_last_seconds(clock: Clock) -> None:
+    estimate = Estimate()
+    for second in range(61):
+        clock.now = float(second)
+        estimate(second, 1000)
+    for second in range(61, 161):
+        clock.now = float(second)
+        left = estimate(60 + 5 * (second - 60), 1000)
+    assert left == pytest.approx((1000 - 560) / 5)
+
+
+def test_lines_show_no_estimate_before_it_is_known(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with meter("embedding", 600) as show:
+        clock.now = 10.0
+        show(1)
+        clock.now = 20.0
+        show(301)
+    assert capsys.readouterr().err.splitlines() == [
+        "embedding: 1 of 600",
+        "embedding: 301 of 600, 10 s left",
+    ]
