@@ -61,7 +61,7 @@ def load(asked: Asked, key: str) -> Loaded:
     require_sentences(asked, key, reading, sources.data)
     images = FeatureFile.open(sources.features.expanduser()) if sources.features else reading.features
     texts = FeatureFile.open(sources.text_features.expanduser()) if sources.text_features else None
-    train, scored = reading.split("train"), reading.pairs.split(asked.split)
+    train, scored = reading.split("train"), reading.split(asked.split)
     if asked.selects is None:
         count = max(1, round(SELECTING * len(train.images)))
         selecting, train = drawn(train, count, "pictures that select")

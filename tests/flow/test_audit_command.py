@@ -15,7 +15,7 @@ import tiny_models
 from command import call
 
 from subtext.api.audit import CheckName
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 
 
 @pytest.fixture(scope="module")

@@ -112,9 +112,8 @@ def audit(
     that cannot be written, before the work begins.
     """
     from subtext.core import DIRECTIONS
-    from subtext.data.atomic import write_text
+    from subtext.data.atomic import require_file, write_text
     from subtext.data.fingerprint import fingerprint
-    from subtext.data.output import require_file
     from subtext.evaluation.audit import Audit, Check, audit_page
     from subtext.evaluation.results import versions
     from subtext.report.page import render
@@ -257,22 +256,22 @@ def _of_files(work: Work, train_split: str | None, files: Files) -> _Subject:
 def _recorded_split(record: Record, audited: Dataset) -> _TrainSplit:
     """The pairs that a run was trained on, read again from where they were; images are not decoded."""
     from subtext.data.fingerprint import fingerprint
-    from subtext.data.read import read_pairs
+    from subtext.data.read import read as read_dataset
 
     if not record.data.data:
         return _TrainSplit(None, "the run does not record where its training data is")
     source = record.data
     try:
-        reading = read_pairs(
+        reading = read_dataset(
             Path(source.data),
             images=None if source.images is None else Path(source.images),
-            seed=source.split_seed,
-            bad=source.bad,
+            split_seed=source.split_seed,
+            on_error=source.on_error,
             # Where bad rows were skipped, the same have to be skipped again.
-            verify=source.bad == "skip" and source.features is None,
+            verify=source.on_error == "skip" and source.features is None,
             need_images=source.features is None,
         )
-        pairs = reading.pairs.split(source.train_split)
+        pairs = reading.split(source.train_split)
     except DataError as error:
         return _TrainSplit(None, f"the training data cannot be read: {error}")
     recorded = source.fingerprint.partition("-")[0]

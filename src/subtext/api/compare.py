@@ -46,8 +46,7 @@ def compare(
     Raises DataError and RequirementError for files that cannot be read or compared; OutputError when the JSON cannot be
     written, before the work begins.
     """
-    from subtext.data.atomic import write_text
-    from subtext.data.output import require_file
+    from subtext.data.atomic import require_file, write_text
     from subtext.evaluation import Result
     from subtext.evaluation.compare import Compared, measured_of, read_measured
     from subtext.evaluation.compare import compare as contrast

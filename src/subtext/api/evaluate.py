@@ -187,8 +187,7 @@ def evaluate(
     Raises ArgumentError for arguments that do not go together; what loading, reading and evaluating raise; OutputError
     for a file that cannot be written, before the work begins.
     """
-    from subtext.data.atomic import write_text
-    from subtext.data.output import require_file
+    from subtext.data.atomic import require_file, write_text
     from subtext.evaluation.relevance.grade import check
     from subtext.evaluation.two_stages import plot_of
     from subtext.neighbours.graph import Graph

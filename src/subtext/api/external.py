@@ -122,11 +122,11 @@ def read_split(sources: Sources, split: str | None) -> tuple[Dataset, str]:
 
     Raises RequirementError when no data set is named, or it has several splits and none of them is named.
     """
-    from subtext.data.read import read_pairs
+    from subtext.data.read import read
 
     if sources.data is None:
         raise RequirementError("scores and embeddings need --data: the images, texts and pairs that they belong to")
-    reading = read_pairs(
+    reading = read(
         sources.data.expanduser(),
         images=sources.images,
         split_seed=sources.split_seed or 0,

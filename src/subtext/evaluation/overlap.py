@@ -219,7 +219,7 @@ def texts(audited: Dataset, train: Dataset, *, progress: Progress | None = None)
         return Check("text-overlap", did, "not applicable", f"there are no texts of {_WORDS} words or more to compare")
     both = _joined(audited.texts.take(mine), train.texts.take(theirs))
     try:
-        copies = near_copies(both, threshold=_JACCARD, told=progress)
+        copies = near_copies(both, threshold=_JACCARD, progress=progress)
     except RequirementError as error:
         return Check("text-overlap", did, "not applicable", str(error))
     stands_for = np.where(copies.copy_of < 0, np.arange(len(both.texts)), copies.copy_of)

@@ -374,11 +374,11 @@ def plot_of(result: Result) -> str:
 
     Lines end where every pair is scored; a grey line marks that recall.
     """
-    from subtext.report.curves import Chart, Curve, curves
+    from subtext.report.plots import Chart, Curve, charts
 
     stages = result.about["two_stage"]
     first = stages["allowed"]["recall"]
-    charts = []
+    panels = []
     for way, title in (("image_to_text", "images as queries"), ("text_to_image", "texts as queries")):
         lines = []
         costs = [100 * row["share_of_pairs"][way] for row in stages["sweep"]]
@@ -389,6 +389,6 @@ def plot_of(result: Result) -> str:
             more = [] if points[-1][0] >= 100 else [(100.0, every)]
             lines.append(Curve(f"R@{k}", [*points, *more]))
         best = stages["exhaustive"][f"{way}/recall@{first}"]
-        lines.append(Curve(f"R@{first} of every pair", [(costs[0], best), (100.0, best)], quiet=True))
-        charts.append(Chart(title, "pairs that the second model scores, %", "recall, %", lines, logs_across=True))
-    return curves(charts)
+        lines.append(Curve(f"R@{first} of every pair", [(costs[0], best), (100.0, best)], reference=True))
+        panels.append(Chart(title, "pairs that the second model scores, %", "recall, %", lines, log_x=True))
+    return charts(panels)
