@@ -14,8 +14,6 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from subtext.ops.isotonic import rising
-
 Kind = Literal["literal", "loose", "mismatched"]
 KINDS: tuple[Kind, Kind, Kind] = ("literal", "loose", "mismatched")
 LOW = 0.2
@@ -117,10 +115,13 @@ def _not_negative(
 
 def _ratio(seen: NDArray[np.float64], made: NDArray[np.float64]) -> NDArray[np.float64]:
     """(L) how much denser the made pairs are than the seen at each of the seen, never rising with the alignment."""
+    from sklearn.isotonic import IsotonicRegression
+
     values = np.concatenate([seen, made])
     truth = np.concatenate([np.zeros(len(seen)), np.ones(len(made))])
     # Both count alike as a whole, so that the odds are the ratio of the densities.
     weights = np.concatenate([np.full(len(seen), 1 / max(1, len(seen))), np.full(len(made), 1 / max(1, len(made)))])
-    likely = rising(-values, truth, weights)(-seen)
+    model = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(values, truth, sample_weight=weights)
+    likely = model.predict(seen)
     found: NDArray[np.float64] = likely / np.maximum(1 - likely, 1e-12)
     return found

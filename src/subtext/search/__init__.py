@@ -1,8 +1,8 @@
-"""Search: words, pictures and examples to the items of an index that go with them, and indexes made of data sets."""
+"""Search: text, images and examples to the items of an index that match them, and how an index is built."""
 
-from subtext.search.engine import Engine
-from subtext.search.hit import Answer, Fit, Hit, Reason
+from subtext.search.answer import Answer, Fit, Hit, Reason
+from subtext.search.index import Index
 from subtext.search.making import build_index, model_fingerprint
-from subtext.search.query import Order, Query
+from subtext.search.query import Query
 
-__all__ = ["Answer", "Engine", "Fit", "Hit", "Order", "Query", "Reason", "build_index", "model_fingerprint"]
+__all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason", "build_index", "model_fingerprint"]

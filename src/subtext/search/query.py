@@ -1,122 +1,151 @@
-"""What is asked for: words, a picture, examples to be like or unlike; and how the answer is to be put in order."""
+"""A search request: text, an image, example items, and how the results are ranked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import RequirementError
-from subtext.search.stores.item import Side
+from subtext.search.stores.condition import Condition, parse
+from subtext.search.stores.item import SIDES, Side
 
-HUBS = ("csls", "softmax")
+HUBNESS = ("csls", "softmax")
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked for; one thing or several.
+    """One search request. Text, an image and examples can be combined.
 
-    text     words that the item should go with          without  words that it should not go with
-    image    a picture that it should go with            like, unlike  ids of items of the index, as examples; a
-                                                         picture's comes before a text's of the same name
-    image_weight   share of the picture where there are words, too, from 0 to 1; without a picture that of `like`
-    unlike_weight  what all that is not wanted counts beside all that is, which counts 1
+    text       words that the results should match
+    image      path, bytes, PIL image or precomputed features of an image that the results should match
+    like       ids of items of the index as positive examples; an image's id comes before a text's of the same name, and
+               ("texts", id) names the side
+    not_like   ids of items as negative examples          not_text  words that the results should not match
+    image_weight     weight of the image beside the text, from 0 to 1; without an image, the weight of `like`
+    not_like_weight  weight of all negative parts, beside 1 for the positive ones
+    top, target      number of results; "images" or "texts"
+    where      conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must hold
+    lexical    also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009)
+    hubness    correction of items that are near every query: "csls" (Lample et al. 2018), or "softmax", the inverted
+               softmax (Smith et al. 2017)
+    diversity  from 0 to 1: lowers near-duplicates of higher results (maximal marginal relevance)
+    min_probability  leaves out results below this probability of being a true match; needs a calibrated index
+    explain    adds to each result the captions, or images, that support it
+    depth      candidates that `lexical`, `hubness` and `diversity` re-rank
 
-    Raises RequirementError when nothing is asked for, and for weights outside their ranges.
+    Raises RequirementError where there is nothing to search for, and for values out of range.
     """
 
     text: str | None = None
     image: Any = None
-    like: Sequence[str] = ()
-    unlike: Sequence[str] = ()
-    without: str | None = None
+    like: Sequence[str | tuple[Side, str]] = ()
+    not_like: Sequence[str] = ()
+    not_text: str | None = None
     image_weight: float = 0.5
-    unlike_weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.text is None and self.image is None and not self.like:
-            raise RequirementError(
-                "a search needs words, a picture, or an item to be like (text, image, like); it got neither; give one"
-            )
-        if not 0 <= self.image_weight <= 1:
-            raise RequirementError(f"image_weight needs to be from 0 to 1; it got {self.image_weight}")
-        if not self.unlike_weight >= 0:
-            raise RequirementError(f"unlike_weight needs to be 0 or more; it got {self.unlike_weight}")
-
-    @property
-    def parts(self) -> list[tuple[str, Any, float]]:
-        """("text" | "image" | "item", what, weight); the weights of what is wanted add up to 1."""
-        beside = self.image is not None or bool(self.like)
-        share = self.image_weight if self.text is not None else 1.0
-        wanted = [
-            ("text", self.text, 1 - share if beside else 1.0),
-            ("image", self.image, share),
-            *(("item", each, (share if self.image is None else 1.0) / len(self.like)) for each in self.like),
-        ]
-        wanted = [part for part in wanted if part[1] is not None and part[2] > 0]
-        total = sum(weight for _, _, weight in wanted)
-        others = [*(("item", each) for each in self.unlike), *([("text", self.without)] if self.without else [])]
-        unwanted = [(kind, what, -self.unlike_weight / len(others)) for kind, what in others]
-        return [(kind, what, weight / total) for kind, what, weight in wanted] + [p for p in unwanted if p[2] < 0]
-
-    @property
-    def words(self) -> str | None:
-        """The words, where they are given and weigh something."""
-        return next((what for kind, what, weight in self.parts if kind == "text" and weight > 0), None)
-
-    @property
-    def words_alone(self) -> bool:
-        """Whether nothing but words is wanted."""
-        return all(kind == "text" for kind, _, weight in self.parts if weight > 0)
-
-
-@dataclass(frozen=True)
-class Order:
-    """How what was found is put in order, beyond its scores.
-
-    words      also finds texts, and pictures of texts, by the words of the question (BM25), and fuses both orders by
-               rank (Cormack and others 2009)
-    hubs       holds back items that are near to everything: "csls" (Lample and others 2018), or "softmax", the inverted
-               softmax (Smith and others 2017)
-    diversity  from 0 to 1: near-copies of what stands above go down (maximal marginal relevance)
-    depth      items that these look at; what stands further down is not brought up
-
-    Raises RequirementError for values outside their ranges.
-    """
-
-    words: bool = False
-    hubs: Literal["csls", "softmax"] | None = None
+    not_like_weight: float = 0.5
+    top: int = 10
+    target: Side = "images"
+    where: Sequence[Condition | str] = ()
+    lexical: bool = False
+    hubness: Literal["csls", "softmax"] | None = None
     diversity: float = 0.0
+    min_probability: float | None = None
+    explain: bool = False
     depth: int = 200
 
     def __post_init__(self) -> None:
-        if not 0 <= self.diversity <= 1:
-            raise RequirementError(f"diversity needs to be from 0 to 1; it got {self.diversity}")
-        if self.hubs is not None and self.hubs not in HUBS:
-            raise RequirementError(f"hubs needs to be {' or '.join(HUBS)}; it got '{self.hubs}'")
+        if self.text is None and self.image is None and not self.like:
+            raise RequirementError("a search needs text, an image or an example item (text, image, like); it got none")
+        require_target(self.target, self.top)
+        for name, value in (("image_weight", self.image_weight), ("diversity", self.diversity)):
+            if not 0 <= value <= 1:
+                raise RequirementError(f"{name} needs to be from 0 to 1; it got {value}")
+        if not self.not_like_weight >= 0:
+            raise RequirementError(f"not_like_weight needs to be 0 or more; it got {self.not_like_weight}")
+        if self.hubness is not None and self.hubness not in HUBNESS:
+            raise RequirementError(f"hubness needs to be {' or '.join(HUBNESS)}; it got '{self.hubness}'")
         if self.depth < 1:
             raise RequirementError(f"depth needs to be 1 or more; it got {self.depth}")
 
     @property
-    def plain(self) -> bool:
-        """Whether the scores alone decide."""
-        return not (self.words or self.hubs or self.diversity)
+    def parts(self) -> list[tuple[str, Any, float]]:
+        """("text" | "image" | "item", value, weight); the positive weights sum to 1."""
+        combined = self.image is not None or bool(self.like)
+        share = self.image_weight if self.text is not None else 1.0
+        positive = [
+            ("text", self.text, 1 - share if combined else 1.0),
+            ("image", self.image, share),
+            *(("item", item, (share if self.image is None else 1.0) / len(self.like)) for item in self.like),
+        ]
+        positive = [part for part in positive if part[1] is not None and part[2] > 0]
+        total = sum(weight for _, _, weight in positive)
+        excluded = [*(("item", item) for item in self.not_like), *([("text", self.not_text)] if self.not_text else [])]
+        negative = [(kind, value, -self.not_like_weight / len(excluded)) for kind, value in excluded]
+        return [(kind, value, weight / total) for kind, value, weight in positive] + [p for p in negative if p[2] < 0]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts that the model embeds."""
+        return [value for kind, value, _ in self.parts if kind == "text"]
+
+    @property
+    def positive_text(self) -> str | None:
+        """The text, where there is one and its weight is above 0."""
+        return next((value for kind, value, weight in self.parts if kind == "text" and weight > 0), None)
+
+    @property
+    def text_only(self) -> bool:
+        """Whether text is the only positive part."""
+        return all(kind == "text" for kind, _, weight in self.parts if weight > 0)
+
+    @property
+    def by_score(self) -> bool:
+        """Whether the scores alone decide the ranking."""
+        return not (self.lexical or self.hubness or self.diversity)
+
+    @property
+    def batchable(self) -> bool:
+        """Whether this is one text or one image, ranked by score: such queries share a batch."""
+        simple = self.by_score and self.min_probability is None and not self.explain
+        return simple and len(self.parts) == 1 and self.parts[0][0] != "item"
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """`where`, parsed."""
+        return tuple(parse(condition) if isinstance(condition, str) else condition for condition in self.where)
+
+    @property
+    def cache_key(self) -> Hashable:
+        """Equal for queries with equal answers; an image is compared by a digest of its bytes."""
+        digest = hashlib.blake2b(self.image, digest_size=16).digest() if isinstance(self.image, bytes) else None
+        return digest, repr(replace(self, text=self.text or "", image=None))
 
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that is asked for, as vectors.
+    """One part of a query as vectors.
 
-    weight   below 0 for what is not wanted
-    vectors  (L D)
-    of       the modality that they are of
-    key      of the item that it is, on that side of the index; None for one that is not of the index
+    weight    below 0 for a negative part
+    vectors   (L D)
+    modality  the side that they are of
+    key       of the item of the index, on that side; None for text or an image from outside
     """
 
     weight: float
     vectors: NDArray[np.float32]
-    of: Side
+    modality: Side
     key: int | None = None
+
+
+def require_target(target: str, top: int) -> Side:
+    """The side to search. Raises RequirementError for another name, and for a `top` below 1."""
+    if target not in SIDES:
+        raise RequirementError(f"a search looks for 'images' or 'texts'; it got '{target}'")
+    if top < 1:
+        raise RequirementError(f"a search needs top of 1 or more; it got {top}")
+    return "images" if target == "images" else "texts"

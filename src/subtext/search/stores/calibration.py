@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from subtext.data.atomic import write_text
 from subtext.errors import IndexError_
-from subtext.ops.isotonic import Rising
 from subtext.search.stores.checksum import checksum
 from subtext.search.stores.item import Side
 
@@ -37,7 +37,7 @@ class Way:
     signs        name -> (101) quantiles over questions that have an answer here, rising
     quantiles    (101) of the weakest standing of these questions among their signs
     refused      share of them below which nothing is said to fit
-    measured     figures on the third part; see `search.calibrating`
+    measured     figures on the third part; see `search.calibration_fit`
     bins         of its reliability plot: predicted, came_true, counts
     """
 
@@ -51,10 +51,10 @@ class Way:
     measured: Mapping[str, float]
     bins: Mapping[str, list[float]] = field(default_factory=dict)
 
-    @property
-    def curve(self) -> Rising:
-        """From log odds to probability."""
-        return Rising(np.array(self.steps["xs"]), np.array(self.steps["ys"]))
+    def curve(self, log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N) probabilities of log odds."""
+        values: NDArray[np.float64] = np.interp(log_odds, self.steps["xs"], self.steps["ys"])
+        return values
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ class Calibration:
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise IndexError_(f"{where} needs to be a calibration; {problem!r}; {advice}") from problem
 
-    @property
-    def curve(self) -> Rising:
-        """From the cosine of a pair to its probability."""
-        return Rising(np.array(self.pairs["xs"]), np.array(self.pairs["ys"]))
+    def curve(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N) probabilities of the cosines of pairs."""
+        values: NDArray[np.float64] = np.interp(cosines, self.pairs["xs"], self.pairs["ys"])
+        return values
 
 
 def read_calibration(store: Path) -> Calibration | None:

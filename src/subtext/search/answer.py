@@ -1,0 +1,243 @@
+"""What a search returns: hits with scores, probabilities and reasons, and whether anything matches well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+from subtext.report.text_table import Cell, table
+
+if TYPE_CHECKING:
+    import pandas
+
+WIDTH = 72
+"""Characters of a caption in the table."""
+WORDS_SHOWN = 8
+"""Unknown words that a warning lists before it counts the others."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A text or image that supports a hit.
+
+    id, text  its id, and its words (None for an image)
+    score     its cosine with the query; of a nearest one, with the item
+    of        "own": it is paired with the item; "nearest": the item has no pairs, and this is its nearest neighbour
+    """
+
+    id: str
+    text: str | None
+    score: float
+    of: Literal["own", "nearest"] = "own"
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One result.
+
+    id        its id in the data set
+    score     cosine of the best matching views, in [-1, 1]; the inner product for a model without normalisation. For a
+              query of several parts, their weighted sum in standard deviations above the mean item
+    path      of an image, absolute; None for a text, and for an image without a file
+    captions  the texts of an image; of a text, the text itself
+    metadata  "split" and further columns of the data set; of a text also "images", the ids of its images
+    probability  of being a true match; None where the index is not calibrated for the query
+    why       reasons, strongest first, where `explain` was set
+    uncertainty  root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
+              its score is then the cosine of means minus half of both sums of variances; else None
+    """
+
+    id: str
+    score: float
+    path: str | None
+    captions: list[str]
+    metadata: dict[str, Any] = field(default_factory=dict)
+    probability: float | None = None
+    why: list[Reason] = field(default_factory=list)
+    uncertainty: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; `uncertainty` only where there is one."""
+        values = asdict(self)
+        return values if self.uncertainty is not None else {k: values[k] for k in values if k != "uncertainty"}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether the index holds a good match for the query.
+
+    percentile  share of answerable queries that look as weak as this one or weaker: 0.5 for a typical one, 0 for one
+                that is weaker than all
+    threshold   percentile below which nothing is said to match: the share of answerable queries refused wrongly
+    """
+
+    percentile: float
+    threshold: float
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing in the index matches well."""
+        return self.percentile < self.threshold
+
+    @property
+    def sentence(self) -> str:
+        """In plain words."""
+        share = f"{100 * self.percentile:.0f} %"
+        if not self.nothing:
+            return f"{share} of queries that have a match in this index look as weak as this one or weaker"
+        weak = "no query" if self.percentile < 0.005 else f"only {share} of the queries"
+        return f"nothing here matches well: {weak} that have a match in this index look as weak as this one"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, with the sentence."""
+        fields = {"standing": self.percentile, "refused": self.threshold}
+        return {**fields, "nothing": self.nothing, "sentence": self.sentence}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The results of one query. It iterates over its hits, best first.
+
+    unit      of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking
+    target    "images" or "texts": what was searched
+    fit       None where the index is not calibrated for the query
+    left_out  hits below `min_probability`
+    stale     share of the items that changed since the calibration, where that is too much to trust it
+    words     (word, whether the model knows it) of the query's text; None for a model of subwords, and without text
+    notes     remarks on texts that are longer than the model's input
+    request   the query as plain data, for the JSON
+    """
+
+    hits: list[Hit]
+    unit: Literal["cosine", "deviations", "score"] = "cosine"
+    target: Literal["images", "texts"] = "images"
+    fit: Fit | None = None
+    left_out: int = 0
+    stale: float | None = None
+    words: tuple[tuple[str, bool], ...] | None = None
+    notes: tuple[str, ...] = ()
+    request: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Number of hits."""
+        return len(self.hits)
+
+    def __iter__(self) -> Iterator[Hit]:
+        """The hits, best first."""
+        return iter(self.hits)
+
+    def __getitem__(self, rank: int) -> Hit:
+        """The hit at a rank, from 0."""
+        return self.hits[rank]
+
+    def __repr__(self) -> str:
+        best = f"; best: {self.hits[0].id} ({self.hits[0].score:.3f})" if self.hits else ""
+        return f"Answer({len(self.hits)} {self.target}{best})"
+
+    @property
+    def unknown_words(self) -> list[str]:
+        """Words of the query that the model does not know."""
+        return [word for word, known in self.words or () if not known]
+
+    @property
+    def meaningless(self) -> bool:
+        """Whether the query has text and the model knows no word of it."""
+        return self.words is not None and not any(known for _, known in self.words)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader should know before trusting the hits."""
+        unknown = self.unknown_words
+        more = f" and {len(unknown) - WORDS_SHOWN:,} more" if len(unknown) > WORDS_SHOWN else ""
+        names = ", ".join(f"'{word[:WIDTH]}'" for word in unknown[:WORDS_SHOWN]) + more
+        warnings = []
+        if self.meaningless:
+            which = f": {names}" if unknown else "; it has no words"
+            warnings.append(f"the model knows no word of the query{which}; this answer means nothing")
+        elif unknown:
+            warnings.append(f"the model does not know {names}; the answer uses only the other words")
+        warnings += self.notes
+        if self.stale is not None:
+            warnings.append(
+                f"{100 * self.stale:.0f} % of the items were added or deleted since the index was calibrated; its "
+                "probabilities may be wrong; calibrate it again (subtext index calibrate)"
+            )
+        return warnings
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            **self.request,
+            "unknown_words": self.unknown_words,
+            "warning": "; ".join(self.warnings) or None,
+            "for": self.target,
+            "unit": self.unit,
+            "nothing_matches_well": None if self.fit is None else self.fit.nothing,
+            "fit": None if self.fit is None else self.fit.to_json(),
+            "left_out": self.left_out,
+            "hits": [hit.to_json() for hit in self.hits],
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per hit: id, score, probability, path, captions, and a column per metadata field. Needs pandas."""
+        import pandas
+
+        rows = [
+            {"id": h.id, "score": h.score, "probability": h.probability, "path": h.path, "captions": h.captions}
+            | {name: value for name, value in h.metadata.items() if name not in ("id", "score")}
+            for h in self.hits
+        ]
+        return pandas.DataFrame(rows)
+
+    def text(self) -> str:
+        """The answer for a terminal: whether anything matches, the hits as a table, and the reasons."""
+        lines = [self.fit.sentence] if self.fit is not None and self.fit.nothing else []
+        if self.left_out:
+            lines.append(f"{self.left_out} left out, below the minimum probability")
+        if self.hits or not self.left_out:
+            lines.append(self._table() if self.hits else f"no {self.target} of this index meet these conditions")
+        for rank, hit in enumerate(self.hits, start=1):
+            if hit.why:
+                lines.append(f"why {rank}:")
+            for reason in hit.why:
+                kind = "own" if reason.of == "own" else "nearest"
+                lines.append(f"  {reason.score:.3f} {kind} {_short(reason.text or reason.id)}")
+        return "\n".join(lines)
+
+    __str__ = text
+
+    def _table(self) -> str:
+        calibrated = any(hit.probability is not None for hit in self.hits)
+        rows: list[list[Cell]] = []
+        for rank, hit in enumerate(self.hits, start=1):
+            image = hit.path or hit.id
+            if self.target == "texts":
+                image = ", ".join(hit.metadata.get("images", [])[:3]) or hit.id
+            chance = "-" if hit.probability is None else f"{hit.probability:.2f}"
+            caption = _short(" | ".join(hit.captions) or "-")
+            rows.append([str(rank), f"{hit.score:.3f}", *([chance] if calibrated else []), caption, image])
+        texts = "texts" if self.target == "images" else "text"
+        return table(["", self.unit, *(["probability"] if calibrated else []), texts, "image"], rows)
+
+    def _repr_html_(self) -> str:
+        """The hits as thumbnails with captions, for a notebook."""
+        from subtext.report.thumbnail import thumbnail
+
+        cards = []
+        for hit in self.hits:
+            source = None if hit.path is None else thumbnail(hit.path)
+            image = "" if source is None else f'<img src="{escape(source)}" alt="{escape(hit.id)}">'
+            score = f"{hit.score:.3f}" if hit.probability is None else f"{100 * hit.probability:.0f} %"
+            caption = escape(_short(" | ".join(hit.captions[:2]) or hit.id))
+            cards.append(
+                '<figure style="display:inline-block;width:170px;margin:4px;vertical-align:top">'
+                f'{image}<figcaption style="font-size:85%"><b>{score}</b> {caption}</figcaption></figure>'
+            )
+        notes = [*self.warnings, *([self.fit.sentence] if self.fit is not None and self.fit.nothing else [])]
+        return "".join(f"<p>{escape(note)}</p>" for note in notes) + "".join(cards)
+
+
+def _short(words: str) -> str:
+    return words if len(words) <= WIDTH else words[: WIDTH - 1] + "…"

@@ -1,0 +1,391 @@
+"""A search index with its model: text, images and examples to the items that match them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.core import Embeddings
+from subtext.data.features import FeatureInput
+from subtext.data.lengths import cut_note
+from subtext.data.text import WordInput, tokenise
+from subtext.data.vocabulary import UNKNOWN
+from subtext.errors import DataError, IndexError_, RequirementError, SubtextError
+from subtext.models.heads.distanced import Distanced
+from subtext.models.model import Model
+from subtext.search.answer import Answer, Hit, Reason
+from subtext.search.confidence import Background, ConfidenceCache, Judgement
+from subtext.search.making import model_fingerprint
+from subtext.search.query import Part, Query, require_target
+from subtext.search.ranking import CombinedQuery, reasons, reranked
+from subtext.search.stores.condition import Condition
+from subtext.search.stores.item import SIDES, Side
+from subtext.search.stores.opened import open_store
+from subtext.search.stores.shelf import Found
+from subtext.search.stores.store import Store, StoreView
+
+TEMPERATURE = 0.05
+"""Of the inverted softmax, where neither a calibration nor the model has one, in units of the cosine."""
+_EMPTY = Background(np.zeros(0, dtype=np.int64), np.zeros((0, 1, 0), dtype=np.float32), 0)
+
+
+class Index:
+    """A search index and the model that made it.
+
+    store  the vectors and what is known of the items      model  embeds queries
+
+    Raises IndexError_ where the model did not make the vectors, and RequirementError where it only scores pairs.
+    """
+
+    def __init__(self, store: Store, model: Model) -> None:
+        model = model.indexed("a search")
+        fingerprint = model_fingerprint(model)
+        if fingerprint != store.manifest.fingerprint:
+            raise IndexError_(
+                f"{store.path} needs the model that made it, {store.manifest.run or store.manifest.host} "
+                f"({store.manifest.fingerprint[:12]}); it got another ({fingerprint[:12]}), or that run trained "
+                "further; build the index again with this model"
+            )
+        self.store = store
+        self.model = model
+        heads = {"images": model.image.head, "texts": model.text.head}
+        self._distanced = {side: head for side, head in heads.items() if isinstance(head, Distanced)}
+        self._confidence = ConfidenceCache(store)
+
+    @staticmethod
+    def open(index: Path | str, model: Model) -> Index:
+        """The index in a folder or at an address; `subtext.open_index` finds the model as well."""
+        return Index(open_store(index), model)
+
+    def __len__(self) -> int:
+        """Images in the index."""
+        return self.store.counts["images"]
+
+    def __repr__(self) -> str:
+        counts = self.store.counts
+        return f"Index({self.store.path}: {counts['images']:,} images, {counts['texts']:,} texts)"
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: Any = None,
+        like: Sequence[str | tuple[Side, str]] = (),
+        not_like: Sequence[str] = (),
+        not_text: str | None = None,
+        image_weight: float = 0.5,
+        not_like_weight: float = 0.5,
+        top: int = 10,
+        target: Literal["images", "texts"] = "images",
+        where: Sequence[Condition | str] = (),
+        lexical: bool = False,
+        hubness: Literal["csls", "softmax"] | None = None,
+        diversity: float = 0.0,
+        min_probability: float | None = None,
+        explain: bool = False,
+        depth: int = 200,
+    ) -> Answer:
+        """The best `top` items for text, an image, items of the index, or several of these; see `Query`.
+
+        An image is a path, bytes or a PIL image. For a model of precomputed features it is a file or name that the
+        features have, an npy or npz with the features of one image, or the arrays that `Model.embed_images` takes.
+
+        >>> index.search("a dog that waits", where=["year < 1950"], top=5)     # doctest: +SKIP
+        Answer(5 images; best: 1936-041 (0.412))
+
+        Raises RequirementError where there is nothing to search for, for an unknown id or metadata field, for features
+        that the model lacks, and for `min_probability` where the index is not calibrated; DataError for an empty text,
+        or an image that cannot be read.
+        """
+        return self.answer(
+            Query(
+                text, image, tuple(like), tuple(not_like), not_text, image_weight, not_like_weight, top, target,
+                tuple(where), lexical, hubness, diversity, min_probability, explain, depth,
+            )
+        )  # fmt: skip
+
+    def answer(self, query: Query) -> Answer:
+        """The answer to one query; see `search`."""
+        side, conditions = query.target, query.conditions
+        with self.store.reading() as view:
+            confidence = self._confidence.at(view)
+            raw = [self._part(view, *part) for part in query.parts]
+            means = [self._by_mean(part) for part in raw]
+            # A distribution is compared by its mean with items of its own side.
+            parts = [mean if mean.modality == side else part for mean, part in zip(means, raw, strict=True)]
+            combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else _EMPTY)
+            among = view.matching(side, conditions) if conditions else None
+            depth = query.top if query.by_score else max(query.top, query.depth)
+            result = combined.search(view.shelves[side], depth, among=among)
+            modality, judgement = parts[0].modality, None
+            if combined.single and confidence.way(side, modality) is not None:
+                known = [result] if among is None else []
+                judgement = confidence.judge(side, modality, parts[0].vectors[None], known)[0]
+            if not query.by_score:
+                background = confidence.background(modality) if query.hubness else _EMPTY
+                temperature = self._temperature(judgement)
+                result = reranked(
+                    view, result, combined, query, background=background, temperature=temperature, among=among
+                )
+            result = Found(result.keys[: query.top], result.scores[: query.top])
+            count = len(result.keys)
+            if query.min_probability is not None:
+                result = _probable(result, judgement, query.min_probability)
+            why = reasons(view, side, result.keys, means) if query.explain else [[] for _ in result.keys]
+            hits = self._hits(view, side, result, judgement, why)
+        answer = Answer(
+            hits,
+            unit="cosine" if combined.single else "deviations",
+            target=side,
+            fit=None if judgement is None else judgement.fit,
+            left_out=count - len(result.keys),
+            stale=confidence.stale if judgement is not None else None,
+        )
+        return self._annotated(answer, query)
+
+    def answer_many(self, queries: Sequence[Query]) -> list[Answer | SubtextError]:
+        """The answer to each query, or its error; texts are embedded as one batch and like queries searched together.
+
+        An error in one query does not affect the others.
+        """
+        answers: dict[int, Answer | SubtextError] = {}
+        vectors: dict[int, NDArray[np.float32]] = {}
+        batchable = [row for row, query in enumerate(queries) if query.batchable]
+        texts = [row for row in batchable if queries[row].positive_text is not None]
+        images = [row for row in batchable if queries[row].positive_text is None]
+        for rows in [*([texts] if texts else []), *([row] for row in images)]:
+            try:
+                embedded = self._embed([queries[row] for row in rows])
+                vectors |= dict(zip(rows, embedded, strict=True))
+            except SubtextError as problem:
+                answers |= dict.fromkeys(rows, problem)
+        groups: dict[Hashable, list[int]] = {}
+        for row, array in vectors.items():
+            alike = (row in texts, queries[row].target, repr(queries[row].where), array.shape)
+            groups.setdefault(alike, []).append(row)
+        for rows in groups.values():
+            try:
+                group = self._answer_batch([queries[row] for row in rows], np.stack([vectors[row] for row in rows]))
+                answers |= dict(zip(rows, group, strict=True))
+            except SubtextError as problem:
+                answers |= dict.fromkeys(rows, problem)
+        for row, query in enumerate(queries):
+            if not query.batchable:
+                try:
+                    answers[row] = self.answer(query)
+                except SubtextError as problem:
+                    answers[row] = problem
+        return [answers[row] for row in range(len(queries))]
+
+    def _embed(self, queries: Sequence[Query]) -> NDArray[np.float32]:
+        """(Q L D) vectors of batchable queries, all of text or all of images."""
+        if queries[0].positive_text is None:
+            return _array(self.embed_image(queries[0].image))
+        texts = [str(query.positive_text) for query in queries]
+        self._require_text_input(texts)
+        return _array(self.model.embed_texts(texts))
+
+    def _answer_batch(self, queries: Sequence[Query], vectors: NDArray[np.float32]) -> list[Answer]:
+        """The answers of batchable queries of one modality, target and set of conditions, by their (Q L D) vectors."""
+        first, top = queries[0], max(query.top for query in queries)
+        modality: Side = "images" if first.positive_text is None else "texts"
+        answers = self.nearest(vectors, modality=modality, top=top, target=first.target, where=first.where)
+        return [
+            self._annotated(replace(answer, hits=answer.hits[: query.top]), query)
+            for query, answer in zip(queries, answers, strict=True)
+        ]
+
+    def nearest(
+        self,
+        vectors: NDArray[np.float32],
+        *,
+        modality: Literal["images", "texts"] | None = None,
+        top: int = 10,
+        target: Literal["images", "texts"] = "images",
+        where: Sequence[Condition | str] = (),
+        exact: bool = False,
+    ) -> list[Answer]:
+        """The best `top` items for each of (Q L D) vectors of the model.
+
+        modality  side that the vectors are of; by default that of `target`, for which nothing is calibrated
+        exact     compares every vector, also in an index so large that it has inverted lists
+        """
+        side, source = require_target(target, top), require_target(modality or target, top)
+        if vectors.ndim != 3 or vectors.shape[2] != self.store.manifest.width:
+            raise RequirementError(
+                f"a search needs vectors of (queries, views, {self.store.manifest.width}); it got {vectors.shape}"
+            )
+        if side == source and source in self._distanced:
+            vectors = self._distanced[source].means_alone(vectors)
+        conditions = Query("", where=where).conditions
+        with self.store.reading() as view:
+            confidence = self._confidence.at(view)
+            among = view.matching(side, conditions) if conditions else None
+            results = view.shelves[side].nearest(vectors, top=top, among=among, exact=exact)
+            judgements: list[Judgement | None] = [None] * len(results)
+            if confidence.way(side, source) is not None:
+                judgements = [*confidence.judge(side, source, vectors, results if among is None else [])]
+            stale = confidence.stale if any(judgements) else None
+            hits = [
+                self._hits(view, side, result, judgement, [[] for _ in result.keys])
+                for result, judgement in zip(results, judgements, strict=True)
+            ]
+        return [
+            Answer(own, target=side, fit=None if judgement is None else judgement.fit, stale=stale)
+            for own, judgement in zip(hits, judgements, strict=True)
+        ]
+
+    def vectors_of(self, side: Side, name: str) -> NDArray[np.float32] | None:
+        """(K D) vectors of an item; None where there is no such item."""
+        with self.store.reading() as view:
+            key = view.keys_of(side, [name]).get(name)
+            return None if key is None else view.shelves[side].vectors_of(np.asarray([key], dtype=np.int64))[0]
+
+    def known_words(self, text: str) -> dict[str, bool] | None:
+        """Each word of a text, and whether the model knows it; None for a model of subwords.
+
+        An answer to a text without known words means nothing, however large its scores.
+        """
+        spec = self.model.text.input_spec
+        if not isinstance(spec, WordInput):
+            return None
+        words = tokenise(text)[: spec.max_tokens - 2]
+        return {word: code != UNKNOWN for word, code in zip(words, spec.vocabulary.encode(words), strict=True)}
+
+    def feature_name(self, image: Any) -> str | None:
+        """The name under which the model's features have an image: its path as typed, as in the index, or file name.
+
+        None where the model reads the image itself, or its features have no such name.
+        """
+        spec = self.model.image.input_spec
+        if not isinstance(spec, FeatureInput) or spec.file is None or not isinstance(image, str | Path):
+            return None
+        path, root = Path(image).expanduser().resolve(), Path(self.store.manifest.root)
+        inside = [path.relative_to(root).as_posix()] if path.is_relative_to(root) else []
+        return spec.file.name_of(str(image), *inside)
+
+    def embed_text(self, text: str) -> Embeddings:
+        """A text as vectors. Raises DataError for an empty one, RequirementError where the model reads no words."""
+        if not text.strip():
+            raise DataError("a search needs words; the text is empty")
+        self._require_text_input([text])
+        return self.model.embed_texts([text])
+
+    def embed_image(self, image: Any) -> Embeddings:
+        """An image, or its features, as vectors. Raises what reading it raises."""
+        spec = self.model.image.input_spec
+        if isinstance(spec, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
+            image = self._features(spec, image)
+        # Passed on as it is: a JPEG is decoded at the same scale as when it was indexed.
+        return self.model.embed_images([image])
+
+    def _features(self, spec: FeatureInput, image: Any) -> Any:
+        """A name or arrays for an image, where the model reads precomputed features."""
+        name = self.feature_name(image)
+        if name is not None:
+            return name
+        if isinstance(image, str | Path) and Path(image).suffix in (".npy", ".npz"):
+            return spec.of_file(Path(image).expanduser())
+        got = str(image) if isinstance(image, str | Path) else f"a value of type {type(image).__name__}"
+        file = "a file of features (there is none)" if spec.file is None else str(spec.file.path)
+        raise RequirementError(
+            f"this model reads precomputed image features, not images: it needs an image that {file} names, or an "
+            f".npy or .npz with the features of one image; it got {got}; compute them as in training, or search with "
+            "text"
+        )
+
+    def _require_text_input(self, texts: Sequence[str]) -> None:
+        spec = self.model.text.input_spec
+        for text in texts:
+            if isinstance(spec, FeatureInput) and (spec.file is None or spec.file.name_of(text) is None):
+                raise RequirementError(
+                    "this model reads precomputed text features, not words: it needs a text that its file names; it "
+                    f"got {text[:60]!r}; search with an image, or embed features and call `Index.nearest`"
+                )
+
+    def _part(self, view: StoreView, kind: str, value: Any, weight: float) -> Part:
+        """One part of a query as vectors; an item by its id, as an image where both sides have that id."""
+        if kind != "item":
+            embedded = self.embed_text(value) if kind == "text" else self.embed_image(value)
+            return Part(weight, _array(embedded)[0], "texts" if kind == "text" else "images")
+        sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
+        for side in sides:
+            key = view.keys_of(side, [name]).get(name)
+            if key is not None:
+                return Part(weight, view.shelves[side].vectors_of(np.array([key]))[0], side, key)
+        raise RequirementError(f"an example needs the id of an item of the index; there is no '{name}'; give another")
+
+    def _by_mean(self, part: Part) -> Part:
+        head = self._distanced.get(part.modality)
+        return part if head is None else replace(part, vectors=head.means_alone(part.vectors[None])[0])
+
+    def _temperature(self, judgement: Judgement | None) -> float:
+        scale = self.store.manifest.scale
+        return judgement.way.temperature if judgement is not None else 1 / scale if scale > 1 else TEMPERATURE
+
+    def _hits(
+        self, view: StoreView, side: Side, result: Found, judgement: Judgement | None, why: Sequence[list[Reason]]
+    ) -> list[Hit]:
+        missing = [None] * len(result.keys)
+        probabilities = missing if judgement is None else judgement.probabilities(result.scores).tolist()
+        head, root = self._distanced.get(side), Path(self.store.manifest.root)
+        spread = missing if head is None else head.uncertainty(view.shelves[side].vectors_of(result.keys)).tolist()
+        items = view.items(side, result.keys)
+        rows = zip(items, result.scores.tolist(), probabilities, why, spread, strict=True)
+        return [
+            Hit(
+                item.id,
+                score,
+                None if item.path is None else str(root / item.path),
+                item.captions,
+                item.metadata,
+                probability,
+                own_reasons,
+                uncertainty,
+            )
+            for item, score, probability, own_reasons, uncertainty in rows
+        ]
+
+    def _annotated(self, answer: Answer, query: Query) -> Answer:
+        """The answer with what is known of the query's text."""
+        text = query.positive_text
+        words = None if text is None else self.known_words(text)
+        note = cut_note(self.model.text.input_spec, query.texts)
+        return replace(
+            answer,
+            words=None if words is None else tuple(words.items()),
+            notes=() if note is None else (note,),
+            request=self._request(query),
+        )
+
+    def _request(self, query: Query) -> dict[str, Any]:
+        """The query as plain data, without defaults."""
+        about: dict[str, Any] = {} if query.text is None else {"text": query.text}
+        if isinstance(query.image, str | Path):
+            about |= {"image": str(query.image), "features_of": self.feature_name(query.image)}
+        if query.text is not None and (query.image is not None or query.like):
+            about["image_weight"] = query.image_weight
+        lists = {"like": list(query.like), "not_like": list(query.not_like), "not_text": query.not_text}
+        about |= {name: value for name, value in lists.items() if value}
+        where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in query.where]
+        return {"query": about, "where": where, "index": str(self.store.path)}
+
+
+def _array(embedded: Embeddings) -> NDArray[np.float32]:
+    vectors: NDArray[np.float32] = embedded.vectors.float().numpy()
+    return vectors
+
+
+def _probable(result: Found, judgement: Judgement | None, minimum: float) -> Found:
+    if judgement is None:
+        raise RequirementError(
+            "min_probability needs an index that is calibrated for such queries (text for images, an image for texts); "
+            "this one is not; calibrate it (subtext index calibrate), or leave it out"
+        )
+    probable = judgement.probabilities(result.scores) >= minimum
+    return Found(result.keys[probable], result.scores[probable])
