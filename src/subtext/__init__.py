@@ -24,19 +24,26 @@ if TYPE_CHECKING:
     from subtext.api.ensemble import ensemble
     from subtext.api.evaluate import evaluate
     from subtext.api.export import Export, export
-    from subtext.api.load import Run, from_pretrained, load, open_engine, open_run, save_pretrained
+    from subtext.api.load import Run, from_pretrained, load, open_run, save_pretrained
     from subtext.api.runs import RunList, runs
+    from subtext.api.search import open_index, search
     from subtext.api.train import train
     from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
+    from subtext.search import Answer, Hit, Index, Query
+    from subtext.server.serve import serve
 
 __version__ = "0.1.0"
 
 _MODULES = {
+    "Answer": "subtext.search",
     "EmbeddedDataset": "subtext.api.embed",
     "Export": "subtext.api.export",
+    "Hit": "subtext.search",
+    "Index": "subtext.search",
     "Model": "subtext.models.model",
     "MtebEncoder": "subtext.export.mteb_encoder",
+    "Query": "subtext.search",
     "Run": "subtext.api.load",
     "RunList": "subtext.api.runs",
     "audit": "subtext.api.audit",
@@ -47,10 +54,12 @@ _MODULES = {
     "export": "subtext.api.export",
     "from_pretrained": "subtext.api.load",
     "load": "subtext.api.load",
-    "open_engine": "subtext.api.load",
+    "open_index": "subtext.api.search",
     "open_run": "subtext.api.load",
     "runs": "subtext.api.runs",
     "save_pretrained": "subtext.api.load",
+    "search": "subtext.api.search",
+    "serve": "subtext.server.serve",
     "train": "subtext.api.train",
 }
 """Public name -> the module that defines it."""
@@ -60,6 +69,11 @@ __all__ = ["__version__", *_MODULES]
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
+    if name == "open_engine":
+        import warnings
+
+        warnings.warn("subtext.open_engine is now subtext.open_index", DeprecationWarning, stacklevel=2)
+        name = "open_index"
     if name not in _MODULES:
         raise AttributeError(f"module 'subtext' has no attribute '{name}'")
     value = getattr(importlib.import_module(_MODULES[name]), name)

@@ -12,13 +12,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from subtext.errors import IndexError_, RequirementError
+from subtext.errors import RequirementError
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.models.checkpoint import DataSource, Record
     from subtext.models.model import Model
-    from subtext.search import Engine
 
 CARD = "README.md"
 SHOWN = 5
@@ -124,48 +123,6 @@ def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
     require_new_folder(folder, "save_pretrained")
     save_run(folder, model, record)
     write_text(folder / CARD, model_card(record))
-
-
-def open_engine(
-    index: Path | str,
-    *,
-    run: Path | str | None = None,
-    features: Path | str | None = None,
-    device: str = "cpu",
-) -> Engine:
-    """The search engine of an index, with the model of the run that its manifest names.
-
-    index     a folder, or the address of an index in PostgreSQL: postgresql://USER@HOST/DATABASE?index=NAME
-    run       where that run is now, when it was moved
-    features  file of picture features that a query picture is looked up in, for a model that reads them; by default
-              the one that the index was built from, where it is still there
-
-    Raises IndexError_ when the index cannot be read, its run is gone, or the model is not the one that made it; for a
-    file that is given, what `open_run` raises.
-    """
-    from subtext.data.features import FeatureFile
-    from subtext.recipes.load import attach
-    from subtext.search import Engine
-    from subtext.search.stores.opened import open_store
-
-    folder = open_store(index)
-    place = run if run is not None else folder.manifest.run
-    if not place:
-        raise IndexError_(
-            f"{folder.path} needs the run that made it, and names none; say where it is (run, or --run RUN)"
-        )
-    if not Path(place).expanduser().is_dir():
-        raise IndexError_(
-            f"{folder.path} needs the run that made it; {place} is not there; say where it is now (run, or --run RUN)"
-        )
-    engine = Engine(folder, load(place, device=device))
-    for modality, given in (("image", features), ("text", None)):
-        remembered = folder.manifest.data.get("features" if modality == "image" else "text_features")
-        if given is not None:
-            attach(getattr(engine.model, modality), FeatureFile.open(Path(given).expanduser()), modality)
-        elif remembered is not None and Path(remembered).exists():
-            attach(getattr(engine.model, modality), FeatureFile.open(Path(remembered)), modality)
-    return engine
 
 
 @dataclass(frozen=True)

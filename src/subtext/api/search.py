@@ -1,198 +1,243 @@
-"""`subtext search`: an index is asked, and what it finds is told in words or as JSON."""
+"""`subtext.open_index` and `subtext.search`: an index with its model, and one search of it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.load import choose_device, choose_precision, open_engine
-from subtext.api.two_stage import Rerank, read_again, reorder, require_order
-from subtext.data.lengths import cut_note
-from subtext.report.progress import say
-from subtext.report.text_table import Cell, table
-from subtext.search import Answer, Engine, Hit, Order, Query
-from subtext.search.stores.condition import parse
+from subtext.api.options import Bf16, Device, Flag, Metavar, Range, Section, verb
+from subtext.errors import ArgumentError, IndexError_, RequirementError
 
-WIDTH = 72
-"""Longest cell of a caption in the table."""
-SHOWN = 8
-"""Words that a warning lists before it counts the others; the JSON lists all."""
+if TYPE_CHECKING:
+    from subtext.models.model import Branch, Model
+    from subtext.search import Answer, Hit, Index
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where things are now, and what computes: None is what the index remembers.
+def open_index(
+    index: Path | str,
+    *,
+    run: Path | str | None = None,
+    features: Path | str | None = None,
+    device: str = "cpu",
+) -> Index:
+    """A search index with the model of the run that it names.
 
-    rerank  a second model, or none      bf16  whether it scores in bfloat16; None for what it was trained with
+    index     a folder, or the address of an index in PostgreSQL: postgresql://USER@HOST/DATABASE?index=NAME
+    run       where that run is now, if it was moved
+    features  precomputed image features to look query images up in, for a model that reads them; by default those that
+              the index was built from, where they still exist
+
+    Raises IndexError_ where the index cannot be read, its run is gone, or another model made it; for `features`, what
+    `open_run` raises.
     """
+    from subtext.api.load import attach, load
+    from subtext.data.features import FeatureFile
+    from subtext.search import Index
+    from subtext.search.stores.opened import open_store
 
-    run: Path | None = None
-    features: Path | None = None
-    device: str = "cpu"
-    rerank: Rerank | None = None
-    bf16: bool | None = None
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked, and how the answer is to be: the options of `subtext search` by their names."""
-
-    text: str | None = None
-    image: Path | None = None
-    like: Sequence[str] = ()
-    unlike: Sequence[str] = ()
-    without: str | None = None
-    image_weight: float = 0.5
-    unlike_weight: float = 0.5
-    top: int = 10
-    target: Literal["images", "texts"] = "images"
-    where: Sequence[str] = ()
-    by_words: bool = False
-    hubs: Literal["csls", "softmax"] | None = None
-    diversity: float = 0.0
-    min_probability: float | None = None
-    why: bool = False
-
-    @staticmethod
-    def from_options(values: Mapping[str, Any]) -> Question:
-        """The question among a command's options."""
-        own = {f.name: values[f.name] for f in fields(Question) if f.name != "text"}
-        return Question(text=values["words"], **own)
-
-    @property
-    def query(self) -> Query:
-        """What is asked for. Raises RequirementError for nothing."""
-        return Query(self.text, self.image, self.like, self.unlike, self.without, self.image_weight, self.unlike_weight)
-
-    def asked(self, engine: Engine) -> dict[str, Any]:
-        """What was asked for, for the JSON: what was left out is left out."""
-        found: dict[str, Any] = {} if self.text is None else {"text": self.text}
-        if self.image is not None:
-            found |= {"image": str(self.image), "features_of": engine.named(self.image)}
-        if self.text is not None and (self.image is not None or self.like):
-            found["image_weight"] = self.image_weight
-        more = {"like": list(self.like), "unlike": list(self.unlike), "without": self.without}
-        return found | {name: value for name, value in more.items() if value}
+    store = open_store(index)
+    folder = run if run is not None else store.manifest.run
+    if not folder:
+        raise IndexError_(f"{store.path} needs the run that made it, and names none; name it (run, or --run RUN)")
+    if not Path(folder).expanduser().is_dir():
+        raise IndexError_(
+            f"{store.path} needs the run that made it; {folder} is not there; name its folder now (run, or --run RUN)"
+        )
+    opened = Index(store, load(folder, device=device))
+    for modality, path in (("image", features), ("text", None)):
+        remembered = store.manifest.data.get("features" if modality == "image" else "text_features")
+        if path is None and remembered is not None and Path(remembered).exists():
+            path = remembered
+        if path is not None:
+            attach(getattr(opened.model, modality), FeatureFile.open(Path(path).expanduser()), modality)
+    return opened
 
 
-def ask(index: Path | str, question: Question, *, places: Places, as_json: bool) -> str:
-    """What the index finds; words that the model does not know are told on standard error.
+@verb
+def search(
+    index: Annotated[str | Path, "Folder or address of the index.", Metavar("INDEX")],
+    text: Annotated[str | None, "Words that the results should match.", Metavar("QUERY")] = None,
+    *,
+    image: Annotated[
+        str | Path | None, "Image that the results should match.", Metavar("FILE"), Section("Query")
+    ] = None,
+    features: Annotated[
+        str | Path | None, "Precomputed features of --image.", Metavar("FILE"), Section("Query")
+    ] = None,
+    image_weight: Annotated[
+        float, "Weight of the image, or of --like, beside the text.", Range(0, 1), Section("Query")
+    ] = 0.5,
+    like: Annotated[
+        tuple[str, ...], "Find items like this item of the index; repeatable.", Metavar("ID"), Section("Query")
+    ] = (),
+    not_like: Annotated[
+        tuple[str, ...], "Find items unlike this item; repeatable.", Metavar("ID"), Section("Query")
+    ] = (),
+    not_text: Annotated[
+        str | None, "Words that the results should not match.", Metavar("QUERY"), Section("Query")
+    ] = None,
+    not_like_weight: Annotated[
+        float, "Weight of the negative parts, beside 1 for the positive ones.", Range(0), Section("Query")
+    ] = 0.5,
+    top: Annotated[int, "Number of results.", Range(1), Section("Results")] = 10,
+    target: Annotated[Literal["images", "texts"], "What to search for.", Section("Results")] = "images",
+    where: Annotated[
+        tuple[str, ...],
+        "Condition on the metadata, such as 'year >= 1990'; repeatable, all must hold.",
+        Metavar("CONDITION"),
+        Section("Results"),
+    ] = (),
+    min_probability: Annotated[
+        float | None,
+        "Leave out less probable matches; needs a calibrated index.",
+        Range(0, 1),
+        Metavar("P"),
+        Section("Results"),
+    ] = None,
+    explain: Annotated[bool, "Show the captions that support each result.", Section("Results")] = False,
+    lexical: Annotated[bool, "Also match the words themselves (BM25).", Section("Ranking")] = False,
+    hubness: Annotated[
+        Literal["csls", "softmax"] | None, "Correct for items that are near every query.", Section("Ranking")
+    ] = None,
+    diversity: Annotated[
+        float, "Lower near-duplicates, from 0 (not at all) to 1.", Range(0, 1), Section("Ranking")
+    ] = 0.0,
+    rerank: Annotated[
+        str | Path | None, "Run of a second model that re-ranks the results.", Metavar("RUN"), Section("Two stages")
+    ] = None,
+    candidates: Annotated[
+        int | None, "Results that --rerank scores. Default: 100.", Range(1), Metavar("N"), Section("Two stages")
+    ] = None,
+    rerank_features: Annotated[
+        str | Path | None, "Precomputed features for --rerank.", Metavar("FILE"), Section("Two stages")
+    ] = None,
+    bf16: Bf16 = None,
+    run: Annotated[
+        str | Path | None, "The index's run, if it was moved.", Metavar("RUN"), Flag("--run"), Section("Run")
+    ] = None,
+    device: Device = "auto",
+) -> Answer:
+    """Search an index with text, an image, items of the index, or several of these.
 
-    Raises what opening and searching raise.
+    The score is the cosine of the vectors; it ranks the results of one query and is no probability. A calibrated index
+    (subtext index calibrate) also gives probabilities, and says when nothing matches well. For several parts the score
+    is their weighted sum, in standard deviations above the mean item. Words that the model does not know are reported
+    on standard error and in the JSON (unknown_words); if it knows none of them, the answer means nothing.
+
+    With --rerank the score is that of the second model, which sees only the results of the first.
+
+    A model of precomputed features takes as --image an image that its features name, or an .npy or .npz file with the
+    features of one image.
+
+    Raises ArgumentError for arguments that do not go together, and what `open_index` and `Index.search` raise.
     """
-    device = choose_device(places.device)
-    conditions = [parse(condition) for condition in question.where]
-    order = Order(question.by_words, question.hubs, question.diversity)
-    engine = open_engine(index, run=places.run, features=places.features, device=device)
-    # What the second model cannot order is said before the first one searches.
-    second = None if places.rerank is None else places.rerank.open(device).model
-    if second is not None:
-        choose_precision(second, places.bf16)
-        require_order(second, text=question.text, image=question.image, target=question.target)
-    shown = question.top if places.rerank is None else max(question.top, *places.rerank.candidates)
-    answer = engine.answer(
-        question.query,
-        top=shown,
-        target=question.target,
-        where=conditions,
-        order=order,
-        min_probability=question.min_probability,
-        why=question.why,
-    )
-    unit: str = answer.unit
-    again: str | None = None
-    if second is not None:
-        again = cut_note(second.text.input_spec, read_again(answer.hits, text=question.text))
-        found = reorder(second, answer.hits, text=question.text, image=question.image, target=question.target)
-        # The probability was that of the first model's score.
-        answer = replace(answer, hits=[replace(hit, probability=None) for hit in found[: question.top]])
-        unit = "score"
-    known = None if question.text is None else engine.words(question.text)
-    unread = None if known is None else _warning(known)
-    cut = None if question.text is None else cut_note(engine.model.text.input_spec, [question.text])
-    again = None if again is None else f"the re-ranking run: {again}"
-    warnings = [warning for warning in (unread, cut, again, _stale(answer)) if warning is not None]
-    for warning in warnings:
-        say(f"warning: {warning}")
-    if not as_json:
-        return _text(answer, question, unit)
-    told = {
-        "query": question.asked(engine),
-        "unknown_words": [word for word, knows in (known or {}).items() if not knows],
-        "warning": "; ".join(warnings) or None,
-        "for": question.target,
-        "where": list(question.where),
-        "index": str(engine.folder.path),
-        **({} if places.rerank is None else {"rerank": str(places.rerank.run), "candidates": shown}),
-        "unit": unit,
-        "nothing_matches_well": None if answer.fit is None else answer.fit.nothing,
-        "fit": None if answer.fit is None else answer.fit.to_json(),
-        "left_out": answer.left_out,
-        "hits": [hit.to_json() for hit in answer.hits],
-    }
-    return json.dumps(told, indent=2, ensure_ascii=False)
+    from dataclasses import replace
 
+    from subtext.api.loaded import choose_device, choose_precision
+    from subtext.data.lengths import cut_note
+    from subtext.search import Query
 
-def _stale(answer: Answer) -> str | None:
-    """That probabilities speak of the index as it was."""
-    if answer.stale is None:
-        return None
-    return (
-        f"{100 * answer.stale:.0f} % of the items came or went since the index was calibrated: probabilities are those "
-        "of before; calibrate it again (subtext index calibrate)"
+    if text is None and image is None and not like:
+        raise ArgumentError("a search needs text (QUERY), image or like")
+    if features is not None and image is None:
+        raise ArgumentError("features needs image")
+    if rerank is None and (candidates, rerank_features, bf16) != (None, None, None):
+        given = {"candidates": candidates, "rerank_features": rerank_features, "bf16": bf16}
+        raise ArgumentError(f"{next(name for name, value in given.items() if value is not None)} needs rerank")
+    if rerank is not None and (like or not_like or not_text or min_probability or (text and image)):
+        raise ArgumentError("rerank needs text alone or image alone, without like, not_like or min_probability")
+    path = None if image is None else Path(image)
+    query = Query(
+        text, path, like, not_like, not_text, image_weight, not_like_weight, top, target, where, lexical, hubness,
+        diversity, min_probability, explain,
+    )  # fmt: skip
+    device = choose_device(device)
+    opened = open_index(index, run=run, features=features, device=device)
+    if rerank is None:
+        return opened.answer(query)
+    from subtext.api.load import open_run
+
+    model = open_run(rerank, features=rerank_features, device=device).model
+    choose_precision(model, bf16)
+    require_rerankable(model, query.text, path, target)
+    candidates = max(top, candidates or 100)
+    answer = opened.answer(replace(query, top=candidates))
+    note = cut_note(model.text.input_spec, reranked_texts(answer.hits, query.text))
+    hits = rescored(model, answer.hits, query.text, path)[:top]
+    return replace(
+        answer,
+        # The probability belongs to the first model's score.
+        hits=[replace(hit, probability=None) for hit in hits],
+        unit="score",
+        notes=(*answer.notes, *(() if note is None else (f"the re-ranking run: {note}",))),
+        request={**answer.request, "rerank": str(rerank), "candidates": candidates},
     )
 
 
-def _warning(known: Mapping[str, bool]) -> str | None:
-    """What is to be said before an answer to these words is believed; None where the model knows them all."""
-    unknown = [word for word, knows in known.items() if not knows]
-    if not any(known.values()):
-        which = f": {_listed(unknown)}" if unknown else "; there is none in it"
-        return f"the model knows no word of the query{which}; this answer means nothing"
-    return f"the model does not know {_listed(unknown)}; the answer rests on the other words" if unknown else None
+def require_rerankable(model: Model, text: str | None, image: Path | None, target: str) -> None:
+    """Raise RequirementError where the model cannot score the pairs of query and results.
+
+    A pair is an image and a text: text cannot search texts, nor an image images. The query image and the features that
+    the model reads must be available.
+    """
+    from subtext.data.features import FeatureInput
+
+    if (text is None) == (target == "images"):
+        what = "an image searches images" if text is None else "text searches texts"
+        raise RequirementError(
+            f"re-ranking compares images with texts; here {what}; search the other side, or leave --rerank out"
+        )
+    if image is not None and text is None:
+        _readable_image(model.image, [str(image), image.stem], str(image))
+    spec = model.image.input_spec
+    if isinstance(spec, FeatureInput) and spec.file is None:
+        raise RequirementError(
+            "the re-ranking model reads precomputed features, and the file that its run remembers is gone; name one "
+            "(--rerank-features FILE)"
+        )
 
 
-def _listed(words: Sequence[str]) -> str:
-    """Words in quotation marks, the first few of many."""
-    more = f" and {len(words) - SHOWN:,} more" if len(words) > SHOWN else ""
-    return ", ".join(f"'{word[:WIDTH]}'" for word in words[:SHOWN]) + more
+def reranked_texts(hits: Sequence[Hit], text: str | None) -> list[str]:
+    """The texts that the second model reads: the query's, else the first text of every hit."""
+    return [hit.captions[0] if hit.captions else hit.id for hit in hits] if text is None else [text]
 
 
-def _text(answer: Answer, question: Question, unit: str) -> str:
-    """The answer for people: whether anything fits, what was found, and why."""
-    lines = []
-    if answer.fit is not None and answer.fit.nothing:
-        lines.append(answer.fit.sentence)
-    if answer.left_out:
-        lines.append(f"{answer.left_out} left out, less likely than {question.min_probability:g}")
-    if answer.hits or not answer.left_out:
-        lines.append(_table(answer.hits, question.target, unit))
-    for place, hit in enumerate(answer.hits, start=1):
-        told = [
-            f"{reason.score:.3f} {'its own' if reason.of == 'own' else 'nearest'} {_short(reason.text or reason.id)}"
-            for reason in hit.why
-        ]
-        if told:
-            lines.append("\n".join([f"why {place}:", *(f"  {each}" for each in told)]))
-    return "\n".join(lines)
-
-
-def _table(hits: list[Hit], target: str, unit: str) -> str:
+def rescored(model: Model, hits: Sequence[Hit], text: str | None, image: Path | None) -> list[Hit]:
+    """The hits with the model's scores, best first. Raises RequirementError for an image that the model cannot read."""
     if not hits:
-        return f"the index holds no such {'pictures' if target == 'images' else target}"
-    likely = any(hit.probability is not None for hit in hits)
-    rows: list[list[Cell]] = []
-    for place, hit in enumerate(hits, start=1):
-        words = _short(" | ".join(hit.captions) or "-")
-        where = (hit.path or hit.id) if target == "images" else ", ".join(hit.metadata.get("images", [])[:3]) or hit.id
-        chance = [] if not likely else ["-" if hit.probability is None else f"{hit.probability:.2f}"]
-        rows.append([str(place), f"{hit.score:.3f}", *chance, words, where])
-    head = ["", unit, *(["probability"] if likely else []), "texts" if target == "images" else "text", "picture"]
-    return table(head, rows)
+        return []
+    if text is not None:
+        images = [_readable_image(model.image, [hit.id], hit.path) for hit in hits]
+        scores = model.compare(model.embed_images(images), model.embed_texts([text]))[:, 0].tolist()
+    else:
+        assert image is not None
+        source = _readable_image(model.image, [str(image), image.stem], str(image))
+        texts = reranked_texts(hits, text)
+        scores = model.compare(model.embed_images([source]), model.embed_texts(texts))[0].tolist()
+    from dataclasses import replace
+
+    rescored_hits = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
+    return sorted(rescored_hits, key=lambda hit: -hit.score)
 
 
-def _short(words: str) -> str:
-    return words if len(words) <= WIDTH else words[: WIDTH - 1] + "…"
+def _readable_image(branch: Branch, names: Sequence[str], path: str | None) -> Any:
+    """An image's file, or its name in the features that the model reads. Raises RequirementError where it has none."""
+    from subtext.data.features import FeatureInput
+
+    spec = branch.input_spec
+    if isinstance(spec, FeatureInput):
+        name = None if spec.file is None else spec.file.name_of(*names, *([path] if path is not None else []))
+        if name is None:
+            file = "a file of features (there is none)" if spec.file is None else str(spec.file.path)
+            raise RequirementError(
+                f"the re-ranking model needs the image '{names[0]}' in {file}; it is not there; name the file that "
+                "has it (--rerank-features FILE)"
+            )
+        return name
+    if path is None:
+        raise RequirementError(
+            f"the re-ranking model needs the image '{names[0]}' itself; the index has no file of it; build the index "
+            "from images, or take a model that reads features"
+        )
+    return path

@@ -1,1 +1,1 @@
-"""`subtext serve`: indexes answered over HTTP, with a page to look at them."""
+"""An index over HTTP: the FastAPI application, its page, and `subtext.serve`."""

@@ -1,25 +1,24 @@
-"""What a server is asked to do, as plain data that its processes can hand on."""
+"""The settings of a server, as plain data that its processes pass on."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Names by which a server that listens to this machine alone may be called."""
+"""Host names of a server that listens to this machine alone."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may cost.
+    """The cost that a request may have.
 
-    body          bytes that it may bring                pixels   of a picture that it brings, or that is made small
-    body_seconds  until all of it has to be there        answer_seconds   that an answer may take
-    rate          requests a second and client, over time; 0 for no limit     burst  so many at once
-    at_once       requests that are worked on or wait; beyond them a client is asked to come again
-    kept          hits of earlier answers that are kept in memory
+    body          bytes                              pixels   of an image that is uploaded, or shown as a thumbnail
+    body_seconds  time to send it                    answer_seconds   time to answer it
+    rate          requests per second and client, on average; 0 for no limit     burst  requests at once
+    max_requests  requests in work or waiting; more are refused with 503
+    cached_hits   hits of earlier answers that are kept in memory
     """
 
     body: int = 20 * 2**20
@@ -28,25 +27,24 @@ class Limits:
     answer_seconds: float = 30.0
     rate: float = 20.0
     burst: int = 200
-    at_once: int = 96
-    kept: int = 20_000
+    max_requests: int = 96
+    cached_hits: int = 20_000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A server.
+    """The settings of a server.
 
-    indexes     folders and addresses of databases, the first of which answers where none is named
+    indexes     folders and addresses; the first one answers where a request names none
     run, features, device   of the first index, as for `subtext search`
     host, port  where it listens; port 0 for any free one
-    names       host names that it answers to; empty for any where it listens to other machines
-    token       that a request for a change has to bring; "" refuses all changes
-    read_token  that every request has to bring; "" for none
-    pictures    folders beside the indexes' own whose pictures may be shown
-    keep        a folder in which indexes that are no folders have one each, by their names; "" for none
-    log         "index" keeps a log in the first index, "-" writes to standard output, "" keeps none
-    log_private keeps words that were asked for, and addresses of clients, in the log as well
-    shared      folder in which the processes of one server count together
+    allowed_hosts  host names that it answers to; empty for any where it listens to other machines
+    token       that a request for a change must bring; "" refuses all changes
+    read_token  that every request must bring; "" for none
+    image_folders  folders beside the indexes' own whose images may be shown
+    storage_dir    folder for the thumbnails, uploads and logs of indexes that are no folders; "" for none
+    log         "index" writes into the first index, "-" to standard output, "" nowhere
+    log_private    logs query texts and client addresses, too
     """
 
     indexes: tuple[str, ...]
@@ -55,16 +53,15 @@ class Settings:
     device: str = "cpu"
     host: str = "127.0.0.1"
     port: int = 8000
-    names: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     workers: int = 1
     token: str = ""
     read_token: str = ""
-    pictures: tuple[str, ...] = ()
-    keep: str = ""
+    image_folders: tuple[str, ...] = ()
+    storage_dir: str = ""
     log: str = "index"
     log_private: bool = False
-    behind_proxy: bool = False
-    shared: str = ""
+    trust_proxy: bool = False
     limits: Limits = field(default_factory=Limits)
 
     def to_json(self) -> str:
@@ -73,12 +70,12 @@ class Settings:
 
     @staticmethod
     def from_json(text: str) -> Settings:
-        """What `to_json` wrote.
+        """The settings that `to_json` wrote.
 
-        >>> Settings.from_json(Settings(("library",), names=("a.example",)).to_json()).names
+        >>> Settings.from_json(Settings(("library",), allowed_hosts=("a.example",)).to_json()).allowed_hosts
         ('a.example',)
         """
-        found: Mapping[str, Any] = json.loads(text)
-        values = {f.name: found[f.name] for f in fields(Settings)}
-        several = {name: tuple(values[name]) for name in ("indexes", "names", "pictures")}
-        return Settings(**{**values, **several, "limits": Limits(**values["limits"])})
+        values: dict[str, Any] = json.loads(text)
+        values = {f.name: values[f.name] for f in fields(Settings)}
+        tuples = {name: tuple(values[name]) for name in ("indexes", "allowed_hosts", "image_folders")}
+        return Settings(**{**values, **tuples, "limits": Limits(**values["limits"])})

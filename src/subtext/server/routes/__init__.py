@@ -1,1 +1,1 @@
-"""The addresses that the server answers, one file a subject."""
+"""The routes of the server, one file per subject."""

@@ -1,4 +1,4 @@
-"""/healthz, /metrics and /libraries: how the server is, and what it has."""
+"""/healthz, /metrics and /libraries: the state of the server, and what it has."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from fastapi.responses import PlainTextResponse
 
 from subtext import __version__
 from subtext.data.features import FeatureInput
-from subtext.server.forms import About, Health, Libraries
 from subtext.server.library import Library
-from subtext.server.routes.open import REFUSALS, Open, Reading
+from subtext.server.schemas import About, Health, Libraries
+from subtext.server.state import REFUSALS, Open, Reading
 
 router = APIRouter(responses=REFUSALS, tags=["about"])
 
 
 @router.get("/healthz")
-def healthz(served: Open) -> Health:
-    """Whether the server answers: each library is looked into for it. Whoever has no token hears no more than that."""
-    found = {}
-    for name, library in served.libraries.items():
+def healthz(server: Open) -> Health:
+    """Whether the server and its libraries answer. Without the read token it tells no names."""
+    generations = {}
+    for name, library in server.libraries.items():
         with library.store.reading() as view:
-            found[name] = view.generation
-    return Health(status="ok", version=__version__, libraries={} if served.settings.read_token else found)
+            generations[name] = view.generation
+    return Health(status="ok", version=__version__, libraries={} if server.settings.read_token else generations)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
-def metrics(served: Reading) -> str:
-    """Counts for Prometheus."""
-    return served.metrics.text(served.gauges())
+def metrics(server: Reading) -> str:
+    """Metrics for Prometheus."""
+    return server.metrics.text(server.item_counts())
 
 
 @router.get("/libraries")
-def libraries(served: Reading) -> Libraries:
-    """What can be searched here."""
+def libraries(server: Reading) -> Libraries:
+    """The libraries that can be searched here."""
     return Libraries(
-        libraries=[_about(library) for library in served.libraries.values()],
+        libraries=[_about(library) for library in server.libraries.values()],
         version=__version__,
-        writable=bool(served.settings.token),
+        writable=bool(server.settings.token),
     )
 
 
 def _about(library: Library) -> About:
-    engine = library.engine
+    model = library.index.model
     with library.store.reading() as view:
         counts, generation = view.counts, view.generation
     return About(
@@ -50,6 +50,6 @@ def _about(library: Library) -> About:
         texts=counts["texts"],
         host=library.store.manifest.host,
         changed=generation,
-        asks_pictures=not isinstance(engine.model.image.input_spec, FeatureInput),
-        asks_words=not isinstance(engine.model.text.input_spec, FeatureInput),
+        asks_pictures=not isinstance(model.image.input_spec, FeatureInput),
+        asks_words=not isinstance(model.text.input_spec, FeatureInput),
     )

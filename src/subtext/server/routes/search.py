@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from http import HTTPStatus
+from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Body, Query, Request
+from fastapi import APIRouter, Body, Request
+from fastapi import Query as QueryParameters
 
 from subtext.data.features import FeatureInput
 from subtext.data.lengths import cut_note
 from subtext.errors import RequirementError
-from subtext.search import Engine, Order
-from subtext.search import Query as Asking
+from subtext.search import Answer, Index, Query
 from subtext.search.stores.item import Side
-from subtext.server.answering import Answered as Given
-from subtext.server.answering import Asked, vectors_of
-from subtext.server.conditions import conditions
-from subtext.server.forms import Answered, ByItem, ByPicture, ByWords, Pair, Pairs, Scored
 from subtext.server.library import Library
-from subtext.server.pictures import FORMATS, require_picture
-from subtext.server.refusals import note
-from subtext.server.routes.open import REFUSALS, Reading
-from subtext.server.telling import found
+from subtext.server.schemas import (
+    ImageSearch,
+    ItemOut,
+    PairScore,
+    PairScores,
+    PairScoring,
+    Results,
+    Similar,
+    TextSearch,
+    parse_conditions,
+)
+from subtext.server.security import Refusal, log_facts
+from subtext.server.state import REFUSALS, Reading
+from subtext.server.uploads import FORMATS, require_image
 
 router = APIRouter(responses=REFUSALS, tags=["search"])
 
-_PICTURE = {
+_IMAGE_BODY = {
     "requestBody": {
         "required": True,
         "content": {f"image/{name.lower()}": {"schema": {"type": "string", "format": "binary"}} for name in FORMATS},
@@ -34,111 +41,123 @@ _PICTURE = {
 
 
 @router.get("/search")
-def search_by_words(request: Request, served: Reading, wanted: Annotated[ByWords, Query()]) -> Answered:
-    """The pictures, or texts, that go best with words, with items of the library, or with both."""
-    library = served.library(wanted.index)
-    query = Asking(wanted.q, None, wanted.like, wanted.unlike, wanted.without, wanted.image_weight)
-    note(request, {"index": library.name, "words": wanted.q})
-    return _answered(request, library, wanted, query)
-
-
-@router.post("/search", openapi_extra=_PICTURE)
-def search_by_picture(
+def search_by_text(
     request: Request,
-    served: Reading,
-    wanted: Annotated[ByPicture, Query()],
-    picture: Annotated[bytes, Body(media_type="image/jpeg")],
-) -> Answered:
-    """The pictures, or texts, that go best with a picture, whose bytes are the body. It is not kept."""
-    library = served.library(wanted.index)
-    require_picture(picture, pixels=served.settings.limits.pixels)
-    query = Asking(wanted.q, picture, wanted.like, wanted.unlike, wanted.without, wanted.image_weight)
-    note(request, {"index": library.name})
-    return _answered(request, library, wanted, query)
+    server: Reading,
+    form: Annotated[TextSearch, QueryParameters()],  # type: ignore[valid-type]
+) -> Results:
+    """The images, or texts, that best match words, items of the library, or both."""
+    return _search(request, server.library(form.index), form)
+
+
+@router.post("/search", openapi_extra=_IMAGE_BODY)
+def search_by_image(
+    request: Request,
+    server: Reading,
+    form: Annotated[ImageSearch, QueryParameters()],  # type: ignore[valid-type]
+    image: Annotated[bytes, Body(media_type="image/jpeg")],
+) -> Results:
+    """The images, or texts, that best match the image in the body. It is not stored."""
+    require_image(image, pixels=server.settings.limits.pixels)
+    return _search(request, server.library(form.index), form, image)
+
+
+def _search(request: Request, library: Library, form: Any, image: bytes | None = None) -> Results:
+    options = form.model_dump(exclude={"index", "q"})
+    lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
+    query = Query(form.q, image, **{**options, **lists, "where": parse_conditions(form.where)})
+    log_facts(request, {"index": library.name} | ({"words": form.q} if image is None else {}))
+    # A client can bring no features.
+    for value, branch, kind in (
+        (query.text, library.index.model.text, "words"),
+        (query.image, library.index.model.image, "images"),
+    ):
+        if value is not None and isinstance(branch.input_spec, FeatureInput):
+            raise RequirementError(
+                f"this library's model reads precomputed features, and no {kind}; search with an item of the library"
+            )
+    answer = library.batcher.answer(query)
+    log_facts(request, {"hits": len(answer)})
+    return _results(library, query.target, answer, text_only=query.text_only)
 
 
 @router.get("/similar")
-def similar(request: Request, served: Reading, wanted: Annotated[ByItem, Query()]) -> Answered:
-    """The pictures, or texts, that are nearest to an item of the library; without the item itself."""
-    library = served.library(wanted.index)
-    asked = Asked(item=(wanted.side, wanted.id), top=wanted.top, target=wanted.target, where=conditions(wanted.where))
-    note(request, {"index": library.name, "item": wanted.id})
-    return _told(library, wanted.target, library.answering.ask(asked))
+def similar(request: Request, server: Reading, form: Annotated[Similar, QueryParameters()]) -> Results:
+    """The images, or texts, nearest to an item of the library, without the item itself."""
+    library = server.library(form.index)
+    _require_item(library.index, form.side, form.id)
+    query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=parse_conditions(form.where))
+    log_facts(request, {"index": library.name, "item": form.id})
+    return _results(library, form.target, library.batcher.answer(query))
 
 
 @router.post("/score")
-def score(request: Request, served: Reading, asked: Scored) -> Pairs:
-    """How well words go with each of some pictures of the library: does this picture support this text?"""
-    library = served.library(asked.index)
+def score(request: Request, server: Reading, form: PairScoring) -> PairScores:
+    """The score of words with each of some images of the library: does the image support the text?"""
+    library = server.library(form.index)
     manifest = library.store.manifest
-    note(request, {"index": library.name, "words": asked.q})
-    scores, cut = library.answering.do(lambda engine: _scores(engine, asked.q, asked.ids))
+    log_facts(request, {"index": library.name, "words": form.q})
+    scores, note = library.batcher.run(lambda index: _scores(index, form.q, form.ids))
     pairs = [
-        Pair(id=name, score=value, scaled=manifest.scale * value + manifest.shift)
-        for name, value in zip(asked.ids, scores, strict=True)
+        PairScore(id=name, score=value, scaled=manifest.scale * value + manifest.shift)
+        for name, value in zip(form.ids, scores, strict=True)
     ]
-    return Pairs(index=library.name, pairs=pairs, message=_sentences([] if cut is None else [cut]))
+    return PairScores(index=library.name, pairs=pairs, message=_sentences([] if note is None else [note]))
 
 
-def _scores(engine: Engine, words: str, ids: list[str]) -> tuple[list[float], str | None]:
-    """Scores of words with pictures, and a sentence where the words are longer than the model reads."""
-    if isinstance(engine.model.text.input_spec, FeatureInput):
+def _scores(index: Index, words: str, ids: list[str]) -> tuple[list[float], str | None]:
+    """Scores of words with images, and a note where the words are longer than the model's input."""
+    spec = index.model.text.input_spec
+    if isinstance(spec, FeatureInput):
         raise RequirementError("this library's model reads precomputed features of texts; it cannot score words")
     if not words.strip():
         raise RequirementError("a score needs words; there are only spaces")
-    query = engine.model.embed_texts([words]).vectors[0].double().numpy()
-    own = [vectors_of(engine, "images", name).astype(np.float64) for name in ids]
-    return [float((query @ vectors.T).max()) for vectors in own], cut_note(engine.model.text.input_spec, [words])
+    text = index.model.embed_texts([words]).vectors[0].double().numpy()
+    images = [_require_item(index, "images", name).astype(np.float64) for name in ids]
+    return [float((text @ image.T).max()) for image in images], cut_note(spec, [words])
 
 
-def _answered(request: Request, library: Library, wanted: ByWords | ByPicture, query: Asking) -> Answered:
-    asked = Asked(
-        query,
-        top=wanted.top,
-        target=wanted.target,
-        where=conditions(wanted.where),
-        order=Order(wanted.by_words, wanted.hubs, wanted.diversity),
-        least=wanted.min_probability,
-        why=wanted.why,
-    )
-    answered = library.answering.ask(asked)
-    note(request, {"hits": len(answered.answer.hits)})
-    return _told(library, wanted.target, answered, alone=query.words_alone)
+def _require_item(index: Index, side: Side, name: str) -> Any:
+    """(K D) vectors of an item. Raises Refusal where it is not there."""
+    vectors = index.vectors_of(side, name)
+    if vectors is None:
+        raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {side} of this library")
+    return vectors
 
 
-def _told(library: Library, target: Side, answered: Given, *, alone: bool = True) -> Answered:
-    """The answer with what has to be said before it is believed; `alone`: nothing but words was asked for."""
-    answer = answered.answer
-    unknown = [word for word, known in answered.words or () if not known]
+def _results(library: Library, target: Side, answer: Answer, *, text_only: bool = True) -> Results:
+    """The answer, with a message that says what to know before trusting it."""
     fits = None if answer.fit is None else not answer.fit.nothing
-    said = []
-    if answered.words is not None and not any(known for _, known in answered.words):
-        fits = False if alone else fits
-        means = "so this answer means nothing" if alone else "so what they add means nothing; take them away"
-        said.append(f"the model knows none of these words, {means}")
-    elif unknown:
-        said.append(f"the model does not know {', '.join(unknown[:8])}; the answer rests on the other words")
-    if answered.cut is not None:
-        said.append(answered.cut)
+    sentences = []
+    if answer.meaningless:
+        fits = False if text_only else fits
+        means = "so this answer means nothing" if text_only else "so they add nothing; take them away"
+        sentences.append(f"the model knows none of these words, {means}")
+    elif answer.unknown_words:
+        names = ", ".join(answer.unknown_words[:8])
+        sentences.append(f"the model does not know {names}; the answer uses only the other words")
+    sentences += answer.notes
     if answer.fit is not None and answer.fit.nothing:
-        said.append(answer.fit.sentence)
+        sentences.append(answer.fit.sentence)
     if not answer.hits:
         fits = False
-        said += [] if said else ["nothing in this library fulfils these conditions"]
+        sentences += [] if sentences else ["nothing in this library meets these conditions"]
     if answer.stale is not None:
-        said.append(f"{100 * answer.stale:.0f} % of the items came or went since probabilities were calibrated")
-    return Answered(
+        share = f"{100 * answer.stale:.0f} % of the items"
+        sentences.append(f"{share} were added or deleted since probabilities were calibrated")
+    root = library.store.manifest.root
+    return Results(
         index=library.name,
         target=target,
-        hits=[found(library, hit, target) for hit in answer.hits],
-        unit=answer.unit,
+        hits=[ItemOut.of_hit(hit, target, root) for hit in answer],
+        unit="cosine" if answer.unit == "cosine" else "deviations",
         left_out=answer.left_out,
-        unknown_words=unknown,
-        message=_sentences(said),
+        unknown_words=answer.unknown_words,
+        message=_sentences(sentences),
         fits=fits,
     )
 
 
-def _sentences(said: list[str]) -> str | None:
-    """What is said, as sentences; None for nothing."""
-    return ". ".join(one[0].upper() + one[1:] for one in said) + "." if said else None
+def _sentences(sentences: list[str]) -> str | None:
+    """The sentences as one message; None for none."""
+    return ". ".join(text[0].upper() + text[1:] for text in sentences) + "." if sentences else None

@@ -1,0 +1,159 @@
+"""The metrics of a server, for Prometheus, and its log: one JSON line per request."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import prometheus_client as prometheus
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from subtext.search.stores.traces import LOGS
+
+PATHS = frozenset(
+    "/ /page /search /similar /score /items /item /thumbnail /fields /add /delete /libraries /healthz /metrics "
+    "/openapi.json".split()
+)
+"""Paths that are counted by name; all others count as "other"."""
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+EVENTS = {
+    "cache_hits": "Answers taken from the cache.",
+    "cache_misses": "Answers that were not in the cache.",
+    "queries": "Queries that were computed.",
+    "batches": "Batches of queries.",
+    "thumbnails_made": "Thumbnails that were made.",
+    "items_added": "Items that clients added.",
+    "items_deleted": "Items that clients deleted.",
+}
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+"""Names the folder in which the processes of one server share their counts; set before prometheus_client is imported."""
+LOG_DAYS = 30
+"""Days that a log is kept."""
+
+prometheus.disable_created_metrics()
+
+
+class Metrics:
+    """The counts of this process, or of all processes of its server."""
+
+    def __init__(self) -> None:
+        self.registry = prometheus.CollectorRegistry()
+        own: dict[str, Any] = {"registry": self.registry}
+        self.requests = prometheus.Counter("subtext_requests", "Requests.", ["path", "status"], **own)
+        self.seconds = prometheus.Histogram("subtext_request_seconds", "Time to answer.", buckets=SECONDS, **own)
+        self.batch_size = prometheus.Histogram("subtext_batch_size", "Queries per batch.", buckets=SIZES, **own)
+        self.events = {name: prometheus.Counter(f"subtext_{name}", text, **own) for name, text in EVENTS.items()}
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        self.requests.labels(path if path in PATHS else "other", str(status)).inc()
+        self.seconds.observe(seconds)
+
+    def batch(self, size: int) -> None:
+        """Count queries that were answered as one batch."""
+        self.batch_size.observe(size)
+        self.event("batches")
+        self.event("queries", size)
+
+    def event(self, name: str, count: int = 1) -> None:
+        """Count one of EVENTS."""
+        self.events[name].inc(count)
+
+    def text(self, items: Mapping[tuple[str, str], int]) -> str:
+        """All metrics in Prometheus' text format, with the memory of this process.
+
+        items  (library, side) -> number of items now
+        """
+        registry = self.registry
+        if MULTIPROCESS in os.environ:
+            registry = prometheus.CollectorRegistry()
+            MultiProcessCollector(registry)
+        current = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(registry=current)
+        current.register(_Items(items))
+        return (prometheus.generate_latest(registry) + prometheus.generate_latest(current)).decode()
+
+
+class _Items(Collector):
+    """The items of each library, as a gauge."""
+
+    def __init__(self, items: Mapping[tuple[str, str], int]) -> None:
+        self.items = items
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The gauge."""
+        gauge = GaugeMetricFamily("subtext_items", "Items of a library.", labels=["library", "side"])
+        for labels, count in self.items.items():
+            gauge.add_metric(labels, count)
+        return [gauge]
+
+
+class RequestLog:
+    """Writes lines to INDEX/logs/serve-DAY-PROCESS.jsonl, to standard output, or nowhere.
+
+    target  an index's folder, "-" for standard output, "" for nowhere
+
+    Deleting an item replaces a log file by one without the item's lines, so each line checks that its file is current.
+    """
+
+    def __init__(self, target: Path | str) -> None:
+        self.target = target
+        self._lock = threading.Lock()
+        self._file: TextIO | None = None
+        self._path: Path | None = None
+        if isinstance(target, Path):
+            _remove_old(target / LOGS)
+
+    def write(self, facts: Mapping[str, Any]) -> None:
+        """Write one line. A log that cannot be written stops no answer: it is reported once, then logging ends."""
+        if self.target == "":
+            return
+        now = datetime.now(UTC)
+        text = json.dumps({"at": now.isoformat(timespec="milliseconds"), **facts}, ensure_ascii=False, default=str)
+        with self._lock:
+            if not isinstance(self.target, Path):
+                print(text, file=sys.stdout, flush=True)
+                return
+            try:
+                file = self._current_file(self.target / LOGS / f"serve-{now:%Y-%m-%d}-{os.getpid()}.jsonl")
+                file.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
+                file.flush()
+            except OSError as problem:
+                print(f"no log is kept: {problem}", file=sys.stderr, flush=True)
+                self.target = ""
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = self._path = None
+
+    def _current_file(self, path: Path) -> TextIO:
+        if self._file is not None and path == self._path and path.exists():
+            if os.fstat(self._file.fileno()).st_ino == path.stat().st_ino:
+                return self._file
+        if self._file is not None:
+            self._file.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file, self._path = path.open("a", encoding="utf-8"), path
+        return self._file
+
+
+def _remove_old(folder: Path) -> None:
+    for file in folder.glob("serve-*.jsonl"):
+        try:
+            if file.stat().st_mtime < time.time() - LOG_DAYS * 86_400:
+                file.unlink()
+        except OSError:
+            continue  # Another process removed it, or the folder is closed to this user.

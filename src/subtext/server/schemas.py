@@ -1,0 +1,401 @@
+"""What requests bring and answers hold, as OpenAPI describes it. Search parameters come from `subtext.search` itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, field_validator, model_validator
+
+from subtext.api.options import Parameter, parameters
+from subtext.api.search import search
+from subtext.errors import RequirementError
+from subtext.search import Hit
+from subtext.search.stores.condition import Condition, Test, Value, parse
+from subtext.search.stores.item import Item, Side, seconds
+
+MAX_WORDS, MAX_TOP, MAX_ID, MAX_PAGE = 1000, 200, 500, 200
+"""Letters of a query; hits of an answer; letters of an id; items of a page."""
+MAX_CONDITION, MAX_CONDITIONS, MAX_VALUES = 2000, 20, 200
+"""Letters of a condition; conditions of a request; values of a condition."""
+MAX_EXAMPLES = 20
+OPTIONS: dict[str, Parameter] = {
+    option.name: option
+    for option in parameters(search)
+    if option.section in ("Query", "Results", "Ranking") and option.name not in ("image", "features")
+}
+"""The options of `subtext.search` that are parameters of GET and POST /search. The image is the body of POST."""
+DEFAULTS = {"top": 20}
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""An id: no control characters."""
+Words = Annotated[str, StringConstraints(min_length=1, max_length=MAX_WORDS, pattern=r"^[^\x00]*$")]
+ConditionText = Annotated[str, StringConstraints(min_length=3, max_length=MAX_CONDITION)]
+Library = Annotated[str | None, Field(max_length=200, description="Which library; the first where none is named.")]
+
+
+class Form(BaseModel):
+    """What a request may bring; anything else is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def option_field(option: Parameter) -> tuple[Any, Any]:
+    """Type and pydantic field of an HTTP parameter: help, default, choices and range are the option's."""
+    kind: Any = {"like": Name, "not_like": Name, "where": ConditionText}.get(option.name, option.type)
+    if kind is str:
+        kind = Literal[option.choices] if option.choices else Words
+    bounds: dict[str, Any] = {}
+    if option.range is not None:
+        bounds = {"ge": option.range.least, "le": option.range.most}
+    if option.name == "top":
+        bounds["le"] = MAX_TOP
+    default = DEFAULTS.get(option.name, option.default)
+    if option.multiple:
+        kind, default = list[kind], list(default)
+        bounds["max_length"] = MAX_CONDITIONS if option.name == "where" else MAX_EXAMPLES
+    text = option.help.replace("--", "").replace("; repeatable", "")
+    if option.name == "where":
+        text += ' Or as JSON: {"field": "place", "test": "in", "value": ["Paris", "Wien"]}.'
+    bounds = {name: bound for name, bound in bounds.items() if bound is not None}
+    return kind | None if option.optional else kind, Field(default, description=text, **bounds)
+
+
+def _form(name: str, doc: str, *options: str, base: type[BaseModel] = Form) -> Any:
+    """A form of a library and some of the search options."""
+    fields = {option: option_field(OPTIONS[option]) for option in options}
+    return create_model(name, __base__=base, __doc__=doc, index=(Library, None), **fields)  # type: ignore[call-overload]
+
+
+class _TextForm(Form):
+    q: Words | None = Field(None, description="Words that the results should match.")
+
+    @field_validator("q")
+    @classmethod
+    def not_blank(cls, text: str | None) -> str | None:
+        """Words that are more than spaces."""
+        if text is not None and not text.strip():
+            raise ValueError("words are needed; there are only spaces")
+        return text
+
+    @model_validator(mode="after")
+    def has_positive_part(self) -> _TextForm:
+        """Something to search for."""
+        if self.q is None and not getattr(self, "like", ()):
+            raise ValueError("words (q) are needed, or an example item (like); there is neither")
+        return self
+
+
+class _ImageForm(Form):
+    q: Words | None = Field(None, description="Words that the results should match, too.")
+
+
+TextSearch = _form("TextSearch", "A search with words, items of the library, or both.", *OPTIONS, base=_TextForm)
+ImageSearch = _form("ImageSearch", "A search with an image, and other parts.", *OPTIONS, base=_ImageForm)
+_Selection = _form("Selection", "Items of a library.", "target", "top", "where")
+
+
+class Similar(_Selection):  # type: ignore[misc, valid-type]
+    """The neighbours of an item of the library."""
+
+    id: Name
+    side: Side = Field("images", description="The side of the item.")
+
+
+class Listing(_Selection):  # type: ignore[misc, valid-type]
+    """A page of items."""
+
+    top: int = Field(50, ge=1, le=MAX_PAGE)
+    offset: int = Field(0, ge=0, le=10_000_000)
+
+
+class PairScoring(Form):
+    """Words, and images of the library that they are compared with."""
+
+    index: Library = None
+    q: Words
+    ids: list[Name] = Field(min_length=1, max_length=100)
+
+
+class NewItem(Form):
+    """An image with its texts."""
+
+    id: Name
+    picture: str = Field(min_length=1, description="The bytes of the image's file, in base64.")
+    captions: list[Words] = Field(min_length=1, max_length=20)
+    metadata: dict[str, str | int | float | bool | list[str]] = Field({}, max_length=50)
+
+
+class Addition(Form):
+    """Items to add, all or none."""
+
+    index: Library = None
+    items: list[NewItem] = Field(min_length=1, max_length=16)
+
+
+class Deletion(Form):
+    """Items to delete, all or none."""
+
+    index: Library = None
+    target: Side = "images"
+    ids: list[Name] = Field(min_length=1, max_length=1000)
+    keep_texts: bool = Field(False, description="Keep the texts that have no other image.")
+
+
+class Refused(BaseModel):
+    """Why a request was refused."""
+
+    error: str
+    status: int
+
+
+class Why(BaseModel):
+    """A text or image that supports a hit: its own, or the nearest where it has none."""
+
+    id: str
+    text: str | None
+    score: float
+    of: Literal["own", "nearest"]
+
+
+class ItemOut(BaseModel):
+    """One item, as a hit or by itself.
+
+    score     cosine of the best matching vectors; for a query of several parts, deviations above the mean item
+    probability  of being a true match; None where the library is not calibrated for the query
+    uncertainty  root mean square of the item's deviations, where the model compares distributions: the score is then
+              one less half the expected squared distance; else None
+    captions  of an image; of a text, the text itself
+    metadata  as the data set has it                   picture   the id for /thumbnail; None for none
+    file      its path inside the collection
+    """
+
+    id: str
+    score: float | None = None
+    probability: float | None = None
+    uncertainty: float | None = None
+    why: list[Why] = []
+    captions: list[str]
+    metadata: dict[str, Any]
+    picture: str | None = None
+    file: str | None = None
+
+    @staticmethod
+    def of_hit(hit: Hit, side: Side, root: str) -> ItemOut:
+        """A hit, without the place of its file on this machine; `root` is the collection's folder."""
+        return ItemOut(
+            id=hit.id,
+            score=hit.score,
+            probability=hit.probability,
+            uncertainty=hit.uncertainty,
+            why=[Why(id=reason.id, text=reason.text, score=reason.score, of=reason.of) for reason in hit.why],
+            captions=hit.captions,
+            metadata=hit.metadata,
+            picture=_image_of(side, hit.id, hit.path is not None, hit.metadata),
+            file=None if hit.path is None else _relative(root, hit.path),
+        )
+
+    @staticmethod
+    def of_item(item: Item, side: Side, root: str) -> ItemOut:
+        """An item of the store, likewise."""
+        return ItemOut(
+            id=item.id,
+            captions=item.captions,
+            metadata=item.metadata,
+            picture=_image_of(side, item.id, item.path is not None, item.metadata),
+            file=None if item.path is None else _relative(root, str(Path(root) / item.path)),
+        )
+
+
+def _image_of(side: Side, name: str, has_file: bool, metadata: dict[str, Any]) -> str | None:
+    if side == "images":
+        return name if has_file else None
+    return next(iter(metadata.get("images", [])), None)
+
+
+def _relative(root: str, path: str) -> str:
+    """A path relative to the collection's folder; of a file elsewhere its name alone."""
+    full = Path(path)
+    return full.relative_to(root).as_posix() if full.is_relative_to(root) else full.name
+
+
+class Results(BaseModel):
+    """The answer to a search.
+
+    hits     best first                              unknown_words  that the model does not know
+    unit     of the scores                           left_out  hits below the minimum probability
+    message  what to know before trusting the hits; None where there is nothing
+    fits     False where nothing in the library matches the query; None where that is unknown
+    """
+
+    index: str
+    target: Side
+    hits: list[ItemOut]
+    unit: Literal["cosine", "deviations"] = "cosine"
+    left_out: int = 0
+    unknown_words: list[str] = []
+    message: str | None = None
+    fits: bool | None = None
+
+
+class Page(BaseModel):
+    """Items in the order in which they were added, and how many meet the conditions."""
+
+    index: str
+    total: int
+    items: list[ItemOut]
+
+
+class TextOut(BaseModel):
+    """A text of an image, and its score with the image."""
+
+    id: str
+    text: str | None
+    score: float
+
+
+class ItemDetail(BaseModel):
+    """An item with its texts (of a text: its images), and their scores."""
+
+    item: ItemOut
+    texts: list[TextOut]
+    pictures: list[ItemOut]
+
+
+class Facet(BaseModel):
+    """A field of the metadata to filter by.
+
+    kind      "text", "number" or "date"        count   different values
+    values    the most common, with the number of items; empty where nearly every item has its own
+    low, high of numbers and dates
+    """
+
+    name: str
+    kind: Literal["text", "number", "date"]
+    count: int
+    values: list[tuple[str | float, int]]
+    low: str | float | None = None
+    high: str | float | None = None
+
+
+class Fields(BaseModel):
+    """The fields that a library can be filtered by."""
+
+    index: str
+    fields: list[Facet]
+
+
+class PairScore(BaseModel):
+    """The score of words with an image: the cosine, and the model's own scale of it."""
+
+    id: str
+    score: float
+    scaled: float
+
+
+class PairScores(BaseModel):
+    """Scores of words with images.
+
+    message  what to know before trusting them; None where there is nothing
+    """
+
+    index: str
+    pairs: list[PairScore]
+    message: str | None = None
+
+
+class Changed(BaseModel):
+    """The result of a change."""
+
+    index: str
+    pictures: int
+    texts: int
+    note: str
+
+
+class About(BaseModel):
+    """A library: its size, its model, and what it can be searched with."""
+
+    name: str
+    pictures: int
+    texts: int
+    host: str
+    changed: int
+    asks_pictures: bool
+    asks_words: bool
+
+
+class Libraries(BaseModel):
+    """All libraries of this server, and whether it takes changes."""
+
+    libraries: list[About]
+    version: str
+    writable: bool
+
+
+class Health(BaseModel):
+    """Whether the server answers, and the generation of each library."""
+
+    status: Literal["ok"]
+    version: str
+    libraries: dict[str, int]
+
+
+def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
+    """Conditions as typed, `year >= 1990`, or {"field": "place", "test": "in", "value": ["Paris", "Wien"]}.
+
+    In JSON a date as text compares with dates; several values are for "in" and "!=".
+
+    Raises RequirementError for anything else, and for more than SQLite can process.
+
+    >>> parse_conditions(['{"field": "year", "test": ">=", "value": 1990}']) == parse_conditions(["year >= 1990"])
+    True
+    """
+    if len(texts) > MAX_CONDITIONS:
+        raise RequirementError(f"a request may have {MAX_CONDITIONS} conditions; it got {len(texts)}")
+    return tuple(_condition(text) for text in texts)
+
+
+def _condition(text: str) -> Condition:
+    if len(text) > MAX_CONDITION or "\0" in text:
+        raise RequirementError(f"a condition needs at most {MAX_CONDITION} letters, none null; it got {len(text)}")
+    try:
+        condition = _json_condition(text) if text.lstrip().startswith("{") else parse(text)
+    except (ValueError, OverflowError) as problem:
+        if isinstance(problem, RequirementError):
+            raise
+        raise RequirementError(f"a condition needs a value that can be compared; {problem}") from problem
+    values = condition.value if isinstance(condition.value, list | tuple) else [condition.value]
+    if len(values) > MAX_VALUES:
+        raise RequirementError(f"a condition may have {MAX_VALUES} values; it got {len(values)}")
+    if any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
+        raise RequirementError(f"'{condition.field}' needs numbers of 64 bits; it got a larger one")
+    return condition
+
+
+def _json_condition(text: str) -> Condition:
+    try:
+        raw = json.loads(text)
+        json.dumps(raw, ensure_ascii=False).encode()  # A lone surrogate is a ValueError here.
+    except RecursionError as problem:
+        raise RequirementError("a condition needs plain JSON; it is too deep") from problem
+    if not isinstance(raw, dict) or set(raw) != {"field", "test", "value"} or not isinstance(raw["field"], str):
+        raise RequirementError('a condition in JSON needs {"field": ..., "test": ..., "value": ...} and nothing else')
+    value, test = raw["value"], raw["test"]
+    values = value if isinstance(value, list) else [value]
+    if not values or any(not isinstance(item, str | int | float) for item in values) or "\\u0000" in json.dumps(raw):
+        raise RequirementError(f"'{raw['field']}' needs a text, a number, or a list of them to be compared with")
+    if test not in get_args(Test):
+        raise RequirementError(f"a condition needs one of {', '.join(get_args(Test))}; it got another test")
+    typed = [_typed(item, ordered=test in ("<", "<=", ">", ">=")) for item in values]
+    return Condition(raw["field"], test, typed if isinstance(value, list) else typed[0])
+
+
+def _typed(value: Any, *, ordered: bool) -> Value:
+    """A value of JSON; a text that is a date, compared by order, as the date."""
+    if isinstance(value, str) and ordered and (when := seconds(value)) is not None:
+        return datetime.fromtimestamp(when, UTC)
+    return int(value) if isinstance(value, bool) else value

@@ -1,0 +1,194 @@
+"""`subtext.serve`: an index over HTTP, with a page to search it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from subtext.api.options import Device, Metavar, Quiet, Range, Section, Shown, verb
+from subtext.errors import ArgumentError, RequirementError
+
+if TYPE_CHECKING:
+    from subtext.server.settings import Settings
+
+SHUTDOWN_SECONDS = 20
+"""Seconds in which requests must end when the server is told to stop."""
+HEAD_BYTES = 16_384
+"""Bytes of a request's head."""
+TOKEN_LETTERS = 16
+"""Shortest token."""
+
+File = Metavar("FILE")
+
+
+@verb
+def serve(
+    indexes: Annotated[tuple[str | Path, ...] | str, "Folders or addresses of indexes.", Metavar("INDEX")],
+    *,
+    run: Annotated[str | Path | None, "The first index's run, if it was moved.", Metavar("RUN"), Section("Data")] = None,
+    features: Annotated[str | Path | None, "Image features of the first index.", File, Section("Data")] = None,
+    image_folder: Annotated[
+        tuple[str | Path, ...], "A further folder whose images may be shown; repeatable.", Metavar("DIR"), Section("Data")
+    ] = (),
+    storage_dir: Annotated[
+        str | Path | None,
+        "Folder for the thumbnails, uploads and log of an INDEX in a database.",
+        Metavar("DIR"),
+        Section("Data"),
+    ] = None,
+    host: Annotated[str, "Address to listen at.", Section("Address")] = "127.0.0.1",
+    port: Annotated[int, "Port to listen at.", Range(1, 65535), Section("Address")] = 8000,
+    allowed_host: Annotated[
+        tuple[str, ...],
+        "A host name to answer to; repeatable. Default: this machine's own, or any with --host.",
+        Metavar("NAME"),
+        Section("Address"),
+    ] = (),
+    trust_proxy: Annotated[bool, "Trust X-Forwarded-For from a local proxy.", Section("Address")] = False,
+    workers: Annotated[int, "Processes.", Range(1), Section("Address")] = 1,
+    token_file: Annotated[
+        str | Path | None,
+        "File with the token for /add and /delete in its first line. Default: no changes.",
+        File,
+        Section("Access"),
+    ] = None,
+    read_token_file: Annotated[
+        str | Path | None, "File with the token that every request needs.", File, Section("Access")
+    ] = None,
+    max_body: Annotated[int, "MB per request.", Range(1), Section("Limits")] = 20,
+    max_pixels: Annotated[int, "Million pixels per image.", Range(1), Section("Limits")] = 50,
+    rate: Annotated[
+        float, "Requests per second and client, on average; 0 for no limit.", Range(0), Section("Limits")
+    ] = 20.0,
+    log: Annotated[
+        Literal["index", "-", "none"] | None,
+        "Log requests into the first INDEX (of a database: --storage-dir), or -: to standard output.",
+        Shown("index"),
+        Section("Log"),
+    ] = None,
+    log_private: Annotated[bool, "Log query texts and client addresses, too.", Section("Log")] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Serve indexes over HTTP, with a page to search them: open the address that it prints.
+
+    The server listens to this machine alone unless --host says otherwise, shows thumbnails of the collection's images
+    and no other file, and changes nothing without a token. /openapi.json describes the routes; docs/serving.md says how
+    to run it for others. Two indexes can be compared side by side.
+
+    Raises RequirementError where a package is missing or the address is taken, ArgumentError for arguments that do not
+    go together, and what opening an index raises. It returns when the process gets SIGINT or SIGTERM.
+    """
+    from subtext.api.loaded import choose_device
+    from subtext.search.stores.shards.manifest import is_sharded
+    from subtext.server.settings import Limits, Settings
+
+    indexes = (indexes,) if isinstance(indexes, str | Path) else indexes
+    folders = ["://" not in str(index) and not is_sharded(Path(index).expanduser()) for index in indexes]
+    if not indexes:
+        raise ArgumentError("a server needs an index")
+    if storage_dir is not None and all(folders):
+        raise ArgumentError("storage_dir is for an index that is no folder; a folder holds these things itself")
+    if log == "index" and storage_dir is None and not folders[0]:
+        raise ArgumentError("log=index needs a folder: an INDEX that is one, or storage_dir; or take log=-")
+
+    def absolute(path: str | Path) -> str:
+        return str(path) if "://" in str(path) else str(Path(path).expanduser().resolve())
+
+    start(
+        Settings(
+            tuple(absolute(index) for index in indexes),
+            run=None if run is None else str(run),
+            features=None if features is None else str(features),
+            device=choose_device(device),
+            host=host,
+            port=port,
+            allowed_hosts=allowed_host,
+            workers=workers,
+            token=_token(token_file, "token_file"),
+            read_token=_token(read_token_file, "read_token_file"),
+            image_folders=tuple(absolute(folder) for folder in image_folder),
+            storage_dir="" if storage_dir is None else absolute(storage_dir),
+            log={None: "index", "none": ""}.get(log, str(log)),
+            log_private=log_private,
+            trust_proxy=trust_proxy,
+            limits=Limits(body=max_body * 2**20, pixels=max_pixels * 1_000_000, rate=rate),
+        ),
+        quiet=quiet,
+    )
+
+
+def start(settings: Settings, *, quiet: bool = False) -> None:
+    """Serve by these settings until SIGTERM or SIGINT; see `serve`."""
+    try:
+        import uvicorn
+
+        from subtext.server.application import SETTINGS, build
+        from subtext.server.monitoring import MULTIPROCESS
+        from subtext.server.state import ServerState
+    except ModuleNotFoundError as problem:
+        raise RequirementError(
+            f"serving needs the package '{problem.name}', which is not installed; pip install 'subtext[serve]'"
+        ) from problem
+    from subtext.report.progress import say
+    from subtext.search.stores.opened import name_of
+
+    _require_free(settings)
+    options: dict[str, object] = {
+        "host": settings.host,
+        "port": settings.port,
+        "access_log": False,
+        "log_level": "warning",
+        "server_header": False,
+        "proxy_headers": settings.trust_proxy,
+        "timeout_keep_alive": 10,
+        "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
+        "h11_max_incomplete_event_size": HEAD_BYTES,
+        "backlog": 512,
+        "ws": "none",
+    }
+    name = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
+    address = f"http://{name}:{settings.port}/ (Ctrl-C stops it)"
+    if settings.workers == 1:
+        app = build(settings)
+        state: ServerState = app.state.server
+        counts = ", ".join(f"{name}: {len(library.index):,} images" for name, library in state.libraries.items())
+        say(f"{counts}\n{address}", quiet=quiet)
+        uvicorn.Server(uvicorn.Config(app, **options)).run()  # type: ignore[arg-type]
+        return
+    with tempfile.TemporaryDirectory(prefix="subtext-serve-") as shared:
+        os.environ[SETTINGS] = settings.to_json()
+        os.environ[MULTIPROCESS] = shared
+        say(f"{', '.join(map(name_of, settings.indexes))}: {settings.workers} processes\n{address}", quiet=quiet)
+        target = "subtext.server.application:from_environment"
+        uvicorn.run(target, factory=True, workers=settings.workers, **options)  # type: ignore[arg-type]
+
+
+def _token(file: str | Path | None, name: str) -> str:
+    """The first line of a file, which no list of processes shows; "" where none is named."""
+    if file is None:
+        return ""
+    try:
+        token = (Path(file).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0].strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ArgumentError(f"{name}: {file} cannot be read: {problem}") from problem
+    if len(token) < TOKEN_LETTERS:
+        raise ArgumentError(f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}")
+    return token
+
+
+def _require_free(settings: Settings) -> None:
+    """Raise RequirementError where the address is taken, before a model is loaded for nothing."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as problem:
+            raise RequirementError(
+                f"a server needs an address of its own; {settings.host}:{settings.port} cannot be had: "
+                f"{problem.strerror or problem}; name another (--port)"
+            ) from problem
