@@ -1,7 +1,7 @@
 """An index in PostgreSQL beside one in a folder, on the same 100,000 (--quick: 10,000) rows of 512.
 
 A server of its own is started for it (the extra "dev"), with its settings as they come but for the memory that a graph
-is made in. Asked is what `Engine.near` asks: one moment, the filter, the nearest, and what is known of the ten best; in
+is made in. Measured is what `Index.nearest` does: a snapshot, the filter, the nearest, and the ten best items; in
 turn of both, one query at a time. The folder compares every row; PostgreSQL walks its graph, and compares every row
 where it is told to (exact) or where a filter leaves few.
 

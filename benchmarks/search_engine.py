@@ -112,7 +112,7 @@ def all_rows(drawn: Drawn, count: int) -> Iterator[NDArray[np.float32]]:
 
 
 def asked(folder: Folder, query: NDArray[np.float32], where: list[Condition], *, exact: bool = False) -> list[str]:
-    """What `Engine.near` does for one query: a snapshot, the filter, the nearest, and what is known of them."""
+    """What `Index.nearest` does for one query: a snapshot, the filter, the nearest, and what is known of them."""
     with folder.reading() as view:
         among = view.matching("images", where) if where else None
         found = view.shelves["images"].nearest(query[None, None], top=TOP, among=among, exact=exact)

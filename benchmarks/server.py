@@ -172,9 +172,9 @@ def memory(server: Server, minutes: float) -> dict[str, float]:
 
 def alone(index: Path, seconds: float) -> Timing:
     """The engine in this process, one question after the other."""
-    from subtext.api.load import open_engine
+    from subtext.api.search import open_index
 
-    engine, timing, generator = open_engine(index), Timing(), np.random.default_rng(1)
+    engine, timing, generator = open_index(index), Timing(), np.random.default_rng(1)
     until = time.perf_counter() + seconds
     while time.perf_counter() < until or len(timing.seconds) < 5:
         words = " ".join(f"word{n}" for n in generator.integers(0, WORDS, 8))
@@ -214,7 +214,7 @@ def main() -> None:
         server.close()
     facts = {
         "name": "server",
-        "peer": "Engine.search in the same process, one question at a time",
+        "peer": "Index.search in the same process, one question at a time",
         "size": f"{ITEMS:,} x {WIDTH}, top {TOP}, questions of 8 words, all different",
         "max_difference": 0,
         "compared": "one client's answers over HTTP with the engine's own",

@@ -26,13 +26,14 @@ from typing import Any
 import numpy as np
 from common import subtext
 from numpy.typing import NDArray
+from subtext.search.background import NEAR, Background, Seen
+from subtext.search.calibrating import Asked, Held, ask
 
-from subtext.api.load import open_engine, open_run
+from subtext.api.load import open_run
+from subtext.api.search import open_index
 from subtext.data.words import tokenise
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.metrics.detection import auc
-from subtext.search.background import NEAR, Background, Seen
-from subtext.search.calibrating import Asked, Held, ask
 from subtext.search.confidence import stands
 from subtext.search.stores.calibration import Way, read_calibration
 
@@ -85,12 +86,12 @@ def measured(run: Path, out: Path) -> dict[str, Any]:
     if not index.is_dir():
         subtext(["index", "build", str(index), "--run", str(run), "--split", "val", *more])
         subtext(["index", "calibrate", str(index), "--split", "val", *more])
-    engine = open_engine(index, run=run)
-    calibration = read_calibration(engine.folder.store)
+    engine = open_index(index, run=run)
+    calibration = read_calibration(engine.store.store)
     assert calibration is not None
     way = calibration.ways["images"]
     held = embedded(run, captions)
-    with engine.folder.reading() as view:
+    with engine.store.reading() as view:
         told = ask(view, held, "images")
         backgrounds = [Background.of(view.shelves[side]) for side in ("images", "texts")]
     questions, kinds = elsewhere(data / "coco5k_text" / "karpathy_test_5k.jsonl")

@@ -14,7 +14,7 @@ from subtext.api.load import load, open_engine
 from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
-from subtext.search import Engine, Order, Query
+from subtext.search import Index, Query
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +26,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["run", "views"])
-def both(request: pytest.FixtureRequest, place: Path) -> Engine:
-    return open_engine(place / f"index-{request.param}")
+def both(request: pytest.FixtureRequest, place: Path) -> Index:
+    return open_index(place / f"index-{request.param}")
 
 
 @pytest.fixture
-def engine(place: Path) -> Engine:
-    return open_engine(place / "index-run")
+def engine(place: Path) -> Index:
+    return open_index(place / "index-run")
 
 
 class Plain:
@@ -67,16 +67,16 @@ def best(scores: dict[str, float], *, without: tuple[str, ...] = ()) -> list[str
     return sorted((name for name in scores if name not in without), key=lambda name: -scores[name])
 
 
-def test_words_and_a_picture_are_weighed(place: Path, both: Engine) -> None:
+def test_words_and_a_picture_are_weighed(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     picture = place / "data" / "red.png"
-    asked = Query("a blue square", picture, image_weight=0.3)
+    asked = Query("a blue square", picture, image_weight=0.3, top=12)
     parts = [(0.7, plain.words("a blue square")), (0.3, plain.item("images", "red"))]
     wanted = plain.together(parts, "images")
-    answer = both.answer(asked, top=12)
+    answer = both.answer(asked)
     assert answer.unit == "deviations" and [hit.id for hit in answer.hits] == best(wanted)
     np.testing.assert_allclose([hit.score for hit in answer.hits], sorted(wanted.values(), reverse=True), atol=2e-3)
-    alone = both.answer(Query("a blue square", picture, image_weight=1.0), top=12)
+    alone = both.search("a blue square", image=picture, image_weight=1.0, top=12)
     assert alone.unit == "cosine" and alone.hits[0].id == "red" and alone.hits[0].score == pytest.approx(1, abs=1e-5)
 
 
@@ -87,12 +87,12 @@ def test_without_a_picture_examples_have_its_share() -> None:
     assert weights(Query("a", like=["x", "y"], image_weight=0.8)) == [0.2, 0.4, 0.4]
     assert weights(Query("a", like=["x", "y"])) == [0.5, 0.25, 0.25] and weights(Query("a", image_weight=0.1)) == [1.0]
     assert weights(Query("a", b"", ["x"], image_weight=0.4)) == [0.3, 0.2, 0.5], "beside a picture they count as it was"
-    only = Query("a", like=["x"], unlike=["y"], image_weight=1.0)
+    only = Query("a", like=["x"], not_like=["y"], image_weight=1.0)
     assert [part[:2] for part in only.parts] == [("item", "x"), ("item", "y")]
-    assert only.words is None and not only.words_alone and Query("a", without="b").words_alone
+    assert only.positive_text is None and not only.text_only and Query("a", not_text="b").text_only
 
 
-def test_more_like_this_leaves_this_out(place: Path, both: Engine) -> None:
+def test_more_like_this_leaves_this_out(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     wanted = dict(zip(plain.ids["images"], plain.scores(plain.item("images", "pink"), "images"), strict=True))
     hits = both.search(like=["pink"], top=12)
@@ -104,88 +104,84 @@ def test_more_like_this_leaves_this_out(place: Path, both: Engine) -> None:
     assert len(both.search(like=["pink"], top=50, target="texts")) == 24
 
 
-def test_unlike_this_goes_down(place: Path, both: Engine) -> None:
+def test_unlike_this_goes_down(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     parts = [(1.0, plain.words("a square")), (-0.4, plain.item("images", "black")), (-0.4, plain.words("white"))]
     wanted = plain.together(parts, "images")
-    asked = Query("a square", unlike=["black"], without="white", unlike_weight=0.8)
-    assert [hit.id for hit in both.answer(asked, top=11).hits] == best(wanted, without=("black",))
-    assert [h.id for h in both.answer(Query("a square", unlike=["black"], unlike_weight=0.0), top=12).hits] == [
+    asked = Query("a square", not_like=["black"], not_text="white", not_like_weight=0.8, top=11)
+    assert [hit.id for hit in both.answer(asked)] == best(wanted, without=("black",))
+    assert [h.id for h in both.search("a square", not_like=["black"], not_like_weight=0.0, top=12)] == [
         h.id for h in both.search("a square", top=12)
     ]
 
 
-def test_a_hit_says_why(place: Path, engine: Engine) -> None:
+def test_a_hit_says_why(place: Path, engine: Index) -> None:
     plain = Plain(place, engine)
     query = plain.words("a red square")
     texts = dict(zip(plain.ids["texts"], plain.scores(query, "texts").tolist(), strict=True))
-    for hit in engine.answer(Query("a red square"), top=12, why=True).hits:
+    for hit in engine.search("a red square", top=12, explain=True):
         own = [text for text in texts if text.startswith(f"{hit.id}#") or text.startswith(hit.id)]
         assert [reason.of for reason in hit.why] == ["own", "own"]
         assert {reason.text for reason in hit.why} == set(hit.captions)
         assert [reason.score for reason in hit.why] == sorted((r.score for r in hit.why), reverse=True)
         for reason in hit.why:
             assert reason.score == pytest.approx(texts[reason.id], abs=1e-5), own
-    back = engine.answer(Query(image=place / "data" / "red.png"), target="texts", top=1, why=True).hits[0]
+    back = engine.search(image=place / "data" / "red.png", target="texts", top=1, explain=True)[0]
     assert [reason.text for reason in back.why] == [None] and back.why[0].id == back.metadata["images"][0]
 
 
 def test_a_picture_without_captions_gets_the_nearest(place: Path, tmp_path: Path) -> None:
     call("index", "build", tmp_path / "index", "--run", place / "run", "--quiet")
-    engine = open_engine(tmp_path / "index")
+    engine = open_index(tmp_path / "index")
     plain = Plain(place, engine)
     texts = [hit.id for hit in engine.search(like=["red"], target="texts", top=50) if hit.metadata["images"] == ["red"]]
     call("index", "delete", tmp_path / "index", "--texts", *texts)
-    hit = next(h for h in engine.answer(Query("a square"), top=12, why=True).hits if h.id == "red")
+    hit = next(h for h in engine.search("a square", top=12, explain=True) if h.id == "red")
     scores = dict(zip(plain.ids["texts"], plain.scores(plain.item("images", "red"), "texts").tolist(), strict=True))
     assert [reason.id for reason in hit.why] == best(scores, without=tuple(texts))[:3]
     assert {reason.of for reason in hit.why} == {"nearest"}
 
 
-def test_words_themselves_find_too(place: Path, engine: Engine) -> None:
+def test_words_themselves_find_too(place: Path, engine: Index) -> None:
     """Quadrat, cyan: two words that one text alone has, whatever the untrained model thinks of it."""
-    order = Order(words=True, depth=12)
     plain = [hit.id for hit in engine.search("Quadrat cyan", top=12)]
-    fused = [hit.id for hit in engine.search("Quadrat cyan", top=12, order=order)]
+    fused = [hit.id for hit in engine.search("Quadrat cyan", top=12, lexical=True, depth=12)]
     assert set(fused) == set(plain)
     assert fused.index("cyan") <= plain.index("cyan") and fused.index("cyan") < 6
-    texts = engine.search("Quadrat cyan", top=3, target="texts", order=order)
+    texts = engine.search("Quadrat cyan", top=3, target="texts", lexical=True, depth=12)
     assert "ein Quadrat, cyan" in [hit.captions[0] for hit in texts]
-    assert engine.search('" ? * NEAR(', top=3, order=order), "what is no word to SQLite does no harm"
-    with pytest.raises(RequirementError, match="finding by words needs words"):
-        engine.search(like=["red"], order=order)
+    assert engine.search('" ? * NEAR(', top=3, lexical=True), "what is no word to SQLite does no harm"
+    with pytest.raises(RequirementError, match="a lexical search needs text"):
+        engine.search(like=["red"], lexical=True)
 
 
-def test_hubs_and_near_copies_are_held_back(place: Path, both: Engine) -> None:
+def test_hubs_and_near_copies_are_held_back(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     query = plain.words("a green square")
     own = plain.scores(query, "images")
     crowd = np.array([plain.scores(text, "images") for text in plain.vectors["texts"]]).T
     wanted = 2 * own - np.sort(crowd, axis=1)[:, -10:].mean(axis=1)
     names = dict(zip(plain.ids["images"], wanted.tolist(), strict=True))
-    found = both.search("a green square", top=12, order=Order(hubs="csls"))
+    found = both.search("a green square", top=12, hubness="csls")
     assert [hit.id for hit in found] == best(names)
     assert {hit.id: hit.score for hit in found} == {h.id: h.score for h in both.search("a green square", top=12)}
-    assert len(both.search("a green square", top=5, order=Order(hubs="softmax"))) == 5
-    apart = both.search("a green square", top=2, order=Order(diversity=1.0))
+    assert len(both.search("a green square", top=5, hubness="softmax")) == 5
+    apart = both.search("a green square", top=2, diversity=1.0)
     least = min(range(12), key=lambda row: plain.scores(plain.item("images", apart[0].id), "images")[row])
     assert apart[0].id == both.search("a green square", top=1)[0].id and apart[1].id == plain.ids["images"][least]
-    with pytest.raises(RequirementError, match="holding hubs back needs one thing to be asked for"):
-        both.search("a", like=["red"], order=Order(hubs="csls"))
+    with pytest.raises(RequirementError, match="a hubness correction needs a query of one part"):
+        both.search("a", like=["red"], hubness="csls")
 
 
-def test_what_cannot_be_asked_or_ordered(engine: Engine) -> None:
+def test_what_cannot_be_asked_or_ordered(engine: Index) -> None:
     with pytest.raises(RequirementError, match="there is no 'nobody'; give another"):
         engine.search(like=["nobody"])
-    for wrong in ({"image_weight": 2.0}, {"unlike_weight": -1.0}):
+    for wrong in ({"image_weight": 2.0}, {"not_like_weight": -1.0}, {"diversity": 2.0}, {"depth": 0}):
         with pytest.raises(RequirementError, match="needs to be"):
             Query("a", **wrong)
-    for wrong in ({"diversity": 2.0}, {"depth": 0}):
-        with pytest.raises(RequirementError, match="needs to be"):
-            Order(**wrong)
-    with pytest.raises(RequirementError, match=r"a least probability needs an index that is calibrated"):
-        engine.answer(Query("a"), min_probability=0.5)
-    assert engine.answer(Query("a")).fit is None
+    with pytest.raises(RequirementError, match="min_probability needs an index that is calibrated"):
+        engine.search("a", min_probability=0.5)
+    assert engine.search("a").fit is None
 
 
 def test_the_command_line_asks_for_several_things(place: Path) -> None:
@@ -193,15 +189,17 @@ def test_the_command_line_asks_for_several_things(place: Path) -> None:
     picture = place / "data" / "red.png"
     found = json.loads(
         call(
-            "search", index, "a blue square", "--image", picture, "--image-weight", 0.2, "--unlike", "black",
-            "--without", "white", "--why", "--top", 3, "--json",
+            "search", index, "a blue square", "--image", picture, "--image-weight", 0.2, "--not-like", "black",
+            "--not-text", "white", "--explain", "--top", 3, "--json",
         ).stdout
     )  # fmt: skip
-    assert found["unit"] == "deviations" and found["query"]["unlike"] == ["black"] and len(found["hits"]) == 3
+    assert found["unit"] == "deviations" and found["query"]["not_like"] == ["black"] and len(found["hits"]) == 3
     assert found["query"]["image_weight"] == 0.2 and found["nothing_matches_well"] is None and found["fit"] is None
     assert all(len(hit["why"]) == 2 for hit in found["hits"])
-    text = call("search", index, "--like", "red", "--diversity", 0.5, "--hubs", "csls", "--why", "--top", 2).stdout
-    assert text.count("its own") == 4 and "cosine" in text and "why 1:" in text
+    text = call(
+        "search", index, "--like", "red", "--diversity", 0.5, "--hubness", "csls", "--explain", "--top", 2
+    ).stdout
+    assert text.count(" own ") == 4 and "cosine" in text and "why 1:" in text
     assert "deviations" in call("search", index, "Quadrat", "--by-words", "--like", "red").stdout
     assert "not" in call("search", index, "a", "--min-probability", 0.5, code=1).stderr
     assert "no 'nobody'" in call("search", index, "--like", "nobody", code=1).stderr

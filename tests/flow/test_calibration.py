@@ -15,14 +15,13 @@ import torch
 from command import call
 from PIL import Image
 
-from subtext.api.load import open_engine
+from subtext.api.search import open_index
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, IndexError_
-from subtext.search import Engine, Query
-from subtext.search.background import Background, Seen, probabilities
-from subtext.search.calibrating import Held, ask, calibrate
-from subtext.search.confidence import Kept
+from subtext.search import Index
+from subtext.search.calibration_fit import HeldOutPairs, fit_calibration, observe
+from subtext.search.confidence import Background, ConfidenceCache, Evidence, probabilities
 from subtext.search.stores.calibration import CALIBRATION, PLOT, Calibration, Way, read_calibration, write_calibration
 from subtext.search.stores.change import Change
 from subtext.search.stores.condition import parse
@@ -45,7 +44,7 @@ def unit(values: np.ndarray) -> np.ndarray:
     return (values / np.linalg.norm(values, axis=-1, keepdims=True)).astype(np.float32)
 
 
-def made(start: int, count: int, *, noise: float = 0.5) -> Held:
+def made(start: int, count: int, *, noise: float = 0.5) -> HeldOutPairs:
     """Pictures at random, each with two texts near it."""
     pictures = unit(np.random.default_rng(start).standard_normal((count, WIDTH)))
     texts = np.repeat(pictures, 2, axis=0)
@@ -56,21 +55,23 @@ def made(start: int, count: int, *, noise: float = 0.5) -> Held:
     names, words = [f"t{n}" for n in 2 * start + rows], [f"text {n}" for n in rows]
     items = Items(names, words, groups.repeat(2), np.array(["held"] * (2 * count)))
     pairs = Dataset(images, items, np.stack([rows // 2, rows], axis=1), Path())
-    return Held(pairs, *(Embeddings(torch.from_numpy(v[:, None]), torch.arange(len(v))) for v in (pictures, texts)))
+    return HeldOutPairs(
+        pairs, *(Embeddings(torch.from_numpy(v[:, None]), torch.arange(len(v))) for v in (pictures, texts))
+    )
 
 
-def stored(path: Path, held: Held) -> Folder:
+def stored(path: Path, held: HeldOutPairs) -> Folder:
     """An index of these items."""
     return filled(create(path, MANIFEST), held)
 
 
-def filled(store, held: Held):
+def filled(store, held: HeldOutPairs):
     with store.writing("build") as writer:
         put(writer, held)
     return store
 
 
-def put(writer, held: Held) -> None:
+def put(writer, held: HeldOutPairs) -> None:
     for side in ("images", "texts"):
         items, vectors = held.side(side)
         entries = [Entry(name, name.encode(), text=v) for name, v in zip(items.ids, items.values, strict=True)]
@@ -85,7 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.fixture(scope="module")
 def found(folder: Folder) -> Calibration:
-    return calibrate(folder, made(5000, 400), data={"split": "held"}, seed=1)
+    return fit_calibration(folder, made(5000, 400), data={"split": "held"}, seed=1)
 
 
 def test_probabilities_come_true_on_pairs_that_nothing_was_fitted_on(folder: Folder, found: Calibration) -> None:
@@ -97,10 +98,10 @@ def test_probabilities_come_true_on_pairs_that_nothing_was_fitted_on(folder: Fol
     # Others, of which the calibration has not heard at all, in an index that has them.
     fresh = made(9000, 300)
     with folder.reading() as view:
-        told = ask(view, fresh, "images")
+        told = observe(view, fresh, "images")
     way = found.ways["images"]
-    likely = np.concatenate([probabilities(each.scores, each.level(way.temperature), way) for each in told.seen])
-    assert abs(likely.mean() - np.concatenate(told.right).mean()) < 0.02
+    likely = np.concatenate([probabilities(each.scores, each.level(way.temperature), way) for each in told.evidence])
+    assert abs(likely.mean() - np.concatenate(told.correct).mean()) < 0.02
     assert found.pairs["calibration_error"] < 0.08
 
 
@@ -109,23 +110,23 @@ def test_what_is_asked_is_what_a_plain_loop_finds(folder: Folder) -> None:
     held = made(5000, 120)
     index, own = made(0, 300), held.side("texts")[1][:, 0]
     with folder.reading() as view:
-        told = ask(view, held, "images")
+        told = observe(view, held, "images")
     gallery = np.concatenate([index.side("images")[1][:, 0], held.side("images")[1][:, 0]])
     for row in (0, 7, 239):
         scores = gallery @ own[row]
         best = np.argsort(-scores)[:10]
-        np.testing.assert_allclose(told.seen[row].scores, scores[best], atol=1e-6)
-        assert told.right[row].tolist() == [place == 300 + row // 2 for place in best]
+        np.testing.assert_allclose(told.evidence[row].scores, scores[best], atol=1e-6)
+        assert told.correct[row].tolist() == [place == 300 + row // 2 for place in best]
         wanted = np.log(np.exp(scores.astype(float) / 0.1).sum())
-        assert told.seen[row].level(0.1) == pytest.approx(wanted, abs=0.15), "items outside the index are drawn for"
+        assert told.evidence[row].level(0.1) == pytest.approx(wanted, abs=0.15), "items outside the index are drawn for"
         assert told.truth[row] == pytest.approx([scores[300 + row // 2]], abs=1e-6)
     with folder.reading() as view:
-        inside = ask(view, index, "images")
+        inside = observe(view, index, "images")
     scores = index.side("images")[1][:, 0] @ index.side("texts")[1][4, 0]
-    assert inside.seen[4].total == 300 and inside.right[4].sum() <= 1
-    assert inside.seen[4].level(0.1) == pytest.approx(np.log(np.exp(scores.astype(float) / 0.1).sum()), abs=1e-4)
+    assert inside.evidence[4].total == 300 and inside.correct[4].sum() <= 1
+    assert inside.evidence[4].level(0.1) == pytest.approx(np.log(np.exp(scores.astype(float) / 0.1).sum()), abs=1e-4)
     # The captions of one's own picture do not make a question familiar: three texts of 600 are left out or its own.
-    assert np.isnan(inside.seen[4].own).sum() == 2
+    assert np.isnan(inside.evidence[4].same_side).sum() == 2
 
 
 def test_level_of_a_drawn_background_is_near_that_of_all() -> None:
@@ -136,7 +137,7 @@ def test_level_of_a_drawn_background_is_near_that_of_all() -> None:
     keys = np.sort(random.permutation(5000)[:1000]).astype(np.int64)
     some = Background(keys, vectors[keys][:, None], 5000)
     best = np.argsort(-scores)[:10].astype(np.int64)
-    seen = Seen.among(best, scores[best], some, some.scores(query[None])[0], np.zeros(0, np.float32))
+    seen = Evidence.collect(best, scores[best], some, some.scores(query[None])[0], np.zeros(0, np.float32))
     assert seen.level(0.1) == pytest.approx(np.log(np.exp(scores.astype(float) / 0.1).sum()), abs=0.1)
     assert set(seen.signs(0.1)) == {"level"}, "an index without texts has no familiar words"
 
@@ -162,7 +163,7 @@ def test_a_calibration_is_kept_checked_and_copied(folder: Folder, found: Calibra
 def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp_path: Path) -> None:
     folder = stored(tmp_path / "index", made(0, 300))
     write_calibration(folder.store, found, "<svg/>")
-    kept = Kept(folder)
+    kept = ConfidenceCache(folder)
     with folder.reading() as view:
         assert kept.at(view).stale is None
     with folder.writing("delete") as writer:
@@ -178,8 +179,8 @@ def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp
 
 
 def test_too_few_pairs_or_scores_that_say_nothing(folder: Folder) -> None:
-    with pytest.raises(DataError, match="needs 100 held-out pictures with texts, or more; it got 30"):
-        calibrate(folder, made(5000, 30), data={})
+    with pytest.raises(DataError, match="needs 100 held-out images with texts, or more; it got 30"):
+        fit_calibration(folder, made(5000, 30), data={})
 
 
 @pytest.fixture(scope="module")
@@ -223,22 +224,22 @@ def test_the_command_calibrates_and_search_tells_probabilities(place: Path, told
     store = Folder(place / "index").store
     ElementTree.parse(store / PLOT)
     assert "120 pictures of split held" in call("index", "info", place / "index").stdout
-    engine = open_engine(place / "index")
-    answer = engine.answer(Query("a red square"), top=12)
+    engine = open_index(place / "index")
+    answer = engine.search("a red square", top=12)
     likely = [hit.probability for hit in answer.hits]
     assert answer.fit is not None and likely == sorted(likely, reverse=True) and all(0 <= p <= 1 for p in likely)
-    few = engine.answer(Query("a red square"), top=12, min_probability=likely[3])
+    few = engine.search("a red square", top=12, min_probability=likely[3])
     assert [hit.probability for hit in few.hits] == [p for p in likely if p >= likely[3]]
     assert few.left_out == 12 - len(few.hits)
     # The same numbers whatever is filtered, asked for in a batch, or shown of it.
-    vectors = engine.reader.text("a red square").vectors.numpy()
-    batch = engine.answers(vectors, of="texts", top=3)[0]
+    vectors = engine.embed_text("a red square").vectors.numpy()
+    batch = engine.nearest(vectors, modality="texts", top=3)[0]
     assert [hit.probability for hit in batch.hits] == pytest.approx(likely[:3]) and batch.fit == answer.fit
-    held = engine.answer(Query("a red square"), top=12, where=[parse("place < 6")])
+    held = engine.search("a red square", top=12, where=[parse("place < 6")])
     every = {hit.id: hit.probability for hit in answer.hits}
     assert {hit.id: hit.probability for hit in held.hits} == pytest.approx({h.id: every[h.id] for h in held.hits})
     assert held.fit == answer.fit
-    assert engine.answer(Query(like=["red"])).fit is None, "one's own kind is not calibrated"
+    assert engine.search(like=["red"]).fit is None, "one's own kind is not calibrated"
     found = json.loads(call("search", place / "index", "a red square", "--json").stdout)
     assert found["nothing_matches_well"] is found["fit"]["nothing"] and found["hits"][0]["probability"] == likely[0]
 
@@ -251,17 +252,15 @@ def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch
     }
     write_calibration(Folder(place / "index").store, replace(calibration, ways=hard), "<svg/>")
     answer = call("search", place / "index", "a red square", "--top", 2)
-    assert answer.stdout.startswith(
-        "nothing here matches well: of questions that have an answer here, none looks as weak"
-    )
+    assert answer.stdout.startswith("nothing here matches well: no query that have a match in this index look as weak")
     assert answer.stdout.count("square") >= 2, "what is nearest is shown all the same"
     found = json.loads(call("search", place / "index", "a red square", "--json").stdout)
     assert found["nothing_matches_well"] is True and found["fit"]["standing"] == 0
     sure = call("search", place / "index", "a red square", "--min-probability", 1).stdout
-    assert "10 left out, less likely than 1" in sure
+    assert "10 left out, below the minimum probability" in sure
     old = replace(calibration, counts={"images": 100, "texts": 24})
     write_calibration(Folder(place / "index").store, old, "<svg/>")
-    assert "88 % of the items came or went" in call("search", place / "index", "a red square").stderr
+    assert "88 % of the items were added or deleted" in call("search", place / "index", "a red square").stderr
     assert "stale" in call("index", "info", place / "index").stdout
 
 
@@ -274,7 +273,7 @@ def test_pairs_that_were_trained_on_are_refused(place: Path) -> None:
     other.write_text("".join(json.dumps({**row, "split": "x"}) + "\n" for row in rows))
     more = ["--data", other, "--images", place / "data", "--split", "x"]
     assert "1 stand in split 'train'" in call("index", "calibrate", place / "index", *more, code=1).stderr
-    assert "held-out pictures" in call("index", "calibrate", place / "index", *more, "--unchecked", code=1).stderr
+    assert "held-out images" in call("index", "calibrate", place / "index", *more, "--unchecked", code=1).stderr
     assert "--data DATA --split SPLIT" in call("index", "calibrate", place / "index", "--split", "x", code=2).stderr
     call("index", "calibrate", place / "index", "--data", other, code=2)
 
@@ -300,7 +299,7 @@ def test_a_way_that_was_never_calibrated_says_nothing(place: Path) -> None:
         {}, {"xs": [0.0], "ys": [0.5]}, {}, {"images": 12, "texts": 24}, {"images": 9, "texts": 9}
     )
     write_calibration(Folder(place / "index").store, calibration, "<svg/>")
-    engine: Engine = open_engine(place / "index")
+    engine: Index = open_index(place / "index")
     assert engine.search("a")[0].probability is None
     assert isinstance(
         Way(0.1, (1.0, -1.0), 0.0, {"xs": [0.0], "ys": [1.0]}, {}, [0.0], 0.05, {}).curve(np.zeros(1))[0], float
@@ -310,10 +309,10 @@ def test_a_way_that_was_never_calibrated_says_nothing(place: Path) -> None:
 def test_an_index_in_a_database_is_calibrated_as_a_folder_is(found: Calibration) -> None:
     with database.started() as server:
         store = filled(create_database(server.address("calibrated"), MANIFEST), made(0, 300))
-        own = calibrate(store, made(5000, 400), data={"split": "held"}, seed=1)
+        own = fit_calibration(store, made(5000, 400), data={"split": "held"}, seed=1)
         assert replace(own, created=found.created) == found
         store.keep_calibration(own, "<svg/>")
-        kept = Kept(store)
+        kept = ConfidenceCache(store)
         with store.reading() as view:
             known = kept.at(view)
             assert known.calibration == own and known.stale is None and known.way("images", "texts") is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from subtext.api.load import open_engine
+from subtext.api.search import open_index
 from subtext.cli import main
 from subtext.curation.check import check_dataset as check
 from subtext.data.image_files import thumbnail
@@ -96,7 +96,7 @@ def test_every_step_leaves_what_it_says(shown: tuple[Path, str]) -> None:
     assert len(rows) == 150 and all(len(row["captions"]) == len(row["language"]) for row in rows)
     figures = json.loads((out / "figures.json").read_text())
     assert figures["protocol"]["gallery"]["images"] == sum(row["split"] == "test" for row in rows)
-    assert len(open_engine(out / "index").search(text="drapeau", top=3)) == 3
+    assert len(open_index(out / "index").search(text="drapeau", top=3)) == 3
     kept = load_record(out / "run").arguments
     assert kept.items() >= flow.ARGUMENTS.items() and "flip" in kept, "a default that moves must not change the run"
 

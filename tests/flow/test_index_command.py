@@ -15,7 +15,8 @@ from PIL import Image
 from subtext.api.index import growth
 from subtext.api.index.growth import update
 from subtext.api.index.watching import watch
-from subtext.api.load import Sources, Work, load, open_engine
+from subtext.api.load import Sources, Work, load
+from subtext.api.search import open_index
 from subtext.errors import DataError
 from subtext.search import growing
 from subtext.search.stores.folder import Folder
@@ -79,7 +80,7 @@ def test_an_add_embeds_what_is_new_or_changed_and_nothing_else(place: Path, runs
     Image.new("RGB", (40, 40), (1, 2, 3)).save(data / "teal.png")
     told = call("index", "add", place / "index", "--data", data, "-q").stdout
     assert "1 item embedded, 3 unchanged" in told
-    found = open_engine(place / "index").search(image=data / "teal.png", top=1)[0]
+    found = open_index(place / "index").search(image=data / "teal.png", top=1)[0]
     assert (found.id, found.path) == ("teal", str((data / "teal.png").resolve()))
     assert found.captions == ["a teal square"] and found.metadata["place"] == 50
     assert len(ids(place)) == 14 and verify(place / "index") == []
@@ -93,7 +94,7 @@ def test_an_update_follows_the_data(place: Path) -> None:
     told = call("index", "update", place / "index", "-q").stdout
     # "ein Quadrat, red" became "rouge": one text is embedded; the place is metadata of the picture and of its texts.
     assert "1 item embedded" in told and "deleted" in told
-    hits = {hit.id: hit for hit in open_engine(place / "index").search("a square", top=50)}
+    hits = {hit.id: hit for hit in open_index(place / "index").search("a square", top=50)}
     assert set(hits) == set(drawn.COLOURS) - {"cyan"}
     assert hits["red"].captions == ["a red square", "rouge"] and hits["green"].metadata["place"] == 99
     assert info(place)["counts"] == {"images": 11, "texts": 22} and verify(place / "index") == []
@@ -185,11 +186,11 @@ def test_a_build_that_fails_leaves_nothing(runs: Path, tmp_path: Path) -> None:
 
 def test_an_index_moves_to_another_model(place: Path, runs: Path) -> None:
     call("index", "delete", place / "index", "red")
-    old = open_engine(place / "index")
+    old = open_index(place / "index")
     told = call("index", "move", place / "index", "--run", runs / "views", "-q").stdout
     assert "11 pictures and 22 texts now have vectors of" in told
     assert old.folder.moved and len(old.search("a square", top=50)) == 11
-    new = open_engine(place / "index")
+    new = open_index(place / "index")
     assert new.folder.manifest.run == str(runs / "views") and new.folder.manifest.views == {"images": 3, "texts": 3}
     model = load(runs / "views")
     wanted = model.similarity.cosine(
@@ -253,7 +254,7 @@ def test_vectors_that_were_made_before_are_imported(place: Path, runs: Path, for
     words = ["import", place / "new", vectors, "--run", runs / host, "--data", place / "data"]
     assert "12 pictures and 24 texts put in" in call("index", *words).stdout
     call("index", "build", place / "built", "--run", runs / host, "--data", place / "data", "-q")
-    built, made = (open_engine(place / name).search("a pink square", top=20) for name in ("built", "new"))
+    built, made = (open_index(place / name).search("a pink square", top=20) for name in ("built", "new"))
     assert [(hit.id, hit.captions, hit.path, hit.metadata) for hit in made] == [
         (hit.id, hit.captions, hit.path, hit.metadata) for hit in built
     ]
@@ -290,7 +291,7 @@ def test_a_backup_is_restored(place: Path) -> None:
     assert "checked file by file" in call("index", "backup", place / "index", place / "copy").stdout
     call("index", "delete", place / "index", "red")
     assert "restored from" in call("index", "restore", place / "copy", place / "back").stdout
-    assert len(open_engine(place / "back").search("a", top=50)) == 12
+    assert len(open_index(place / "back").search("a", top=50)) == 12
     assert "holds something" in call("index", "backup", place / "index", place / "copy", code=1).stderr
 
 

@@ -53,7 +53,7 @@ def test_it_ranks_as_the_evaluation(made: Path) -> None:
     means = torch.einsum("ikd,tkd->it", items[0].vectors, items[1].vectors)
     # What an index of means alone would do is another order.
     assert not torch.equal(scores.argsort(dim=0), means.argsort(dim=0))
-    scale, shift = engine.folder.manifest.scale, engine.folder.manifest.shift
+    scale, shift = engine.store.manifest.scale, engine.store.manifest.shift
     for text in range(0, len(pairs.texts), 17):
         hits = engine.search(pairs.texts.values[text], top=len(pairs.images))
         rows = [pairs.images.ids.index(hit.id) for hit in hits]
@@ -83,12 +83,12 @@ def test_the_server_tells_how_uncertain_hits_are(made: Path) -> None:
 
 
 def test_items_of_one_kind_are_compared_by_their_means(made: Path) -> None:
-    model, engine = load(made / "run"), open_engine(made / "index")
+    model, engine = load(made / "run"), open_index(made / "index")
     hits = engine.search(like=["photo003.jpg"], top=5)
     means = model.by_mean("a test").embed_images(["photo003.jpg", *(hit.id for hit in hits)]).vectors[:, 0]
     assert [hit.score for hit in hits] == pytest.approx((means[1:] @ means[0]).tolist(), abs=1e-5)
     vectors = engine.model.embed_images(["photo003.jpg"]).vectors.numpy()
-    near = engine.near(vectors, top=1)[0][0]
+    near = engine.nearest(vectors, top=1)[0][0]
     assert near.id == "photo003.jpg" and near.score == pytest.approx(1, abs=1e-5)
 
 

@@ -112,11 +112,11 @@ def test_an_engine_finds_its_run_or_is_told(folder: Path, tmp_path: Path) -> Non
     build_index(
         tmp_path / "index", run.model, pairs, embeddings=embeddings, run=str(moved), host=run.record.model, source={}
     )
-    first = [hit.id for hit in subtext.open_engine(tmp_path / "index").search(text=TEXTS[0], top=3)]
+    first = [hit.id for hit in subtext.open_index(tmp_path / "index").search(text=TEXTS[0], top=3)]
     shutil.rmtree(moved)
     with pytest.raises(IndexError_, match="--run RUN"):
-        subtext.open_engine(tmp_path / "index")
-    engine = subtext.open_engine(tmp_path / "index", run=folder / "run")
+        subtext.open_index(tmp_path / "index")
+    engine = subtext.open_index(tmp_path / "index", run=folder / "run")
     assert [hit.id for hit in engine.search(text=TEXTS[0], top=3)] == first
 
 

@@ -13,10 +13,10 @@ import pytest
 from command import call
 from database import Server, started
 
-from subtext.api.load import load, open_engine
+from subtext.api.load import load
+from subtext.api.search import open_index
 from subtext.errors import IndexError_
-from subtext.search import Engine, Order, Query, growing
-from subtext.search.stores.condition import parse
+from subtext.search import Index, Query, growing
 from subtext.search.stores.postgres.database import Database, drop
 from subtext.search.stores.postgres.verification import verify
 
@@ -52,18 +52,18 @@ def ids(address: str, *more: object) -> list[str]:
 
 
 def test_it_answers_as_the_folder_does(place: tuple[str, Path], runs: Path) -> None:
-    mine, theirs = open_engine(place[0]), open_engine(runs / "index")
+    mine, theirs = open_index(place[0]), open_index(runs / "index")
     assert len(mine) == 12
-    asked: list[tuple[Query, dict[str, object]]] = [
-        (Query("a pink square"), {}),
-        (Query("a pink square"), {"target": "texts", "top": 30}),
+    asked: list[Query] = [
+        Query("a pink square"),
+        Query("a pink square", target="texts", top=30),
         (Query(image=place[1] / "blue.png"), {"why": True}),
         (Query("red", image=place[1] / "blue.png", like=["cyan"], unlike=["pink"], without="black"), {}),
-        (Query("a green square"), {"where": [parse("split = train"), parse("place < 5")]}),
-        (Query("a green square"), {"order": Order(words=True, hubs="csls", diversity=0.3)}),
+        Query("a green square", where=["split = train", "place < 5"]),
+        Query("a green square", lexical=True, hubness="csls", diversity=0.3),
     ]
-    for query, more in asked:
-        got, wanted = (engine.answer(query, **more) for engine in (mine, theirs))  # type: ignore[arg-type]
+    for query in asked:
+        got, wanted = (engine.answer(query) for engine in (mine, theirs))
         assert [(hit.id, hit.score, hit.captions, hit.why) for hit in got.hits] == [
             (hit.id, hit.score, hit.captions, hit.why) for hit in wanted.hits
         ], query
@@ -109,7 +109,7 @@ def test_damage_is_told(place: tuple[str, Path]) -> None:
 
 def test_another_model_is_refused(place: tuple[str, Path], runs: Path) -> None:
     with pytest.raises(IndexError_, match=r"index=library needs the model that made it"):
-        Engine.open(place[0], load(runs / "other"))
+        Index.open(place[0], load(runs / "other"))
     more = ["--data", place[1], "--run", runs / "other"]
     assert "of the model that made it" in call("index", "add", place[0], *more, code=1).stderr
     assert "needs the model that made it" in call("search", place[0], "x", "--run", runs / "other", code=1).stderr
@@ -124,8 +124,8 @@ def test_a_build_that_is_cut_off_goes_on(
     def failing(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
         if len(embedded) == 3:
             raise KeyboardInterrupt
-        embedded.append(len(items))  # type: ignore[arg-type]
-        return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
+        embedded.append(len(items))
+        return plain(model, branch, items, *rest, **more)
 
     monkeypatch.setattr(growing, "PIECE", 4)
     monkeypatch.setattr(growing, "embed_items", failing)
@@ -155,7 +155,7 @@ def test_vectors_that_were_made_before_are_imported(server: Server, runs: Path, 
     call("embed", runs / "run", "--data", runs / "data", "--split", "all", "--out", vectors, "-q")
     words = ["import", address, vectors, "--run", runs / "run", "--data", runs / "data"]
     assert "12 pictures and 24 texts put in" in call("index", *words).stdout
-    built, made = (open_engine(index).search("a pink square", top=20) for index in (runs / "index", address))
+    built, made = (open_index(index).search("a pink square", top=20) for index in (runs / "index", address))
     assert [(hit.id, hit.captions, hit.metadata) for hit in made] == [
         (hit.id, hit.captions, hit.metadata) for hit in built
     ]
@@ -176,13 +176,13 @@ def test_what_a_database_does_by_itself_is_said(place: tuple[str, Path], runs: P
 def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], runs: Path) -> None:
     address = place[0]
     call("index", "delete", address, "red")
-    before = open_engine(address)
+    before = open_index(address)
     told = call("index", "move", address, "--run", runs / "other", "-q").stdout
     assert "11 pictures and 22 texts now have vectors of" in told and "s3cret" not in told
     assert before.folder.moved
     with pytest.raises(IndexError_, match="was made anew by another model meanwhile; open it again"):
         before.search("a pink square")
-    after, wanted = open_engine(address), {hit.id for hit in open_engine(runs / "index").search("a square", top=50)}
+    after, wanted = open_index(address), {hit.id for hit in open_index(runs / "index").search("a square", top=50)}
     assert after.folder.manifest.run == str((runs / "other").resolve()) and not after.folder.moved
     assert {hit.id for hit in after.search("a square", top=50)} == wanted - {"red"}
     assert verify(Database(address)) == []
@@ -201,12 +201,12 @@ def test_a_move_goes_on_and_is_not_made_over_what_others_did(
         embedded.extend(items.ids)  # type: ignore[attr-defined]
         if len(embedded) == 36:
             call("index", "delete", address, "blue")
-        return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
+        return plain(model, branch, items, *rest, **more)
 
     monkeypatch.setattr(growing, "embed_items", noted)
     words = ["move", address, "--run", runs / "other", "-q"]
     assert "was changed while it was moved; give the move again" in call("index", *words, code=1).stderr
-    assert len(embedded) == 36 and open_engine(address).search("a pink square")
+    assert len(embedded) == 36 and open_index(address).search("a pink square")
     assert "11 pictures and 22 texts now have vectors" in call("index", *words).stdout
     assert len(embedded) == 36, "what was embedded stays"
     assert "blue" not in ids(address) and verify(Database(address)) == []

@@ -28,8 +28,8 @@ from subtext.server.settings import Settings
 
 ASKED = [
     "/search?q=a+blue+square&top=5&where=place+<+8",
-    "/search?q=a+pink+square&target=texts&top=30&why=true",
-    "/search?q=a+green+square&hubs=csls&diversity=0.3",
+    "/search?q=a+pink+square&target=texts&top=30&explain=true",
+    "/search?q=a+green+square&hubness=csls&diversity=0.3",
     "/similar?id=cyan&side=images&top=4",
     "/items?top=5&offset=3",
     "/items?where=place+>+8&target=texts",
@@ -85,18 +85,18 @@ def test_it_answers_as_the_server_of_a_folder(address: str, runs: Path) -> None:
         assert mine.get("/thumbnail?id=nobody").status_code == 404
         about = mine.get("/libraries").json()["libraries"][0]
         assert (about["name"], about["pictures"], about["texts"]) == ("library", 12, 24)
-        assert 'subtext_items{library="library",side="images"} 12' in mine.get("/metrics").text
+        assert 'subtext_items{library="library",side="images"} 12.0' in mine.get("/metrics").text
         assert mine.get("/healthz").json()["status"] == "ok"
         every = "".join(mine.get(asked).text for asked in (*ASKED, "/libraries", "/metrics", "/openapi.json"))
         assert "s3cret" not in every and "postgresql:" not in every and str(runs) not in every
         answer = mine.post("/add", json={"items": [served.item("teal")]}, headers=served.WRITES)
-        assert answer.status_code == 403 and "--keep" in answer.json()["error"]
+        assert answer.status_code == 403 and "--storage-dir" in answer.json()["error"]
 
 
 def test_what_is_added_and_deleted_is_kept_and_goes(address: str, runs: Path, tmp_path: Path) -> None:
     keep = tmp_path / "keep"
     place = keep / "library"
-    with asking(address, keep=str(keep)) as found:
+    with asking(address, storage_dir=str(keep)) as found:
         item = served.item("teal", None, "a teal square", "Quadrat", place=77)
         added = found.post("/add", json={"items": [item]}, headers=served.WRITES)
         assert added.status_code == 201 and added.json()["pictures"] == 1
@@ -122,8 +122,8 @@ def test_what_is_added_and_deleted_is_kept_and_goes(address: str, runs: Path, tm
 
 
 def test_what_is_deleted_elsewhere_goes_here_too(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library_module, "LOOK", 0.0)
-    with asking(address, keep=str(tmp_path)) as found:
+    monkeypatch.setattr(library_module, "CHECK_SECONDS", 0.0)
+    with asking(address, storage_dir=str(tmp_path)) as found:
         assert found.get("/thumbnail?id=pink&size=96").status_code == 200
         files = list((tmp_path / "library" / "cache").rglob("*.webp"))
         assert len(files) == 1
@@ -180,7 +180,7 @@ def test_an_index_that_is_moved_is_opened_again(address: str, runs: Path, monkey
         call("index", "move", address, "--run", runs / "other", "-q")
         first = found.get(ASKED[0])
         assert first.status_code == 503 and int(first.headers["retry-after"]) > 0
-        monkeypatch.setattr(library_module, "LOOK", 0.0)
+        monkeypatch.setattr(library_module, "CHECK_SECONDS", 0.0)
         until = time.monotonic() + 20
         while found.get(ASKED[0]).status_code != 200:
             assert time.monotonic() < until
@@ -193,10 +193,10 @@ def test_the_command_takes_an_address_and_tells_no_password(address: str, runs: 
     assert "--log index needs a folder" in answer.output and "s3cret" not in answer.output
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        answer = call("serve", address, "--keep", tmp_path, "--port", taken.getsockname()[1], code=1)
+        answer = call("serve", address, "--storage-dir", tmp_path, "--port", taken.getsockname()[1], code=1)
         assert "needs an address of its own" in answer.stderr and "s3cret" not in answer.output + answer.stderr
-    answer = call("serve", runs / "library", "--keep", tmp_path, code=2)
-    assert "--keep is for an index that is no folder" in answer.output
+    answer = call("serve", runs / "library", "--storage-dir", tmp_path, code=2)
+    assert "--storage-dir is for an index that is no folder" in answer.output
     for other in (address.replace("index=library", "index=none"), address.replace("postgres:", "nobody:")):
         told = call("serve", other, "--port", free_port(), code=1)
         assert database.PASSWORD not in told.output + told.stderr and "error" in told.stderr

@@ -17,7 +17,8 @@ import torch
 from click.testing import CliRunner
 from command import call
 
-from subtext.api.load import open_engine, open_run
+from subtext.api.load import open_run
+from subtext.api.search import open_index
 from subtext.cli import main
 from subtext.core import DIRECTIONS
 from subtext.data.read import read
@@ -130,7 +131,7 @@ def test_it_embeds_with_uncertainty_and_fills_an_index(
     call("embed", run, *given(made), "--out", table)
     assert ("uncertainty" in pq.read_table(table).column_names) == probabilistic
     call("index", "build", tmp_path / "index", "--run", run, *given(made))
-    hits = open_engine(tmp_path / "index").search("a dog and a cat", top=3)
+    hits = open_index(tmp_path / "index").search("a dog and a cat", top=3)
     assert len(hits) == 3 and -1.001 <= hits[0].score <= 1.001
     answer = call("search", tmp_path / "index", "a dog and a cat")
     assert hits[0].id in answer.stdout
@@ -165,7 +166,7 @@ def test_its_pairs_are_curated_and_scored(host: str, runs: dict[str, Path], made
         next(row["text_uncertainty"] for row in rows if row["text"] == first["text"]), rel=1e-3
     )
     call("index", "build", tmp_path / "index", "--run", runs[host], *given(made), "--split", "all", "-q")
-    hits = open_engine(tmp_path / "index").search(first["caption"], top=60)
+    hits = open_index(tmp_path / "index").search(first["caption"], top=60)
     own = next(hit for hit in hits if hit.id == first["picture"])
     assert first["similarity"] == pytest.approx(own.score, abs=1e-5)
     assert (own.uncertainty is not None) == (host == "pcme_plus")

@@ -14,12 +14,13 @@ from command import call
 from PIL import Image
 
 import subtext
-from subtext.api.load import load, open_engine
+from subtext.api.load import load
+from subtext.api.search import open_index
 from subtext.data.inputs import Batch
 from subtext.data.read import read
 from subtext.errors import DataError, IndexError_, RequirementError
 from subtext.evaluation import embed_pairs
-from subtext.search import Engine, build_index, model_fingerprint
+from subtext.search import Index, build_index, model_fingerprint
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +31,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def engine(place: Path) -> Engine:
-    return open_engine(place / "index")
+def engine(place: Path) -> Index:
+    return open_index(place / "index")
 
 
 def test_words_find_what_the_model_scores_best(place: Path, engine: Engine) -> None:
@@ -49,7 +50,7 @@ def test_words_find_what_the_model_scores_best(place: Path, engine: Engine) -> N
     assert found[0].metadata["images"] == ["blue"] and found[0].metadata["language"] == "en"
 
 
-def test_a_hit_says_what_it_is(place: Path, engine: Engine) -> None:
+def test_a_hit_says_what_it_is(place: Path, engine: Index) -> None:
     hit = next(hit for hit in engine.search(text="anything", top=12) if hit.id == "cyan")
     assert hit.path is not None and Path(hit.path) == (place / "data" / "cyan.png").resolve()
     assert hit.captions == ["a cyan square", "ein Quadrat, cyan"]
@@ -60,7 +61,7 @@ def test_a_hit_says_what_it_is(place: Path, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text path", "path", "bytes", "picture"])
-def test_a_picture_finds_itself(place: Path, engine: Engine, kind: str) -> None:
+def test_a_picture_finds_itself(place: Path, engine: Index, kind: str) -> None:
     path = place / "data" / "purple.png"
     with Image.open(path) as picture:
         image = {"text path": str(path), "path": path, "bytes": path.read_bytes(), "picture": picture}[kind]
@@ -69,7 +70,7 @@ def test_a_picture_finds_itself(place: Path, engine: Engine, kind: str) -> None:
     assert len(hits) == 2
 
 
-def test_a_large_jpeg_finds_itself(place: Path, engine: Engine, tmp_path: Path) -> None:
+def test_a_large_jpeg_finds_itself(place: Path, engine: Index, tmp_path: Path) -> None:
     """JPEG is decoded at a smaller scale where that is enough: for a question as for the index."""
     pixels = np.random.default_rng(0).integers(0, 255, size=(300, 300, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "noise.jpg")
@@ -77,13 +78,13 @@ def test_a_large_jpeg_finds_itself(place: Path, engine: Engine, tmp_path: Path) 
     batch = Batch(["noise.jpg"], ["noise"], np.zeros(1, np.int64), np.zeros(1, np.int64), tmp_path)
     with torch.inference_mode():
         indexed = engine.model.image(input_spec(batch)).vectors
-    asked = engine.reader.image(tmp_path / "noise.jpg").vectors
+    asked = engine.embed_image(tmp_path / "noise.jpg").vectors
     torch.testing.assert_close(asked, indexed, rtol=0, atol=1e-6)
 
 
 def test_several_views_find_an_item_once(place: Path, tmp_path: Path) -> None:
     call("index", "build", tmp_path / "index", "--run", place / "views", "--quiet")
-    found = subtext.open_engine(tmp_path / "index")
+    found = subtext.open_index(tmp_path / "index")
     hits = found.search(text="a red square", top=50)
     assert len({hit.id for hit in hits}) == len(hits) == 12
     assert found.folder.manifest.views == {"images": 3, "texts": 3}
@@ -92,7 +93,7 @@ def test_several_views_find_an_item_once(place: Path, tmp_path: Path) -> None:
 def test_another_model_is_refused(place: Path) -> None:
     assert model_fingerprint(load(place / "run")) == model_fingerprint(load(place / "run"))
     with pytest.raises(IndexError_, match=r"needs the model that made it, .*run .*; it got another"):
-        Engine.open(place / "index", load(place / "other"))
+        Index.open(place / "index", load(place / "other"))
     answer = call("search", place / "index", "words", "--run", place / "other", code=1)
     assert "its queries would mean nothing there" in answer.stderr
 
@@ -114,13 +115,13 @@ def test_a_model_that_scores_pairs_is_refused(place: Path, tmp_path: Path) -> No
     assert not (tmp_path / "index").exists()
 
 
-def test_questions_that_cannot_be_asked(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(RequirementError, match="it got neither"):
+def test_questions_that_cannot_be_asked(engine: Index, tmp_path: Path) -> None:
+    with pytest.raises(RequirementError, match="it got none"):
         engine.search()
     with pytest.raises(DataError, match="the text is empty"):
         engine.search(text="  ")
     with pytest.raises(RequirementError, match="'images' or 'texts'; it got 'sounds'"):
-        engine.near(np.zeros((1, 1, 16), np.float32), target="sounds")
+        engine.nearest(np.zeros((1, 1, 16), np.float32), target="sounds")
     (tmp_path / "no.png").write_text("no picture")
     with pytest.raises(DataError, match=r"no\.png is no picture that can be read"):
         engine.search(image=tmp_path / "no.png")
@@ -144,7 +145,7 @@ def test_words_that_the_model_does_not_know_are_told(place: Path) -> None:
     some = call("search", index, "a blue wardrobe, two wardrobes", "--top", 1)
     assert (
         some.stderr
-        == "warning: the model does not know 'wardrobe', 'two', 'wardrobes'; the answer rests on the other words\n"
+        == "warning: the model does not know 'wardrobe', 'two', 'wardrobes'; the answer uses only the other words\n"
     )
     assert "warning" not in some.stdout and "square" in some.stdout
     none = call("search", index, "Kleiderschrank?", "--json")
@@ -152,7 +153,7 @@ def test_words_that_the_model_does_not_know_are_told(place: Path) -> None:
     found = json.loads(none.stdout)
     assert found["unknown_words"] == ["kleiderschrank"] and found["warning"].endswith("means nothing")
     assert len(found["hits"]) == 10
-    assert "knows no word of the query; there is none in it" in call("search", index, "?!").stderr
+    assert "knows no word of the query; it has no words" in call("search", index, "?!").stderr
     assert "'w7' and 12 more;" in call("search", index, "red " + " ".join(f"w{n}" for n in range(20))).stderr
     known = call("search", index, "a red square", "--json")
     assert known.stderr == "" and json.loads(known.stdout)["unknown_words"] == []
@@ -161,35 +162,35 @@ def test_words_that_the_model_does_not_know_are_told(place: Path) -> None:
     assert picture["unknown_words"] == [] and picture["query"]["features_of"] is None
 
 
-def test_what_a_model_knows_of_words(engine: Engine) -> None:
-    assert engine.words("A red tram, a tram!") == {"a": True, "red": True, "tram": False}
-    assert engine.words("...") == {}
+def test_what_a_model_knows_of_words(engine: Index) -> None:
+    assert engine.known_words("A red tram, a tram!") == {"a": True, "red": True, "tram": False}
+    assert engine.known_words("...") == {}
     longest = engine.model.text.input_spec.max_tokens - 2  # type: ignore[attr-defined]
-    assert engine.words("red " * longest + "tram") == {"red": True}, "what is cut off is not read"
+    assert engine.known_words("red " * longest + "tram") == {"red": True}, "what is cut off is not read"
 
 
-def test_a_model_of_pieces_of_words_has_no_unknown_words(engine: Engine) -> None:
+def test_a_model_of_pieces_of_words_has_no_unknown_words(engine: Index) -> None:
     engine.model.text.input_spec = small.Traits()
-    assert engine.words("Kleiderschrank") is None
+    assert engine.known_words("Kleiderschrank") is None
 
 
 def test_a_split_can_be_indexed(place: Path, tmp_path: Path) -> None:
     answer = call("index", "build", tmp_path / "val", "--run", place / "run", "--split", "val", "--quiet")
     assert "2 pictures and 4 texts" in answer.stdout
-    assert {hit.id for hit in open_engine(tmp_path / "val").search(text="a", top=9)} == {"purple", "brown"}
+    assert {hit.id for hit in open_index(tmp_path / "val").search(text="a", top=9)} == {"purple", "brown"}
 
 
 def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
     assert "holds something" in call("index", "build", place / "index", "--run", place / "run", code=1).stderr
     assert "is not there" in call("search", tmp_path / "nowhere", "words", code=1).stderr
-    assert 'give "WORDS", --image FILE, --like ID' in call("search", place / "index", code=2).stderr
+    assert "a search needs text (QUERY)" in call("search", place / "index", code=2).stderr
     call("search", place / "index", "words", "--top", 0, code=2)
     assert "nowhere" in call("index", "build", tmp_path / "index", "--run", tmp_path / "nowhere", code=1).stderr
     gone = call("search", place / "index", "--image", tmp_path / "gone.png", code=1).stderr
     assert "gone.png" in gone and "--" not in gone, "no advice of options that this command has not"
     answer = call("search", place / "index", "--image", place / "data" / "red.png", "--features", "f.npz", code=1)
     assert "f.npz is not there" in answer.stderr
-    assert "--image FILE" in call("search", place / "index", "words", "--features", "f.npz", code=2).stderr
+    assert "--features needs --image" in call("search", place / "index", "words", "--features", "f.npz", code=2).stderr
     np.savez(tmp_path / "f.npz", names=np.array(["red.png"]), pooled=np.ones((1, 4)))
     answer = call("search", place / "index", "--image", "red.png", "--features", tmp_path / "f.npz", code=1)
     assert "features need a model whose image side reads them; this one reads by PixelInput" in answer.stderr

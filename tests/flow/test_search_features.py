@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from command import call
 
-from subtext.api.load import load, open_engine
+from subtext.api.load import load
+from subtext.api.search import open_index
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import RequirementError
 from subtext.training.setup import Report
@@ -67,10 +68,10 @@ def test_a_path_in_the_index_goes_before_its_file_name(place: Path, tmp_path: Pa
         pooled=np.eye(2, 16, dtype=np.float32),
         grid=np.ones((2, 3, 6), np.float32),
     )
-    engine = open_engine(place / "index", features=tmp_path / "f.npz")
-    assert engine.named(place / "in" / "a.jpg") == "in/a.jpg"
-    assert engine.named(Path("/nowhere/a.jpg")) == "a.jpg"
-    assert engine.named("b.jpg") is None and engine.named(b"picture") is None
+    engine = open_index(place / "index", features=tmp_path / "f.npz")
+    assert engine.feature_name(place / "in" / "a.jpg") == "in/a.jpg"
+    assert engine.feature_name(Path("/nowhere/a.jpg")) == "a.jpg"
+    assert engine.feature_name("b.jpg") is None and engine.feature_name(b"picture") is None
 
 
 def test_a_file_of_one_picture_is_asked(place: Path, tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_a_file_of_one_picture_is_asked(place: Path, tmp_path: Path) -> None:
     assert asked(place / "index", tmp_path / "new.npz", "--top", 1) == ["photo011.jpg"]
     np.savez(tmp_path / "row.npz", **{part: array[None] for part, array in of_one(place, "photo011.jpg").items()})
     assert asked(place / "index", tmp_path / "row.npz", "--top", 1) == ["photo011.jpg"]
-    engine = open_engine(place / "index")
+    engine = open_index(place / "index")
     assert engine.search(image=of_one(place, "photo011.jpg"), top=1)[0].id == "photo011.jpg"
 
 
@@ -150,7 +151,7 @@ def test_pictures_alone_are_refused_in_words(place: Path) -> None:
     with pytest.raises(
         RequirementError, match=r"not pictures: it needs a picture that .*features\.npz names, or .*bytes"
     ):
-        open_engine(place / "index").search(image=b"\xff\xd8")
+        open_index(place / "index").search(image=b"\xff\xd8")
 
 
 COMMANDS = [
@@ -192,7 +193,7 @@ def test_missing_features_are_told_before_any_work(place: Path, tmp_path: Path) 
 def test_an_index_remembers_the_features_that_it_was_built_from(place: Path, tmp_path: Path) -> None:
     shutil.copy(place / "features.npz", tmp_path / "copy.npz")
     call("index", "build", tmp_path / "index", "--run", place / "run", "--features", tmp_path / "copy.npz", "-q")
-    engine = open_engine(tmp_path / "index")
+    engine = open_index(tmp_path / "index")
     assert engine.model.image.input_spec.file.path == tmp_path / "copy.npz"  # type: ignore[attr-defined]
     assert str(tmp_path / "copy.npz") in call("index", "info", tmp_path / "index").stdout
     (tmp_path / "copy.npz").unlink()

@@ -15,19 +15,19 @@ import served
 from command import call
 from PIL import Image
 
-from subtext.api.load import open_engine
+from subtext.api.search import open_index
 from subtext.errors import RequirementError
-from subtext.search import Order, Query
+from subtext.search import Query
 from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.verification import verify
-from subtext.server import guard
-from subtext.server.added import add
-from subtext.server.answering import Answering, Asked
+from subtext.server import security
 from subtext.server.application import build
-from subtext.server.metrics import Metrics
-from subtext.server.refusals import Refusal
+from subtext.server.batching import Batcher
+from subtext.server.monitoring import Metrics
+from subtext.server.security import Refusal
 from subtext.server.settings import Settings
+from subtext.server.uploads import Upload, add_uploads
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def fresh(place: Path, tmp_path: Path) -> Path:
 
 
 def test_words_are_answered_as_the_engine_answers(place: Path, client) -> None:
-    engine = open_engine(place / "library")
+    engine = open_index(place / "library")
     hits = engine.search("a blue square", top=5, where=[parse("place < 8")])
     got = client.get("/search", params={"q": "a blue square", "top": 5, "where": "place < 8"}).json()
     assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in hits]
@@ -63,10 +63,12 @@ def test_words_are_answered_as_the_engine_answers(place: Path, client) -> None:
 
 
 def test_several_things_are_asked_together_with_reasons(place: Path, client) -> None:
-    engine = open_engine(place / "library")
-    params = {"q": "a blue square", "unlike": "red", "top": 5, "why": True, "diversity": 0.3}
+    engine = open_index(place / "library")
+    params = {"q": "a blue square", "not_like": "red", "top": 5, "explain": True, "diversity": 0.3}
     got = client.get("/search", params=params).json()
-    wanted = engine.answer(Query("a blue square", unlike=["red"]), top=5, order=Order(diversity=0.3), why=True)
+    former = {"q": "a blue square", "unlike": "red", "top": 5, "why": True, "diversity": 0.3}
+    assert client.get("/search", params=former).json() == got, "former names of parameters go on working"
+    wanted = engine.search("a blue square", not_like=["red"], top=5, diversity=0.3, explain=True)
     assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in wanted.hits] and got["unit"] == "deviations"
     assert got["hits"][0]["why"][0]["text"] == wanted.hits[0].why[0].text
     data = (place / "data" / "purple.png").read_bytes()
@@ -90,25 +92,25 @@ def test_what_weighs_nothing_is_not_asked_with(place: Path, client) -> None:
     alone = asked(q="qqqq", image_weight=1, top=12)
     assert alone["hits"] == asked(top=12)["hits"] and alone["message"] is None and alone["unit"] == "cosine"
     mixed = asked(q="qqqq", top=12)
-    assert mixed["fits"] is None and "what they add means nothing" in mixed["message"]
+    assert mixed["fits"] is None and "so they add nothing" in mixed["message"]
 
 
 def test_items_are_asked_with_beside_words_and_without(place: Path, client) -> None:
-    engine = open_engine(place / "library")
+    engine = open_index(place / "library")
     for given, query in (
-        ({"q": "a blue square", "like": "red"}, Query("a blue square", like=["red"])),
+        ({"q": "a blue square", "like": "red"}, Query("a blue square", like=["red"], top=12)),
         (
             {"q": "a blue square", "like": "red", "image_weight": 0.8},
-            Query("a blue square", like=["red"], image_weight=0.8),
+            Query("a blue square", like=["red"], image_weight=0.8, top=12),
         ),
-        ({"like": "red", "unlike": "pink"}, Query(like=["red"], unlike=["pink"])),
+        ({"like": "red", "not_like": "pink"}, Query(like=["red"], not_like=["pink"], top=12)),
     ):
         got = client.get("/search", params={**given, "top": 12}).json()
-        hits = engine.answer(query, top=12).hits
+        hits = engine.answer(query).hits
         assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in hits] and got["unit"] == "deviations"
     near = client.get("/similar", params={"id": "red", "top": 11}).json()
     assert client.get("/search", params={"like": "red", "top": 11}).json()["hits"] == near["hits"]
-    refused = client.get("/search", params={"unlike": "red"})
+    refused = client.get("/search", params={"not_like": "red"})
     assert refused.status_code == 422 and "there is neither" in refused.json()["error"]
 
 
@@ -128,7 +130,7 @@ def test_what_is_longer_than_the_model_reads_is_told(fresh: Path) -> None:
             answer = client.get("/search", params={"q": long, "top": 2}).json()
             assert answer["message"].startswith("1 text of 1 is longer") and told in answer["message"]
         assert answer["hits"] and answer["fits"] is None
-        assert told in client.get("/search", params={"q": "red", "without": long}).json()["message"]
+        assert told in client.get("/search", params={"q": "red", "not_text": long}).json()["message"]
         assert told in client.post("/score", json={"q": long, "ids": ["red"]}).json()["message"]
         items = {"items": [served.item("teal", None, "a teal square", long)]}
         assert told in client.post("/add", json=items, headers=served.WRITES).json()["note"]
@@ -198,58 +200,55 @@ def test_counts_for_prometheus(place: Path, tmp_path: Path) -> None:
             own.get("/search", params={"q": "a green square"})
         own.get("/nowhere")
         text = own.get("/metrics").text
-    assert 'subtext_requests_total{path="/search",status="200"} 3' in text
-    assert 'subtext_requests_total{path="other",status="404"} 1' in text
-    assert "subtext_cache_hits_total 2" in text and "subtext_cache_misses_total 1" in text
-    assert 'subtext_items{library="library",side="images"} 12' in text
-    one, shared = Metrics(tmp_path), Metrics(tmp_path)
-    one.event("queries", 2)
-    (tmp_path / "17.counts").write_bytes(next(tmp_path.glob("*.counts")).read_bytes())
-    assert "subtext_queries_total 4" in shared.text({}), "the counts of all processes are added"
+    assert 'subtext_requests_total{path="/search",status="200"} 3.0' in text
+    assert 'subtext_requests_total{path="other",status="404"} 1.0' in text
+    assert "subtext_cache_hits_total 2.0" in text and "subtext_cache_misses_total 1.0" in text
+    assert 'subtext_items{library="library",side="images"} 12.0' in text
+    assert "process_resident_memory_bytes" in text
 
 
 def test_queries_of_many_clients_are_answered_together(place: Path) -> None:
-    engine, metrics = open_engine(place / "library"), Metrics()
+    engine, metrics = open_index(place / "library"), Metrics()
     gate = threading.Event()
-    answering = Answering(lambda: engine, kept=0, seconds=60, metrics=metrics)
+    batcher = Batcher(lambda: engine, cached_hits=0, seconds=60, metrics=metrics)
     words = [f"a {name} square" for name in ("red", "blue", "green", "black")]
     wanted = [[hit.id for hit in engine.search(text, top=4)] for text in words]
-    blocked = answering._thread.submit(gate.wait)
+    blocked = batcher._thread.submit(gate.wait)
     with ThreadPoolExecutor(8) as clients:
-        asked = [clients.submit(answering.ask, Asked(Query(text), top=4)) for text in words]
-        bad = clients.submit(answering.ask, Asked(Query("red"), where=(parse("colour = 1"),)))
+        asked = [clients.submit(batcher.answer, Query(text, top=4)) for text in words]
+        bad = clients.submit(batcher.answer, Query("red", where=("colour = 1",)))
         until = time.monotonic() + 30
-        while len(answering._waiting) < 5 and time.monotonic() < until:
+        while len(batcher._queue) < 5 and time.monotonic() < until:
             time.sleep(0.01)
         gate.set()
-        assert [[hit.id for hit in one.result().answer.hits] for one in asked] == wanted
+        assert [[hit.id for hit in one.result().hits] for one in asked] == wanted
         with pytest.raises(RequirementError, match="colour"):
             bad.result()
-    assert blocked.result() and "subtext_batches_total 1\n" in metrics.text({})
-    answering.close()
+    assert blocked.result() and "subtext_batches_total 1.0\n" in metrics.text({})
+    batcher.close()
 
 
 def test_who_waits_too_long_is_told_to_come_again(place: Path) -> None:
-    engine = open_engine(place / "library")
-    answering = Answering(lambda: engine, kept=10, seconds=0.05, metrics=Metrics())
+    engine = open_index(place / "library")
+    batcher = Batcher(lambda: engine, cached_hits=10, seconds=0.05, metrics=Metrics())
     gate = threading.Event()
-    answering._thread.submit(gate.wait)
+    batcher._thread.submit(gate.wait)
     with pytest.raises(Refusal, match="busy") as refused:
-        answering.ask(Asked(Query("red")))
+        batcher.answer(Query("red"))
     assert refused.value.status == 503 and refused.value.headers["Retry-After"] == "1"
     gate.set()
-    answering.close()
+    batcher.close()
 
 
 def test_overload_is_answered_with_503_and_a_hasty_client_with_429(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served.client(place / "library", limits={"at_once": 0}) as own:
+    with served.client(place / "library", limits={"max_requests": 0}) as own:
         answer = own.get("/search", params={"q": "red"})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert own.get("/healthz").status_code == 200
     # By a clock that stands: two answers may take longer than a second.
-    monkeypatch.setattr(guard, "Rate", partial(guard.Rate, clock=lambda: 0.0))
+    monkeypatch.setattr(security, "RateLimit", partial(security.RateLimit, clock=lambda: 0.0))
     with served.client(place / "library", limits={"rate": 0.5, "burst": 2}) as own:
         codes = [own.get("/search", params={"q": "red"}) for _ in range(3)]
         assert [one.status_code for one in codes] == [200, 200, 429] and codes[2].headers["retry-after"] == "2"
@@ -298,23 +297,23 @@ def test_added_items_are_found_again_by_update(fresh: Path) -> None:
 
 
 def test_an_addition_that_fails_leaves_nothing(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = open_engine(fresh)
-    from subtext.server import added
+    engine = open_index(fresh)
+    from subtext.server import uploads
 
     def fail(*_: object, **__: object) -> None:
         raise RequirementError("no")
 
-    monkeypatch.setattr(added, "grow", fail)
+    monkeypatch.setattr(uploads, "grow", fail)
     with pytest.raises(RequirementError):
-        add(engine, [added.Incoming("teal", served.picture(), ".png", ("a teal square",))])
-    assert engine.folder.counts["images"] == 12
+        add_uploads(engine, [Upload("teal", served.picture(), ".png", ("a teal square",))])
+    assert engine.store.counts["images"] == 12
     assert [file.name for file in (fresh / "added").iterdir()] == ["metadata.jsonl"]
 
 
 def test_a_writer_elsewhere_is_waited_for_then_told_of(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from subtext.server import added
+    from subtext.server import uploads
 
-    monkeypatch.setattr(added, "PATIENCE", 0.1)
+    monkeypatch.setattr(uploads, "LOCK_SECONDS", 0.1)
     with served.client(fresh) as own, Folder(fresh).writing("add"):
         answer = own.post("/delete", json={"ids": ["red"]}, headers=served.WRITES)
         assert answer.status_code == 503 and answer.headers["retry-after"] == "5"
@@ -356,14 +355,14 @@ def test_a_picture_outside_the_collection_is_not_shown(place: Path, tmp_path: Pa
         codes = {name: own.get("/thumbnail", params={"id": name}).status_code for name, _ in rows}
         assert codes == {"own": 200, "link": 404, "far": 404, "up": 404}
         assert str(tmp_path) not in own.get("/items").text
-    with served.client(index, pictures=(str(tmp_path),)) as own:
+    with served.client(index, image_folders=(str(tmp_path),)) as own:
         assert own.get("/thumbnail", params={"id": "far"}).status_code == 200
 
 
 def test_an_index_that_is_moved_is_opened_again(place: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from subtext.server import library
 
-    monkeypatch.setattr(library, "LOOK", 0.0)
+    monkeypatch.setattr(library, "CHECK_SECONDS", 0.0)
     with served.client(fresh) as own:
         before = own.get("/search", params={"q": "a red square"}).json()
         call("index", "move", fresh, "--run", place / "run-other", "--quiet")
@@ -382,7 +381,7 @@ def test_what_is_not_ours_to_tell_stays_here(fresh: Path) -> None:
 
 
 def test_settings_are_handed_on_whole(place: Path) -> None:
-    own = replace(served.settings(place / "library"), names=("a.example",), pictures=("/pictures",), shared="/s")
+    own = replace(served.settings(place / "library"), allowed_hosts=("a.example",), image_folders=("/images",))
     assert Settings.from_json(own.to_json()) == own
     with pytest.raises(RequirementError, match="two are called 'library'"):
         build(Settings((str(place / "library"), str(place / "library"))))

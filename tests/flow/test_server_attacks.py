@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import served
 
-from subtext.server.pictures import require_picture
-from subtext.server.refusals import Refusal
+from subtext.server.security import Refusal
+from subtext.server.uploads import require_image
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 IMAGE = {"Content-Type": "image/png"}
@@ -76,9 +76,9 @@ def test_pictures_that_are_none_or_more(client, name: str) -> None:
 
 def test_what_a_picture_may_be() -> None:
     for form in ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"):
-        assert require_picture(served.picture(form=form), pixels=10_000).startswith(".")
+        assert require_image(served.picture(form=form), pixels=10_000).startswith(".")
     with pytest.raises(Refusal, match="1,000 pixels"):
-        require_picture(served.picture(), pixels=1_000)
+        require_image(served.picture(), pixels=1_000)
 
 
 @pytest.mark.parametrize(

@@ -369,7 +369,7 @@ def test_what_the_second_model_lacks_is_said_before_the_search(
     def never(*given: object, **named: object) -> None:
         raise AssertionError("the index is searched")
 
-    monkeypatch.setattr("subtext.search.Engine.answer", never)
+    monkeypatch.setattr("subtext.search.Index.answer", never)
     told = call("search", made / "index", "a red dog", "--rerank", made / "nowhere", code=1)
     assert "nowhere" in told.output
     told = call("search", made / "index", "a red dog", "--for", "texts", "--rerank", made / "dear", code=1)

@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-
-from subtext.errors import ShapeError
 from subtext.ops.isotonic import rising
 from subtext.ops.logistic import logistic, sigmoid
+
+from subtext.errors import ShapeError
 from subtext.ops.reliability import reliability
 from subtext.ops.reorder import fuse_ranks, inverted_softmax, local_scaling, spread_out
 

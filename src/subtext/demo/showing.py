@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from subtext import __version__
-from subtext.api.load import open_engine
+from subtext.api.search import open_index
 from subtext.data.atomic import write_text
 from subtext.data.image_files import thumbnail
 from subtext.demo.findings import Answer, Findings
@@ -52,9 +52,9 @@ class Asked:
 
 def show(out: Path, findings: Findings, page: Path) -> str:
     """Ask the index, write the page, and give the answers in words."""
-    engine = open_engine(out / "index")
-    answered = [Asked(query, remark, engine.search(text=query, top=len(engine))) for query, remark in QUERIES]
-    write_text(page, render(_page(out, findings, engine, answered)))
+    index = open_index(out / "index")
+    answered = [Asked(query, remark, index.search(text=query, top=len(index))) for query, remark in QUERIES]
+    write_text(page, render(_page(out, findings, index, answered)))
     lines = []
     for asked in answered:
         lines.append(f'      "{asked.query}"   {asked.told}')
@@ -64,13 +64,13 @@ def show(out: Path, findings: Findings, page: Path) -> str:
     return "\n".join(lines)
 
 
-def _page(out: Path, findings: Findings, engine: Engine, answered: list[Asked]) -> Page:
+def _page(out: Path, findings: Findings, index: Index, answered: list[Asked]) -> Page:
     record = load_record(out / "run")
     held_out = len(findings.held_out.images)
     return Page(
         title="Emoji, found by words",
         lead=f"A model trained from nothing on drawings of emoji and their names in six languages. It looks at pixels "
-        f"and words alone. All {len(engine):,} pictures can be searched.",
+        f"and words alone. All {len(index):,} pictures can be searched.",
         verdict=findings.verdict,
         figures=_figures(findings),
         figures_text=f"{held_out:,} pictures and {len(findings.held_out.texts):,} texts of whole emoji that were held "
@@ -92,7 +92,7 @@ def _page(out: Path, findings: Findings, engine: Engine, answered: list[Asked]) 
                 [_sample(findings, answer) for answer in findings.answers],
             ),
         ),
-        facts=_facts(record, engine),
+        facts=_facts(record, index),
         commands=_commands(out),
         credit=f"{CREDIT}. Names: Unicode CLDR, through the Python package emoji.",
     )
@@ -135,13 +135,13 @@ def _sample(findings: Findings, answer: Answer) -> Search:
     return Search(answer.text, found, f"Its own picture is at place {answer.place:,} of {len(images):,}.")
 
 
-def _facts(record: Record, engine: Engine) -> list[tuple[str, str]]:
-    parameters = sum(parameter.numel() for parameter in engine.model.parameters())
+def _facts(record: Record, index: Index) -> list[tuple[str, str]]:
+    parameters = sum(parameter.numel() for parameter in index.model.parameters())
     return [
         ("recipe", f"{record.model}: a small convolutional network and a bag of words, both from random weights"),
         ("parameters", f"{parameters:,}"),
         ("training", f"{record.epochs} epochs in {duration(record.seconds)}; epoch {record.best_epoch} kept"),
-        ("index", f"{len(engine):,} pictures, vectors of {engine.folder.manifest.width}, searched exactly"),
+        ("index", f"{len(index):,} pictures, vectors of {index.store.manifest.width}, searched exactly"),
         ("seed", str(record.seed)),
         ("versions", f"Subtext {__version__}, PyTorch {record.versions.get('torch', '?')}"),
     ]

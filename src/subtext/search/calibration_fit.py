@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from subtext import __version__
 from subtext.core import Embeddings
-from subtext.data.pairs import Items, Pairs
+from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, RequirementError
 from subtext.ops import draw
 from subtext.ops.reliability import reliability
@@ -47,7 +47,7 @@ class HeldOutPairs:
     images, texts  embeddings of the pairs' items, in their order
     """
 
-    pairs: Pairs
+    pairs: Dataset
     images: Embeddings
     texts: Embeddings
 
@@ -170,8 +170,9 @@ def _fit_way(observed: Observations) -> Way:
     inputs, correct = _hits(observed, fitted, temperature)
     if correct.all() or not correct.any():
         raise RequirementError(
-            f"calibration needs hits that are right and hits that are wrong; of {len(correct):,} among the first {BEST} "
-            f"{int(correct.sum()):,} are right; the index does not find what these pairs say, or holds nothing else"
+            "calibration needs hits that are right and hits that are wrong; of "
+            f"{len(correct):,} among the first {BEST} {int(correct.sum()):,} are right; the "
+            "index does not find what these pairs say, or holds nothing else"
         )
     weights, bias = fit_logistic(inputs, correct)
     if weights[0] <= 0:
@@ -273,7 +274,7 @@ def _measured(observed: Observations, rows: NDArray[np.int64], way: Way) -> Way:
 
 
 def fit_pair_curve(
-    pairs: Pairs, images: NDArray[np.float32], texts: NDArray[np.float32], *, seed: int = 0
+    pairs: Dataset, images: NDArray[np.float32], texts: NDArray[np.float32], *, seed: int = 0
 ) -> dict[str, Any]:
     """A pair's cosine as the probability that it is right, where as many pairs are right as are random.
 

@@ -16,7 +16,7 @@ from subtext.data.lengths import cut_note
 from subtext.data.text import WordInput, tokenise
 from subtext.data.vocabulary import UNKNOWN
 from subtext.errors import DataError, IndexError_, RequirementError, SubtextError
-from subtext.models.heads.distanced import Distanced
+from subtext.models.heads.gaussian import Distanced
 from subtext.models.model import Model
 from subtext.search.answer import Answer, Hit, Reason
 from subtext.search.confidence import Background, ConfidenceCache, Judgement

@@ -20,9 +20,11 @@ from prometheus_client.registry import Collector
 from subtext.search.stores.traces import LOGS
 
 PATHS = frozenset(
-    "/ /page /search /similar /score /items /item /thumbnail /fields /add /delete /libraries /healthz /metrics "
-    "/openapi.json".split()
-)
+    {
+        "/", "/page", "/search", "/similar", "/score", "/items", "/item", "/thumbnail", "/fields", "/add", "/delete",
+        "/libraries", "/healthz", "/metrics", "/openapi.json",
+    }
+)  # fmt: skip
 """Paths that are counted by name; all others count as "other"."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -36,7 +38,7 @@ EVENTS = {
     "items_deleted": "Items that clients deleted.",
 }
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
-"""Names the folder in which the processes of one server share their counts; set before prometheus_client is imported."""
+"""Names the folder of the counts of all processes of a server; set before prometheus_client is imported."""
 LOG_DAYS = 30
 """Days that a log is kept."""
 
@@ -140,9 +142,9 @@ class RequestLog:
                 self._file = self._path = None
 
     def _current_file(self, path: Path) -> TextIO:
-        if self._file is not None and path == self._path and path.exists():
-            if os.fstat(self._file.fileno()).st_ino == path.stat().st_ino:
-                return self._file
+        current = self._file is not None and path == self._path and path.exists()
+        if current and self._file and os.fstat(self._file.fileno()).st_ino == path.stat().st_ino:
+            return self._file
         if self._file is not None:
             self._file.close()
         path.parent.mkdir(parents=True, exist_ok=True)

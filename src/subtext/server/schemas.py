@@ -1,4 +1,4 @@
-"""What requests bring and answers hold, as OpenAPI describes it. Search parameters come from `subtext.search` itself."""
+"""What requests bring and answers hold, as OpenAPI describes it. Search parameters come from `subtext.search`."""
 
 from __future__ import annotations
 

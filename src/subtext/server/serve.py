@@ -28,10 +28,15 @@ File = Metavar("FILE")
 def serve(
     indexes: Annotated[tuple[str | Path, ...] | str, "Folders or addresses of indexes.", Metavar("INDEX")],
     *,
-    run: Annotated[str | Path | None, "The first index's run, if it was moved.", Metavar("RUN"), Section("Data")] = None,
+    run: Annotated[
+        str | Path | None, "The first index's run, if it was moved.", Metavar("RUN"), Section("Data")
+    ] = None,
     features: Annotated[str | Path | None, "Image features of the first index.", File, Section("Data")] = None,
     image_folder: Annotated[
-        tuple[str | Path, ...], "A further folder whose images may be shown; repeatable.", Metavar("DIR"), Section("Data")
+        tuple[str | Path, ...],
+        "A further folder whose images may be shown; repeatable.",
+        Metavar("DIR"),
+        Section("Data"),
     ] = (),
     storage_dir: Annotated[
         str | Path | None,
@@ -83,11 +88,10 @@ def serve(
     go together, and what opening an index raises. It returns when the process gets SIGINT or SIGTERM.
     """
     from subtext.api.loaded import choose_device
-    from subtext.search.stores.shards.manifest import is_sharded
     from subtext.server.settings import Limits, Settings
 
     indexes = (indexes,) if isinstance(indexes, str | Path) else indexes
-    folders = ["://" not in str(index) and not is_sharded(Path(index).expanduser()) for index in indexes]
+    folders = ["://" not in str(index) for index in indexes]
     if not indexes:
         raise ArgumentError("a server needs an index")
     if storage_dir is not None and all(folders):

@@ -1,7 +1,7 @@
 """Images that clients upload: checked before they are decoded, and added to an index.
 
-Added items are kept as a data set of their own in INDEX/added, so that `index update` and `index reembed` find them; for
-an index that is no folder, in `added` of its storage folder (--storage-dir).
+Added items are a data set of their own in INDEX/added, so `index update` and `index move` find them; for an index that
+is no folder, in `added` of its storage folder (--storage-dir).
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from subtext.api.job import Sources
 from subtext.data.atomic import write_file
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image
-from subtext.data.readers import read_pairs
+from subtext.data.read import read_pairs
 from subtext.errors import DataError, RequirementError
 from subtext.search import Index
 from subtext.search.growing import Growing, Grown, grow
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.lock import WriterBusy, writer_lock
-from subtext.search.stores.shards.store import Sharded
 from subtext.search.stores.store import Store, StoreWriter
 from subtext.search.stores.traces import ADDED, ROWS, trace_name
 from subtext.server.security import Refusal
@@ -39,7 +38,11 @@ from subtext.server.security import Refusal
 FORMATS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
 """Accepted formats and their suffixes. No format that can hold a program, a document or an address."""
 SPLIT = "added"
-RESERVED = ("id", "image", "file_name", "captions", "caption", "text", "text_id", "text_ids", "split", "group", "images")
+RESERVED = frozenset(
+    {
+        "id", "image", "file_name", "captions", "caption", "text", "text_id", "text_ids", "split", "group", "images",
+    }
+)  # fmt: skip
 """Names that metadata cannot have: columns of a data set with a meaning of their own."""
 LOCK_SECONDS = 3.0
 """Seconds that a change waits for another writer."""
@@ -156,10 +159,8 @@ def changing(store: Store, verb: str, storage: Path | None) -> Iterator[StoreWri
 
     storage  folder of an index that is none itself: only one process at a time changes it
 
-    Raises Refusal: 403 for an index in shards, 503 while another process writes.
+    Raises Refusal while another process writes.
     """
-    if isinstance(store, Sharded):
-        raise Refusal(HTTPStatus.FORBIDDEN, "this library lies in shards; nothing can be changed in it here")
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:

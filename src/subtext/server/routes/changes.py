@@ -66,7 +66,7 @@ def _upload(item: NewItem, pixels: int) -> Upload:
         data = base64.b64decode(item.picture, validate=True)
     except (binascii.Error, ValueError) as problem:
         raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "an image must be written in base64") from problem
-    reserved = sorted(set(item.metadata) & set(RESERVED))
+    reserved = sorted(set(item.metadata) & RESERVED)
     if reserved:
         raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"metadata cannot be called '{reserved[0]}'; rename it")
     if any(not caption.strip() for caption in item.captions):
