@@ -141,10 +141,11 @@ def search(
     if text is None and image is None and not like:
         raise ArgumentError("a search needs text (QUERY), image or like")
     if features is not None and image is None:
-        raise ArgumentError("features needs image")
+        raise ArgumentError("features needs an image to look up; leave features out")
     if rerank is None and (candidates, rerank_features, bf16) != (None, None, None):
         given = {"candidates": candidates, "rerank_features": rerank_features, "bf16": bf16}
-        raise ArgumentError(f"{next(name for name, value in given.items() if value is not None)} needs rerank")
+        name = next(name for name, value in given.items() if value is not None)
+        raise ArgumentError(f"{name} needs a second model (rerank); leave {name} out")
     if rerank is not None and (like or not_like or not_text or min_probability or (text and image)):
         raise ArgumentError("rerank needs text alone or image alone, without like, not_like or min_probability")
     path = None if image is None else Path(image)
