@@ -31,8 +31,9 @@ def open_index(
     Raises IndexError_ where the index cannot be read, its run is gone, or another model made it; for `features`, what
     `open_run` raises.
     """
-    from subtext.api.load import attach, load
+    from subtext.api.load import load
     from subtext.data.features import FeatureFile
+    from subtext.recipes.load import attach
     from subtext.search import Index
     from subtext.search.stores.opened import open_store
 
@@ -134,7 +135,7 @@ def search(
     """
     from dataclasses import replace
 
-    from subtext.api.loaded import choose_device, choose_precision
+    from subtext.api.load import choose_device, choose_precision
     from subtext.data.lengths import cut_note
     from subtext.search import Query
 

@@ -18,4 +18,13 @@ search = verb_command(
     ],
     usage='INDEX "QUERY" | --image FILE | --like ID [OPTIONS]',
     json=True,
+    renamed={
+        "--by-words": "--lexical",
+        "--for": "--target",
+        "--hubs": "--hubness",
+        "--unlike": "--not-like",
+        "--unlike-weight": "--not-like-weight",
+        "--why": "--explain",
+        "--without": "--not-text",
+    },
 )

@@ -13,4 +13,10 @@ serve = verb_command(
         "subtext serve 'postgresql://editor@db/archive?index=library' --storage-dir storage --token-file token",
     ],
     usage="INDEX... [OPTIONS]",
+    renamed={
+        "--behind-proxy": "--trust-proxy",
+        "--keep": "--storage-dir",
+        "--name": "--allowed-host",
+        "--pictures": "--image-folder",
+    },
 )

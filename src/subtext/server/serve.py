@@ -87,7 +87,7 @@ def serve(
     Raises RequirementError where a package is missing or the address is taken, ArgumentError for arguments that do not
     go together, and what opening an index raises. It returns when the process gets SIGINT or SIGTERM.
     """
-    from subtext.api.loaded import choose_device
+    from subtext.api.load import choose_device
     from subtext.server.settings import Limits, Settings
 
     indexes = (indexes,) if isinstance(indexes, str | Path) else indexes

@@ -21,7 +21,7 @@ from typing import Any
 
 from PIL import Image, UnidentifiedImageError
 
-from subtext.api.job import Sources
+from subtext.api.load import Sources
 from subtext.data.atomic import write_file
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image
