@@ -40,8 +40,12 @@ RENAMED_OPTIONS = {
     "--name": "--allowed-host",
     "--pictures": "--image-folder",
     "--unchecked": "--skip-leak-check",
+    "--unlike": "--not-like",
+    "--unlike-weight": "--not-like-weight",
+    "--why": "--explain",
+    "--without": "--not-text",
 }
-"""Old option -> its name now. The old name works for one more release, on commands that have the new one."""
+"""Old option -> its names now, of different commands. The old name works for one more release."""
 
 RENAMED_VALUES = {"--on-error": {"refuse": "raise"}, "--skip": {"picture-overlap": "image-overlap"}}
 """Option -> old value -> its name now."""
