@@ -26,15 +26,14 @@ from typing import Any
 import numpy as np
 from common import subtext
 from numpy.typing import NDArray
-from subtext.search.background import NEAR, Background, Seen
-from subtext.search.calibrating import Asked, Held, ask
 
 from subtext.api.load import open_run
 from subtext.api.search import open_index
 from subtext.data.words import tokenise
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.metrics.detection import auc
-from subtext.search.confidence import stands
+from subtext.search.calibration_fit import HeldOutPairs, Observations, observe
+from subtext.search.confidence import BEST, Background, Evidence
 from subtext.search.stores.calibration import Way, read_calibration
 
 ROOMS = """kitchen bathroom bedroom toilet sink refrigerator stove oven couch furniture counter fireplace desk bed
@@ -92,7 +91,7 @@ def measured(run: Path, out: Path) -> dict[str, Any]:
     way = calibration.ways["images"]
     held = embedded(run, captions)
     with engine.store.reading() as view:
-        told = ask(view, held, "images")
+        told = observe(view, held, "images")
         backgrounds = [Background.of(view.shelves[side]) for side in ("images", "texts")]
     questions, kinds = elsewhere(data / "coco5k_text" / "karpathy_test_5k.jsonl")
     vectors = engine.model.embed_texts(questions).vectors.float().numpy()
@@ -110,11 +109,11 @@ def measured(run: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def areas(told: Asked, strange: list[Seen], kinds: NDArray[Any], way: Way) -> dict[str, Any]:
+def areas(told: Observations, strange: list[Evidence], kinds: NDArray[Any], way: Way) -> dict[str, Any]:
     """Areas under the curve of each score against each kind of question without an answer."""
     rows = np.flatnonzero(~told.fitted)
-    answered = table([told.seen[row] for row in rows], way)
-    gone = table([without(told.seen[row], told.right[row]) for row in rows], way)
+    answered = table([told.evidence[row] for row in rows], way)
+    gone = table([without(told.evidence[row], told.correct[row]) for row in rows], way)
     others = table(strange, way)
     found: dict[str, Any] = {"refused with an answer": float((answered["standing"] < way.refused).mean())}
     sets = {"rooms and food": others}
@@ -127,33 +126,33 @@ def areas(told: Asked, strange: list[Seen], kinds: NDArray[Any], way: Way) -> di
     return found
 
 
-def table(seen: list[Seen], way: Way) -> dict[str, NDArray[np.float64]]:
+def table(seen: list[Evidence], way: Way) -> dict[str, NDArray[np.float64]]:
     """The three scores of each question."""
     return {
         "best": np.array([float(each.scores[0]) for each in seen]),
         "level": np.array([each.level(way.temperature) for each in seen]),
-        "standing": np.array([stands(each, way) for each in seen]),
+        "standing": np.array([each.percentile(way) for each in seen]),
     }
 
 
-def without(seen: Seen, right: NDArray[np.bool_]) -> Seen:
+def without(seen: Evidence, right: NDArray[np.bool_]) -> Evidence:
     """What was shown but for the true matches; a true match below the first few is too weak to matter."""
     return replace(seen, keys=seen.keys[~right], scores=seen.scores[~right], total=seen.total - int(right.sum()))
 
 
-def seen_of(scores: NDArray[np.float32], own: NDArray[np.float32], background: Background) -> Seen:
+def seen_of(scores: NDArray[np.float32], own: NDArray[np.float32], background: Background) -> Evidence:
     """What the index shows, from scores with all of it."""
-    best = np.argsort(-scores, kind="stable")[:NEAR]
-    return Seen.among(background.keys[best], scores[best], background, scores, own)
+    best = np.argsort(-scores, kind="stable")[:BEST]
+    return Evidence.collect(background.keys[best], scores[best], background, scores, own)
 
 
-def embedded(run: Path, captions: Path) -> Held:
+def embedded(run: Path, captions: Path) -> HeldOutPairs:
     """The validation pairs, embedded."""
     from subtext.data.read import read
 
     opened = open_run(run)
     pairs = read(captions, need_images=False).split("val")
-    return Held(pairs, *embed_pairs(opened.model, pairs))
+    return HeldOutPairs(pairs, *embed_pairs(opened.model, pairs))
 
 
 def elsewhere(file: Path) -> tuple[list[str], NDArray[Any]]:

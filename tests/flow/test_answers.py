@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from command import call
 
-from subtext.api.load import load, open_engine
+from subtext.api.load import load
+from subtext.api.search import open_index
 from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
@@ -38,8 +39,8 @@ def engine(place: Path) -> Index:
 class Plain:
     """Every item's vectors, and scores by loops."""
 
-    def __init__(self, place: Path, engine: Engine) -> None:
-        name = Path(engine.folder.manifest.run).name
+    def __init__(self, place: Path, engine: Index) -> None:
+        name = Path(engine.store.manifest.run).name
         model, self.pairs = load(place / name), read(place / "data")
         images, texts = embed_pairs(model, self.pairs)
         self.vectors = {"images": images.vectors.numpy(), "texts": texts.vectors.numpy()}

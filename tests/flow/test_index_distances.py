@@ -12,7 +12,8 @@ import served
 import torch
 from command import call
 
-from subtext.api.load import load, open_engine
+from subtext.api.load import load
+from subtext.api.search import open_index
 from subtext.data.read import read
 from subtext.evaluation import embed_pairs
 
@@ -45,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_ranks_as_the_evaluation(made: Path) -> None:
-    model, engine = load(made / "run"), open_engine(made / "index")
+    model, engine = load(made / "run"), open_index(made / "index")
     pairs = read(made / "pairs.jsonl", need_images=False)
     items = embed_pairs(model, pairs, workers=0)
     assert items[0].uncertainty is not None and items[0].uncertainty.std() > 1e-3
@@ -72,7 +73,7 @@ def test_it_ranks_as_the_evaluation(made: Path) -> None:
 
 
 def test_the_server_tells_how_uncertain_hits_are(made: Path) -> None:
-    engine = open_engine(made / "index")
+    engine = open_index(made / "index")
     asked = str(read(made / "pairs.jsonl", need_images=False).texts.values[0])
     with served.client(made / "index") as client:
         told = client.get("/search", params={"q": asked, "top": 5}).json()["hits"]

@@ -35,7 +35,7 @@ def engine(place: Path) -> Index:
     return open_index(place / "index")
 
 
-def test_words_find_what_the_model_scores_best(place: Path, engine: Engine) -> None:
+def test_words_find_what_the_model_scores_best(place: Path, engine: Index) -> None:
     model, pairs = load(place / "run"), read(place / "data")
     images, _ = embed_pairs(model, pairs)
     query = model.embed_texts(["a blue square"])

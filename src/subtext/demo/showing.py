@@ -15,7 +15,7 @@ from subtext.demo.prepare import CREDIT
 from subtext.models.checkpoint import Record, load_record
 from subtext.report.page import Figure, Found, Page, Search, Section, render
 from subtext.report.text_table import duration
-from subtext.search import Engine, Hit
+from subtext.search import Hit, Index
 
 QUERIES = (
     ("flag for Brazil", "An alias: the emoji's name in English is “Brazil”."),

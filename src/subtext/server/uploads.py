@@ -25,7 +25,7 @@ from subtext.api.load import Sources
 from subtext.data.atomic import write_file
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image
-from subtext.data.read import read_pairs
+from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
 from subtext.search import Index
 from subtext.search.growing import Growing, Grown, grow
@@ -143,7 +143,7 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
             for upload in uploads:
                 write_file(folder / upload.file, lambda path, data=upload.image: _write(path, data))  # type: ignore[misc]
             _write_rows(batch, [upload.row for upload in uploads])
-            dataset = read_pairs(batch, images=folder).pairs
+            dataset = read(batch, images=folder)
             _write_rows(folder / ROWS, [*added_rows(folder), *(upload.row for upload in uploads)])
             source = {**Sources(data=folder).to_json(), "split": "all"}
             how = Growing(source=source, again=True, batch_size=16, workers=0)

@@ -14,8 +14,7 @@ from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation import embed_pairs
 from subtext.report.plots import Reliability, reliability_diagrams
 from subtext.report.progress import meter
-from subtext.search.calibrating import Held
-from subtext.search.calibrating import calibrate as fitted
+from subtext.search.calibration_fit import HeldOutPairs, fit_calibration
 from subtext.search.growing import require_model
 from subtext.search.stores.calibration import Calibration
 from subtext.search.stores.opened import open_store
@@ -47,7 +46,7 @@ def calibrate(work: Work, index: Path | str, *, unchecked: bool = False, seed: i
             opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told
         )
     data = {"data": str(work.sources.data), "split": opened.split, "checked": not unchecked}
-    found = fitted(folder, Held(pairs, images, texts), data=data, seed=seed)
+    found = fit_calibration(folder, HeldOutPairs(pairs, images, texts), data=data, seed=seed)
     kept = folder.keep_calibration(found, plot(found))
     return "\n".join([f"{folder.path}: calibrated by {about(found)}", *lines(found), f"plot: {kept}"])
 
