@@ -26,7 +26,7 @@ from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.losses.ratio import Ratio
 from subtext.objectives.objective import Term
-from subtext.objectives.scene import compose, widened
+from subtext.objectives.scene import add_negatives, compose
 from subtext.training.rewriting import RETOLD, TEXT, Noise, Rewriting, noisy
 
 
@@ -42,7 +42,7 @@ def card_scene(*, outscoring: bool = False) -> Scene:
     items = of_parts(torch.zeros(3, 2, 4, dtype=torch.float64))
     wrong = Embeddings(items.vectors, items.ids + 100, parts=items.parts)
     base = compose(Given(), items, items, torch.arange(3), positives="pair")
-    both = widened(Given(), base.image_to_text, wrong, outscoring=outscoring)
+    both = add_negatives(Given(), base.image_to_text, wrong, outscoring=outscoring)
     return Scene(base.image_to_text, base.text_to_image, edited={"image_to_noised": both})
 
 
@@ -255,7 +255,7 @@ def test_what_cannot_be_rewritten_is_said() -> None:
     scene = card_scene()
     alone = scene.image_to_text.__class__(scene.image_to_text.scores, scene.image_to_text.truth)
     with pytest.raises(RequirementError, match="further candidates need the embeddings of the queries"):
-        widened(Given(), alone, bare)
+        add_negatives(Given(), alone, bare)
 
 
 def test_a_teachers_lists() -> None:

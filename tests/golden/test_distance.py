@@ -23,7 +23,9 @@ def chances(width: int) -> list[float]:
     vectors[:, 0], vectors[:, 1] = angles.cos(), angles.sin()
     query = torch.zeros(1, width, dtype=torch.float64)
     query[0, 0] = 1
-    found = Distance(of="image_to_text").log_chances(items(query), items(vectors), torch.ones(1, 7, dtype=torch.bool))
+    found = Distance(of="image_to_text").log_probabilities(
+        items(query), items(vectors), torch.ones(1, 7, dtype=torch.bool)
+    )
     return found.exp()[0].tolist()
 
 
@@ -49,13 +51,13 @@ def test_three_pairs():
     whole = scene_of(S3).image_to_text
     texts = torch.cat([whole.candidates.vectors[:, 0], torch.zeros(3, 1, dtype=torch.float64)], dim=1)
     images = torch.cat([whole.queries.vectors[:, 0], torch.zeros(3, 1, dtype=torch.float64)], dim=1)
-    found = Distance(of="image_to_text").log_chances(items(images), items(texts), whole.truth.negative).exp()
+    found = Distance(of="image_to_text").log_probabilities(items(images), items(texts), whole.truth.negative).exp()
     wanted = [[0, 0.47777326, 0.52222674], [0.45349421, 0, 0.54650579], [0.62684464, 0.37315536, 0]]
     assert found.tolist() == [pytest.approx(row, abs=1e-8) for row in wanted]
 
 
 def test_nobody_in_reach_draws_among_all_negatives():
-    found = Distance(of="image_to_text", furthest=0.6).log_chances(
+    found = Distance(of="image_to_text", furthest=0.6).log_probabilities(
         items(torch.eye(3)), items(torch.eye(3)), ~torch.eye(3, dtype=torch.bool)
     )
     torch.testing.assert_close(found.exp(), (1 - torch.eye(3)) / 2)
@@ -63,7 +65,7 @@ def test_nobody_in_reach_draws_among_all_negatives():
 
 def test_wide_spaces_have_no_empty_rows():
     vectors = torch.nn.functional.normalize(torch.randn(50, 1024, generator=torch.Generator().manual_seed(0)), dim=1)
-    found = Distance(of="image_to_text").log_chances(
+    found = Distance(of="image_to_text").log_probabilities(
         items(vectors), items(vectors.flip(0)), ~torch.eye(50, dtype=torch.bool)
     )
     torch.testing.assert_close(found.exp().sum(dim=1), torch.ones(50))
@@ -77,7 +79,7 @@ def test_draws_follow_the_chances():
     mining, counts = Distance(of="image_to_text"), torch.zeros(4)
     for epoch in range(2000):
         counts += mining(whole, Epoch(epoch, 0)).truth.negative[0]
-    wanted = mining.log_chances(images, items(texts), whole.image_to_text.truth.negative)[0].exp()
+    wanted = mining.log_probabilities(images, items(texts), whole.image_to_text.truth.negative)[0].exp()
     assert counts[0] == 0
     torch.testing.assert_close(counts.double() / 2000, wanted, atol=4 * math.sqrt(0.25 / 2000), rtol=0)
 
@@ -108,7 +110,7 @@ def test_of_several_views_the_two_that_fit_best_count():
     best = Cosine()(images, texts)
     distances = (2 - 2 * best).sqrt()
     wanted = log_rarity(distances, images.width).masked_fill(~negative, -math.inf).log_softmax(dim=1)
-    torch.testing.assert_close(mining.log_chances(images, texts, negative), wanted)
+    torch.testing.assert_close(mining.log_probabilities(images, texts, negative), wanted)
 
 
 def test_a_query_without_negatives_draws_none():

@@ -20,7 +20,7 @@ from subtext.errors import DataError, RecipeError, RequirementError
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
 from subtext.neighbours.sampling import SIDES, NeighbourDraw, Sampler, Strangers, open_samplers
-from subtext.objectives.scene import Grouped, Groups, among, beside, compose
+from subtext.objectives.scene import Grouped, Groups, compare_neighbours, compare_with_random, compose
 from subtext.recipes.methods.hal import hal
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.neighbourhoods import neighbourhoods
@@ -131,7 +131,7 @@ def test_what_an_item_is_compared_with(negatives: str, more: bool) -> None:
     if more:
         groups_more, near_more = torch.tensor([7, 0]), torch.tensor([5, 9])
         others = (Grouped(random_items(2, seed=3), groups_more), Grouped(random_items(2, seed=4), near_more))
-    found = beside(
+    found = compare_neighbours(
         Cosine(scale=20.0), Grouped(own, groups), Grouped(around, near_groups), negatives=negatives, gathered=others
     )
     columns = [(Origin.NEIGHBOUR, group) for group in near_groups.tolist()]
@@ -154,7 +154,7 @@ def _scene() -> Scene:
     groups = torch.arange(3)
     made = compose(Cosine(), items(U3["X"]), items(U3["Y"]), groups)
     near_by = {
-        side: beside(Cosine(), Grouped(items(U3[mine]), groups), Grouped(items(U3[f"{mine}'"]), groups + 3))
+        side: compare_neighbours(Cosine(), Grouped(items(U3[mine]), groups), Grouped(items(U3[f"{mine}'"]), groups + 3))
         for side, mine in (("image", "X"), ("text", "Y"))
     }
     return replace(made, image_neighbours=near_by["image"], text_neighbours=near_by["text"])
@@ -284,7 +284,7 @@ def test_no_other_method_changes_a_loss_that_reads_random_texts() -> None:
 def test_random_candidates_need_embeddings() -> None:
     bare = replace(_scene().image_to_text, queries=None, candidates=None)
     with pytest.raises(RequirementError, match="need the embeddings of queries and candidates"):
-        among(Cosine(), bare, items(U3["Z"]))
+        compare_with_random(Cosine(), bare, items(U3["Z"]))
 
 
 def test_the_methods_say_what_they_need() -> None:

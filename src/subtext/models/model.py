@@ -20,6 +20,7 @@ from subtext.models.heads.gaussian import Distanced, Gaussian
 from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 from subtext.models.similarity.cosine import Cosine
 from subtext.ops import draw as draws
+from subtext.ops.bf16 import supported
 
 
 class Branch(nn.Module):
@@ -147,7 +148,7 @@ class Model(nn.Module):
     def scores_in_bf16(self) -> bool:
         """Whether scores of pairs are multiplied in bfloat16 here: where that was asked for and the machine does so."""
         parts = _multiplying(self.similarity)
-        return bool(parts) and all(part.bf16 for part in parts) and bf16.supported(self._device.type)
+        return bool(parts) and all(part.bf16 for part in parts) and supported(self._device.type)
 
     def require_indexable(self, purpose: str) -> None:
         """Raise RequirementError unless vectors alone decide the score."""

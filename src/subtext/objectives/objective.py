@@ -19,14 +19,14 @@ EDITED: Mapping[str, str] = {
     "retold_to_image": "",
     "image_to_random": "image_to_text",
 }
-"""Comparisons with texts that are made, or drawn at random -> what is left of them where there are none."""
+"""Comparisons with generated or random texts -> the comparison that replaces them where there are none."""
 Share = float | Mapping[str, float]
-"""In (0, 1]: of a batch's queries, which part is here; one number, or one for each direction, by its name."""
+"""In (0, 1]: share of the batch's queries in this process; one number, or one per direction, by its name."""
 
 
 @runtime_checkable
 class Loss(Protocol):
-    """Comparison -> (Q) values, one a query, not reduced, differentiable."""
+    """Comparison -> (Q) values, one per query, not reduced, differentiable."""
 
     def __call__(self, comparison: Comparison) -> Tensor:
         """One value per query."""
@@ -42,10 +42,10 @@ class Regulariser(Protocol):
 
 @runtime_checkable
 class Mining(Protocol):
-    """Scene, Epoch -> the comparison that a loss reads: with fewer negatives, or with cells that count more."""
+    """Scene, Epoch -> the comparison that a loss reads: with fewer negatives or weighted scores."""
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
-        """The comparison in place of the one that its term names."""
+        """The comparison that replaces that of the term."""
 
 
 @runtime_checkable
@@ -64,10 +64,10 @@ class Term:
     weight      coefficient in the sum
     reduction   over the queries: their sum, their mean, or the sum over Q x C (the PVSE papers' mean over all cells)
     weighting   sample weights, multiplied in before the reduction; None for ones
-    mining      what the loss reads of the comparison: drawn negatives, say; None for all of it
-    unmined     the loss where mining leaves the comparison as it is, for want of a bank; None for the same loss
-    from_epoch, until_epoch  the term counts in epochs from_epoch <= number < until_epoch alone (None: to the end), so
-                that a run can begin with one loss and go on with another
+    mining      selects what the loss reads, such as sampled negatives; None for the full comparison
+    unmined     the loss where mining has no bank and changes nothing; None for the same loss
+    from_epoch, until_epoch  the term counts in epochs from_epoch <= number < until_epoch (None: to the end): a run can
+                begin with one loss and continue with another
     """
 
     loss: Loss
@@ -81,7 +81,7 @@ class Term:
     unmined: Loss | None = None
 
     def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> Tensor:
-        """The term's share of the objective; zero, without gradient, in an epoch that is not its own."""
+        """The term's value in the objective; zero, without gradient, in epochs outside its range."""
         comparison = scene.comparison(self.on)
         if epoch.number < self.from_epoch or (self.until_epoch is not None and epoch.number >= self.until_epoch):
             return comparison.scores.new_zeros(())
@@ -105,7 +105,7 @@ class Term:
 class Penalty:
     """A regulariser and its coefficient.
 
-    share_of  the direction whose queries it is a mean over; any, where it reads the whole batch
+    share_of  the direction whose queries it averages; any, where it reads the full batch
     """
 
     regulariser: Regulariser
@@ -113,7 +113,7 @@ class Penalty:
     share_of: str = "image_to_text"
 
     def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> Tensor:
-        """The penalty's share of the objective."""
+        """The penalty's value in the objective."""
         return self.weight * _share(share, self.share_of) * self.regulariser(scene)
 
 
@@ -121,20 +121,20 @@ class Penalty:
 class Objective:
     """A sum of named terms and penalties.
 
-    Where several processes share a batch, each compares its own queries with everybody's candidates. `share` is the
-    part of the batch's queries that are its own: the sum over processes of what they compute is the whole's value.
+    Where several processes share a batch, each compares its own queries with all candidates. `share` is its part of the
+    batch's queries: the values of all processes sum to that of the full batch.
     """
 
     parts: dict[str, Term | Penalty]
 
     def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> tuple[Tensor, dict[str, Tensor]]:
-        """The total, and each part's share by name (detached); `share` in (0, 1]."""
+        """The total, and the value of each part by name (detached); `share` in (0, 1]."""
         values = {name: part(scene, epoch, share=share) for name, part in self.parts.items()}
         total = torch.stack(list(values.values())).sum()
         return total, {name: value.detach() for name, value in values.items()}
 
     def of_pairs(self) -> Objective:
-        """Without neighbours and generated texts: what can be computed where none are drawn."""
+        """The terms that need neither neighbours nor generated texts."""
         parts: dict[str, Term | Penalty] = {}
         for name, part in self.parts.items():
             if isinstance(part, Penalty):

@@ -1,7 +1,4 @@
-"""From the embeddings of a batch to its Scene.
-
-Which pairs a batch is of, and from values of its pairs to values of its queries.
-"""
+"""From the embeddings of a batch to its Scene, and from a Scene back to its pairs."""
 
 from __future__ import annotations
 
@@ -28,16 +25,16 @@ class Groups(NamedTuple):
 
     @staticmethod
     def of(groups: Tensor | Groups) -> Groups:
-        """Both from one tensor, where row i of the images belongs with row i of the texts."""
+        """Both from one tensor, where image i belongs with text i."""
         return groups if isinstance(groups, Groups) else Groups(groups, groups)
 
 
 class Relevance(NamedTuple):
-    """How much the items of a batch have to do with each other, in degrees.
+    """Graded relevance of the items of a batch.
 
-    images  (I T) of its images with all candidates, and texts (T I) of its texts likewise: own ones first, then those
-            of other processes
-    scale   what it was computed with
+    images  (I T) of its images with all candidates: those of this process first, then those of other processes
+    texts   (T I) of its texts likewise
+    scale   name of the measure
     """
 
     images: Tensor
@@ -63,15 +60,15 @@ def compose(
     relevance: Relevance | None = None,
     scores: Tensor | None = None,
 ) -> Scene:
-    """The two comparisons of a batch: of pairs, where row i of images belongs with row i of texts, or of images
-    with all their texts, where there are more texts than images.
+    """The two comparisons of a batch: of pairs, where image i belongs with text i, or of images with all their texts,
+    where there are more texts than images.
 
-    groups     group of each pair (B), or of each image and each text; what shares a group is never a negative
-    positives  "group": every candidate of the query's group is right; "pair": its partner alone, the rest of the
-               group is ignored, which only pairs can have
-    gathered     images, texts and groups of the same step on other processes: they widen both directions' candidates
+    groups     group of each pair (B), or of each image and each text; items of one group are never negatives
+    positives  "group": every candidate of the query's group; "pair": its partner alone, the others of the group are
+               ignored; only for pairs
+    gathered   images, texts and groups of the same step on other processes: further candidates in both directions
     relevance  of the pairs of the batch, for losses that read Truth.relevance
-    scores     (I T) of images with texts, where they are known already and there are no others
+    scores     (I T) of images with texts, where they are computed already and nothing is gathered
     """
     local = Groups.of(groups)
     if gathered is None:
@@ -83,9 +80,7 @@ def compose(
             text_to_image=Comparison(scores.T, to_images, texts, images),
         )
     other_images, other_texts, other_groups = gathered[0], gathered[1], Groups.of(gathered[2])
-    all_groups = Groups(
-        *(torch.cat([here_groups, theirs]) for here_groups, theirs in zip(local, other_groups, strict=True))
-    )
+    all_groups = Groups(*(torch.cat(pair) for pair in zip(local, other_groups, strict=True)))
     all_images, all_texts = Embeddings.cat([images, other_images]), Embeddings.cat([texts, other_texts])
     of_texts, of_images = _origin(all_groups.texts, len(texts)), _origin(all_groups.images, len(images))
     to_texts, to_images = _graded(
@@ -97,7 +92,7 @@ def compose(
     )
 
 
-def beside(
+def compare_neighbours(
     similarity: nn.Module,
     own: Grouped,
     neighbours: Grouped,
@@ -105,25 +100,25 @@ def beside(
     negatives: Negatives = "anchors",
     gathered: tuple[Grouped, Grouped] | None = None,
 ) -> Comparison:
-    """Items against sampled neighbours of their own modality, neighbour i for item i, and against each other.
+    """Items against sampled neighbours of the same modality, neighbour i for item i, and against each other.
 
-    negatives  which candidates are wrong: the other items themselves ("anchors"), their neighbours, or both. Whatever
-               is of the item's own group, or of its neighbour's, is ignored
-    gathered     items and neighbours of the same step on other processes: further candidates
+    negatives  the other items ("anchors"), their neighbours, or both. Candidates of the group of the item, or of its
+               neighbour, are ignored
+    gathered   items and neighbours of the same step on other processes: further candidates
 
-    Scores are cosines, whatever scale and shift the similarity has: those were made for images against texts.
-    Candidates are neighbours (own ones first), then items; without the latter where `negatives` is "neighbours".
+    Scores are cosines, without the scale and shift of the similarity, which belong to images against texts.
+    Candidates are neighbours (those of this process first), then items; no items for negatives="neighbours".
     """
     neighbour_groups, item_groups = [neighbours], [own]
     if gathered is not None:
         item_groups.append(gathered[0])
         neighbour_groups.append(gathered[1])
-    pieces = neighbour_groups if negatives == "neighbours" else neighbour_groups + item_groups
-    candidates = Embeddings.cat([piece.items for piece in pieces])
-    groups = torch.cat([piece.groups for piece in pieces])
+    parts = neighbour_groups if negatives == "neighbours" else neighbour_groups + item_groups
+    candidates = Embeddings.cat([part.items for part in parts])
+    groups = torch.cat([part.groups for part in parts])
     match = torch.eye(len(own.items), len(candidates), dtype=torch.bool, device=groups.device)
     ignored = (groups == own.groups[:, None]) | (groups == neighbours.groups[:, None])
-    count = sum(len(piece.items) for piece in neighbour_groups)
+    count = sum(len(part.items) for part in neighbour_groups)
     if negatives == "anchors":
         ignored[:, :count] = True
     origin = torch.full((len(candidates),), Origin.PAIR, dtype=torch.uint8, device=groups.device)
@@ -133,7 +128,7 @@ def beside(
     return Comparison(scores, Truth(match, ignored & ~match), own.items, candidates, origin)
 
 
-def widened(
+def add_negatives(
     similarity: nn.Module,
     comparison: Comparison,
     wrong: Embeddings,
@@ -141,19 +136,19 @@ def widened(
     outscoring: bool = False,
     scores: Tensor | None = None,
 ) -> Comparison:
-    """A comparison with further candidates that are wrong for every query: generated texts.
+    """A comparison with additional negatives of every query: generated texts.
 
-    outscoring  whether one that scores above the query's own partner counts; else it is ignored (alpha of Gong et al.
-                2024, who so leave out the hardest)
-    scores      of the queries with them, where they are known already
+    outscoring  whether to count negatives that score above the query's partner; else they are ignored, as Gong et al.
+                2024 leave out the hardest (alpha)
+    scores      of the queries with them, where they are computed already
 
-    Relevance goes, and so do the candidates' embeddings: of generated texts neither is known.
+    The result has neither relevance nor the candidates' embeddings: generated texts have none.
     Raises RequirementError for a comparison without the embeddings of its queries.
     """
     if comparison.queries is None:
         raise RequirementError(
-            "further candidates need the embeddings of the queries; this comparison has scores alone; compose it from "
-            "embeddings"
+            "additional negatives need the embeddings of the queries; this comparison has scores alone; compose it "
+            "from embeddings"
         )
     scores = similarity(comparison.queries, wrong) if scores is None else scores
     truth = comparison.truth
@@ -171,27 +166,33 @@ def widened(
     )
 
 
-def among(similarity: nn.Module, comparison: Comparison, strangers: Embeddings) -> Comparison:
-    """A comparison in which these candidates are wrong for every query, and no others are.
+def compare_with_random(similarity: nn.Module, comparison: Comparison, sampled: Embeddings) -> Comparison:
+    """A comparison whose only negatives are these random candidates.
 
-    One of them may be the query's own partner: drawn from all items, as the code of Thomas and Kovashka 2020 draws
-    texts, it is taken for wrong like the rest. Scores of strangers are cosines; relevance and origin go.
+    One of them may be the query's partner: the code of Thomas and Kovashka 2020 samples from all texts and takes every
+    sample for a negative. Their scores are cosines; the result has neither relevance nor origin.
     Raises RequirementError for a comparison without its embeddings.
     """
-    if comparison.queries is None or comparison.candidates is None:
-        raise RequirementError(
-            "candidates drawn at random need the embeddings of queries and candidates; this comparison has scores "
-            "alone; compose it from embeddings"
-        )
+    queries, candidates = embeddings_of(comparison, "candidates sampled at random")
     match = comparison.truth.match
-    scores = getattr(similarity, "cosine", similarity)(comparison.queries, strangers)
+    scores = getattr(similarity, "cosine", similarity)(queries, sampled)
     none = torch.zeros_like(scores, dtype=torch.bool)
     return Comparison(
         torch.cat([comparison.scores, scores], dim=1),
         Truth(torch.cat([match, none], dim=1), torch.cat([~match, none], dim=1)),
-        comparison.queries,
-        Embeddings.cat([comparison.candidates, strangers]),
+        queries,
+        Embeddings.cat([candidates, sampled]),
     )
+
+
+def embeddings_of(comparison: Comparison, reader: str) -> tuple[Embeddings, Embeddings]:
+    """Queries and candidates. Raises RequirementError, in the name of `reader`, for a comparison of scores alone."""
+    if comparison.queries is None or comparison.candidates is None:
+        raise RequirementError(
+            f"{reader} needs the embeddings behind the scores; this batch has scores alone; compose the scene from "
+            "embeddings"
+        )
+    return comparison.queries, comparison.candidates
 
 
 def _origin(candidates: Tensor, local: int) -> Tensor:
@@ -214,7 +215,7 @@ def _graded(to_texts: Truth, to_images: Truth, relevance: Relevance | None) -> t
 
 
 def batch_items(scene: Scene) -> tuple[Embeddings, Embeddings]:
-    """Images and texts of the whole batch: this process's first, in order, then those of the others.
+    """Images and texts of the full batch: those of this process first, in order, then those of the others.
 
     Raises RequirementError for a scene of scores alone.
     """
@@ -222,14 +223,14 @@ def batch_items(scene: Scene) -> tuple[Embeddings, Embeddings]:
 
 
 def count_pairs(scene: Scene) -> int:
-    """Pairs of the whole batch, each known by its text."""
+    """Number of pairs of the full batch: one per text."""
     return _count(scene.image_to_text)
 
 
 def pairs_to_queries(values: Float[Tensor, "b"], scene: Scene, direction: Direction) -> Float[Tensor, "q"]:
-    """From one value a pair of the whole batch, in the order of its texts, to one value a query of a direction.
+    """From one value per pair of the full batch, in the order of texts, to one value per query of a direction.
 
-    A query that is one image of several texts has their sum.
+    An image query with several texts gets their sum.
     """
     comparison = scene.comparison(direction)
     if direction == "text_to_image" or _count(scene.text_to_image) == len(values):
@@ -238,7 +239,7 @@ def pairs_to_queries(values: Float[Tensor, "b"], scene: Scene, direction: Direct
 
 
 def _of_pairs(comparison: Comparison) -> Tensor | None:
-    """(C) bool, which candidates are of pairs, here or gathered; None for all of them."""
+    """(C) bool, candidates that are of pairs, here or gathered; None for all."""
     origin = comparison.origin
     return None if origin is None else (origin == Origin.PAIR) | (origin == Origin.GATHERED)
 
@@ -251,8 +252,8 @@ def _count(comparison: Comparison) -> int:
 def _items(comparison: Comparison) -> Embeddings:
     if comparison.candidates is None:
         raise RequirementError(
-            "what is known of pairs by their rows needs the embeddings behind the scores; this batch has scores alone; "
-            "compose the scene from embeddings"
+            "values of pairs need the embeddings behind the scores; this batch has scores alone; compose the scene "
+            "from embeddings"
         )
     chosen = _of_pairs(comparison)
     return comparison.candidates if chosen is None else comparison.candidates[chosen]

@@ -25,7 +25,15 @@ from subtext.errors import TrainingError
 from subtext.models.model import Branch, Model
 from subtext.neighbours.sampling import SIDES, Side
 from subtext.objectives.objective import Objective
-from subtext.objectives.scene import Grouped, Groups, Negatives, among, beside, compose, widened
+from subtext.objectives.scene import (
+    Grouped,
+    Groups,
+    Negatives,
+    add_negatives,
+    compare_neighbours,
+    compare_with_random,
+    compose,
+)
 from subtext.ops import draw
 from subtext.training.memory import Memories
 from subtext.training.plan import Plan
@@ -125,7 +133,7 @@ class Stepper:
         ):
             if side in near:
                 both = None if further is None else (further, theirs[side])
-                found[side] = beside(similarity, own, near[side], negatives=self._negatives, gathered=both)
+                found[side] = compare_neighbours(similarity, own, near[side], negatives=self._negatives, gathered=both)
         whole = replace(scene, image_neighbours=found.get("image"), text_neighbours=found.get("text"))
         return whole if reading.neighbours.strangers is None else self._with_strangers(whole, parts["stranger"])
 
@@ -134,7 +142,7 @@ class Stepper:
         theirs = _gathered(self._processes, {"stranger": Grouped(own, own.ids)})
         strangers = Embeddings.cat([own, *(further.items for further in theirs.values())])
         found = {
-            name: among(self._model.similarity, whole, strangers)
+            name: compare_with_random(self._model.similarity, whole, strangers)
             for name, whole in (("random", scene.image_to_text), ("text", scene.text_neighbours))
             if whole is not None
         }
@@ -190,7 +198,7 @@ class Stepper:
         for label, base in bases.items():
             comparison = base.image_to_text
             if label in wrong:
-                comparison = widened(
+                comparison = add_negatives(
                     similarity, comparison, wrong[label], outscoring=asked.outscoring, scores=of_wrong[label]
                 )
             found["image_to_noised" if label == TEXT else "image_to_retold"] = comparison

@@ -1,4 +1,4 @@
-"""Angular loss: an angle at the negative, seen from anchor and positive, instead of a distance between scores."""
+"""Angular loss: a bound on the angle at the negative of a triplet, instead of a distance between scores."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from torch.nn.functional import softplus
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
+from subtext.objectives.scene import embeddings_of
 from subtext.ops.numerics import masked_logsumexp, precise, product
 
 
 @dataclass(frozen=True)
 class Angular:
-    """Angular loss (Wang et al. 2017; Thomas and Kovashka 2020, eq. 2): negatives stay off the pair's middle.
+    """Angular loss (Wang et al. 2017; Thomas and Kovashka 2020, eq. 2): negatives stay away from the pair's middle.
 
     f_n = 4t (a + p) n - 2 (1 + t) a p,   t = tan^2(degrees)
         smooth  value = log(1 + sum_n exp(f_n))                        (their code; the N-pair form of Wang et al.)
         hinge   value = sum_n [f_n + 2 - 6t]+ = sum_n [|a - p|^2 - 4t |n - (a + p) / 2|^2]+      (their eq. 2)
     for a query a, its positive p and its negatives n, all of unit length; several positives are averaged. At 45 degrees
-    the hinge is [f - 4]+: only a negative inside the ball whose diameter is [a, p] costs anything.
+    the hinge is [f - 4]+: only negatives inside the ball with diameter [a, p] count.
 
-    One class serves every term of that paper, because the comparison says which items are compared: image_to_text,
-    text_to_image for the symmetric term, image_neighbours and text_neighbours for those within a modality. Negatives
-    are the columns that the truth calls so. The paper's code compares an item and its neighbour with the other items of
-    the batch: their columns stand beside the neighbours', and other items' neighbours are ignored.
+    The class serves every term of that paper by its comparison: image_to_text, text_to_image for the symmetric term,
+    image_neighbours and text_neighbours within a modality. Negatives are those of the truth. The paper's code compares
+    an item and its neighbour with the other items of the batch; neighbours of other items are ignored.
 
     degrees   the angle, in (0, 90); 45 in their code, 36 to 55 with Wang et al.
     form      smooth or hinge
-    repeated  smooth: each of M negatives counts M times, as their code does, which repeats pairs to line them up with
-              all M^2 rows of negatives. It adds log M to the sum's logarithm, so nothing is repeated here
-    own       smooth: the positive itself is one more negative, as in the symmetric and image terms of their code, where
-              the index that should leave it out does not. Its f is 4t + (2t - 2) a p, at 45 degrees the constant 4
+    repeated  smooth: each of M negatives counts M times, as in their code, which repeats pairs for all M^2 rows of
+              negatives. That adds log M to the logarithm of the sum; nothing is repeated here
+    own       smooth: the positive is one more negative, as in the symmetric and image terms of their code, whose index
+              fails to exclude it. Its f is 4t + (2t - 2) a p, at 45 degrees the constant 4
 
-    With K views, a and p are the two views that fit best, and a negative is its view that is nearest to a + p. The
-    paper does not say; this choice gives the plain formula for K = 1. The distance-based triplet loss of the paper,
+    With K views, a and p are the best pair of views, and a negative is its view nearest to a + p. The paper does not
+    define K > 1; for K = 1 this is the plain formula. The distance-based triplet loss of the paper,
     [|a - p|^2 - |a - n|^2 + m]+, is twice `Triplet` with margin m / 2.
 
     Takes     Comparison with the embeddings on both sides, of unit length; scores, and so temperatures, are not read.
     Gives     (Q) >= 0; 0 without positives or without negatives (log(1 + e^f) of itself under `own`). The gradient
               reaches the views named above.
-    Raises    RequirementError for an angle or form that there is not, a switch that the hinge does not read, and a
+    Raises    RequirementError for an unknown angle or form, a switch that the hinge does not read, and a
               comparison without embeddings.
     Cost      time M C K D, memory M C K over all M positives, where repeating would take (C^2)^2.
 
@@ -75,12 +75,7 @@ class Angular:
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        if comparison.queries is None or comparison.candidates is None:
-            raise RequirementError(
-                "Angular needs the embeddings behind the scores; this comparison has scores alone; compose the scene "
-                "from embeddings"
-            )
-        anchors, negatives = precise(comparison.queries.vectors), precise(comparison.candidates.vectors)
+        anchors, negatives = (precise(items.vectors) for items in embeddings_of(comparison, "Angular"))
         query, candidate = comparison.truth.match.nonzero(as_tuple=True)
         middle, fit = _best_pair(anchors, negatives, query, candidate)
         negative = comparison.truth.negative[query]
@@ -107,7 +102,7 @@ def _best_pair(
     query: Int[Tensor, "m"],
     candidate: Int[Tensor, "m"],
 ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m"]]:
-    """Of every positive the two views that fit best: their sum, and their inner product."""
+    """The best pair of views of every positive: their sum and their inner product."""
     first, second = anchors[query], negatives[candidate]
     if first.shape[1] == second.shape[1] == 1:
         first, second = first[:, 0], second[:, 0]

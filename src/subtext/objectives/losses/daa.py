@@ -1,4 +1,4 @@
-"""DAA: average semantic precision with sigmoids for steps, so that a whole list is put into its order of relevance."""
+"""DAA: average semantic precision with sigmoids for steps: lists are ranked by their relevance."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
+from subtext.objectives.scene import embeddings_of
 from subtext.ops.numerics import precise, product
 from subtext.ops.soft_rank import soft_above, soft_rank
 
@@ -25,13 +26,13 @@ class DAA:
 
     temperature  above 0, of both ranks, in units of score and of relevance. The paper does not print it; its code has
                  0.01 for inner products and 0.001 for scores that are sigmoids
-    variant      "rows" as in the paper, but that a candidate is not ranked against itself (eq. 11 adds half a rank), as
-                 in its code; or "released", to compare with its checkpoints. That code ranks the candidate of row q
-                 among the entries of column q, of scores and of relevance alike: only of a symmetric matrix is that the
-                 same
-    draws        every draw (view) of an item stands in the list by itself, as in the probabilistic code: all inner
-                 products of draws, each with the relevance of its items. "released" with them compares the queries'
-                 draws with each other and never looks at the other modality
+    variant      "rows" as in the paper, except that a candidate is not ranked against itself (eq. 11 adds half a
+                 rank), as in its code; or "released", for comparison with its checkpoints. That code ranks the
+                 candidate of row q among the entries of column q, of scores and of relevance alike, which is the same
+                 for a symmetric matrix only
+    draws        whether every sample (view) of an item is in the list by itself, as in the probabilistic code: all
+                 inner products of samples, each with the relevance of its items. "released" then compares the queries'
+                 samples with each other, and never reads the other modality
 
     Takes     Comparison with truth.relevance; ignored cells are in no list. With draws: embeddings on both sides.
               "released" needs as many candidates as queries.
@@ -92,15 +93,10 @@ class DAA:
         counted = None if truth.ignored is None else ~truth.ignored
         if not self.draws:
             return scores, relevance, counted
-        if comparison.queries is None or comparison.candidates is None:
-            raise RequirementError(
-                "DAA with draws needs the embeddings behind the scores; this comparison has scores alone; leave draws "
-                "out, or compose the scene from embeddings"
-            )
-        own = comparison.queries.vectors
-        other = own if self.variant == "released" else comparison.candidates.vectors
-        scores = product(own.flatten(0, 1), other.flatten(0, 1))
-        times = (own.shape[1], other.shape[1])
+        queries, candidate_items = embeddings_of(comparison, "DAA with draws")
+        rows, columns = queries.vectors, (queries if self.variant == "released" else candidate_items).vectors
+        scores = product(rows.flatten(0, 1), columns.flatten(0, 1))
+        times = (rows.shape[1], columns.shape[1])
         return scores, _repeated(relevance, times), None if counted is None else _repeated(counted, times)
 
     def _ranks(self, lists: Float[Tensor, "q c"], counted: Bool[Tensor, "q c"] | None) -> Float[Tensor, "q c"]:

@@ -1,4 +1,4 @@
-"""HAL: a log-sum-exp over negatives, which hubs dominate."""
+"""HAL: a log-sum-exp over negatives, in which hubs dominate."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class HAL:
     """Hubness-aware loss (Liu et al. 2020): the nearest negatives of a query count exponentially.
 
     value_q = 1/gamma log(1 + D + sum_{n in N_q} exp(gamma (s_qn - threshold))) - 1/2 log(1 + [s_qp]+)
-    The second part is a mean over the positives p. Both directions' terms, each a mean over queries, add up to the
-    loss of the authors' code, which holds log(1 + [s_qp]+) once for a pair: hence the half.
+    The second part is a mean over the positives p. The terms of both directions, each a mean over queries, add up to
+    the loss of the authors' code, which has log(1 + [s_qp]+) once per pair: hence the half.
 
     gamma      above 0; 30 on COCO, 60 on Flickr30K
     threshold  in score units, 0.3 on COCO, 0.7 on Flickr30K
-    diagonal   D, what the pair's own cell adds to the sum, where it should add nothing. Their code sets its score to 0
-               and sums it all the same: "shifted", D = exp(-gamma threshold), and, with the bank of `Hubs`, whose
-               weight for it is 0 as well, "one", D = 1. "none" leaves it out
+    diagonal   D, the contribution of the pair's own score to the sum, which should be none. Their code sets that score
+               to 0 and sums it: "shifted", D = exp(-gamma threshold); with the bank of `Hubs`, whose weight for it is
+               also 0: "one", D = 1. "none": D = 0
 
     This is the paper's loss without a memory bank; `Hubs` (mining) changes the scores as the bank's weights do.
 
@@ -63,7 +63,7 @@ class HAL:
         total = masked_logsumexp(exponents, comparison.truth.negative)
         counts = match.sum(dim=1)
         if self.diagonal != "none":
-            positives = torch.full_like(total, -self.gamma * self.threshold if self.diagonal == "shifted" else 0.0)
-            total = torch.where(counts > 0, torch.logaddexp(total, positives), total)
+            diagonal = torch.full_like(total, -self.gamma * self.threshold if self.diagonal == "shifted" else 0.0)
+            total = torch.where(counts > 0, torch.logaddexp(total, diagonal), total)
         pulls = torch.log1p(scores.relu()).masked_fill(~match, 0).sum(dim=1) / counts.clamp_min(1)
         return softplus(total) / self.gamma - pulls / 2

@@ -1,4 +1,4 @@
-"""InfoNCE: a softmax over candidates, with several positives a query."""
+"""InfoNCE: a softmax over candidates, with several positives per query."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from subtext.ops.numerics import masked_logsumexp, precise
 
 @dataclass(frozen=True)
 class InfoNCE:
-    """InfoNCE (van den Oord et al. 2018, eq. 4; CLIP, Radford et al. 2021): the positive should win a softmax.
+    """InfoNCE (van den Oord et al. 2018, eq. 4; CLIP, Radford et al. 2021): the positive has the largest softmax.
 
     value_q = 1/|P_q| sum_{p in P_q} -log( exp(s_qp) / sum_{c in D_qp} exp(s_qc) )
-    D_qp is p and all negatives: other positives of the query are not held against p, so that the value can reach 0
-    however many there are. With `compete` D_qp is all positives and negatives (SupCon, Khosla et al. 2020, eq. 2),
-    which cannot fall below log |P_q|. With one positive both are the cross-entropy of a row of scores.
+    D_qp is p and all negatives, without the other positives: the value can reach 0 for any number of them. With
+    `compete` D_qp is all positives and negatives (SupCon, Khosla et al. 2020, eq. 2), and the value is at least
+    log |P_q|. With one positive both are the cross-entropy of a row of scores.
 
     compete          whether positives of one query compete with each other
-    label_smoothing  in [0, 1): share of the target that is spread evenly over D_qp, p included; 0 in CLIP
+    label_smoothing  in [0, 1): share of the target spread evenly over D_qp, p included; 0 in CLIP
 
-    The temperature belongs to the similarity: the scores come divided by it.
+    The temperature belongs to the similarity: scores are already divided by it.
 
     Takes     Comparison; ignored cells are left out of every sum.
     Gives     (Q) >= 0; 0 for a query without positives, and without negatives unless positives compete. The gradient
@@ -58,7 +58,7 @@ class InfoNCE:
         if self.compete:
             values = masked_logsumexp(scores, match | negative)[query] - positive
         else:
-            # log(1 + exp(rest - positive)) keeps its digits where the positive leads by far.
+            # log(1 + exp(negatives - positive)) is precise also where the positive is far ahead.
             values = softplus(masked_logsumexp(scores, negative)[query] - positive)
         counts = match.sum(dim=1)
         if self.label_smoothing:

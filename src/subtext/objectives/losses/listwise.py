@@ -1,4 +1,4 @@
-"""Listwise: a list of candidates should share its probability out as a teacher does."""
+"""Listwise: the softmax over candidates should equal that of a teacher."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ class Listwise:
     """List-wise divergence (ListNet, Cao et al. 2007; Hinton et al. 2015): two softmaxes over one list of candidates.
 
     value_q = sum_c p_c (log p_c - log s_c),   p = softmax of the relevance, s = softmax of the scores / temperature
-    over all candidates that are not ignored. The relevance is what a teacher gave them, already divided by a
-    temperature of its own.
+    over all candidates that are not ignored. The relevance is the teacher's scores, already divided by a temperature.
 
-    temperature  above 0, of the scores; those of a similarity that divides by one of its own come divided already
+    temperature  above 0, of the scores; a similarity may have divided them by another one already
 
     Takes     Comparison with truth.relevance, such as `--with distil` supplies.
-    Gives     (Q) >= 0, 0 where both share out alike. The gradient reaches every score and never the relevance.
+    Gives     (Q) >= 0, 0 where both are equal. The gradient reaches every score and never the relevance.
     Raises    RequirementError for a temperature that is not above 0, and for a comparison without relevance.
     Cost      time and memory Q C.
 
     >>> from subtext.core import Truth
     >>> truth = Truth(torch.eye(1, 2, dtype=torch.bool), relevance=torch.tensor([[3.0, 1.0]]).log(), scale="teacher")
-    >>> alike = Comparison(torch.tensor([[1.0, 1.0]]), truth)
-    >>> round(Listwise()(alike).item(), 4)  # 3/4 log(3/2) + 1/4 log(1/2)
+    >>> flat = Comparison(torch.tensor([[1.0, 1.0]]), truth)
+    >>> round(Listwise()(flat).item(), 4)  # 3/4 log(3/2) + 1/4 log(1/2)
     0.1308
     """
 

@@ -1,4 +1,4 @@
-"""Margin loss: distances of pairs below a boundary, of others above it, each by a margin."""
+"""Margin loss: distances of positives below a boundary and of negatives above it, each by a margin."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Margin:
     """Margin loss (Wu et al. 2017, section 4): positives within a boundary, negatives beyond it.
 
     value_q = sum_{p in P_q} [d_qp - boundary + margin]+ + sum_{n in N_q} [boundary - d_qn + margin]+
-    with d = sqrt(2 - 2 s). Made for few negatives a query, drawn by `Distance` (mining).
+    with d = sqrt(2 - 2 s). Made for few negatives per query, sampled by `Distance` (mining).
 
-    The authors' code divides by the terms of the batch that are above 0. A loss here values a query by its own row, so
-    the mean over queries stands in for it: the same direction, smaller steps as fewer terms are active.
+    The authors' code divides by the number of terms above 0 in the batch. Here the mean over queries is taken: the same
+    direction, with smaller steps as fewer terms are active.
 
-    The authors learn a boundary for every class, starting at 1.2. Here a class is one pair of an image and a text, met
-    once an epoch, and losses hold nothing that is learnt: one boundary, fixed.
+    The authors learn a boundary for every class, starting at 1.2. Here a class is one pair, seen once per epoch, and
+    losses own no parameters: the boundary is fixed.
 
     margin    in distance, 0 or more; 0.2 in their code
     boundary  in distance, above 0; 1.2
@@ -38,7 +38,7 @@ class Margin:
 
     >>> import torch
     >>> from subtext.core import Truth
-    >>> distances = torch.tensor([[1.1, 1.0]])  # a positive, a negative: 0.1 and 0.4 of them are too much
+    >>> distances = torch.tensor([[1.1, 1.0]])  # a positive and a negative, 0.1 and 0.4 beyond their bounds
     >>> whole = Comparison(1 - distances**2 / 2, Truth(torch.tensor([[True, False]])))
     >>> round(Margin()(whole).item(), 4)
     0.5

@@ -1,4 +1,4 @@
-"""Ratio: the share of a softmax that the positive does not win."""
+"""Ratio: one minus the softmax of the positive."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from subtext.ops.numerics import masked_logsumexp, precise
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ratio (Gong et al. 2024, eq. 5 and 6 as printed): one less the softmax of the positive.
+    """Ratio (Gong et al. 2024, eq. 5 and 6 as printed): one minus the softmax of the positive.
 
     value_q = 1/|P_q| sum_{p in P_q} 1 - exp(s_qp) / (exp(s_qp) + sum_{n in N_q} exp(s_qn))
     The paper prints a sum of such ratios and says that it is minimised, which would push positives down; minimising
-    this raises them. Unlike its logarithm (InfoNCE) it is bounded: a pair that is lost by far has no gradient.
+    this raises them. Unlike its logarithm (InfoNCE) it is bounded: a pair that is far behind has no gradient.
 
-    The temperature belongs to the similarity: the scores come divided by it.
+    The temperature belongs to the similarity: the scores are already divided by it.
 
     Takes     Comparison; ignored cells are left out of the sum.
     Gives     (Q) in [0, 1); 0 for a query without positives or without negatives. The gradient reaches every positive
@@ -39,7 +39,7 @@ class Ratio:
         """One value per query."""
         scores, match = precise(comparison.scores), comparison.truth.match
         query, candidate = match.nonzero(as_tuple=True)
-        rest = masked_logsumexp(scores, comparison.truth.negative)[query]
-        values = torch.sigmoid(rest - scores[query, candidate])
+        negatives = masked_logsumexp(scores, comparison.truth.negative)[query]
+        values = torch.sigmoid(negatives - scores[query, candidate])
         counts = match.sum(dim=1).clamp_min(1)
         return torch.zeros_like(scores[:, 0]).index_add(0, query, values) / counts

@@ -1,4 +1,4 @@
-"""Sigmoid loss: every query and candidate is a yes-or-no question of its own."""
+"""Sigmoid loss: binary classification of every query and candidate."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from subtext.ops.numerics import precise
 
 @dataclass(frozen=True)
 class Sigmoid:
-    """Pairwise sigmoid (SigLIP, Zhai et al. 2023, algorithm 1): each pair is classified by itself.
+    """Pairwise sigmoid (SigLIP, Zhai et al. 2023, algorithm 1): binary classification of each pair.
 
     value_q = sum_c log(1 + exp(-z_qc s_qc)),   z = 1 for a positive, -1 for a negative
     The paper sums over candidates and takes the mean over queries, which is over="sum" here with a Term whose reduction
-    is "mean". The question is the same from both sides: one direction of a square batch holds the whole loss.
+    is "mean". Both directions are the same: one direction of a square batch is the full loss.
 
-    over   "sum" over candidates, or their "mean", whose size does not grow with the batch
+    over   "sum" over candidates, or their "mean", which does not grow with the batch
 
     Scale and shift belong to the similarity: SigLIP starts from scale 10 and shift -10, both learnt, because a
     batch has many negatives for each positive.
 
     Takes     Comparison; ignored cells are left out.
     Gives     (Q) >= 0, 0 for a query whose cells are all ignored. The gradient reaches every positive and negative.
-    Raises    RequirementError for an unknown way to join candidates.
+    Raises    RequirementError for an unknown `over`.
     Cost      time and memory Q C.
 
     >>> import torch
@@ -54,5 +54,5 @@ class Sigmoid:
         values = cells.sum(dim=1)
         if self.over == "sum":
             return values
-        asked = scores.shape[1] if ignored is None else (~ignored).sum(dim=1).clamp_min(1)
-        return values / asked
+        counts = scores.shape[1] if ignored is None else (~ignored).sum(dim=1).clamp_min(1)
+        return values / counts

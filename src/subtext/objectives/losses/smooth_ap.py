@@ -15,7 +15,7 @@ from subtext.ops.numerics import precise
 
 @dataclass(frozen=True)
 class SmoothAP:
-    """Smooth-AP (Brown et al. 2020, eq. 8): positives should stand first, measured by a smooth average precision.
+    """Smooth-AP (Brown et al. 2020, eq. 8): a smooth average precision.
 
     value_q = 1 - 1/|P_q| sum_{p in P_q} rank+(p) / rank(p)
     rank(p) = 1 + sum_{c not p} 1 / (1 + exp((s_qp - s_qc) / temperature)) over positives and negatives; rank+ over the
@@ -24,13 +24,13 @@ class SmoothAP:
     temperature  above 0, in score units; 0.01 in the paper, for cosines. Ranks further apart than about ten
                  temperatures have no gradient
 
-    The paper's code works within one modality and leaves the query among the candidates and among its own positives,
-    which no ranking can then miss: average precision is never below 1 over the size of a class. The truth decides that
-    here: the query's own column is a match for the paper's values, and is ignored for honest ones. Between images
-    and texts there is no such column, and the two directions' terms count half each.
+    The paper's code works within one modality and keeps the query among the candidates and its positives, which no
+    ranking can miss: average precision is then at least 1 over the size of a class. Here the truth decides: the query's
+    column is a match for the paper's values, and ignored for unbiased ones. Between images and texts there is no such
+    column, and the terms of both directions count half each.
 
     Takes     Comparison; ignored cells are left out of every sum.
-    Gives     (Q) in [0, 1); 0 for a query without positives. The gradient reaches positives and what stands near them.
+    Gives     (Q) in [0, 1); 0 for a query without positives. The gradient reaches positives and close candidates.
     Raises    RequirementError for a temperature that is not above 0.
     Cost      time and memory M C over all M positives.
 

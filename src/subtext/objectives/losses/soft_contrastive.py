@@ -1,4 +1,4 @@
-"""Soft contrastive loss: every pair is a yes-or-no question, and the answers may be soft."""
+"""Soft contrastive loss: binary classification of every pair, with soft labels."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from subtext.errors import RequirementError
 from subtext.ops.numerics import precise
 
 MIXED = "mixed"
-"""The scale of a relevance that says how much of an image is of which pair."""
+"""Scale of a relevance that is the share of a mixed image."""
 
 
 @dataclass(frozen=True)
 class SoftContrastive:
-    """Soft contrastive (PCME, Chun et al. 2021, eq. 4; PCME++, Chun 2024, eq. 2): log odds tell what belongs together.
+    """Soft contrastive (PCME, Chun et al. 2021, eq. 4; PCME++, Chun 2024, eq. 2): classification by log odds.
 
     value_q = sum_c h(s_qc, t_qc) + pseudo * sum_c h(s_qc, t'_qc),   h(s, t) = log(1 + exp(s)) - t s
     t = (1 - smoothing) m + smoothing (1 - m)     m: 1 for a positive, 0 for others, or the share of a mixed image
     t' = the largest t of the row for every candidate that scores no less than the one it belongs to, else t
 
-    Scores are log odds: h is -ln p of a positive and -ln(1 - p) of a negative. With one sampled pair of draws that is
-    the loss of PCME's eq. 4; its code takes the mean of p over pairs of draws first, as the score here does.
+    Scores are log odds: h is -ln p of a positive and -ln(1 - p) of a negative. With one pair of samples that is
+    the loss of PCME's eq. 4; its code averages p over pairs of samples first, as the score here does.
 
-    pseudo     weight of the second sum, in which candidates that beat the right one count as right too, since many of
-               them are (pseudo-positives; 0.1 in PCME++); 0 for PCME. Of several positives the best sets the bar
+    pseudo     weight of the second sum, in which candidates that outscore the positive count as positives too, as many
+               of them are (pseudo-positives; 0.1 in PCME++); 0 for PCME. Of several positives the best is the threshold
     smoothing  in [0, 0.5); 1e-4 in PCME++
 
     Without both it is the sigmoid loss of the same scores, summed over candidates.
 
     Takes     Comparison; ignored cells are left out. Where truth.relevance has the scale "mixed" it is m.
-    Gives     (Q) >= 0, 0 for a query whose cells are all ignored. The gradient reaches every cell, and not what is
-              right by pseudo-positives.
+    Gives     (Q) >= 0, 0 for a query whose cells are all ignored. The gradient reaches every cell, but not the
+              labels of pseudo-positives.
     Raises    RequirementError for a pseudo below 0 and a smoothing outside [0, 0.5).
     Cost      time and memory Q C.
 
@@ -79,8 +79,8 @@ class SoftContrastive:
 def _with_pseudo(
     scores: Float[Tensor, "q c"], target: Float[Tensor, "q c"], ignored: Tensor | None
 ) -> Float[Tensor, "q c"]:
-    """The target in which whatever scores as high as the right candidate is as right."""
+    """The target in which candidates that score as high as the positive count as positives."""
     counted = target if ignored is None else target.masked_fill(ignored, -1)
     largest = counted.amax(dim=1, keepdim=True)
-    bar = scores.masked_fill(counted < largest, float("-inf")).amax(dim=1, keepdim=True)
-    return torch.where(scores >= bar, largest, target)
+    threshold = scores.masked_fill(counted < largest, float("-inf")).amax(dim=1, keepdim=True)
+    return torch.where(scores >= threshold, largest, target)

@@ -14,7 +14,7 @@ from subtext.errors import RequirementError
 from subtext.ops.numerics import precise
 
 SMALLEST = 1e-4
-"""What the authors' code adds under the root of a distance, so that its gradient stays finite at zero."""
+"""Added under the root of a distance, as in the authors' code: its gradient stays finite at zero."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class Structure:
 
     d_qc = sqrt(2 - 2 s_qc + 1e-4),   v_qpn = [margin + d_qp - d_qn]+,   [x]+ = max(0, x)
         each      value_q = mean over positives p of the mean of the `hardest` largest v_qpn
-        farthest  the same with the positive that is farthest: a whole neighbourhood is nearer than anything else
+        farthest  the same with the farthest positive: the full neighbourhood is nearer than any negative
     The paper's objective is 1.5 times `each` on text_to_image, plus `each` on image_to_text, plus 0.05 times
     `farthest` on text_neighbours, all with mean reduction.
 
     margin     in distances, 0 or more; 0.05 in the code
-    hardest    negatives that count, 1 or more, 10 in the code; all of them where there are fewer
+    hardest    number of negatives, 1 or more, 10 in the code; all where there are fewer
     positives  each or farthest
 
     Takes     Comparison whose scores are cosines; ignored cells are neither positive nor negative.
     Gives     (Q) >= 0; 0 without positives or without negatives. The gradient reaches positives and those negatives.
-    Raises    RequirementError for a margin below 0, no negatives, and an unknown word for positives.
+    Raises    RequirementError for a margin below 0, no negatives, and an unknown kind of positives.
     Cost      a partial sort of each positive's row: time and memory |P| C over all positives.
 
     >>> from subtext.core import Truth
@@ -50,7 +50,7 @@ class Structure:
         if not self.margin >= 0:
             raise RequirementError(f"Structure needs a margin of 0 or more, in distances; it got {self.margin}")
         if self.hardest < 1:
-            raise RequirementError(f"Structure needs 1 negative or more to count; it got hardest={self.hardest}")
+            raise RequirementError(f"Structure needs 1 negative or more; it got hardest={self.hardest}")
         if self.positives not in ("each", "farthest"):
             raise RequirementError(f"Structure needs positives 'each' or 'farthest'; it got '{self.positives}'")
 

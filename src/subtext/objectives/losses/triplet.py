@@ -1,4 +1,4 @@
-"""Triplet loss over all negatives, the hardest one, or the hardest one that is not yet above the positive."""
+"""Triplet loss over all negatives, the hardest one, or the hardest one below the positive."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ Negatives = Literal["all", "hardest", "semi-hard"]
 
 @dataclass(frozen=True)
 class Triplet:
-    """Triplet hinge (VSE++, Faghri et al. 2018): a positive has to lead negatives by a margin.
+    """Triplet hinge (VSE++, Faghri et al. 2018): positives lead negatives by a margin.
 
     value_q = 1/|P_q| sum_{p in P_q} V_qp,   with   [x]+ = max(0, x)   and
         all        V_qp = sum_{n in N_q} [margin + s_qn - s_qp]+             (VSE0, PVSE)
         hardest    V_qp = [margin + max_{n in N_q} s_qn - s_qp]+             (VSE++)
         semi-hard  V_qp = [margin + s_qn* - s_qp]+, n* the highest negative strictly below s_qp; where there is none,
                    the lowest negative (FaceNet, Schroff et al. 2015, section 3.2)
-    The papers know one positive a query; several are averaged here, so that a query counts the same however many it
-    has.
-    The papers' reductions are the Term's: VSE0 and VSE++ sum over queries; PVSE takes the mean over all Q x C cells for
-    "all" and the mean over queries for "hardest".
+    The papers have one positive per query. Several are averaged here, so that every query counts the same.
+    Reductions belong to the Term: VSE0 and VSE++ sum over queries; PVSE takes the mean over all Q x C cells for "all"
+    and the mean over queries for "hardest".
 
     margin     in score units, 0 or more; 0.2 in VSE++, 0.1 in PVSE
-    negatives  which of them
+    negatives  which negatives count
 
     Takes     Comparison; ignored cells are neither positive nor negative.
     Gives     (Q) >= 0; 0 without positives or without negatives. The gradient reaches positives and the negatives that
               break the margin, tied hardest negatives in equal shares.
     Raises    RequirementError for a margin below 0 and an unknown kind of negatives.
-    Cost      time and memory Q C, with one positive a query; "all" and "semi-hard" take |P| C over all positives.
+    Cost      time and memory Q C, with one positive per query; "all" and "semi-hard" take |P| C over all positives.
 
     >>> from subtext.core import Truth
     >>> scores = torch.tensor([[0.6, 0.5, 0.55], [0.3, 0.4, 0.45]])
@@ -92,6 +91,6 @@ def _semi_hard(
 ) -> Float[Tensor, "m"]:
     below = masked_max(rows, allowed & (rows < positive[:, None]))
     lowest = -masked_max(-rows, allowed)
-    # A row without any negative has lowest = +infinity: it is turned into "none", which the hinge makes 0 of.
+    # A row without negatives has lowest = +infinity; minus infinity makes its hinge 0.
     fallback = torch.where(allowed.any(dim=1), lowest, torch.full_like(lowest, float("-inf")))
     return torch.where(below > float("-inf"), below, fallback)

@@ -1,24 +1,24 @@
-"""Plain cosines in the place of scores: for losses whose temperature is a distance between cosines."""
+"""Plain cosines instead of scores: for losses whose temperature is in cosines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from subtext.core import Comparison, Direction, Epoch, Scene
-from subtext.errors import RequirementError
+from subtext.objectives.scene import embeddings_of
 from subtext.ops.numerics import best_views
 
 
 @dataclass(frozen=True)
 class Cosines:
-    """The comparison with the cosines of its items for scores, whatever scale and shift the similarity puts on them.
+    """The comparison with cosines as scores, without the scale and shift of the similarity.
 
-    A loss that counts who is ahead, and by how much (Smooth-AP, DAA), has its temperature in cosines. Of scores that
-    come divided by a temperature of their own, perhaps a learnt one, it would see the order and no distance.
+    The temperature of losses on soft ranks (Smooth-AP, DAA) is in cosines. From scores that a similarity has divided by
+    a temperature, perhaps a learnt one, such a loss would see the order but not the distances.
 
-    of  direction whose comparison it is
+    of  direction of the comparison
 
-    Takes     Scene whose comparisons hold their embeddings; of several views the two that fit best count.
+    Takes     Scene whose comparisons hold their embeddings; of several views the best pair counts.
     Gives     the Comparison with inner products of its vectors, which heads give unit length, for scores. The gradient
               reaches vectors, and no scale or shift.
     Raises    RequirementError for a scene without embeddings.
@@ -35,11 +35,7 @@ class Cosines:
     of: Direction
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
-        """The comparison, with cosines for scores."""
+        """The comparison with cosines as scores."""
         comparison = scene.comparison(self.of)
-        if comparison.queries is None or comparison.candidates is None:
-            raise RequirementError(
-                "Cosines needs the embeddings behind the scores; this batch has scores alone; compose the scene from "
-                "embeddings"
-            )
-        return replace(comparison, scores=best_views(comparison.queries.vectors, comparison.candidates.vectors))
+        queries, candidates = embeddings_of(comparison, "Cosines")
+        return replace(comparison, scores=best_views(queries.vectors, candidates.vectors))

@@ -1,4 +1,4 @@
-"""Divergence of every item's distribution from the standard normal one."""
+"""KL divergence of the distributions of items from the standard normal distribution."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class KL:
     """Divergence from N(0, 1) (PCME, Chun et al. 2021, section 3.3; PCME++, Chun 2024): deviations should not vanish.
 
     value = -1/2 sum over items and dimensions of (1 + l - m^2 - exp(l)),   l = 2 log_std, the log of the variance
-    for images + the same for texts. m is the mean of an item's vectors: of its draws, or mu itself.
+    for images + the same for texts. m is the mean of an item's vectors: of its samples, or mu.
 
     of         "both", or one modality alone: where processes share a batch, each modality has a share of its own
     over       "sum" of items and dimensions as in PCME, "mean" of them as in PCME++
-    published  l = log_std, as in PCME's code, which draws with the same number as a log deviation: then the least value
-               is elsewhere, at a deviation of 1 all the same
+    published  l = log_std, as in PCME's code, which samples with the same number as a log deviation; the minimum is
+               still at a deviation of 1
 
     Takes     Scene whose comparisons hold embeddings with log_std, which gaussian heads give.
     Gives     () >= 0. The gradient reaches vectors and deviations of this process's pairs.
@@ -51,12 +51,12 @@ class KL:
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
         """One value for the batch."""
-        share = {"image": scene.image_to_text.queries, "text": scene.text_to_image.queries}
+        sides = {"image": scene.image_to_text.queries, "text": scene.text_to_image.queries}
         values = []
-        for (side, items), whole in zip(share.items(), self._sizes(scene), strict=True):
+        for (side, items), count in zip(sides.items(), self._sizes(scene), strict=True):
             if self.of in ("both", side):
-                # The mean of this process's items times all of the batch: its share of that is their sum.
-                values.append(self._mean(side, items) * (whole if self.over == "sum" else 1))
+                # The mean of this process's items times the full batch: this process's share of the sum.
+                values.append(self._mean(side, items) * (count if self.over == "sum" else 1))
         return torch.stack(values).sum()
 
     def _sizes(self, scene: Scene) -> tuple[int, int]:

@@ -8,14 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from subtext.core import Comparison, Origin, Scene
+from subtext.core import Scene
 from subtext.errors import RequirementError
+from subtext.objectives.scene import batch_items
 from subtext.ops.numerics import precise, product
 
 
 @dataclass(frozen=True)
 class MMD:
-    """Maximum mean discrepancy (PVSE, Song and Soleymani 2019): both modalities should fill the space alike.
+    """Maximum mean discrepancy (PVSE, Song and Soleymani 2019): both modalities should have one distribution.
 
     value = mean_{a,b} k(x_a, x_b) - 2 mean_{a,b} k(x_a, y_b) + mean_{a,b} k(y_a, y_b),   k(a, b) = exp(-gamma |a - b|)
     over all views of all images, x, and of all texts, y, the diagonal with them (the biased estimate). The kernel takes
@@ -27,7 +28,7 @@ class MMD:
     PVSE adds it where K > 1 alone; that is the recipe's choice, since one view has a distribution as well.
 
     Takes     Scene whose comparisons hold their embeddings; of the candidates those of pairs, here or gathered.
-    Gives     () >= 0, 0 for equal distributions. The gradient reaches every vector; two equal vectors pull neither way.
+    Gives     () >= 0, 0 for equal distributions. The gradient reaches every vector; two equal vectors have none.
     Raises    RequirementError for a gamma that is not above 0 and a scene without embeddings.
     Cost      time (B K)^2 D, memory (B K)^2.
 
@@ -48,28 +49,16 @@ class MMD:
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
         """One value for the batch."""
-        images, texts = _vectors(scene.text_to_image), _vectors(scene.image_to_text)
+        images, texts = (precise(items.vectors).flatten(0, 1) for items in batch_items(scene))
         within = self._kernel(images, images).mean() + self._kernel(texts, texts).mean()
         return within - 2 * self._kernel(images, texts).mean()
 
     def _kernel(self, left: Float[Tensor, "n d"], right: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
         lengths = left.square().sum(dim=1)[:, None] + right.square().sum(dim=1)[None, :]
         squares = lengths - 2 * product(left, right)
-        # Below the rounding of the difference two vectors are the same one: the root has no finite slope there, and
-        # rounding would be blown up to a distance. It concerns the diagonal and images that are twice in a batch.
-        apart = squares > 16 * torch.finfo(squares.dtype).eps * lengths
-        squares = squares.where(apart, 1)
+        # Below the rounding error two vectors are equal: the root has no finite slope there and would magnify rounding.
+        # That concerns the diagonal and images that are twice in a batch.
+        different = squares > 16 * torch.finfo(squares.dtype).eps * lengths
+        squares = squares.where(different, 1)
         distances = squares if self.squared else squares.sqrt()
-        return torch.exp(-self.gamma * distances).where(apart, 1)
-
-
-def _vectors(comparison: Comparison) -> Float[Tensor, "n d"]:
-    """Every view of the candidates that are of pairs, this process's or gathered."""
-    if comparison.candidates is None:
-        raise RequirementError(
-            "MMD needs the embeddings behind the scores; this batch has scores alone; compose the scene from embeddings"
-        )
-    vectors = comparison.candidates.vectors
-    if comparison.origin is not None:
-        vectors = vectors[(comparison.origin == Origin.PAIR) | (comparison.origin == Origin.GATHERED)]
-    return precise(vectors).flatten(0, 1)
+        return torch.exp(-self.gamma * distances).where(different, 1)

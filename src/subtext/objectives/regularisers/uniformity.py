@@ -1,4 +1,4 @@
-"""Uniformity: the draws of a batch should fill the space."""
+"""Uniformity: the vectors of a batch should spread over the space."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from subtext.ops.numerics import precise, product
 
 @dataclass(frozen=True)
 class Uniformity:
-    """Uniformity (Wang and Isola 2020; PCME, Chun et al. 2021): vectors of a batch should lie apart from each other.
+    """Uniformity (Wang and Isola 2020; PCME, Chun et al. 2021): vectors of a batch should be far from each other.
 
     value = ln mean over pairs a < b of exp(-steepness |z_a - z_b|^2), z all vectors of all images and all texts
 
-    The authors' code takes 128 of them with replacement, some twice, at distance 0 from themselves; here all count: a
-    regulariser reads no seed or epoch to draw by, and the mean over all pairs is what 128 vectors estimate.
+    The authors' code samples 128 of them with replacement, some twice, at distance 0 from themselves. Here all count: a
+    regulariser has no seed or epoch to sample by, and 128 vectors only estimate the mean over all pairs.
 
     steepness  above 0, per squared distance; 2 in both
 
@@ -46,11 +46,6 @@ class Uniformity:
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
         """One value for the batch."""
-        if scene.image_to_text.candidates is None or scene.text_to_image.candidates is None:
-            raise RequirementError(
-                "Uniformity needs the embeddings behind the scores; this batch has scores alone; compose the scene "
-                "from embeddings"
-            )
         vectors = torch.cat([precise(items.vectors).flatten(0, 1) for items in batch_items(scene)])
         lengths = vectors.square().sum(dim=1)
         squares = (lengths[:, None] + lengths - 2 * product(vectors, vectors)).clamp_min(0)

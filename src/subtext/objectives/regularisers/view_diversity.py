@@ -1,4 +1,4 @@
-"""View diversity: the views of one item should look at different things."""
+"""View diversity: the views of an item should differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from subtext.ops.numerics import precise, product, unit
 
 @dataclass(frozen=True)
 class ViewDiversity:
-    """View diversity (PVSE, Song and Soleymani 2019): what each view adds to the global feature should differ.
+    """View diversity (PVSE, Song and Soleymani 2019): the residuals of views should differ.
 
     value = mean_n |G_n| / K^2 for images + the same for texts,   G_n = R_n R_n^T with its diagonal set to 0
     with R_n the K residuals of item n, each over its length, and |.| the Frobenius norm. It reads the residuals and not
@@ -55,5 +55,5 @@ def _overlap(modality: str, items: Embeddings | None) -> Float[Tensor, ""]:
         )
     residuals = unit(precise(items.residuals))
     cosines = product(residuals, residuals)
-    overlap = torch.eye(items.views, dtype=torch.bool, device=cosines.device)
-    return cosines.masked_fill(overlap, 0).flatten(1).norm(dim=1).mean() / items.views**2
+    diagonal = torch.eye(items.views, dtype=torch.bool, device=cosines.device)
+    return cosines.masked_fill(diagonal, 0).flatten(1).norm(dim=1).mean() / items.views**2

@@ -1,4 +1,4 @@
-"""Density weights: pairs whose image and text both lie among others like them count more."""
+"""Density weights: pairs in dense regions of both modalities count more."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from subtext.errors import RequirementError
 from subtext.objectives.scene import batch_items, count_pairs, pairs_to_queries
 
 TABLE = "density"
-"""Name in Epoch.table of the scores, one a training text, in [0, 1]."""
+"""Name in Epoch.table of the scores, one per training text, in [0, 1]."""
 
 
 @dataclass(frozen=True)
 class Density:
-    """Density weight (Amrani et al. 2021): pairs in dense places, in both modalities at once, count more.
+    """Density weight (Amrani et al. 2021): pairs in regions that are dense in both modalities count more.
 
     p_i is the multimodal density of pair i (`ops.density`), from 0 for the sparsest pair of the data set to 1 for the
     densest, computed once from fixed features, as a measure of how likely image and text belong together.
         sum      weight = total * p_i / sum_j p_j over the pairs of the batch     (1 where all p are 0)
         softmax  weight = total * softmax(p)
         none     weight = p_i, the paper's own; `total` is not read
-    The paper's code was never published: what stands here and in `ops.density` follows its abstract and what others
-    say of it.
+    The paper's code was never published: this class and `ops.density` follow its abstract and accounts of others.
 
     total  the sum of the weights over the batch, above 0
-    scale  how p becomes weights; sum puts them beside those of other weightings
+    scale  normalisation of p; the sum is comparable with other weightings
     of     direction whose queries are weighted
     batch  pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
 
@@ -83,12 +82,12 @@ class Density:
         total = self.total_for(pairs)
         if self.scale == "softmax":
             return pairs_to_queries(total * values.softmax(dim=0), scene, self.of)
-        # Nothing to share by: all alike.
+        # All zero: equal weights.
         shares = torch.where(values.sum() > 0, values, torch.ones_like(values))
         return pairs_to_queries(total * shares / shares.sum(), scene, self.of)
 
     def total_for(self, pairs: int) -> float:
-        """The sum of the weights over a batch of so many pairs; for "none" the most that it can be."""
+        """The sum of the weights over a batch of this many pairs; for "none" the most that it can be."""
         if self.scale == "none":
             return float(pairs)
         return self.total * pairs / self.batch if self.batch else self.total

@@ -1,4 +1,4 @@
-"""Weights from where a pair stands in its semantic neighbourhood: DIVERSITY, DISCREPANCY and both combined."""
+"""Weights of pairs from their semantic neighbourhoods: DIVERSITY, DISCREPANCY and both combined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Combine = Literal["absdiff", "difference", "sum", "product", "maximum", "image",
 Placement = Literal["both", "outer", "inner", "scores"]
 Statistics = Literal["none", "pooled", "each"]
 _ONE_SOFTMAX = ("image", "text", "mean")
-"""What to combine so that there is no second softmax for `placement` to tell apart."""
+"""Values of `combine` without a second softmax, which do not read `placement`."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Neighbourhood:
     u_m(i) = sign * (diversity * DIV_m(i) + discrepancy * DIS_m(i))       for the images and for the texts, m
     a_m    = total * softmax(u_m)                                         over the pairs of the batch
     weight = total * softmax(|a_image - a_text|)
-    DIV is how alike a pair's semantic neighbours are among themselves, DIS how alike the pair is to its neighbours'
-    neighbours, both as inner products of embeddings kept from before. They are looked up, by the row of the pair's
-    text, in tables that `epoch_tables.NeighbourScores` makes at each epoch's start. Without tables, in the first epoch
-    and in validation, every pair counts the same; a pair without a score counts as the mean of its batch.
+    DIV is the similarity of a pair's semantic neighbours to each other, DIS that of the pair to its neighbours'
+    neighbours, both as inner products of stored embeddings. They come from tables of the epoch, by the row of the
+    pair's text. Without tables, in the first epoch and in validation, all pairs have equal weights; a pair without a
+    score gets the mean of its batch.
 
-    The paper leaves open where `total` stands: printed is total within a_m alone, which makes the weights numerically
-    uniform and the loss `total` times smaller, against what it says of its size.
+    The paper leaves the place of `total` open. Printed is total within a_m alone, which makes the weights numerically
+    uniform and the loss `total` times smaller, against what the paper says of its size.
 
     total        lambda, the sum of the weights over a batch of `batch` pairs; 96 to 196 at 32 pairs in the paper
     diversity, discrepancy  beta and gamma; 1 and 0 is the paper's DIVERSITY, 0 and 1 its DISCREPANCY
@@ -47,7 +47,7 @@ class Neighbourhood:
     statistics   "pooled" multiplies beta and gamma by mean times standard deviation of the raw score over the data set
                  (eq. 8) and both modalities, "each" by those of its modality
     batch        pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
-    current      DIS of the embeddings of now, against what their neighbours' neighbours were
+    current      DIS of the present embeddings, against stored embeddings of their neighbours' neighbours
 
     Takes     Scene of pairs, or of images with all their texts (an image then counts as the sum of its texts);
               Epoch.table with "diversity/image" and so on.
@@ -91,7 +91,7 @@ class Neighbourhood:
             images, texts = batch_items(scene)
             if self.current and self.discrepancy and len(images) != len(texts):
                 raise RequirementError(
-                    "weights from the embeddings of now need an image for each text of the batch; it got "
+                    "weights from present embeddings need an image for each text of the batch; it got "
                     f"{len(images)} images and {len(texts)} texts; take captions=all or one"
                 )
             logits = [
@@ -104,7 +104,7 @@ class Neighbourhood:
         )
 
     def total_for(self, pairs: int) -> float:
-        """The sum of the weights over a batch of so many pairs."""
+        """The sum of the weights over a batch of this many pairs."""
         return 1.0 if self.sums_to_one else self.sum_for(pairs)
 
     @property
@@ -113,7 +113,7 @@ class Neighbourhood:
         return self.placement == "inner" and self.combine not in _ONE_SOFTMAX
 
     def sum_for(self, pairs: int) -> float:
-        """Lambda for a batch of so many pairs."""
+        """Lambda for a batch of this many pairs."""
         return self.total * pairs / self.batch if self.batch else self.total
 
     def _logits(self, modality: str, rows: Tensor, items: Embeddings, epoch: Epoch) -> Tensor:
@@ -130,7 +130,7 @@ class Neighbourhood:
                 whose = modality if self.statistics == "each" else "both"
                 mean, deviation = _looked_up(epoch.table, f"moments/{name}/{whose}", rows.device)
                 coefficient = coefficient * mean * deviation
-            logits = logits + self.sign * coefficient * _filled(values)
+            logits = logits + self.sign * coefficient * _imputed(values)
         return logits.expand(len(rows))
 
 
@@ -167,7 +167,7 @@ def _looked_up(table: Mapping[str, Tensor] | None, name: str, device: torch.devi
 
 
 def _current(items: Embeddings, rows: Int[Tensor, "b"], epoch: Epoch, modality: str) -> Tensor:
-    """(B) discrepancy of the embeddings of now."""
+    """(B) discrepancy of the present embeddings."""
     bank = _looked_up({k: v.vectors for k, v in (epoch.bank or {}).items()}, f"discrepancy/{modality}", rows.device)
     vectors, neighbours = items.vectors.detach(), bank[rows]
     if neighbours.shape[1] == 1:
@@ -175,7 +175,7 @@ def _current(items: Embeddings, rows: Int[Tensor, "b"], epoch: Epoch, modality: 
     return (vectors * neighbours.to(vectors.dtype)).sum(dim=(1, 2))
 
 
-def _filled(values: Tensor) -> Tensor:
-    """The values, and their mean where there is none; zero where there is none at all."""
+def _imputed(values: Tensor) -> Tensor:
+    """The values, with their mean for missing ones; zero where all are missing."""
     mean = values.nanmean()
     return torch.where(values.isnan(), torch.where(mean.isnan(), 0.0, mean), values)

@@ -1,4 +1,4 @@
-"""Random weights: the control that says what uneven weights do by themselves."""
+"""Random weights: the control for the effect of uneven weights."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ class Random:
         return pairs_to_queries(self.total_for(len(texts)) * chances, scene, self.of)
 
     def total_for(self, pairs: int) -> float:
-        """The sum of the weights over a batch of so many pairs."""
+        """The sum of the weights over a batch of this many pairs."""
         return self.total * pairs / self.batch if self.batch else self.total

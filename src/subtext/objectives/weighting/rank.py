@@ -1,4 +1,4 @@
-"""Rank weights: a pair counts more, the more candidates stand before its partner."""
+"""Rank weights: a pair counts more, the worse the rank of its partner."""
 
 from __future__ import annotations
 

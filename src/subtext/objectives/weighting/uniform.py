@@ -1,4 +1,4 @@
-"""Uniform weights: the control that any weighting has to beat."""
+"""Uniform weights: the baseline of every weighting."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ class Uniform:
         return pairs_to_queries(torch.full((pairs,), weight, dtype=dtype, device=scores.device), scene, self.of)
 
     def total_for(self, pairs: int) -> float:
-        """The sum of the weights over a batch of so many pairs."""
+        """The sum of the weights over a batch of this many pairs."""
         return self.total * pairs / self.batch if self.batch else self.total
