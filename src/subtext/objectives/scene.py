@@ -252,7 +252,7 @@ def _count(comparison: Comparison) -> int:
 def _items(comparison: Comparison) -> Embeddings:
     if comparison.candidates is None:
         raise RequirementError(
-            "values of pairs need the embeddings behind the scores; this batch has scores alone; compose the scene "
+            "a pair needs the embeddings behind the scores; this batch has scores alone; compose the scene "
             "from embeddings"
         )
     chosen = _of_pairs(comparison)
