@@ -254,7 +254,7 @@ def test_what_cannot_be_rewritten_is_said() -> None:
         Rates(tokens=2.0)
     scene = card_scene()
     alone = scene.image_to_text.__class__(scene.image_to_text.scores, scene.image_to_text.truth)
-    with pytest.raises(RequirementError, match="further candidates need the embeddings of the queries"):
+    with pytest.raises(RequirementError, match="additional negatives need the embeddings of the queries"):
         add_negatives(Given(), alone, bare)
 
 

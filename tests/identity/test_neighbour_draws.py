@@ -283,7 +283,7 @@ def test_no_other_method_changes_a_loss_that_reads_random_texts() -> None:
 
 def test_random_candidates_need_embeddings() -> None:
     bare = replace(_scene().image_to_text, queries=None, candidates=None)
-    with pytest.raises(RequirementError, match="need the embeddings of queries and candidates"):
+    with pytest.raises(RequirementError, match="a random negative needs the embeddings"):
         compare_with_random(Cosine(), bare, items(U3["Z"]))
 
 

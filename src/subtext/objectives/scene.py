@@ -173,7 +173,7 @@ def compare_with_random(similarity: nn.Module, comparison: Comparison, sampled: 
     sample for a negative. Their scores are cosines; the result has neither relevance nor origin.
     Raises RequirementError for a comparison without its embeddings.
     """
-    queries, candidates = embeddings_of(comparison, "candidates sampled at random")
+    queries, candidates = embeddings_of(comparison, "a random negative")
     match = comparison.truth.match
     scores = getattr(similarity, "cosine", similarity)(queries, sampled)
     none = torch.zeros_like(scores, dtype=torch.bool)
