@@ -214,12 +214,12 @@ def _graded(to_texts: Truth, to_images: Truth, relevance: Relevance | None) -> t
     )
 
 
-def batch_items(scene: Scene) -> tuple[Embeddings, Embeddings]:
+def batch_items(scene: Scene, reader: str = "a pair") -> tuple[Embeddings, Embeddings]:
     """Images and texts of the full batch: those of this process first, in order, then those of the others.
 
-    Raises RequirementError for a scene of scores alone.
+    Raises RequirementError, in the name of `reader`, for a scene of scores alone.
     """
-    return _items(scene.text_to_image), _items(scene.image_to_text)
+    return _items(scene.text_to_image, reader), _items(scene.image_to_text, reader)
 
 
 def count_pairs(scene: Scene) -> int:
@@ -249,11 +249,11 @@ def _count(comparison: Comparison) -> int:
     return comparison.scores.shape[1] if chosen is None else int(chosen.sum())
 
 
-def _items(comparison: Comparison) -> Embeddings:
+def _items(comparison: Comparison, reader: str) -> Embeddings:
     if comparison.candidates is None:
         raise RequirementError(
-            "a pair needs the embeddings behind the scores; this batch has scores alone; compose the scene "
-            "from embeddings"
+            f"{reader} needs the embeddings behind the scores; this batch has scores alone; compose the scene from "
+            "embeddings"
         )
     chosen = _of_pairs(comparison)
     return comparison.candidates if chosen is None else comparison.candidates[chosen]

@@ -49,7 +49,7 @@ class MMD:
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
         """One value for the batch."""
-        images, texts = (precise(items.vectors).flatten(0, 1) for items in batch_items(scene))
+        images, texts = (precise(items.vectors).flatten(0, 1) for items in batch_items(scene, "MMD"))
         within = self._kernel(images, images).mean() + self._kernel(texts, texts).mean()
         return within - 2 * self._kernel(images, texts).mean()
 

@@ -46,7 +46,7 @@ class Uniformity:
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
         """One value for the batch."""
-        vectors = torch.cat([precise(items.vectors).flatten(0, 1) for items in batch_items(scene)])
+        vectors = torch.cat([precise(items.vectors).flatten(0, 1) for items in batch_items(scene, "Uniformity")])
         lengths = vectors.square().sum(dim=1)
         squares = (lengths[:, None] + lengths - 2 * product(vectors, vectors)).clamp_min(0)
         count = len(vectors)
