@@ -214,7 +214,7 @@ def test_texts_and_groups_agree(references, groups, message):
 
 def test_own_names_a_candidate():
     with pytest.raises(ShapeError, match=r"in \[0, 6\), or -1"):
-        tfidf.relevance(TEXTS, range(6), TEXTS, own=np.array([0, 1, 2, 3, 4, 6]))
+        tfidf.relevance(TEXTS, range(6), TEXTS, self_columns=np.array([0, 1, 2, 3, 4, 6]))
 
 
 def test_pmrp_positives_of_the_card():

@@ -109,7 +109,7 @@ def test_cider_without_the_own_text(variant):
     """Of one or two words a text has no longer runs, so that it counts less than 10 against itself."""
     texts = made(30)
     groups, own = np.arange(30) % 6, np.arange(30)
-    found = cider.relevance(texts, groups, texts, variant=variant, own=own)
+    found = cider.relevance(texts, groups, texts, variant=variant, self_columns=own)
     np.testing.assert_allclose(found, by_loop(texts, groups, texts, variant, own), atol=5e-6)
 
 

@@ -120,7 +120,7 @@ def _judged(opened: Opened, work: Work, asked: Curation) -> Judged:
     images, texts = embedded(opened, work)
     graph = graph_of(opened.pairs, asked.graph, quiet=work.quiet)
     with meter("looking at pictures", len(opened.pairs.images), quiet=work.quiet) as told:
-        return judge(opened.pairs, images, texts, graph=graph, workers=work.workers, told=told)
+        return judge(opened.pairs, images, texts, graph=graph, workers=work.workers, progress=told)
 
 
 def _report(

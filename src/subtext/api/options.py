@@ -148,14 +148,14 @@ def verb(function: Callable[P, T]) -> Callable[P, T]:
 
 def _hints(verb: Callable[..., Any], described: dict[str, Any]) -> dict[str, Any]:
     """The evaluated annotations; a name that only type checkers import is left out."""
-    found: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
     for name, hint in described.items():
         holder = types.SimpleNamespace(__annotations__={name: hint})
         try:
-            found |= get_type_hints(holder, globalns=inspect.unwrap(verb).__globals__, include_extras=True)
+            hints |= get_type_hints(holder, globalns=inspect.unwrap(verb).__globals__, include_extras=True)
         except NameError:
             continue
-    return found
+    return hints
 
 
 def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:

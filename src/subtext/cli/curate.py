@@ -13,8 +13,8 @@ DROP = ("mismatched", "copies", "leaks", "unusable", "flagged")
 def _act(ctx: click.Context) -> None:
     from subtext.api.curate import Curation, curate
 
-    given = {**ctx.params, "data": ctx.params["source"], "model": None}
-    click.echo(curate(Work.from_options(given), Curation.from_options(given)))
+    values = {**ctx.params, "data": ctx.params["source"], "model": None}
+    click.echo(curate(Work.from_options(values), Curation.from_options(values)))
 
 
 curate = Command(

@@ -12,14 +12,14 @@ def _act(ctx: click.Context) -> None:
     from subtext.api.score import score
 
     values = {**ctx.params, "data": ctx.params["source"], "model": None}
-    told = score(
+    report = score(
         Work.from_options(values),
         index=values["index"],
         graph=values["graph"],
         out=values["out"],
         as_json=values["as_json"],
     )
-    click.echo(told)
+    click.echo(report)
 
 
 score = Command(

@@ -49,36 +49,36 @@ class Crowd:
         text_groups: NDArray[np.int64],
     ) -> Alignment:  # fmt: skip
         """The alignment of (L K D) pictures with (L K D) texts, row by row; items of their own groups do not count."""
-        own = np.einsum("nkd,nld->nkl", images, texts).max(axis=(1, 2)).astype(np.float64)
-        scaled = own / self.temperature
-        told = np.zeros(len(own))
-        for vectors, others, groups in (
+        paired_score = np.einsum("nkd,nld->nkl", images, texts).max(axis=(1, 2)).astype(np.float64)
+        scaled = paired_score / self.temperature
+        weight_totals = np.zeros(len(paired_score))
+        for vectors, candidates, groups in (
             (images, self.texts, self.text_groups),
             (texts, self.images, self.image_groups),
         ):
-            crowd = best_products(vectors, others).astype(np.float64) / self.temperature
+            crowd = best_products(vectors, candidates).astype(np.float64) / self.temperature
             same = (groups[None] == image_groups[:, None]) | (groups[None] == text_groups[:, None])
             crowd[same] = -np.inf
             # As if a whole crowd had been there: those that do not count are few.
             fewer = np.log(crowd.shape[1]) - np.log(np.maximum(1, (~same).sum(axis=1)))
-            rest = np.logaddexp.reduce(crowd, axis=1, initial=-np.inf) + fewer
-            told += scaled - np.logaddexp(scaled, rest)
-        return Alignment(own, told / 2)
+            remainder = np.logaddexp.reduce(crowd, axis=1, initial=-np.inf) + fewer
+            weight_totals += scaled - np.logaddexp(scaled, remainder)
+        return Alignment(paired_score, weight_totals / 2)
 
 
 def align(
-    pairs: Dataset, images: Embeddings, texts: Embeddings, *, seed: int = 0, others: int = OTHERS
+    pairs: Dataset, images: Embeddings, texts: Embeddings, *, seed: int = 0, other_count: int = OTHERS
 ) -> tuple[Alignment, Crowd]:
     """The alignment of all links of a data set, and the crowd that they were held against.
 
     images, texts  embeddings of its items, in their order
-    others         drawn items of each side; all where there are fewer
+    other_count         drawn items of each side; all where there are fewer
 
     The temperature is that under which the pairs choose each other most surely. Cost time L (M + M) D.
     """
-    pictures, words = (found.vectors.float().numpy() for found in (images, texts))
+    pictures, words = (alignment.vectors.float().numpy() for alignment in (images, texts))
     chosen = [
-        draw.permutation(len(items), seed=seed, epoch=0, purpose=f"curate: {name}")[:others]
+        draw.permutation(len(items), seed=seed, epoch=0, purpose=f"curate: {name}")[:other_count]
         for name, items in (("pictures", pairs.images), ("texts", pairs.texts))
     ]
     crowd = Crowd(
@@ -87,8 +87,8 @@ def align(
     some = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: temperature")[:BLOCK]
     worth = []
     for temperature in TEMPERATURES:
-        found = aligned(_at(crowd, temperature), pairs, pictures, words, pairs.links[some])
-        worth.append(float(found.alignment.mean()))
+        alignment = aligned(_at(crowd, temperature), pairs, pictures, words, pairs.links[some])
+        worth.append(float(alignment.alignment.mean()))
     crowd = _at(crowd, TEMPERATURES[int(np.argmax(worth))])
     return aligned(crowd, pairs, pictures, words, pairs.links), crowd
 
@@ -101,13 +101,13 @@ def aligned(
     links: NDArray[np.int64],
 ) -> Alignment:
     """The alignment of any (L 2) picture and text rows, block by block."""
-    found: Sequence[Alignment] = [
+    alignments: Sequence[Alignment] = [
         crowd.of(images[some[:, 0]], texts[some[:, 1]], pairs.images.groups[some[:, 0]], pairs.texts.groups[some[:, 1]])
         for some in (links[start : start + BLOCK] for start in range(0, len(links), BLOCK))
     ]
     return Alignment(
-        np.concatenate([np.zeros(0), *(each.cosine for each in found)]),
-        np.concatenate([np.zeros(0), *(each.alignment for each in found)]),
+        np.concatenate([np.zeros(0), *(alignment.cosine for alignment in alignments)]),
+        np.concatenate([np.zeros(0), *(alignment.alignment for alignment in alignments)]),
     )
 
 
@@ -115,8 +115,8 @@ def best_products(queries: NDArray[np.float32], vectors: NDArray[np.float32]) ->
     """(Q N) best scores over the views of (Q L D) and (N K D)."""
     count, views, width = queries.shape
     flat = queries.reshape(-1, width) @ vectors.reshape(-1, width).T
-    found: NDArray[np.float32] = flat.reshape(count, views, len(vectors), -1).max(axis=(1, 3))
-    return found
+    products: NDArray[np.float32] = flat.reshape(count, views, len(vectors), -1).max(axis=(1, 3))
+    return products
 
 
 def _at(crowd: Crowd, temperature: float) -> Crowd:

@@ -35,25 +35,25 @@ def text_flags(text: str) -> list[str]:
     (['a file name', 'short'], [])
     """
     words = tokenise(text)
-    found = []
+    flags = []
     if not words:
-        found.append("no words")
+        flags.append("no words")
     if _FILE.search(text.strip()):
-        found.append("a file name")
+        flags.append("a file name")
     if 0 < len(words) < SHORT:
-        found.append("short")
+        flags.append("short")
     if len(words) > LONG:
-        found.append("long")
+        flags.append("long")
     if _ADDRESS.search(text):
-        found.append("an address")
+        flags.append("an address")
     if _MARKUP.search(text):
-        found.append("markup")
+        flags.append("markup")
     letters = [letter for letter in text if letter.isalpha()]
     if len(letters) > 10 and all(letter.isupper() for letter in letters):
-        found.append("capitals")
+        flags.append("capitals")
     if len(words) >= 6 and len(set(words)) <= len(words) / 3:
-        found.append("repeats itself")
-    return found
+        flags.append("repeats itself")
+    return flags
 
 
 def picture_flags(value: str | bytes | None, root: Path) -> list[str]:
@@ -64,13 +64,13 @@ def picture_flags(value: str | bytes | None, root: Path) -> list[str]:
         image = open_image(value, root)
     except DataError:
         return ["cannot be read"]
-    found = []
+    flags = []
     short, long = sorted(image.size)
     if short < SMALL:
-        found.append("small")
+        flags.append("small")
     if long > NARROW * max(1, short):
-        found.append("narrow")
+        flags.append("narrow")
     greys = np.asarray(image.convert("L").resize((32, 32), Image.Resampling.BOX), dtype=np.float32)
     if float(greys.std()) < PLAIN:
-        found.append("of one colour")
-    return found
+        flags.append("of one colour")
+    return flags

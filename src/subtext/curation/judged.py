@@ -59,19 +59,19 @@ def judge(
     graph: Graph | None = None,
     workers: int = 2,
     seed: int = 0,
-    told: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Judged:
     """All that is known of the pairs of a data set.
 
     images, texts  embeddings of its items, in their order
     graph          of its texts: without it there are no neighbours, and nothing is called loose
-    told           hears how many pictures have been looked at
+    progress           hears how many pictures have been looked at
 
     Cost that of `align`, of reading every picture, and time I^2 for copies among pictures.
     """
     scores, kinds = kinds_of_pairs(pairs, images, texts, graph=graph, seed=seed)
-    near = None if graph is None else surroundings(graph, pairs, images, texts)
-    looked = _pictures(pairs, workers, told)
+    neighbourhood = None if graph is None else surroundings(graph, pairs, images, texts)
+    looks = _pictures(pairs, workers, progress)
     copies, how = text_copies(pairs)
     rows, words = pairs.links[:, 0], pairs.links[:, 1]
     values = pairs.texts.values
@@ -84,45 +84,45 @@ def judge(
         "split": [str(pairs.images.splits[row]) for row in rows],
         "language": _languages(pairs, words),
         **scores,
-        **({} if near is None else _near_columns(near)),
+        **({} if neighbourhood is None else _near_columns(neighbourhood)),
         **_uncertain_columns(pairs, images, texts),
-        "picture_copies": looked.copies[rows].tolist(),
+        "picture_copies": looks.copies[rows].tolist(),
         "text_copies": copies[words].tolist(),
-        "copy": (later(pairs.images, looked.copies)[rows] & later(pairs.texts, copies)[words]).tolist(),
-        "leak": (leaks(pairs.images, looked.copies)[rows] | leaks(pairs.texts, copies)[words]).tolist(),
-        "flags": [[*looked.flags[row], *odd[word]] for row, word in zip(rows, words, strict=True)],
+        "copy": (later(pairs.images, looks.copies)[rows] & later(pairs.texts, copies)[words]).tolist(),
+        "leak": (leaks(pairs.images, looks.copies)[rows] | leaks(pairs.texts, copies)[words]).tolist(),
+        "flags": [[*looks.flags[row], *odd[word]] for row, word in zip(rows, words, strict=True)],
     }
-    return Judged(pairs, columns, {} if kinds is None else kinds.shares, {"text copies": how, "pictures": looked.how})
+    return Judged(pairs, columns, {} if kinds is None else kinds.shares, {"text copies": how, "pictures": looks.how})
 
 
 def kinds_of_pairs(
     pairs: Dataset, images: Embeddings, texts: Embeddings, *, graph: Graph | None, seed: int = 0
 ) -> tuple[dict[str, list[Any]], Kinds | None]:
     """Columns of scores and kinds of the links, and the kinds; None where there are too few pairs to say."""
-    found, crowd = align(pairs, images, texts, seed=seed)
-    columns: dict[str, list[Any]] = {"cosine": found.cosine.tolist(), "alignment": found.alignment.tolist()}
+    alignments, crowd = align(pairs, images, texts, seed=seed)
+    columns: dict[str, list[Any]] = {"cosine": alignments.cosine.tolist(), "alignment": alignments.alignment.tolist()}
     chance = chance_links(pairs, seed=seed)
     if len(pairs.links) < FEWEST or len(chance) < FEWEST:
         return columns | {name: [None] * len(pairs.links) for name in (*KINDS, "kind")}, None
-    vectors = [each.vectors.float().numpy() for each in (images, texts)]
+    vectors = [alignment.vectors.float().numpy() for alignment in (images, texts)]
     made = {
         "chance": chance,
         "near": np.zeros((0, 2), np.int64) if graph is None else near_links(graph, pairs, seed=seed),
     }
     worth = {name: aligned(crowd, pairs, vectors[0], vectors[1], links).alignment for name, links in made.items()}
-    kinds = kinds_of(found.alignment, worth["chance"], worth["near"] if len(worth["near"]) else None)
+    kinds = kinds_of(alignments.alignment, worth["chance"], worth["near"] if len(worth["near"]) else None)
     likely = {name: getattr(kinds, name).tolist() for name in KINDS}
     return columns | likely | {"kind": list(kinds.likeliest)}, kinds
 
 
-def left_out(judged: Judged, drop: Sequence[Reason], *, least: float = 0.5) -> list[list[str]]:
+def left_out(judgement: Judged, drop: Sequence[Reason], *, least: float = 0.5) -> list[list[str]]:
     """Of each pair the reasons to leave it out, in words; an empty list for one that stays.
 
     least  probability of a mismatch from which a pair goes
     """
-    found: list[list[str]] = []
-    columns = judged.columns
-    for link in range(len(judged)):
+    reasons: list[list[str]] = []
+    columns = judgement.columns
+    for link in range(len(judgement)):
         why = []
         wrong = columns["mismatched"][link]
         if "mismatched" in drop and wrong is not None and wrong >= least:
@@ -136,8 +136,8 @@ def left_out(judged: Judged, drop: Sequence[Reason], *, least: float = 0.5) -> l
             why.append(", ".join(sorted(flags & UNUSABLE)))
         if "flagged" in drop and flags - UNUSABLE:
             why.append(", ".join(sorted(flags - UNUSABLE)))
-        found.append(why)
-    return found
+        reasons.append(why)
+    return reasons
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,10 @@ class _Looked:
     how: str = "difference hash, confirmed by greys"
 
 
-def _pictures(pairs: Dataset, workers: int, told: Callable[[int], None] | None) -> _Looked:
+def _pictures(pairs: Dataset, workers: int, progress: Callable[[int], None] | None) -> _Looked:
     """Copies among the pictures, and what is odd about them; nothing where none is there, but features alone."""
     values = pairs.images.values
-    looks = looks_of(pairs.images, pairs.root, workers, told, 0)
+    looks = looks_of(pairs.images, pairs.root, workers, progress, 0)
     if all(look is None for look in looks):
         how = "none can be read: nothing is said of copies among them, or of what is odd"
         return _Looked(np.full(len(values), -1, dtype=np.int64), [[] for _ in values], how)
@@ -166,21 +166,21 @@ def _languages(pairs: Dataset, words: NDArray[np.int64]) -> list[str | None]:
     return [guessed[row] for row in words]
 
 
-def _near_columns(near: Surroundings) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+def _near_columns(neighbourhood: Surroundings) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {}
     for modality in ("image", "text"):
-        found[f"diversity_{modality}"] = _known(near.diversity[modality])
-        found[f"discrepancy_{modality}"] = _known(near.discrepancy[modality])
-    return {**found, "agreement": _known(near.agreement)}
+        columns[f"diversity_{modality}"] = _known(neighbourhood.diversity[modality])
+        columns[f"discrepancy_{modality}"] = _known(neighbourhood.discrepancy[modality])
+    return {**columns, "agreement": _known(neighbourhood.agreement)}
 
 
 def _uncertain_columns(pairs: Dataset, images: Embeddings, texts: Embeddings) -> dict[str, list[Any]]:
     """How uncertain the model is of each pair's picture and text; nothing where items are no distributions."""
-    found = {}
-    for place, (name, items) in enumerate((("picture", images), ("text", texts))):
-        if (own := items.uncertainty) is not None:
-            found[f"{name}_uncertainty"] = own[torch.from_numpy(pairs.links[:, place])].tolist()
-    return found
+    columns = {}
+    for index, (name, items) in enumerate((("picture", images), ("text", texts))):
+        if (uncertainty := items.uncertainty) is not None:
+            columns[f"{name}_uncertainty"] = uncertainty[torch.from_numpy(pairs.links[:, index])].tolist()
+    return columns
 
 
 def _known(values: NDArray[np.float64]) -> list[float | None]:

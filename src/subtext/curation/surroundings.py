@@ -33,15 +33,15 @@ class Surroundings:
 
 def surroundings(graph: Graph, pairs: Dataset, images: Embeddings, texts: Embeddings) -> Surroundings:
     """What a graph of the pairs' texts says of them. Items of several views count by the mean of these."""
-    near = torch.from_numpy(np.ascontiguousarray(graph.within(pairs.texts).neighbours)).long()
+    neighbours = torch.from_numpy(np.ascontiguousarray(graph.within(pairs.texts).neighbours)).long()
     rows = torch.from_numpy(np.maximum(pictures_of_texts(pairs), 0))
     of_link = pairs.links[:, 1]
     diversity, discrepancy = {}, {}
-    for modality, items, own in (("image", images, rows), ("text", texts, None)):
-        found = neighbour_scores(items.vectors.float().mean(dim=1), near, rows=own)
-        diversity[modality] = found.diversity.double().numpy()[of_link]
-        discrepancy[modality] = found.discrepancy.double().numpy()[of_link]
-    direct = neighbour_scores(images.vectors.float().mean(dim=1), near, Scoring(second="direct"), rows=rows)
+    for modality, items, item_rows in (("image", images, rows), ("text", texts, None)):
+        scores = neighbour_scores(items.vectors.float().mean(dim=1), neighbours, rows=item_rows)
+        diversity[modality] = scores.diversity.double().numpy()[of_link]
+        discrepancy[modality] = scores.discrepancy.double().numpy()[of_link]
+    direct = neighbour_scores(images.vectors.float().mean(dim=1), neighbours, Scoring(second="direct"), rows=rows)
     return Surroundings(diversity, discrepancy, direct.discrepancy.double().numpy()[of_link])
 
 
@@ -50,21 +50,21 @@ def chance_links(pairs: Dataset, *, seed: int = 0, most: int = 20_000) -> NDArra
     links = pairs.links
     order = draw.permutation(len(links), seed=seed, epoch=0, purpose="curate: chance")[:most]
     texts = draw.permutation(len(links), seed=seed, epoch=0, purpose="curate: chance texts")[: len(order)]
-    made = np.stack([links[order, 0], links[texts, 1]], axis=1)
-    return made[pairs.images.groups[made[:, 0]] != pairs.texts.groups[made[:, 1]]]
+    sampled_links = np.stack([links[order, 0], links[texts, 1]], axis=1)
+    return sampled_links[pairs.images.groups[sampled_links[:, 0]] != pairs.texts.groups[sampled_links[:, 1]]]
 
 
 def near_links(graph: Graph, pairs: Dataset, *, seed: int = 0, most: int = 20_000) -> NDArray[np.int64]:
     """(N 2) pictures with the text of a drawn neighbour, of another group: what loose pairs look like."""
-    near = np.asarray(graph.within(pairs.texts).neighbours)[:, :NEAR]
-    counts = (near >= 0).sum(axis=1)
+    neighbours = np.asarray(graph.within(pairs.texts).neighbours)[:, :NEAR]
+    counts = (neighbours >= 0).sum(axis=1)
     order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: near")[:most]
     links = pairs.links[order]
     links = links[counts[links[:, 1]] > 0]
     if not len(links):
         return np.zeros((0, 2), dtype=np.int64)
-    places = draw.integers(
+    columns = draw.integers(
         pairs.texts.keys[links[:, 1]], counts[links[:, 1]], seed=seed, epoch=0, purpose="curate: which neighbour"
     )[:, 0]
-    made = np.stack([links[:, 0], near[links[:, 1], places].astype(np.int64)], axis=1)
-    return made[pairs.images.groups[made[:, 0]] != pairs.texts.groups[made[:, 1]]]
+    sampled_links = np.stack([links[:, 0], neighbours[links[:, 1], columns].astype(np.int64)], axis=1)
+    return sampled_links[pairs.images.groups[sampled_links[:, 0]] != pairs.texts.groups[sampled_links[:, 1]]]

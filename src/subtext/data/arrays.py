@@ -48,23 +48,23 @@ class Rows:
             return np.asarray(self.pieces[0][rows * self.steps[0]]).astype(np.float32, copy=False)
         taken = np.empty((len(rows), *self.shape[1:]), dtype=np.float32)
         start = 0
-        for piece, step, length in zip(self.pieces, self.steps, self._lengths(), strict=True):
-            here = (rows >= start) & (rows < start + length)
-            if here.any():
-                taken[here] = piece[(rows[here] - start) * step]
+        for array, step, length in zip(self.pieces, self.steps, self._lengths(), strict=True):
+            inside = (rows >= start) & (rows < start + length)
+            if inside.any():
+                taken[inside] = array[(rows[inside] - start) * step]
             start += length
         return taken
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
         """All rows in order as they are on disk, contiguous, about `size` bytes at a time."""
         rows = max(1, size // max(1, self.dtype.itemsize * int(np.prod(self.shape[1:]))))
-        for piece, step in zip(self.pieces, self.steps, strict=True):
-            counted = piece[::step]
+        for array, step in zip(self.pieces, self.steps, strict=True):
+            counted = array[::step]
             for start in range(0, len(counted), rows):
                 yield np.ascontiguousarray(counted[start : start + rows])
 
     def _lengths(self) -> list[int]:
-        return [-(-len(piece) // step) for piece, step in zip(self.pieces, self.steps, strict=True)]
+        return [-(-len(array) // step) for array, step in zip(self.pieces, self.steps, strict=True)]
 
 
 def one_array(array: NDArray[Any]) -> Rows:
@@ -72,7 +72,7 @@ def one_array(array: NDArray[Any]) -> Rows:
     return Rows((array,), (1,))
 
 
-def open_npz(path: Path, wanted: Sequence[str], *, empty: bool = False) -> dict[str, NDArray[Any]]:
+def open_npz(path: Path, names: Sequence[str], *, empty: bool = False) -> dict[str, NDArray[Any]]:
     """The wanted members that are there. Stored ones are mapped, compressed ones read into memory; never unpickled.
 
     empty  whether none of them needs to be there
@@ -82,22 +82,22 @@ def open_npz(path: Path, wanted: Sequence[str], *, empty: bool = False) -> dict[
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            found = {}
-            for name in wanted:
+            arrays = {}
+            for name in names:
                 if name not in members:
                     continue
                 info = members[name]
                 if info.compress_type == zipfile.ZIP_STORED:
-                    found[name] = _mapped(path, raw, info)
+                    arrays[name] = _mapped(path, raw, info)
                 else:
                     with archive.open(info) as member:
-                        found[name] = np.lib.format.read_array(member, allow_pickle=False)
-            if not found and not empty:
+                        arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+            if not arrays and not empty:
                 raise DataError(
-                    f"{path} needs members named {', '.join(wanted)}; it holds {', '.join(members) or 'nothing'}; "
+                    f"{path} needs members named {', '.join(names)}; it holds {', '.join(members) or 'nothing'}; "
                     "save it with numpy.savez(file, names=..., pooled=...)"
                 )
-            return found
+            return arrays
     except (zipfile.BadZipFile, OSError, ValueError, struct.error, EOFError) as error:
         if isinstance(error, DataError):
             raise

@@ -28,21 +28,21 @@ def first_sentences(text: str, count: int) -> str:
     'one only'
     """
     text = text.strip()
-    left = count
-    for found in _END.finditer(text):
-        if _goes_on(text, found):
+    remaining = count
+    for match in _END.finditer(text):
+        if _goes_on(text, match):
             continue
-        left -= 1
-        if left == 0:
-            return text[: found.end()]
+        remaining -= 1
+        if remaining == 0:
+            return text[: match.end()]
     return text
 
 
-def _goes_on(text: str, found: re.Match[str]) -> bool:
-    after = text[found.end() :]
-    if found[0] != ".":
+def _goes_on(text: str, match: re.Match[str]) -> bool:
+    after = text[match.end() :]
+    if match[0] != ".":
         # A question in quotes may be followed by who asked it, and be a sentence none the less.
-        return found[0].startswith(".") and _LOWER.match(after) is not None
-    word = text[: found.start()].rpartition(" ")[2].lstrip("\"'“‘([").lower()
+        return match[0].startswith(".") and _LOWER.match(after) is not None
+    word = text[: match.start()].rpartition(" ")[2].lstrip("\"'“‘([").lower()
     initial = len(word) == 1 and word.isalpha() and word != "i"
     return initial or word in _SHORT or _LOWER.match(after) is not None

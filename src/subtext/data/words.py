@@ -44,14 +44,14 @@ def tokenise(text: str) -> list[str]:
         words = _scan(unicodedata.normalize("NFC", lowered).translate(_APOSTROPHES))
     if "'" not in lowered and "’" not in lowered:
         return words
-    return [piece for word in words for piece in _split(word)]
+    return [token for word in words for token in _split(word)]
 
 
 def _split(word: str) -> list[str]:
-    found = _CLITIC.search(word) if "'" in word else None
-    if found is None or found.start() == 0:
+    clitic = _CLITIC.search(word) if "'" in word else None
+    if clitic is None or clitic.start() == 0:
         return [word]
-    return [*_split(word[: found.start()]), found[0]]
+    return [*_split(word[: clitic.start()]), clitic[0]]
 
 
 def _scan(text: str) -> list[str]:
@@ -59,12 +59,12 @@ def _scan(text: str) -> list[str]:
     words: list[str] = []
     word, emoji = "", ""
     last = len(text) - 1
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         kind = _kind(letter)
         if kind == "emoji":
             joined = emoji and (emoji[-1] == _JOINER or _tone(letter) or _flag_pair(emoji, letter))
             if not joined:
-                words += [piece for piece in (word, emoji) if piece]
+                words += [token for token in (word, emoji) if token]
                 emoji = ""
             word, emoji = "", emoji + letter
             continue
@@ -74,7 +74,7 @@ def _scan(text: str) -> list[str]:
         if emoji:
             words.append(emoji.rstrip(_JOINER))
             emoji = ""
-        inner = word and place < last and _inner(word[-1], letter, text[place + 1])
+        inner = word and index < last and _inner(word[-1], letter, text[index + 1])
         if kind == "word" or (kind == "mark" and word) or inner:
             word += letter
         elif kind == "single":
@@ -85,7 +85,7 @@ def _scan(text: str) -> list[str]:
         elif kind != "mark":
             words += [word] if word else []
             word = ""
-    words += [piece for piece in (word, emoji.rstrip(_JOINER)) if piece]
+    words += [token for token in (word, emoji.rstrip(_JOINER)) if token]
     return words
 
 

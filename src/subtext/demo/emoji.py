@@ -82,7 +82,7 @@ def base_of(symbol: str) -> str:
             parts.append(())
         elif code != _PICTURE_SIGN and code not in _TONES:
             parts[-1] = (*parts[-1], _NEUTRAL.get(code, code))
-    parts = [part for place, part in enumerate(parts) if place == 0 or part not in _VARIANT_SIGNS]
+    parts = [part for index, part in enumerate(parts) if index == 0 or part not in _VARIANT_SIGNS]
     return "-".join("+".join(f"{code:04X}" for code in part) for part in _together(parts))
 
 
@@ -92,8 +92,8 @@ def split(bases: Sequence[str], *, seed: int, share: float = 0.1) -> list[str]:
     A base goes where its own draw puts it, so every variant of a held-out emoji is held out.
     """
     names, counts = np.unique(np.array(bases), return_counts=True)
-    drawn = draw.uniform(draw.keys([str(name) for name in names]), seed=seed, epoch=0, purpose="demo split")[:, 0]
-    order = np.argsort(drawn, kind="stable")
+    samples = draw.uniform(draw.keys([str(name) for name in names]), seed=seed, epoch=0, purpose="demo split")[:, 0]
+    order = np.argsort(samples, kind="stable")
     before = np.cumsum(counts[order]) - counts[order]
     edges = share * len(bases)
     part = {
@@ -110,13 +110,13 @@ def _together(parts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         return [(0x1F46A,)]
     if len(people) == 2 and len(parts) > 2:
         signs = {part for part in parts if part not in people}
-        for wanted, whole in (
+        for sequences, code in (
             ({(_HANDSHAKE,)}, 0x1F46B),
             ({(_HEART,)}, 0x1F491),
             ({(_HEART,), (_KISS,)}, 0x1F48F),
         ):
-            if signs == wanted:
-                return [(whole,)]
+            if signs == sequences:
+                return [(code,)]
     return parts
 
 

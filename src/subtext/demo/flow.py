@@ -146,7 +146,7 @@ def _prepare(asked: Demo) -> None:
         return
     total = len(emoji()[: asked.limit])
     with meter("drawing", total, quiet=asked.quiet) as told:
-        prepare(folder, seed=asked.seed, limit=asked.limit, told=told)
+        prepare(folder, seed=asked.seed, limit=asked.limit, progress=told)
 
 
 def _train(asked: Demo) -> bool:

@@ -27,30 +27,30 @@ Names: Unicode CLDR, through the Python package `emoji`.
 """
 
 
-def prepare(folder: Path, *, seed: int, limit: int | None = None, told: Callable[[int], None] | None = None) -> int:
+def prepare(folder: Path, *, seed: int, limit: int | None = None, progress: Callable[[int], None] | None = None) -> int:
     """Draw every emoji into `folder`/pictures and write `folder`/metadata.jsonl; gives how many there are.
 
     The folder is made under another name and renamed when it is whole.
 
     seed   of the split          limit  the first so many emoji alone, for tests
-    told   hears how many pictures are drawn
+    progress   hears how many pictures are drawn
 
     Raises RequirementError when a package of the demonstration is missing.
     """
-    found = emoji()[:limit]
+    emojis = emoji()[:limit]
     temporary = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         (temporary / "pictures").mkdir(parents=True)
-        _draw(found, temporary / "pictures", told or (lambda done: None))
-        _describe(found, temporary, seed)
+        _draw(emojis, temporary / "pictures", progress or (lambda done: None))
+        _describe(emojis, temporary, seed)
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return len(found)
+    return len(emojis)
 
 
-def _draw(found: list[Emoji], folder: Path, told: Callable[[int], None]) -> None:
+def _draw(emojis: list[Emoji], folder: Path, progress: Callable[[int], None]) -> None:
     try:
         from resvg_py import svg_to_bytes
     except ImportError as error:
@@ -60,36 +60,36 @@ def _draw(found: list[Emoji], folder: Path, told: Callable[[int], None]) -> None
     source = pictures_folder()
 
     def one(entry: Emoji) -> None:
-        drawn = svg_to_bytes(
+        image = svg_to_bytes(
             svg_path=str(source / f"{entry.file}.svg"),
             width=SIDE,
             height=SIDE,
             background="#ffffff",
             skip_system_fonts=True,
         )
-        (folder / f"{entry.file}.png").write_bytes(bytes(drawn))
+        (folder / f"{entry.file}.png").write_bytes(bytes(image))
 
     with ThreadPoolExecutor(4) as threads:
-        for done, _ in enumerate(threads.map(one, found), start=1):
-            told(done)
+        for done, _ in enumerate(threads.map(one, emojis), start=1):
+            progress(done)
 
 
-def _bases(found: list[Emoji], pictures: Path) -> list[str]:
+def _bases(emojis: list[Emoji], pictures: Path) -> list[str]:
     """The base of each emoji; bases of which two are drawn alike, as some flags are, take the first one's name."""
     first: dict[bytes, str] = {}
-    name = {entry.base: entry.base for entry in found}
-    for entry in found:
+    name = {entry.base: entry.base for entry in emojis}
+    for entry in emojis:
         drawing = hashlib.blake2b((pictures / f"{entry.file}.png").read_bytes()).digest()
         mine, theirs = name[entry.base], name[first.setdefault(drawing, entry.base)]
         if mine != theirs:
             name = {base: theirs if joined == mine else joined for base, joined in name.items()}
-    return [name[entry.base] for entry in found]
+    return [name[entry.base] for entry in emojis]
 
 
-def _describe(found: list[Emoji], folder: Path, seed: int) -> None:
-    splits = split(_bases(found, folder / "pictures"), seed=seed)
+def _describe(emojis: list[Emoji], folder: Path, seed: int) -> None:
+    splits = split(_bases(emojis, folder / "pictures"), seed=seed)
     with (folder / "metadata.jsonl").open("w", encoding="utf-8") as file:
-        for entry, part in zip(found, splits, strict=True):
+        for entry, part in zip(emojis, splits, strict=True):
             row = {
                 "file_name": f"pictures/{entry.file}.png",
                 "id": entry.file,
@@ -100,6 +100,6 @@ def _describe(found: list[Emoji], folder: Path, seed: int) -> None:
                 "base": entry.base,
             }
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    languages = ", ".join(sorted(Counter(language for e in found for language, _ in e.texts if language != "alias")))
-    about = _ABOUT.format(count=len(found), languages=languages, credit=CREDIT)
+    languages = ", ".join(sorted(Counter(language for e in emojis for language, _ in e.texts if language != "alias")))
+    about = _ABOUT.format(count=len(emojis), languages=languages, credit=CREDIT)
     (folder / "README.md").write_text(about, encoding="utf-8")

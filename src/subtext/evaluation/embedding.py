@@ -94,16 +94,16 @@ def embed_items(
     def read(some: NDArray[np.int64]) -> Tensors:
         return branch.read(item_batch(items, some, root))
 
-    pieces: list[Embeddings] = []
+    chunks: list[Embeddings] = []
     done = 0
     with torch.inference_mode():
         for some, inputs in zip(work, read_ahead(work, read, workers=workers), strict=True):
             embedded = branch({name: value.to(device) for name, value in inputs.items()})
-            pieces.append(_needed(embedded, model.indexable).to("cpu"))
+            chunks.append(_needed(embedded, model.indexable).to("cpu"))
             done += len(some)
             if progress is not None:
                 progress(done)
-    return Embeddings.cat(pieces)
+    return Embeddings.cat(chunks)
 
 
 def _needed(embedded: Embeddings, indexable: bool) -> Embeddings:

@@ -128,8 +128,8 @@ def _owners(match: Match, links: NDArray[np.int64]) -> NDArray[np.int64]:
     """(T) the first picture that links name each text with, else the first that is right for it, else -1."""
     right = match.text_to_image
     owners = np.full(len(right), -1, dtype=np.int64)
-    asked = np.flatnonzero(right.lengths)
-    owners[asked] = right.candidates[right.starts[asked]]
+    query_rows = np.flatnonzero(right.lengths)
+    owners[query_rows] = right.candidates[right.starts[query_rows]]
     images = len(match.image_to_text)
     linked = np.full(len(right), images, dtype=np.int64)
     np.minimum.at(linked, links[:, 1], links[:, 0])

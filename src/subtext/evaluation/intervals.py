@@ -66,17 +66,17 @@ def paired(
             f"a paired test needs values (seeds, queries) of the same seeds and queries, and a picture a query; it got "
             f"{mine.shape}, {theirs.shape} and {clusters.shape}"
         )
-    there = ~(np.isnan(mine).any(axis=0) | np.isnan(theirs).any(axis=0))
-    if not there.any():
+    present = ~(np.isnan(mine).any(axis=0) | np.isnan(theirs).any(axis=0))
+    if not present.any():
         raise ShapeError("a paired test needs a query with a value in every seed of both; there is none")
-    places = np.unique(clusters[there], return_inverse=True)[1].reshape(-1)
-    count = int(places.max()) + 1
+    cluster_rows = np.unique(clusters[present], return_inverse=True)[1].reshape(-1)
+    count = int(cluster_rows.max()) + 1
     sides = [mine - theirs] if same_seeds else [mine, -theirs]
     totals = [
-        np.stack([np.bincount(places, row, minlength=count) for row in side[:, there].astype(np.float64)])
+        np.stack([np.bincount(cluster_rows, row, minlength=count) for row in side[:, present].astype(np.float64)])
         for side in sides
     ]
-    sizes = np.bincount(places, minlength=count).astype(np.float64)
+    sizes = np.bincount(cluster_rows, minlength=count).astype(np.float64)
     means = sum((side.mean(axis=0) for side in totals), np.zeros(count))
     seeds = min(len(mine), len(theirs))
     difference = float(means.sum() / sizes.sum())
@@ -92,12 +92,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    known = sorted((p, place) for place, p in enumerate(p_values) if not np.isnan(p))
+    ordered = sorted((p, index) for index, p in enumerate(p_values) if not np.isnan(p))
     result = [float("nan")] * len(p_values)
     least = 0.0
-    for rank, (p, place) in enumerate(known):
-        least = max(least, min(1.0, p * (len(known) - rank)))
-        result[place] = least
+    for rank, (p, index) in enumerate(ordered):
+        least = max(least, min(1.0, p * (len(ordered) - rank)))
+        result[index] = least
     return result
 
 
@@ -107,31 +107,31 @@ def _resampled(
     """The difference in each sample; every side's trainings are drawn for themselves, the pictures once for all."""
     count = len(sizes)
     pictures = np.arange(count, dtype=np.int64)
-    found = np.empty(samples)
+    differences = np.empty(samples)
     for start in range(0, samples, _paired_TOGETHER):
-        more = min(_paired_TOGETHER, samples - start)
-        drawn = draw.integers(pictures, count, seed=seed, epoch=start, purpose="paired pictures", count=more)
+        count_now = min(_paired_TOGETHER, samples - start)
+        drawn = draw.integers(pictures, count, seed=seed, epoch=start, purpose="paired pictures", count=count_now)
         weights = np.stack([np.bincount(column, minlength=count) for column in drawn.T]).astype(np.float64)
-        sums = np.zeros(more)
+        sums = np.zeros(count_now)
         for side, purpose in zip(totals, ("paired seeds", "paired other seeds"), strict=False):
             seeds = len(side)
             trainings = np.arange(seeds, dtype=np.int64)
-            trained = draw.integers(trainings, seeds, seed=seed, epoch=start, purpose=purpose, count=more)
+            trained = draw.integers(trainings, seeds, seed=seed, epoch=start, purpose=purpose, count=count_now)
             shares = np.stack([np.bincount(column, minlength=seeds) for column in trained.T]) / seeds
             sums += ((shares @ side) * weights).sum(axis=1)
-        found[start : start + more] = sums / (weights @ sizes)
-    return found
+        differences[start : start + count_now] = sums / (weights @ sizes)
+    return differences
 
 
 def _p_value(totals: Float[np.ndarray, "g"], samples: int, seed: int) -> float:
     """Share of sign changes whose sum is as far from 0 as the one seen, which is counted among them."""
     pictures = np.arange(len(totals), dtype=np.int64)
-    seen = abs(totals.sum()) - 1e-12 * np.abs(totals).sum()
+    observed = abs(totals.sum()) - 1e-12 * np.abs(totals).sum()
     as_far = 1
     for start in range(0, samples, _paired_TOGETHER):
-        more = min(_paired_TOGETHER, samples - start)
-        drawn = draw.integers(pictures, 2, seed=seed, epoch=start, purpose="paired signs", count=more)
-        as_far += int((np.abs((2 * drawn.T - 1) @ totals) >= seen).sum())
+        count_now = min(_paired_TOGETHER, samples - start)
+        drawn = draw.integers(pictures, 2, seed=seed, epoch=start, purpose="paired signs", count=count_now)
+        as_far += int((np.abs((2 * drawn.T - 1) @ totals) >= observed).sum())
     return as_far / (samples + 1)
 
 
@@ -169,21 +169,21 @@ def intervals(
     names = [name for name in values if cluster_count(values[name], clusters[name]) >= FEWEST]
     if not names or not samples:
         return {}
-    known = np.unique(np.concatenate([clusters[name][~np.isnan(values[name])] for name in names]))
-    totals, sizes = np.zeros((2, len(known), len(names)))
+    cluster_ids = np.unique(np.concatenate([clusters[name][~np.isnan(values[name])] for name in names]))
+    totals, sizes = np.zeros((2, len(cluster_ids), len(names)))
     for column, name in enumerate(names):
         present = ~np.isnan(values[name])
-        places = np.searchsorted(known, clusters[name][present])
-        totals[:, column] = np.bincount(places, values[name][present], minlength=len(known))
-        sizes[:, column] = np.bincount(places, minlength=len(known))
+        cluster_rows = np.searchsorted(cluster_ids, clusters[name][present])
+        totals[:, column] = np.bincount(cluster_rows, values[name][present], minlength=len(cluster_ids))
+        sizes[:, column] = np.bincount(cluster_rows, minlength=len(cluster_ids))
     means = _means(totals, sizes, samples, seed)
-    drawn = {name: means[:, column] for column, name in enumerate(names)}
+    resampled = {name: means[:, column] for column, name in enumerate(names)}
     for name, parts in sums.items():
-        if all(part in drawn for part in parts):
-            drawn[name] = np.sum([drawn[part] for part in parts], axis=0)
+        if all(part in resampled for part in parts):
+            resampled[name] = np.sum([resampled[part] for part in parts], axis=0)
     edges = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]
-    found = {name: np.nanpercentile(column, edges).tolist() for name, column in drawn.items()}
-    return {name: (low, high) for name, (low, high) in found.items() if high - low > _ROUNDING * abs(high)}
+    bounds = {name: np.nanpercentile(column, edges).tolist() for name, column in resampled.items()}
+    return {name: (low, high) for name, (low, high) in bounds.items() if high - low > _ROUNDING * abs(high)}
 
 
 def cluster_count(values: NDArray[np.float64], clusters: NDArray[np.int64]) -> int:
@@ -200,6 +200,6 @@ def _means(totals: NDArray[np.float64], sizes: NDArray[np.float64], samples: int
         stop = min(start + _TOGETHER, samples)
         chosen = draw.integers(keys, count, seed=seed, epoch=start, purpose="bootstrap", count=stop - start)
         weights = np.stack([np.bincount(column, minlength=count) for column in chosen.T]).astype(np.float64)
-        drawn = weights @ sizes
-        means[start:stop] = np.divide(weights @ totals, drawn, out=np.full_like(drawn, np.nan), where=drawn > 0)
+        sums = weights @ sizes
+        means[start:stop] = np.divide(weights @ totals, sums, out=np.full_like(sums, np.nan), where=sums > 0)
     return means

@@ -145,7 +145,7 @@ def evaluate_scores(
 def chance_figures(pairs: Dataset) -> dict[str, float]:
     """What a random order of these images and texts is expected to give, by the name of the figure."""
     match = matching.of_pairs(pairs)
-    protocol, found = Protocol(c_way=()), {}
+    protocol, figures = Protocol(c_way=()), {}
     metrics = [m for m in requested(Request("pairs", protocol, ExtraMetrics())) if m.reads == ("best_rank",)]
     for direction, candidates in zip(DIRECTIONS, (len(pairs.texts), len(pairs.images)), strict=True):
         positives = np.asarray(match.cells(direction).lengths, dtype=np.int64)
@@ -153,10 +153,10 @@ def chance_figures(pairs: Dataset) -> dict[str, float]:
         counts = Counts(none, none, none, positives, candidates - positives, none)
         for metric in metrics:
             if (line := _Values(metric).mean_of([metric.chance(counts)])) is not None:
-                found[f"{direction}/{metric.name}"] = line
+                figures[f"{direction}/{metric.name}"] = line
     for total, names in totals({f"{d}/{m.name}": m for d in DIRECTIONS for m in metrics}).items():
-        found[total] = sum(found[name] for name in names)
-    return found
+        figures[total] = sum(figures[name] for name in names)
+    return figures
 
 
 @dataclass
@@ -217,12 +217,12 @@ def measured(source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraM
     labels = [""]
     for count in protocol.also_folds:
         columns: dict[str, NDArray[Any]] = {}
-        more = _folds(source, gallery, replace(protocol, folds=count, also_folds=()), extra, columns)
+        fold_figures = _folds(source, gallery, replace(protocol, folds=count, also_folds=()), extra, columns)
         label = label_of(len(gallery.image_ids), count)
         for name in ("figures", "chance", "ceiling", "metrics"):
-            getattr(table, name).update({f"{key}{label}": value for key, value in getattr(more, name).items()})
+            getattr(table, name).update({f"{key}{label}": value for key, value in getattr(fold_figures, name).items()})
         per_query |= {f"{name}{label}": column for name, column in columns.items()}
-        table.sizes += more.sizes
+        table.sizes += fold_figures.sizes
         labels.append(label)
     if extra.lengths is not None:
         _add_lengths(table, per_query, extra.lengths)
@@ -267,11 +267,11 @@ def _folds(
 
 def totals(metrics: Mapping[str, Metric], label: str = "") -> dict[str, list[str]]:
     """Name of a total ("rsum") -> names of the figures that it adds up: those of the pairs, in both directions."""
-    found: dict[str, list[str]] = {}
+    totals_by_name: dict[str, list[str]] = {}
     for name, metric in metrics.items():
         if metric.total and name.split("/")[1] == f"{metric.name}{label}":
-            found.setdefault(f"{metric.total}{label}", []).append(name)
-    return found
+            totals_by_name.setdefault(f"{metric.total}{label}", []).append(name)
+    return totals_by_name
 
 
 def _fold(
@@ -426,7 +426,7 @@ def _measure_labels(
     columns: dict[str, _Values] = {}
     cells = [match.cells(direction) for match in plausible.values()]
     for start, stop, scores in source.blocks(direction):
-        ranks = rank_positives(scores, [each[start:stop] for each in cells], stable=protocol.ties == "stable")
+        ranks = rank_positives(scores, [cell[start:stop] for cell in cells], stable=protocol.ties == "stable")
         _add(columns, metrics, "", Readings({"label_ranks": partial(dict, zip(plausible, ranks, strict=True))}))
     return columns
 
@@ -457,8 +457,8 @@ def _scores_of(source: Source, images: NDArray[np.int64], texts: NDArray[np.int6
     """(P) scores of chosen pairs."""
     found = np.empty(len(images), dtype=np.float64)
     for start, stop, scores in source.blocks("image_to_text"):
-        here = (images >= start) & (images < stop)
-        found[here] = scores.float().numpy()[images[here] - start, texts[here]]
+        inside = (images >= start) & (images < stop)
+        found[inside] = scores.float().numpy()[images[inside] - start, texts[inside]]
     return found
 
 
@@ -507,8 +507,8 @@ def label_of(images: int, folds: int) -> str:
     >>> label_of(5000, 5), label_of(30, 3), label_of(30, 1)
     ('(1k)', '(3 folds)', '(whole)')
     """
-    size, left = divmod(images, folds)
-    if left == 0 and size % 1000 == 0:
+    size, remainder = divmod(images, folds)
+    if remainder == 0 and size % 1000 == 0:
         return f"({size // 1000}k)"
     return "(whole)" if folds == 1 else f"({folds} folds)"
 

@@ -321,5 +321,5 @@ def requested(request: Request) -> list[Any]:
 
 def mean(values: Float[np.ndarray, "q"]) -> float:
     """Mean of the values that are numbers; NaN when there is none."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
+    valid = values[~np.isnan(values)]
+    return float(valid.mean()) if len(valid) else math.nan

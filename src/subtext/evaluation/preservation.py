@@ -106,12 +106,12 @@ def _of_texts(graph: Graph, pairs: Dataset) -> TruthOf:
     dropped = graph.settings.get("same_picture", "drop") == "drop"
 
     def truth_of(start: int, stop: int) -> Truth:
-        found = truth(graph, start, stop)
-        assert found.ignored is not None
+        matches = truth(graph, start, stop)
+        assert matches.ignored is not None
         if not dropped:
-            return found
+            return matches
         same = groups[start:stop, None] == groups
-        return Truth(found.match, (found.ignored | same) & ~found.match)
+        return Truth(matches.match, (matches.ignored | same) & ~matches.match)
 
     return truth_of
 
@@ -123,10 +123,10 @@ def _of_images(graph: Graph, pairs: Dataset, owners: NDArray[np.int64]) -> Truth
     def truth_of(start: int, stop: int) -> Truth:
         match = np.zeros((stop - start, len(first)), dtype=np.bool_)
         for row, text in enumerate(first[start:stop]):
-            near = np.asarray(graph.neighbours[text]) if text >= 0 else np.empty(0, dtype=np.int64)
-            pictures = owners[near[near >= 0]]
+            neighbours = np.asarray(graph.neighbours[text]) if text >= 0 else np.empty(0, dtype=np.int64)
+            pictures = owners[neighbours[neighbours >= 0]]
             match[row, pictures[pictures >= 0]] = True
-        own = np.arange(start, stop)[:, None] == np.arange(len(first))
-        return Truth(torch.from_numpy(match & ~own), torch.from_numpy(own))
+        is_self = np.arange(start, stop)[:, None] == np.arange(len(first))
+        return Truth(torch.from_numpy(match & ~is_self), torch.from_numpy(is_self))
 
     return truth_of

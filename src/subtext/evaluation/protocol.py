@@ -156,10 +156,13 @@ class ExtraMetrics:
 
 def _labels(labels: Labelled, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Labelled | None:
     """The labelled items among the chosen ones, numbered anew; None where no image is."""
-    kept: dict[str, NDArray[np.int64]] = {}
+    fields: dict[str, NDArray[np.int64]] = {}
     for name, rows, chosen in (("image", labels.image_rows, images), ("text", labels.text_rows, texts)):
-        place = np.full(max(int(rows.max(initial=-1)), int(chosen.max(initial=-1))) + 1, -1, dtype=np.int64)
-        place[chosen] = np.arange(len(chosen))
-        there = place[rows] >= 0
-        kept |= {f"{name}_rows": place[rows][there], f"{name}_codes": getattr(labels, f"{name}_codes")[there]}
-    return replace(labels, **kept) if len(kept["image_rows"]) and len(kept["text_rows"]) else None
+        row_of = np.full(max(int(rows.max(initial=-1)), int(chosen.max(initial=-1))) + 1, -1, dtype=np.int64)
+        row_of[chosen] = np.arange(len(chosen))
+        present = row_of[rows] >= 0
+        fields |= {
+            f"{name}_rows": row_of[rows][present],
+            f"{name}_codes": getattr(labels, f"{name}_codes")[present],
+        }
+    return replace(labels, **fields) if len(fields["image_rows"]) and len(fields["text_rows"]) else None

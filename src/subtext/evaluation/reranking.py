@@ -74,13 +74,13 @@ def shortlists(
     """
     if count < 1:
         raise RequirementError(f"a shortlist needs 1 candidate or more; it got {count}")
-    found = {}
+    shortlists_by_direction = {}
     for direction in DIRECTIONS:
         both = (images, texts) if direction == "image_to_text" else (texts, images)
-        found[direction] = np.concatenate(
+        shortlists_by_direction[direction] = np.concatenate(
             [best(scores, count) for _, _, scores in scoring.blocks(similarity, *both, direction, exact=exact)]
         )
-    return Shortlists(found["image_to_text"], found["text_to_image"])
+    return Shortlists(shortlists_by_direction["image_to_text"], shortlists_by_direction["text_to_image"])
 
 
 def best(scores: Float[Tensor, "q c"], count: int) -> Int[np.ndarray, "q m"]:
@@ -117,25 +117,25 @@ def pair_scores(
     groups = [texts] if texts.parts is None else [group for _, group in equal_lengths(texts)]
     rows = [np.arange(len(texts))] if texts.parts is None else [rows.numpy() for rows, _ in equal_lengths(texts)]
     group_of, place_of = np.empty(len(texts), dtype=np.int64), np.empty(len(texts), dtype=np.int64)
-    for number, own in enumerate(rows):
-        group_of[own], place_of[own] = number, np.arange(len(own))
+    for number, candidate_rows in enumerate(rows):
+        group_of[candidate_rows], place_of[candidate_rows] = number, np.arange(len(candidate_rows))
     order = np.lexsort((group_of[pairs[:, 1]], pictures))
-    wanted = pictures[order] * len(groups) + group_of[pairs[order, 1]]
-    chosen, starts = np.unique(wanted, return_index=True)
+    pair_ids = pictures[order] * len(groups) + group_of[pairs[order, 1]]
+    chosen, starts = np.unique(pair_ids, return_index=True)
     prepare = getattr(similarity, "prepare", None)
     last = -1
-    made: tuple[Any, ...] = ()
+    prepared: tuple[Any, ...] = ()
     for code, start, stop in zip(chosen.tolist(), starts, np.append(starts, len(pairs))[1:], strict=True):
         picture, number = divmod(code, len(groups))
         if picture != last:
-            one = images[picture : picture + 1].to(device)
-            last, made = picture, () if prepare is None else (prepare(one),)
-        here = order[start:stop]
-        some = groups[number][torch.from_numpy(place_of[pairs[here, 1]])].to(device)
-        scores = precise(similarity(one, some, *made)[0]).cpu().numpy()
+            image = images[picture : picture + 1].to(device)
+            last, prepared = picture, () if prepare is None else (prepare(image),)
+        block = order[start:stop]
+        some = groups[number][torch.from_numpy(place_of[pairs[block, 1]])].to(device)
+        scores = precise(similarity(image, some, *prepared)[0]).cpu().numpy()
         if found is None:
             found = np.empty(len(pairs), dtype=scores.dtype)
-        found[here] = scores
+        found[block] = scores
     return np.empty(0, dtype=np.float32) if found is None else found
 
 
@@ -148,4 +148,4 @@ def reranked(
     """
     pairs = lists.pairs()
     scores = pair_scores(similarity, images, texts, pairs)
-    return {direction: scores[places] for direction, places in lists.places(pairs).items()}
+    return {direction: scores[positions] for direction, positions in lists.places(pairs).items()}

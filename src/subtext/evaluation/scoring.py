@@ -79,8 +79,8 @@ def blocks(
         rows = -(-rows // TILE) * TILE
     for start in range(0, len(queries), rows):
         stop = min(start + rows, len(queries))
-        asked = queries[start:stop]
-        images, texts = (asked, candidates) if direction == "image_to_text" else (candidates, asked)
+        query_block = queries[start:stop]
+        images, texts = (query_block, candidates) if direction == "image_to_text" else (candidates, query_block)
         if exact:
             scores = _tiled(similarity, images, texts)
         elif direction == "image_to_text":
@@ -99,15 +99,15 @@ def matrix(
     exact: bool = False,
 ) -> Float[Tensor, "i t"]:
     """All scores at once, for sets whose matrix fits in memory."""
-    given = blocks(similarity, images, texts, "image_to_text", block_bytes, exact=exact)
-    start, stop, scores = next(given)
+    score_blocks = blocks(similarity, images, texts, "image_to_text", block_bytes, exact=exact)
+    start, stop, scores = next(score_blocks)
     if stop - start == len(images):
         return scores
-    whole = scores.new_empty(len(images), len(texts))
-    whole[start:stop] = scores
-    for start, stop, scores in given:
-        whole[start:stop] = scores
-    return whole
+    scores_matrix = scores.new_empty(len(images), len(texts))
+    scores_matrix[start:stop] = scores
+    for start, stop, scores in score_blocks:
+        scores_matrix[start:stop] = scores
+    return scores_matrix
 
 
 def stored(
@@ -123,10 +123,10 @@ def stored(
     For pairs that cost more to score than to keep: both directions then read one matrix, float32, by rows and columns.
     """
     with tempfile.TemporaryFile() as file:
-        whole = torch.from_numpy(np.memmap(file, dtype=np.float32, mode="w+", shape=(len(images), len(texts))))
+        matrix = torch.from_numpy(np.memmap(file, dtype=np.float32, mode="w+", shape=(len(images), len(texts))))
     for start, stop, scores in blocks(similarity, images, texts, "image_to_text", block_bytes, exact=exact):
-        whole[start:stop] = scores
-    return whole
+        matrix[start:stop] = scores
+    return matrix
 
 
 @torch.inference_mode()
@@ -135,16 +135,16 @@ def _fast(similarity: nn.Module, images: Embeddings, texts: Embeddings, height: 
     device = device_of(similarity, images)
     if len(images) <= height and len(texts) <= width:
         return similarity(images.to(device), texts.to(device)).cpu()
-    whole: Tensor | None = None
+    matrix: Tensor | None = None
     for top in range(0, len(images), height):
         upper = images[top : top + height].to(device)
-        for left in range(0, len(texts), width):
-            piece = similarity(upper, texts[left : left + width].to(device))
-            if whole is None:
-                whole = torch.empty(len(images), len(texts), dtype=piece.dtype)
-            whole[top : top + height, left : left + width] = piece
-    assert whole is not None
-    return whole
+        for start_column in range(0, len(texts), width):
+            block = similarity(upper, texts[start_column : start_column + width].to(device))
+            if matrix is None:
+                matrix = torch.empty(len(images), len(texts), dtype=block.dtype)
+            matrix[top : top + height, start_column : start_column + width] = block
+    assert matrix is not None
+    return matrix
 
 
 @torch.inference_mode()
@@ -154,21 +154,21 @@ def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tens
     columns = list(_alike(texts, 1))
     across = TILE if similarity.indexable or texts.parts is None else FEW
     prepare = getattr(similarity, "prepare", None)
-    whole: Tensor | None = None
+    matrix: Tensor | None = None
     for rows, pictures in _alike(images, REGION_STEP):
         for top in range(0, len(pictures), TILE):
             upper = _tile(pictures, top, TILE).to(device)
-            made = () if prepare is None else (prepare(upper),)
-            place = rows[top : top + TILE, None]
-            for places, words in columns:
-                for left in range(0, len(words), across):
-                    piece = similarity(upper, _tile(words, left, across).to(device), *made)
-                    if whole is None:
-                        whole = torch.empty(len(images), len(texts), dtype=piece.dtype)
-                    here = places[left : left + across]
-                    whole[place, here] = piece[: len(place), : len(here)].cpu()
-    assert whole is not None
-    return whole
+            prepared = () if prepare is None else (prepare(upper),)
+            target_rows = rows[top : top + TILE, None]
+            for target_columns, words in columns:
+                for start_column in range(0, len(words), across):
+                    block = similarity(upper, _tile(words, start_column, across).to(device), *prepared)
+                    if matrix is None:
+                        matrix = torch.empty(len(images), len(texts), dtype=block.dtype)
+                    block_columns = target_columns[start_column : start_column + across]
+                    matrix[target_rows, block_columns] = block[: len(target_rows), : len(block_columns)].cpu()
+    assert matrix is not None
+    return matrix
 
 
 def _alike(items: Embeddings, step: int) -> Iterator[tuple[Int[Tensor, "n"], Embeddings]]:

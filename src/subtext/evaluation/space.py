@@ -59,19 +59,19 @@ def space(images: Embeddings, texts: Embeddings, pairs: Dataset) -> dict[str, fl
     """
     rows, columns = matching.of_pairs(pairs).image_to_text.expand()
     pictures, words = _whole(images), _whole(texts)
-    found = {
+    figures = {
         "alignment": alignment(pictures[_tensor(rows)], words[_tensor(columns)]),
         "text/alignment": _within(words, pairs.texts.groups),
     }
     for side, vectors, groups in (("image", pictures, pairs.images.groups), ("text", words, pairs.texts.groups)):
         spread = uniformity(vectors, _tensor(groups))
-        found[f"{side}/uniformity"] = spread["mean"]
-        found |= {f"{side}/uniformity_{name}": spread[name] for name in ("variance", "potential")}
+        figures[f"{side}/uniformity"] = spread["mean"]
+        figures |= {f"{side}/uniformity_{name}": spread[name] for name in ("variance", "potential")}
     for side, items in (("image", images), ("text", texts)):
-        if (own := items.uncertainty) is not None:
-            found |= {f"{side}/uncertainty": float(own.mean())}
-            found |= {f"{side}/uncertainty_deviation": float(own.std(correction=0))}
-    return {name: value for name, value in found.items() if not np.isnan(value)}
+        if (uncertainty := items.uncertainty) is not None:
+            figures |= {f"{side}/uncertainty": float(uncertainty.mean())}
+            figures |= {f"{side}/uncertainty_deviation": float(uncertainty.std(correction=0))}
+    return {name: value for name, value in figures.items() if not np.isnan(value)}
 
 
 def compares_vectors(similarity: object) -> TypeGuard[ComparesVectors]:
@@ -115,24 +115,24 @@ def space_of_pairs(
     both = []
     for picture, (start, stop) in enumerate(pairwise(starts)):
         if stop > start:
-            own = texts[_tensor(columns[start:stop])].to(device)
-            found = similarity.compared(images[torch.tensor([picture])].to(device), own)
+            image_texts = texts[_tensor(columns[start:stop])].to(device)
+            found = similarity.compared(images[torch.tensor([picture])].to(device), image_texts)
             both.append(normalize(found[0].float(), dim=2).cpu())
         if progress is not None:
             progress(picture + 1)
     if not both:
         return {}
-    seen = torch.cat(both)
-    pictures, words = seen[:, 0], seen[:, 1]
-    kept = np.unique(rows)
-    means = torch.stack([pictures[starts[row] : starts[row + 1]].mean(dim=0) for row in kept])
+    pair_vectors = torch.cat(both)
+    pictures, words = pair_vectors[:, 0], pair_vectors[:, 1]
+    used_rows = np.unique(rows)
+    means = torch.stack([pictures[starts[row] : starts[row + 1]].mean(dim=0) for row in used_rows])
     read, first = np.unique(columns, return_index=True)
     figures = {
         "own_pair/alignment": alignment(pictures, words),
         "own_pair/text/alignment": _within(words, rows),
     }
     for side, vectors, groups in (
-        ("image", means, pairs.images.groups[kept]),
+        ("image", means, pairs.images.groups[used_rows]),
         ("text", words[_tensor(first)], pairs.texts.groups[read]),
     ):
         spread = uniformity(vectors, _tensor(groups))

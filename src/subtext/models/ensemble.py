@@ -133,27 +133,27 @@ class Mean(nn.Module):
         prepared  what `prepare` gave for these images
         """
         count = len(self.members)
-        given = prepared if prepared is not None else ((),) * count
-        sides = zip(self.members, _apart(images, count), _apart(texts, count), given, strict=True)
-        scores = torch.stack([member(rows, columns, *own) for member, rows, columns, own in sides])
+        prepared_parts = prepared if prepared is not None else ((),) * count
+        sides = zip(self.members, _apart(images, count), _apart(texts, count), prepared_parts, strict=True)
+        scores = torch.stack([member(rows, columns, *member_texts) for member, rows, columns, member_texts in sides])
         return scores.sum(dim=0) / count
 
     def prepare(self, images: Embeddings) -> tuple[tuple[Any, ...], ...]:
         """What the members need of images alone, for scoring them with texts in several calls."""
-        found = []
-        for member, own in zip(self.members, _apart(images, len(self.members)), strict=True):
+        prepared_parts = []
+        for member, member_images in zip(self.members, _apart(images, len(self.members)), strict=True):
             prepare = getattr(member, "prepare", None)
-            found.append(() if prepare is None else (prepare(own),))
-        return tuple(found)
+            prepared_parts.append(() if prepare is None else (prepare(member_images),))
+        return tuple(prepared_parts)
 
 
 def _apart(items: Embeddings, count: int) -> list[Embeddings]:
     """Each member's own: copies, so that they are multiplied as they would be alone."""
-    vectors = [each.contiguous() for each in items.vectors.chunk(count, dim=2)]
+    vectors = [chunk.contiguous() for chunk in items.vectors.chunk(count, dim=2)]
     if items.parts is None:
-        return [replace(items, vectors=each) for each in vectors]
-    parts = [each.contiguous() for each in items.parts.chunk(count, dim=2)]
-    return [replace(items, vectors=each, parts=own) for each, own in zip(vectors, parts, strict=True)]
+        return [replace(items, vectors=chunk) for chunk in vectors]
+    parts = [chunk.contiguous() for chunk in items.parts.chunk(count, dim=2)]
+    return [replace(items, vectors=chunk, parts=member_part) for chunk, member_part in zip(vectors, parts, strict=True)]
 
 
 def _abreast(branches: Sequence[Branch], factors: Tensor | None = None) -> Branch:

@@ -60,18 +60,18 @@ def _shared(kernel: Callable[..., None], *tensors: Tensor) -> None:
     """Run a kernel on the items, a share in each of torch's threads."""
     items = len(tensors[0])
     threads = max(1, min(torch.get_num_threads(), items))
-    shares = pairwise(place * items // threads for place in range(threads + 1))
+    shares = pairwise(index * items // threads for index in range(threads + 1))
     with ThreadPoolExecutor(threads) as pool:
-        running = [pool.submit(kernel, *(each[start:stop].numpy() for each in tensors)) for start, stop in shares]
-    for each in running:
-        each.result()
+        running = [pool.submit(kernel, *(tensor[start:stop].numpy() for tensor in tensors)) for start, stop in shares]
+    for tensor in running:
+        tensor.result()
 
 
 @functools.cache
-def _compiled(which: int) -> Callable[..., None]:
+def _compiled(index: int) -> Callable[..., None]:
     import numba
 
-    return numba.njit(nogil=True)((_forward, _backward)[which])
+    return numba.njit(nogil=True)((_forward, _backward)[index])
 
 
 @no_type_check

@@ -82,9 +82,9 @@ class PositiveRanks:
         none = np.zeros(len(self), dtype=np.int64)
 
         def of(column: Ints) -> Ints:
-            found = none.copy()
-            found[self.queries[chosen]] = column[chosen]
-            return found
+            best = none.copy()
+            best[self.queries[chosen]] = column[chosen]
+            return best
 
         earlier = None if self.earlier is None else of(self.earlier)
         greater, tied, level = of(self.greater), of(self.tied), of(self.alike)

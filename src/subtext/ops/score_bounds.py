@@ -96,8 +96,8 @@ def reached(lanes: int | None = None) -> Any:
 
     @intrinsic
     def tile(typing: Any, where: Any, row: Any, column: Any) -> Any:
-        def written(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            return _Writer(builder, width).tile(*given)
+        def written(context: Any, builder: Any, signature: Any, value: Any) -> Any:
+            return _Writer(builder, width).tile(*value)
 
         return types.uint64(types.UniTuple(types.intp, 6), types.intp, types.intp), written
 
@@ -119,8 +119,8 @@ def lowest() -> Any:
 
     @intrinsic
     def place(typing: Any, bits: Any) -> Any:
-        def written(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            return builder.cttz(given[0], ir.Constant(ir.IntType(1), 1))
+        def written(context: Any, builder: Any, signature: Any, value: Any) -> Any:
+            return builder.cttz(value[0], ir.Constant(ir.IntType(1), 1))
 
         return types.int64(types.uint64), written
 
@@ -209,16 +209,16 @@ class _Writer:
     def tile(self, where: Any, row: Any, column: Any) -> Any:
         """The whole answer."""
         builder, number = self.builder, self.number
-        addresses = (builder.extract_value(where, place) for place in range(6))
+        addresses = (builder.extract_value(where, index) for index in range(6))
         panels, pairs, terms, length, row_limits, column_limits = addresses
 
         def of_row(address: Any, line: int, high: int) -> Any:
-            place = builder.add(builder.mul(length, number(line)), builder.add(row, number(high)))
-            return self.everywhere(self.read(self.at(address, self.real, place), self.real), self.reals)
+            index = builder.add(builder.mul(length, number(line)), builder.add(row, number(high)))
+            return self.everywhere(self.read(self.at(address, self.real, index), self.real), self.reals)
 
         def of_columns(address: Any, line: int, vector: int) -> Any:
-            place = builder.add(builder.mul(length, number(line)), builder.add(column, number(vector * self.side)))
-            return self.read(self.at(address, self.real, place), self.reals)
+            index = builder.add(builder.mul(length, number(line)), builder.add(column, number(vector * self.side)))
+            return self.read(self.at(address, self.real, index), self.reals)
 
         # A panel holds 16 rows: rows are taken four at a time, columns all. A pair of numbers is a word.
         panel = builder.mul(builder.lshr(row, number(4)), builder.mul(pairs, number(WIDE)))

@@ -51,12 +51,12 @@ def duration(seconds: float) -> str:
     >>> duration(75)
     '1 min 15 s'
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
+    total_seconds = round(seconds)
+    if total_seconds < 60:
+        return f"{total_seconds} s"
+    minutes, rest_seconds = divmod(total_seconds, 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s"
+        return f"{minutes} min {rest_seconds} s"
     return f"{minutes // 60} h {minutes % 60} min"
 
 

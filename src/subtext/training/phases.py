@@ -32,8 +32,8 @@ def stage(plan: Plan, phases: Sequence[Phase], epoch: int) -> Stage:
         if epoch < end:
             break
     thawed = plan.freeze_epochs >= 0 and epoch >= plan.freeze_epochs
-    kept = plan.backbone_norms == "frozen"
-    return Stage(bodies=chosen.train == "all" and thawed, factor=chosen.factor, norms_kept=kept)
+    frozen = plan.backbone_norms == "frozen"
+    return Stage(bodies=chosen.train == "all" and thawed, factor=chosen.factor, norms_kept=frozen)
 
 
 def body_norms(branch: Branch) -> list[_BatchNorm]:

@@ -95,15 +95,15 @@ def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> floa
 def _known(left: NDArray[np.float64], right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if left.shape != right.shape:
         raise ShapeError(f"agreement needs two scores a pair; it got {len(left)} and {len(right)}")
-    there = ~(np.isnan(left) | np.isnan(right))
-    return left[there], right[there]
+    valid = ~(np.isnan(left) | np.isnan(right))
+    return left[valid], right[valid]
 
 
 def mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ranks from 1; equal values share the mean of theirs."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    found: NDArray[np.float64] = (counts.cumsum() - (counts - 1) / 2)[place]
-    return found
+    _, codes_of_values, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (counts.cumsum() - (counts - 1) / 2)[codes_of_values]
+    return ranks
 
 
 def _tied(sizes: NDArray[np.int64]) -> float:
@@ -116,10 +116,10 @@ def _inversions(codes: NDArray[np.int64]) -> float:
     for bit in reversed(range(int(codes.max(initial=0)).bit_length())):
         prefix = codes >> (bit + 1)
         order = np.argsort(prefix, kind="stable")
-        ones = (codes[order] >> bit) & 1
-        before = np.cumsum(ones) - ones
+        bits = (codes[order] >> bit) & 1
+        before = np.cumsum(bits) - bits
         starts = np.flatnonzero(np.concatenate([[True], prefix[order][1:] != prefix[order][:-1]]))
         sizes = np.diff(np.append(starts, len(codes)))
         within = before - np.repeat(before[starts], sizes)
-        total += int(within[ones == 0].sum())
+        total += int(within[bits == 0].sum())
     return float(total)

@@ -79,10 +79,11 @@ class ASP(Metric):
         if ignored is None or not bool(ignored.any()):
             return torch.from_numpy(self.of(SemanticRanks.of(comparison.scores, relevance, self.ties)))
         values = torch.full((len(relevance),), torch.nan, dtype=torch.float64)
-        for row, kept in enumerate(~ignored.cpu()):
-            if kept.any():
-                scores = comparison.scores[row : row + 1, kept]
-                values[row] = self.of(SemanticRanks.of(scores, relevance[row : row + 1, kept.numpy()], self.ties))[0]
+        for row, included in enumerate(~ignored.cpu()):
+            if included.any():
+                scores = comparison.scores[row : row + 1, included]
+                graded = relevance[row : row + 1, included.numpy()]
+                values[row] = self.of(SemanticRanks.of(scores, graded, self.ties))[0]
         return values
 
     def of(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"]:
@@ -147,21 +148,21 @@ def among_first(
     >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), (2,))
     (array([[0.75]]), array([[1.]]))
     """
-    wanted = np.asarray(tops, dtype=np.int64)
+    cutoffs = np.asarray(tops, dtype=np.int64)
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, best.shape[1] + 1))])
-    if wanted.min(initial=1) < 1:
-        raise RequirementError(f"the first N in relevance need N of 1 or more; it got {wanted.min()}")
+    if cutoffs.min(initial=1) < 1:
+        raise RequirementError(f"the first N in relevance need N of 1 or more; it got {cutoffs.min()}")
 
     def both(row: NDArray[np.unsignedinteger]) -> tuple[Numbers, Numbers]:
         sizes = np.bincount(row)
         starts = np.flatnonzero(sizes)
         if ties == "ordinal":
-            return _ordinal(starts, sizes[starts], wanted, harmonic)
-        return _shared(starts, sizes[starts], wanted, harmonic, ties)
+            return _ordinal(starts, sizes[starts], cutoffs, harmonic)
+        return _shared(starts, sizes[starts], cutoffs, harmonic, ties)
 
     with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
-        found = np.array(list(pool.map(both, best)), dtype=np.float64).reshape(-1, 2, len(wanted))
-    return found[:, 0], found[:, 1]
+        sums = np.array(list(pool.map(both, best)), dtype=np.float64).reshape(-1, 2, len(cutoffs))
+    return sums[:, 0], sums[:, 1]
 
 
 def _ordinal(starts: Whole, sizes: Whole, tops: Whole, harmonic: Numbers) -> tuple[Numbers, Numbers]:
@@ -169,9 +170,9 @@ def _ordinal(starts: Whole, sizes: Whole, tops: Whole, harmonic: Numbers) -> tup
     stops = starts + sizes - 1
     before = np.concatenate([[0.0], np.cumsum(_pairs(starts, stops, harmonic))])
     last = np.searchsorted(starts, tops, side="right") - 1
-    kept = np.minimum(tops, stops[-1])
-    whole = before[last] + _pairs(starts[last], np.minimum(stops[last], tops), harmonic)
-    return (kept + 1) / (2 * kept), whole / kept
+    ends = np.minimum(tops, stops[-1])
+    full_pairs = before[last] + _pairs(starts[last], np.minimum(stops[last], tops), harmonic)
+    return (ends + 1) / (2 * ends), full_pairs / ends
 
 
 def _pairs(lows: Whole, highs: Whole, harmonic: Numbers) -> Numbers:
@@ -194,9 +195,9 @@ def _shared(starts: Whole, sizes: Whole, tops: Whole, harmonic: Numbers, ties: R
     def summed(values: NDArray[np.number]) -> Numbers:
         return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])[runs]
 
-    kept = summed(sizes)
+    block_sums = summed(sizes)
     # Below a rank all places from 1 count, above it those up to the last of the N.
     below = summed(sizes * (middle * (middle + 1) / 2 / rank))
-    above = harmonic[kept.astype(np.int64)] * summed(sizes * rank) - summed(sizes * rank * harmonic[middle])
+    above = harmonic[block_sums.astype(np.int64)] * summed(sizes * rank) - summed(sizes * rank * harmonic[middle])
     with np.errstate(invalid="ignore"):
-        return (below + above) / kept**2, summed(lower + upper) / kept
+        return (below + above) / block_sums**2, summed(lower + upper) / block_sums

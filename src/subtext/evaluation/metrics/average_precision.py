@@ -45,8 +45,8 @@ class AveragePrecision(Metric):
     @classmethod
     def requested(cls, request: Request) -> Iterable[AveragePrecision]:
         """mAP@R for every other set of positives, and for the pairs if that is requested."""
-        wanted = request.truth == "named" or (request.truth == "pairs" and request.extra.r_precision)
-        return [cls("r", request.protocol.ties)] if wanted else []
+        needed = request.truth == "named" or (request.truth == "pairs" and request.extra.r_precision)
+        return [cls("r", request.protocol.ties)] if needed else []
 
     @property
     def name(self) -> str:
@@ -58,15 +58,15 @@ class AveragePrecision(Metric):
         positives = ranks.positives[ranks.queries]
         last = positives if self.cut == "r" else positives + ranks.negatives[ranks.queries]
         if self.ties == "expected":
-            places = ranks.places("optimistic")
-            worth = np.where(places <= last, ranks.number / places, 0.0)
+            positions = ranks.places("optimistic")
+            worth = np.where(positions <= last, ranks.number / positions, 0.0)
             for at in np.flatnonzero(ranks.tied):
                 worth[at] = _tied(ranks, int(at), int(last[at]))
         else:
-            places = ranks.places(self.ties)
-            worth = np.where(places <= last, ranks.number / places, 0.0)
-        found = np.bincount(ranks.queries, worth, minlength=len(ranks))
-        return np.where(ranks.positives > 0, found / np.maximum(ranks.positives, 1), np.nan)
+            positions = ranks.places(self.ties)
+            worth = np.where(positions <= last, ranks.number / positions, 0.0)
+        sums = np.bincount(ranks.queries, worth, minlength=len(ranks))
+        return np.where(ranks.positives > 0, sums / np.maximum(ranks.positives, 1), np.nan)
 
 
 def _tied(ranks: PositiveRanks, at: int, last: int) -> float:

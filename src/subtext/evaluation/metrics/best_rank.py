@@ -66,5 +66,5 @@ def median_rank(ranks: NDArray[np.float64]) -> float:
     >>> median_rank(np.array([1.0, 2.0, 3.0, 7.0]))
     2.0
     """
-    known = ranks[~np.isnan(ranks)]
-    return float(np.floor(np.median(known))) if len(known) else math.nan
+    valid = ranks[~np.isnan(ranks)]
+    return float(np.floor(np.median(valid))) if len(valid) else math.nan

@@ -77,19 +77,19 @@ class CWay(Metric):
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
         """The same from counts that are already there."""
-        asked = counts.positives > 0
+        queries = counts.positives > 0
         pool = counts.negatives
         if self.ties != "expected":
-            ahead = np.where(asked, counts.rank(self.ties), 0).astype(np.int64)
+            ahead = np.where(queries, counts.rank(self.ties), 0).astype(np.int64)
             return np.where(
-                asked, choice_probability(ahead, pool, c=self.c, at=self.at, replacement=self.again), np.nan
+                queries, choice_probability(ahead, pool, c=self.c, at=self.at, replacement=self.again), np.nan
             )
         values = choice_probability(counts.greater, pool, c=self.c, at=self.at, replacement=self.again)
         for query in np.flatnonzero(counts.tied):
             ahead = counts.greater[query] + np.arange(counts.tied[query] + 1)
             every = np.full(len(ahead), pool[query])
             values[query] = choice_probability(ahead, every, c=self.c, at=self.at, replacement=self.again).mean()
-        return np.where(asked, values, np.nan)
+        return np.where(queries, values, np.nan)
 
     def chance(self, counts: Counts) -> Fraction:
         """The same for every query."""

@@ -23,9 +23,9 @@ def auc(scores: Float[np.ndarray, "n"], marked: Bool[np.ndarray, "n"]) -> float:
     >>> auc(np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, False, True, True]))
     0.875
     """
-    known = ~np.isnan(scores)
-    _, codes = np.unique(scores[known], return_inverse=True)
-    return _auc(codes, marked[known], np.ones(int(known.sum())))
+    valid = ~np.isnan(scores)
+    _, codes = np.unique(scores[valid], return_inverse=True)
+    return _auc(codes, marked[valid], np.ones(int(valid.sum())))
 
 
 def auc_interval(
@@ -42,19 +42,19 @@ def auc_interval(
 
     Cost   one sort, and time O(n) a sample.
     """
-    known = ~np.isnan(scores)
-    side = marked[known]
-    _, codes = np.unique(scores[known], return_inverse=True)
-    names, of = np.unique(clusters[known], return_inverse=True)
+    valid = ~np.isnan(scores)
+    side = marked[valid]
+    _, codes = np.unique(scores[valid], return_inverse=True)
+    names, of = np.unique(clusters[valid], return_inverse=True)
     if min(len(np.unique(of[side])), len(np.unique(of[~side]))) < _FEWEST:
         return None
     keys = np.arange(len(names), dtype=np.int64)
-    found = np.empty(samples)
+    samples_auc = np.empty(samples)
     for sample in range(samples):
         chosen = draw.integers(keys, len(names), seed=seed, epoch=sample, purpose="auc bootstrap")[:, 0]
         times = np.bincount(chosen, minlength=len(names))
-        found[sample] = _auc(codes, side, times[of].astype(np.float64))
-    low, high = np.nanpercentile(found, [50 * (1 - _LEVEL), 50 * (1 + _LEVEL)])
+        samples_auc[sample] = _auc(codes, side, times[of].astype(np.float64))
+    low, high = np.nanpercentile(samples_auc, [50 * (1 - _LEVEL), 50 * (1 + _LEVEL)])
     return float(low), float(high)
 
 
@@ -62,8 +62,8 @@ def _auc(codes: Int[np.ndarray, "n"], marked: Bool[np.ndarray, "n"], times: Floa
     """With each pair counted so many times; `codes` number the scores from the least, equal ones alike."""
     if not len(codes):
         return math.nan
-    ones = np.bincount(codes, times * marked)
-    others = np.bincount(codes, times * ~marked)
-    total = float(ones.sum() * others.sum())
-    below = np.cumsum(others) - others / 2
-    return float((ones * below).sum() / total) if total else math.nan
+    positives = np.bincount(codes, times * marked)
+    negatives = np.bincount(codes, times * ~marked)
+    total = float(positives.sum() * negatives.sum())
+    below = np.cumsum(negatives) - negatives / 2
+    return float((positives * below).sum() / total) if total else math.nan

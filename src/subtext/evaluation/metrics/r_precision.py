@@ -41,8 +41,8 @@ class RPrecision(Metric):
     @classmethod
     def requested(cls, request: Request) -> Iterable[RPrecision]:
         """One for every other set of positives, and for the pairs if that is requested."""
-        wanted = request.truth == "named" or (request.truth == "pairs" and request.extra.r_precision)
-        return [cls(request.protocol.ties)] if wanted else []
+        needed = request.truth == "named" or (request.truth == "pairs" and request.extra.r_precision)
+        return [cls(request.protocol.ties)] if needed else []
 
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
         """The same from ranks that are already there."""

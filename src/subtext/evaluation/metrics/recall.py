@@ -57,11 +57,11 @@ class Recall(Metric):
             rank = counts.rank(self.ties)
             return np.where(np.isnan(rank), np.nan, rank < self.k)
         miss = np.ones(len(counts))
-        for place in range(self.k):
+        for position in range(self.k):
             # The place-th slot after those ahead holds a negative: those are drawn from the tied without replacement.
-            negatives = np.maximum(counts.tied - place, 0)
-            left = np.maximum(counts.tied + counts.level - place, 1)
-            miss = np.where(place < self.k - counts.greater, miss * negatives / left, miss)
+            negatives = np.maximum(counts.tied - position, 0)
+            remaining = np.maximum(counts.tied + counts.level - position, 1)
+            miss = np.where(position < self.k - counts.greater, miss * negatives / remaining, miss)
         return np.where(counts.positives > 0, 1 - miss, np.nan)
 
     def chance(self, counts: Counts) -> NDArray[np.float64]:

@@ -30,7 +30,7 @@ def relevance(
     *,
     variant: Variant = "ciderd",
     count: int | None = None,
-    own: NDArray[np.int64] | None = None,
+    self_columns: NDArray[np.int64] | None = None,
     out: Float[np.ndarray, "g c"] | None = None,
 ) -> Float[np.ndarray, "g c"]:
     """CIDEr-D, or plain CIDEr, of every candidate against the references of every group, (G C) in [0, 10].
@@ -46,7 +46,7 @@ def relevance(
 
     references  texts        groups  (R) the picture of each, from 0        candidates  texts
     count       G; None for as many as groups names; groups without a reference do not count in idf, and are rows of 0
-    own         (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
+    self_columns         (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
     out         where to, float16 or float32, in memory or mapped
 
     Words are cut as the Penn Treebank tokeniser does (`words.treebank_words`).
@@ -57,7 +57,7 @@ def relevance(
     >>> relevance(["a red dog", "two cats"], [0, 1], ["a red dog", "dogs"]).tolist()
     [[7.5, 0.0], [0.0, 0.0]]
     """
-    return products(references, groups, candidates, variant=variant, count=count, own=own).all(out)
+    return products(references, groups, candidates, variant=variant, count=count, self_columns=self_columns).all(out)
 
 
 def products(
@@ -67,19 +67,19 @@ def products(
     *,
     variant: Variant = "ciderd",
     count: int | None = None,
-    own: NDArray[np.int64] | None = None,
+    self_columns: NDArray[np.int64] | None = None,
 ) -> Products:
     """The same, not yet multiplied out: `block` gives the cells of a batch."""
     texts = corpus(references, groups, candidates, count)
     grams, words = counted(texts.texts, treebank_words, longest=LONGEST)
     clipped = variant == "ciderd"
-    weighed = [_weigh(one, texts) for one in grams]
+    weighed = [_weigh(gram, texts) for gram in grams]
     sizes = texts.sizes
-    asked, answers = _rows(weighed, len(texts.texts), clipped=clipped)
-    mine = asked.take(texts.references)
+    query_vectors, answers = _rows(weighed, len(texts.texts), clipped=clipped)
+    mine = query_vectors.take(texts.references)
     lengths = mine.starts[1:] - mine.starts[:-1]
     share = _SCALE / LONGEST / np.repeat(sizes[texts.groups], lengths)
-    known = np.count_nonzero(np.stack([one.norms for one in weighed]), axis=0)
+    present = np.count_nonzero(np.stack([gram.norms for gram in weighed]), axis=0)
     terms = Terms(
         Sparse(mine.starts, mine.columns, (mine.values * share).astype(np.float32), mine.width),
         texts.groups,
@@ -87,7 +87,7 @@ def products(
         texts.count,
         *(_by_length(texts, np.maximum(words - 1, 0)) if clipped else ()),
     )
-    return Products(terms, _SCALE / LONGEST * known[texts.references], own)
+    return Products(terms, _SCALE / LONGEST * present[texts.references], self_columns)
 
 
 @dataclass(frozen=True)
@@ -100,20 +100,20 @@ class _Weighed:
 
 
 def _weigh(grams: Grams, texts: Corpus) -> _Weighed:
-    held = Sparse.of_entries(
+    counts = Sparse.of_entries(
         grams.rows, grams.features, np.ones(len(grams.rows)), count=len(texts.texts), width=grams.width
     ).take(texts.references)
-    groups = np.repeat(texts.groups, held.starts[1:] - held.starts[:-1])
-    pairs = np.sort(groups * np.int64(grams.width) + held.columns)
+    groups = np.repeat(texts.groups, counts.starts[1:] - counts.starts[:-1])
+    pairs = np.sort(groups * np.int64(grams.width) + counts.columns)
     first = np.diff(pairs, prepend=-1) > 0
     frequency = np.bincount(pairs[first] % max(1, grams.width), minlength=grams.width)
     idf = np.log(np.count_nonzero(texts.sizes)) - np.log(np.maximum(frequency, 1))
     weights = grams.counts * idf[grams.features]
     norms = np.sqrt(np.bincount(grams.rows, weights**2, minlength=len(texts.texts)))
     # What no reference has lengthens a vector and meets nothing; what all have weighs nothing.
-    kept = (frequency[grams.features] > 0) & (weights > 0)
-    rows, features = grams.rows[kept], grams.features[kept]
-    return _Weighed(Grams(rows, features, grams.counts[kept], grams.width), idf[features] / norms[rows], norms)
+    valid = (frequency[grams.features] > 0) & (weights > 0)
+    rows, features = grams.rows[valid], grams.features[valid]
+    return _Weighed(Grams(rows, features, grams.counts[valid], grams.width), idf[features] / norms[rows], norms)
 
 
 def _rows(weighed: Sequence[_Weighed], count: int, *, clipped: bool) -> tuple[Sparse, Sparse]:
@@ -122,11 +122,11 @@ def _rows(weighed: Sequence[_Weighed], count: int, *, clipped: bool) -> tuple[Sp
     min(a, b) of whole numbers is the sum over t of [a >= t] [b >= t]: a run that stands twice in a text is a second
     feature there, so that clipping is a product like any other.
     """
-    offsets = np.cumsum([0, *(one.grams.width for one in weighed)])
-    rows = np.concatenate([one.grams.rows for one in weighed])
-    features = np.concatenate([one.grams.features + offset for one, offset in zip(weighed, offsets, strict=False)])
-    counts = np.concatenate([one.grams.counts for one in weighed])
-    values = np.concatenate([one.values for one in weighed])
+    offsets = np.cumsum([0, *(vectors.grams.width for vectors in weighed)])
+    rows = np.concatenate([vectors.grams.rows for vectors in weighed])
+    features = np.concatenate([part.grams.features + offset for part, offset in zip(weighed, offsets, strict=False)])
+    counts = np.concatenate([vectors.grams.counts for vectors in weighed])
+    values = np.concatenate([vectors.values for vectors in weighed])
     width = int(offsets[-1])
     if not clipped:
         both = Sparse.of_entries(rows, features, counts * values, count=count, width=width)
@@ -140,9 +140,9 @@ def _rows(weighed: Sequence[_Weighed], count: int, *, clipped: bool) -> tuple[Sp
     features = np.concatenate([features, width + repeated])
     width += len(names)
     answers = np.concatenate([values, values[entries]])
-    asked = answers * np.concatenate([counts, counts[entries]])
+    query_values = answers * np.concatenate([counts, counts[entries]])
     return (
-        Sparse.of_entries(rows, features, asked, count=count, width=width),
+        Sparse.of_entries(rows, features, query_values, count=count, width=width),
         Sparse.of_entries(rows, features, answers, count=count, width=width),
     )
 
@@ -151,7 +151,7 @@ def _by_length(
     texts: Corpus, lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
     """Kinds of references and of candidates, and what a meeting of each two kinds counts."""
-    asked, mine = np.unique(lengths[texts.references], return_inverse=True)
+    length_ids, mine = np.unique(lengths[texts.references], return_inverse=True)
     answers, theirs = np.unique(lengths[texts.candidates], return_inverse=True)
-    decay = np.exp(-((asked[:, None] - answers[None, :]) ** 2) / (2 * _SIGMA**2))
+    decay = np.exp(-((length_ids[:, None] - answers[None, :]) ** 2) / (2 * _SIGMA**2))
     return mine.astype(np.int64), theirs.astype(np.int64), decay.astype(np.float32)

@@ -54,9 +54,9 @@ def of_pairs(pairs: Dataset, *, column: str = "labels") -> tuple[list[str], list
         images.append(str(labels[0]))
     owners = np.full(len(pairs.texts), len(images), dtype=np.int64)
     np.minimum.at(owners, pairs.links[:, 1], pairs.links[:, 0])
-    alone = np.flatnonzero(owners == len(images))
-    if len(alone):
-        raise RequirementError(f"classes need a picture for every text; '{pairs.texts.ids[alone[0]]}' has none")
+    single = np.flatnonzero(owners == len(images))
+    if len(single):
+        raise RequirementError(f"classes need a picture for every text; '{pairs.texts.ids[single[0]]}' has none")
     return images, [images[row] for row in owners]
 
 
@@ -98,9 +98,9 @@ def relevance(
         cosines = group_products(terms, kernel=compiled)
         # The logarithm would magnify the rounding of a text against the same words.
         cosines[cosines > 1 - _ROUNDING] = 1
-        near = -np.log(1 - cosines + np.float32(_EPSILON))
+        distances = -np.log(1 - cosines + np.float32(_EPSILON))
         for kind in np.unique(texts.groups[chosen]):
-            sums[kind] += near[texts.groups[chosen] == kind].sum(axis=0, dtype=np.float64)
+            sums[kind] += distances[texts.groups[chosen] == kind].sum(axis=0, dtype=np.float64)
     means = sums / np.maximum(texts.sizes, 1)[:, None]
     for kind in np.unique(kinds[(kinds >= 0) & (kinds < texts.count)]):
         means[kind, kinds == kind] += means[kind, kinds == kind].mean()

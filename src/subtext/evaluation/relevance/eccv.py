@@ -53,22 +53,22 @@ class Positives:
         )
 
     def _cells(
-        self, positives: Mapping[int, Sequence[int]], asks: dict[int, int], answers: dict[int, int], what: str
+        self, positives: Mapping[int, Sequence[int]], query_rows: dict[int, int], answers: dict[int, int], subject: str
     ) -> CandidateLists:
-        found = [
-            (asks[query], answers[candidate])
+        cells = [
+            (query_rows[query], answers[candidate])
             for query, candidates in positives.items()
-            if query in asks
+            if query in query_rows
             for candidate in candidates
             if candidate in answers
         ]
-        if not found:
+        if not cells:
             raise DataError(
-                f"{self.name} positives need {what}s of COCO's test set by their numbers; none of {len(asks)} has one "
-                f"of {len(positives)} judged numbers with an answer here; read the set with COCO's ids"
+                f"{self.name} positives need {subject}s of COCO's test set by their numbers; none of {len(query_rows)} "
+                f"has one of {len(positives)} judged numbers with an answer here; read the set with COCO's ids"
             )
-        pairs = np.array(found, dtype=np.int64)
-        return CandidateLists.of_pairs(pairs[:, 0], pairs[:, 1], queries=len(asks))
+        pairs = np.array(cells, dtype=np.int64)
+        return CandidateLists.of_pairs(pairs[:, 0], pairs[:, 1], queries=len(query_rows))
 
 
 def read_eccv(folder: Path, kind: Kind = "eccv") -> Positives:
@@ -80,8 +80,8 @@ def read_eccv(folder: Path, kind: Kind = "eccv") -> Positives:
     """
     prefix = _PREFIX[kind]
     images, texts = (
-        _lists(folder / f"{prefix}_{one}_to_{other}.json")
-        for one, other in (("image", "caption"), ("caption", "image"))
+        _lists(folder / f"{prefix}_{query_side}_to_{candidate_side}.json")
+        for query_side, candidate_side in (("image", "caption"), ("caption", "image"))
     )
     return Positives(kind, images, texts)
 
@@ -111,18 +111,18 @@ def number(name: str | int) -> int:
     """
     if isinstance(name, int):
         return name
-    found = _DIGITS.search(name)
-    if found is None:
+    digits = _DIGITS.search(name)
+    if digits is None:
         raise DataError(f"COCO's names end in a number; {name!r} does not; read the set with COCO's ids")
-    return int(found[1])
+    return int(digits[1])
 
 
-def _rows(what: str, names: Sequence[str | int]) -> dict[int, int]:
+def _rows(subject: str, names: Sequence[str | int]) -> dict[int, int]:
     rows: dict[int, int] = {}
     for row, name in enumerate(names):
         if rows.setdefault(number(name), row) != row:
             raise DataError(
-                f"{what}s need numbers of their own; {names[rows[number(name)]]!r} and {name!r} have the same; read "
+                f"{subject}s need numbers of their own; {names[rows[number(name)]]!r} and {name!r} have the same; read "
                 "the set with COCO's ids"
             )
     return rows
@@ -130,7 +130,7 @@ def _rows(what: str, names: Sequence[str | int]) -> dict[int, int]:
 
 def _lists(path: Path) -> dict[int, list[int]]:
     try:
-        found: Any = json.loads(path.read_bytes())
+        content: Any = json.loads(path.read_bytes())
     except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror or error}; it is one of eccv_caption's files"
@@ -138,7 +138,7 @@ def _lists(path: Path) -> dict[int, list[int]]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} needs to be JSON; {str(error)[:200]}") from error
     try:
-        return {int(key): [int(value) for value in values] for key, values in found.items()}
+        return {int(key): [int(value) for value in values] for key, values in content.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise DataError(f"{path} needs an object of lists of numbers; {str(error)[:200]}") from error
 

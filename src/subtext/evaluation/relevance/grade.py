@@ -76,14 +76,14 @@ def graded(pairs: Dataset, name: str = tfidf.NAME, asked: Asked | None = None) -
     shown = name
     if name.startswith(_SENTENCE):
         shown = _SENTENCE + Path(name.removeprefix(_SENTENCE)).name
-    own = links[:, 1] if how.exclude_self else None
+    self_columns = links[:, 1] if how.exclude_self else None
     fill: Callable[..., object]
     if name == classes.NAME:
         if how.exclude_self:
             raise RequirementError(f"'{name}' compares each text with itself, too; leave exclude_self out")
         fill = partial(_by_class, pairs, links, texts)
     else:
-        fill = partial(_filled, name, [texts[row] for row in links[:, 1]], links[:, 0], texts, own, how)
+        fill = partial(_filled, name, [texts[row] for row in links[:, 1]], links[:, 0], texts, self_columns, how)
     shape = (len(pairs.images), len(pairs.texts))
     if how.cache is None:
         values: NDArray[np.floating] = np.empty(shape, dtype=how.precision)
@@ -106,19 +106,19 @@ def _filled(
     references: list[str],
     groups: NDArray[np.int64],
     texts: list[str],
-    own: NDArray[np.int64] | None,
+    self_columns: NDArray[np.int64] | None,
     how: Asked,
     out: NDArray[np.floating],
 ) -> None:
     count = out.shape[0]
     if name == tfidf.NAME:
-        tfidf.relevance(references, groups, texts, count=count, own=own, out=out)
+        tfidf.relevance(references, groups, texts, count=count, self_columns=self_columns, out=out)
     elif name in ("ciderd", "cider"):
         variant: cider.Variant = "ciderd" if name == "ciderd" else "cider"
-        cider.relevance(references, groups, texts, variant=variant, count=count, own=own, out=out)
+        cider.relevance(references, groups, texts, variant=variant, count=count, self_columns=self_columns, out=out)
     else:
         encoder = SentenceEncoder(name.removeprefix(_SENTENCE), device=how.device)
-        sentence.relevance(references, groups, texts, encoder=encoder, count=count, own=own, out=out)
+        sentence.relevance(references, groups, texts, encoder=encoder, count=count, self_columns=self_columns, out=out)
 
 
 def _by_class(pairs: Dataset, links: NDArray[np.int64], texts: list[str], out: NDArray[np.floating]) -> None:
@@ -131,11 +131,11 @@ def _by_class(pairs: Dataset, links: NDArray[np.int64], texts: list[str], out: N
 
 
 def _words(pairs: Dataset) -> list[str]:
-    found = [value for value in pairs.texts.values if isinstance(value, str)]
-    if len(found) != len(pairs.texts):
+    texts = [value for value in pairs.texts.values if isinstance(value, str)]
+    if len(texts) != len(pairs.texts):
         name = next(n for n, v in zip(pairs.texts.ids, pairs.texts.values, strict=True) if not isinstance(v, str))
         raise DataError(f"relevance needs words for every text; '{name}' has none, it is known by features alone")
-    return found
+    return texts
 
 
 def _first(links: NDArray[np.int64], count: int | None) -> NDArray[np.int64]:
@@ -146,8 +146,8 @@ def _first(links: NDArray[np.int64], count: int | None) -> NDArray[np.int64]:
         raise RequirementError(f"a picture needs at least one reference; it got {count}")
     order = np.argsort(links[:, 0], kind="stable")
     ordered = links[order, 0]
-    place = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
-    return links[np.sort(order[place < count])]
+    rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
+    return links[np.sort(order[rank < count])]
 
 
 def _stamp(model: str) -> list[list[object]]:
@@ -179,38 +179,38 @@ def kept(
     """
     settings = {"form": _FORM, "shape": shape, "precision": precision, **about}
     name = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
-    place = folder / f"{name}.npy"
-    if not place.is_file():
+    path = folder / f"{name}.npy"
+    if not path.is_file():
 
         def write(new: Path) -> None:
             array = np.lib.format.open_memmap(new, mode="w+", dtype=np.dtype(precision), shape=shape)
             fill(array)
             array.flush()
 
-        write_file(place, write)
+        write_file(path, write)
     try:
-        values = np.load(place, mmap_mode="r", allow_pickle=False)
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{place} is damaged: {error}; remove it, it is made again") from error
+        raise DataError(f"{path} is damaged: {error}; remove it, it is made again") from error
     if values.shape != shape or values.dtype != np.dtype(precision):
-        raise DataError(f"{place} is damaged: it holds {values.shape} of {values.dtype}; remove it, it is made again")
+        raise DataError(f"{path} is damaged: it holds {values.shape} of {values.dtype}; remove it, it is made again")
     return values
 
 
 def digest(texts: Iterable[str]) -> str:
     """32 hexadecimal digits that change with any text and with their order."""
-    found = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     for text in texts:
         coded = text.encode("utf-8", "surrogatepass")
-        found.update(len(coded).to_bytes(8, "little"))
-        found.update(coded)
-    return found.hexdigest()
+        hasher.update(len(coded).to_bytes(8, "little"))
+        hasher.update(coded)
+    return hasher.hexdigest()
 
 
 def digest_numbers(*arrays: NDArray[np.int64]) -> str:
     """The same of numbers."""
-    found = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     for array in arrays:
-        found.update(len(array).to_bytes(8, "little"))
-        found.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
-    return found.hexdigest()
+        hasher.update(len(array).to_bytes(8, "little"))
+        hasher.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+    return hasher.hexdigest()

@@ -86,9 +86,9 @@ class Graded:
 
     def truth(self, direction: Direction, start: int, stop: int, match: Match) -> Truth:
         """Queries start to stop as a Comparison needs them: who belongs together, and how much all others do."""
-        found = match.truth(direction, start, stop)
+        matches = match.truth(direction, start, stop)
         relevance = torch.from_numpy(self.block(direction, start, stop))
-        return Truth(match=found.match, ignored=found.ignored, relevance=relevance, scale=self.name)
+        return Truth(match=matches.match, ignored=matches.ignored, relevance=relevance, scale=self.name)
 
     def above(self, threshold: float) -> int:
         """How many pairs of a picture and a text have a value above the threshold."""

@@ -100,8 +100,8 @@ def counted(
     """
     codes: dict[str, int] = {}
     words = [words_of(text) for text in texts]
-    flat = np.array([codes.setdefault(word, len(codes)) for one in words for word in one], dtype=np.int64)
-    lengths = np.array([len(one) for one in words], dtype=np.int64)
+    flat = np.array([codes.setdefault(word, len(codes)) for sentence in words for word in sentence], dtype=np.int64)
+    lengths = np.array([len(sentence) for sentence in words], dtype=np.int64)
     texts_of = np.repeat(np.arange(len(words), dtype=np.int64), lengths)
     begins, grams, width = np.arange(len(flat), dtype=np.int64), flat, len(codes)
     found = []
@@ -161,11 +161,11 @@ def treebank_words(text: str) -> list[str]:
     words: list[str] = _WORD.findall(lowered)
     if "'" not in lowered and "cannot" not in lowered:
         return words
-    return [piece for word in words for piece in _parted(word)]
+    return [token for word in words for token in _parted(word)]
 
 
 def _parted(word: str) -> list[str]:
     if word == "cannot":
         return ["can", "not"]
-    found = _CLITIC.search(word) if "'" in word else None
-    return [word] if found is None or found.start() == 0 else [word[: found.start()], found[0]]
+    clitic = _CLITIC.search(word) if "'" in word else None
+    return [word] if clitic is None or clitic.start() == 0 else [word[: clitic.start()], clitic[0]]

@@ -41,8 +41,8 @@ class Match:
         new = np.full(len(self.text_to_image), -1, dtype=np.int64)
         new[text_rows] = np.arange(len(text_rows))
         images, texts = self.image_to_text[image_rows].expand()
-        kept = new[texts] >= 0
-        images, texts = images[kept], new[texts[kept]]
+        retained = new[texts] >= 0
+        images, texts = images[retained], new[texts[retained]]
         return Match(
             CandidateLists.of_pairs(images, texts, queries=len(image_rows)),
             CandidateLists.of_pairs(texts, images, queries=len(text_rows)),

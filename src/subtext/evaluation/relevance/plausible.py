@@ -45,8 +45,8 @@ class Labelled:
             raise RequirementError(f"zeta needs to be 0 or more labels; it got {zeta}")
         sizes = self.codes.sum(axis=1)
         distances = sizes[:, None] + sizes[None, :] - 2 * self.codes @ self.codes.T
-        near = distances < zeta + 0.5
-        return Match(_cells(near, self.image_codes, self.text_codes), _cells(near, self.text_codes, self.image_codes))
+        close = distances < zeta + 0.5
+        return Match(_cells(close, self.image_codes, self.text_codes), _cells(close, self.text_codes, self.image_codes))
 
 
 def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]) -> Labelled:
@@ -60,24 +60,24 @@ def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]
     >>> found.text_rows.tolist(), [found.match(zeta).image_to_text.lengths.tolist() for zeta in (0, 1)]
     ([0, 1], [[1, 1], [2, 2]])
     """
-    kept = np.array([row for row, one in enumerate(labels) if one], dtype=np.int64)
-    if not len(kept):
+    labelled_rows = np.array([row for row, label_set in enumerate(labels) if label_set], dtype=np.int64)
+    if not len(labelled_rows):
         raise RequirementError(
             f"plausible matches need pictures with labels; none of {len(labels)} has any; give a column 'labels', or "
             "COCO's instances_*.json beside its captions"
         )
-    sets = [frozenset(labels[row] or ()) for row in kept]
+    sets = [frozenset(labels[row] or ()) for row in labelled_rows]
     numbers: dict[frozenset[str], int] = {}
-    codes_of = np.array([numbers.setdefault(one, len(numbers)) for one in sets], dtype=np.int64)
-    names = {name: place for place, name in enumerate(sorted(set().union(*sets)))}
+    codes_of = np.array([numbers.setdefault(label_set, len(numbers)) for label_set in sets], dtype=np.int64)
+    names = {name: index for index, name in enumerate(sorted(set().union(*sets)))}
     codes = np.zeros((len(numbers), len(names)), dtype=np.float32)
-    for one, code in numbers.items():
-        codes[code, [names[name] for name in one]] = 1
+    for label_set, code in numbers.items():
+        codes[code, [names[name] for name in label_set]] = 1
     code_of_row = np.full(len(labels) + 1, -1, dtype=np.int64)
-    code_of_row[kept] = codes_of
+    code_of_row[labelled_rows] = codes_of
     text_codes = code_of_row[owners]
     texts = np.flatnonzero(text_codes >= 0).astype(np.int64)
-    return Labelled(kept, texts, codes_of, text_codes[texts], codes)
+    return Labelled(labelled_rows, texts, codes_of, text_codes[texts], codes)
 
 
 def of_pairs(pairs: Dataset, *, column: str = "labels") -> Labelled:
@@ -89,17 +89,17 @@ def of_pairs(pairs: Dataset, *, column: str = "labels") -> Labelled:
     owners = np.full(len(pairs.texts), len(pairs.images), dtype=np.int64)
     np.minimum.at(owners, pairs.links[:, 1], pairs.links[:, 0])
     owners[owners == len(pairs.images)] = -1
-    return labelled([[one] if isinstance(one, str) else one for one in labels], owners)
+    return labelled([[label_set] if isinstance(label_set, str) else label_set for label_set in labels], owners)
 
 
-def _cells(near: NDArray[np.bool_], asks: NDArray[np.int64], answers: NDArray[np.int64]) -> CandidateLists:
+def _cells(close: NDArray[np.bool_], query_rows: NDArray[np.int64], answers: NDArray[np.int64]) -> CandidateLists:
     """Queries of one label set share one run of candidates."""
     order = np.argsort(answers, kind="stable").astype(np.int64)
-    starts = np.searchsorted(answers[order], np.arange(len(near) + 1)).astype(np.int64)
+    starts = np.searchsorted(answers[order], np.arange(len(close) + 1)).astype(np.int64)
     runs = [
         np.sort(np.concatenate([order[starts[code] : starts[code + 1]] for code in np.flatnonzero(row)]))
-        for row in near
+        for row in close
     ]
     ends = np.cumsum([len(run) for run in runs], dtype=np.int64)
     begins = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-    return CandidateLists(np.concatenate(runs), begins[asks], ends[asks])
+    return CandidateLists(np.concatenate(runs), begins[query_rows], ends[query_rows])

@@ -59,7 +59,7 @@ class Products:
 def leave_out(
     values: Float[np.ndarray, "g c"],
     groups: Int[np.ndarray, "r"],
-    own: Int[np.ndarray, "r"],
+    self_columns: Int[np.ndarray, "r"],
     itself: Float[np.ndarray, "r"],
     *,
     least: float = 0.0,
@@ -70,19 +70,19 @@ def leave_out(
     itself  (R) what it counts against itself
     least   what no value is below: rounding may leave a hair less where two texts share nothing
 
-    Raises ShapeError when `own` does not name a candidate a reference.
+    Raises ShapeError when `self_columns` does not name a candidate a reference.
     """
     width = values.shape[1]
-    if len(own) != len(groups) or bool(((own < -1) | (own >= width)).any()):
+    if len(self_columns) != len(groups) or bool(((self_columns < -1) | (self_columns >= width)).any()):
         raise ShapeError(
-            f"own needs a candidate in [0, {width}), or -1, for each of {len(groups)} references; it got {len(own)} "
-            f"from {own.min(initial=0)} to {own.max(initial=0)}"
+            f"self_columns needs a candidate in [0, {width}), or -1, for each of {len(groups)} references; "
+            f"it got {len(self_columns)} from {self_columns.min(initial=0)} to {self_columns.max(initial=0)}"
         )
     sizes = np.bincount(groups, minlength=values.shape[0])
-    kept = own >= 0
-    cells, places = np.unique(groups[kept] * np.int64(width) + own[kept], return_inverse=True)
+    has_self = self_columns >= 0
+    cells, cell_ids = np.unique(groups[has_self] * np.int64(width) + self_columns[has_self], return_inverse=True)
     rows, columns = np.divmod(cells, width)
-    left = sizes[rows] - np.bincount(places, minlength=len(cells))
+    remaining = sizes[rows] - np.bincount(cell_ids, minlength=len(cells))
     sums = values[rows, columns].astype(np.float64) * sizes[rows]
-    sums -= np.bincount(places, itself[kept], minlength=len(cells))
-    values[rows, columns] = np.where(left > 0, np.maximum(sums / np.maximum(left, 1), least), 0)
+    sums -= np.bincount(cell_ids, itself[has_self], minlength=len(cells))
+    values[rows, columns] = np.where(remaining > 0, np.maximum(sums / np.maximum(remaining, 1), least), 0)

@@ -26,7 +26,7 @@ def relevance(
     *,
     encoder: Encoder,
     count: int | None = None,
-    own: NDArray[np.int64] | None = None,
+    self_columns: NDArray[np.int64] | None = None,
     out: Float[np.ndarray, "g c"] | None = None,
 ) -> Float[np.ndarray, "g c"]:
     """Mean over the references of a group of their cosine with a candidate, (G C) in [-1, 1].
@@ -54,6 +54,6 @@ def relevance(
     answers = torch.from_numpy(np.ascontiguousarray(vectors[texts.candidates].T))
     for start in range(0, texts.count, _BLOCK):
         values[start : start + _BLOCK] = (torch.from_numpy(means[start : start + _BLOCK]) @ answers).numpy()
-    if own is not None:
-        leave_out(values, texts.groups, own, np.ones(len(own)), least=-1.0)
+    if self_columns is not None:
+        leave_out(values, texts.groups, self_columns, np.ones(len(self_columns)), least=-1.0)
     return values

@@ -22,7 +22,7 @@ def relevance(
     candidates: Sequence[str],
     *,
     count: int | None = None,
-    own: NDArray[np.int64] | None = None,
+    self_columns: NDArray[np.int64] | None = None,
     out: Float[np.ndarray, "g c"] | None = None,
 ) -> Float[np.ndarray, "g c"]:
     """Mean over the references of a group of their cosine with a candidate, (G C) in [0, 1].
@@ -37,7 +37,7 @@ def relevance(
     references  texts that documents are counted in: the captions of the split that is measured
     groups      (R) the picture of each reference, from 0        count  G; None for as many as groups names
     candidates  texts; words that no reference has count for nothing
-    own         (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
+    self_columns         (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
     out         where to, float16 or float32, in memory or mapped
 
     Raises DataError when texts and groups do not agree.
@@ -46,7 +46,7 @@ def relevance(
     array([[1.   , 0.   ],
            [0.336, 0.   ]], dtype=float32)
     """
-    return products(references, groups, candidates, count=count, own=own).all(out)
+    return products(references, groups, candidates, count=count, self_columns=self_columns).all(out)
 
 
 def products(
@@ -55,7 +55,7 @@ def products(
     candidates: Sequence[str],
     *,
     count: int | None = None,
-    own: NDArray[np.int64] | None = None,
+    self_columns: NDArray[np.int64] | None = None,
 ) -> Products:
     """The same, not yet multiplied out: `block` gives the cells of a batch."""
     texts = corpus(references, groups, candidates, count)
@@ -67,7 +67,7 @@ def products(
     terms = Terms(
         Sparse(mine.starts, mine.columns, weighed, mine.width), texts.groups, rows.take(texts.candidates), texts.count
     )
-    return Products(terms, (lengths > 0).astype(np.float64), own)
+    return Products(terms, (lengths > 0).astype(np.float64), self_columns)
 
 
 def unit_rows(texts: Corpus) -> Sparse:
@@ -75,9 +75,9 @@ def unit_rows(texts: Corpus) -> Sparse:
     (grams,), _ = counted(texts.texts, long_words, longest=1)
     times = np.bincount(texts.references, minlength=len(texts.texts))
     frequency = np.bincount(grams.features, times[grams.rows], minlength=grams.width)
-    kept = frequency[grams.features] > 0
-    rows, features = grams.rows[kept], grams.features[kept]
+    valid = frequency[grams.features] > 0
+    rows, features = grams.rows[valid], grams.features[valid]
     idf = np.log((1 + len(texts.references)) / (1 + frequency)) + 1
-    weights = grams.counts[kept] * idf[features]
+    weights = grams.counts[valid] * idf[features]
     norms = np.sqrt(np.bincount(rows, weights**2, minlength=len(texts.texts)))
     return Sparse.of_entries(rows, features, weights / norms[rows], count=len(texts.texts), width=grams.width)

@@ -60,16 +60,16 @@ def nearest(
     flat = np.ascontiguousarray(queries, dtype=np.float32).reshape(-1, width)
     for start in range(0, len(candidates), block):
         found = _block_scores(flat, candidates[start : start + block], views)
-        own = np.broadcast_to(np.arange(start, start + found.shape[1]), found.shape)
-        rows, scores = _best(np.concatenate([rows, own], axis=1), np.concatenate([scores, found], axis=1), top)
+        columns = np.broadcast_to(np.arange(start, start + found.shape[1]), found.shape)
+        rows, scores = _best(np.concatenate([rows, columns], axis=1), np.concatenate([scores, found], axis=1), top)
     return Nearest(rows, scores)
 
 
 def _block_scores(flat: NDArray[np.float32], block: NDArray[np.float32], views: int) -> NDArray[np.float32]:
     """(Q n) best scores over the views of both."""
-    count, kept, width = block.shape
-    products = np.asarray(block, dtype=np.float32).reshape(count * kept, width) @ flat.T
-    best: NDArray[np.float32] = products.reshape(count, kept, -1, views).max(axis=(1, 3)).T
+    count, chosen_count, width = block.shape
+    products = np.asarray(block, dtype=np.float32).reshape(count * chosen_count, width) @ flat.T
+    best: NDArray[np.float32] = products.reshape(count, chosen_count, -1, views).max(axis=(1, 3)).T
     return best
 
 
@@ -85,8 +85,8 @@ def _best(
     kept_rows = np.empty((len(scores), min(top, scores.shape[1])), dtype=np.int64)
     kept_scores = np.empty(kept_rows.shape, dtype=np.float32)
     for line, limit in enumerate(last):
-        places = np.flatnonzero(scores[line] >= limit)
-        order = places[np.argsort(-scores[line, places], kind="stable")][:top]
+        columns = np.flatnonzero(scores[line] >= limit)
+        order = columns[np.argsort(-scores[line, columns], kind="stable")][:top]
         kept_rows[line], kept_scores[line] = rows[line, order], scores[line, order]
     return kept_rows, kept_scores
 

@@ -59,11 +59,11 @@ def train(vectors: Float[np.ndarray, "r d"], count: int, *, seed: int) -> Float[
 
 def assign(vectors: Float[np.ndarray, "r d"], centroids: Float[np.ndarray, "c d"]) -> Int[np.ndarray, "r"]:
     """(R) int64 list of each row: the centroid of the largest inner product. Cost time R C D."""
-    found = np.empty(len(vectors), dtype=np.int64)
+    assigned = np.empty(len(vectors), dtype=np.int64)
     for start in range(0, len(vectors), BLOCK):
         block = np.ascontiguousarray(vectors[start : start + BLOCK], dtype=np.float32)
-        found[start : start + len(block)] = best_rows(block, centroids, 1)[:, 0]
-    return found
+        assigned[start : start + len(block)] = best_rows(block, centroids, 1)[:, 0]
+    return assigned
 
 
 def likeliest(query: Float[np.ndarray, "d"], centroids: Float[np.ndarray, "c d"], probes: int) -> Int[np.ndarray, "p"]:
@@ -98,14 +98,14 @@ def probes_needed(
     A query that is itself a row is passed over as its own answer. Gives the number and the recall of each set with it.
     Cost time Q R D for the exact answers.
     """
-    wanted = [best_rows(asked, vectors, DEPTH + 1) for asked in queries]
+    expected = [best_rows(query, vectors, DEPTH + 1) for query in queries]
 
     def recalls(probes: int) -> list[float]:
         return [
             float(
                 np.mean([_recall(q, rows, vectors, (centroids, offsets), probes) for q, rows in zip(a, w, strict=True)])
             )
-            for a, w in zip(queries, wanted, strict=True)
+            for a, w in zip(queries, expected, strict=True)
         ]
 
     few, enough = 0, 1
@@ -119,18 +119,18 @@ def probes_needed(
 
 def _recall(
     query: NDArray[np.float32],
-    wanted: NDArray[np.int64],
+    expected: NDArray[np.int64],
     vectors: NDArray[np.float32],
     lists: tuple[NDArray[np.float32], NDArray[np.int64]],
     probes: int,
 ) -> float:
     """Share of the wanted rows, but for the query itself, whose lists are looked at: all of these are compared."""
     centroids, offsets = lists
-    wanted = wanted[wanted >= 0]
-    scores = scores_of_rows(query, vectors, wanted)
-    best = wanted[np.argsort(-scores, kind="stable")]
-    others = best[1:] if np.array_equal(vectors[best[0]], query) else best[:DEPTH]
-    if not len(others):
+    expected = expected[expected >= 0]
+    scores = scores_of_rows(query, vectors, expected)
+    best = expected[np.argsort(-scores, kind="stable")]
+    neighbours = best[1:] if np.array_equal(vectors[best[0]], query) else best[:DEPTH]
+    if not len(neighbours):
         return 1.0
-    inside = np.searchsorted(offsets, others, side="right") - 1
+    inside = np.searchsorted(offsets, neighbours, side="right") - 1
     return float(np.isin(inside, likeliest(query, centroids, probes)).mean())

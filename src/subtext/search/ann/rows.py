@@ -107,9 +107,9 @@ def settle(
     order = np.lexsort((keys, -scores))
     # Of each item the first in this order, which is its best row.
     best: dict[int, int] = {}
-    for place, key in zip(order.tolist(), keys[order].tolist(), strict=True):
+    for row, key in zip(order.tolist(), keys[order].tolist(), strict=True):
         if len(best) == top:
             break
-        best.setdefault(key, place)
-    kept: NDArray[np.int64] = np.fromiter(best.values(), dtype=np.int64, count=len(best))
-    return keys[kept], scores[kept]
+        best.setdefault(key, row)
+    best_rows_of_keys: NDArray[np.int64] = np.fromiter(best.values(), dtype=np.int64, count=len(best))
+    return keys[best_rows_of_keys], scores[best_rows_of_keys]

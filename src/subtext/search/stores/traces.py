@@ -46,10 +46,10 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
     }
     for log in (index / LOGS).rglob("*.jsonl") if written else []:
         lines = log.read_text(encoding="utf-8", errors="surrogateescape").splitlines(keepends=True)
-        kept = [line for line in lines if not any(name in line for name in written)]
-        if len(kept) < len(lines):
-            removed += len(lines) - len(kept)
-            write_text(log, "".join(kept), errors="surrogateescape")
+        remaining = [line for line in lines if not any(name in line for name in written)]
+        if len(remaining) < len(lines):
+            removed += len(lines) - len(remaining)
+            write_text(log, "".join(remaining), errors="surrogateescape")
     return removed + _remove_rows(index / ADDED / ROWS, gone)
 
 
@@ -58,11 +58,11 @@ def _remove_rows(file: Path, gone: Mapping[str, Sequence[str]]) -> int:
     if not file.is_file():
         return 0
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in (_without(line, gone) for line in lines) if line]
-    if kept == lines:
+    remaining = [line for line in (_without(line, gone) for line in lines) if line]
+    if remaining == lines:
         return 0
-    write_text(file, "".join(kept), errors="surrogateescape")
-    return len(lines) - len(kept)
+    write_text(file, "".join(remaining), errors="surrogateescape")
+    return len(lines) - len(remaining)
 
 
 def _without(line: str, gone: Mapping[str, Sequence[str]]) -> str:
@@ -71,8 +71,8 @@ def _without(line: str, gone: Mapping[str, Sequence[str]]) -> str:
     if trace_name("images", row["id"]) in gone:
         return ""
     pairs = list(zip(row["text_ids"], row["captions"], strict=True))
-    kept = [(name, text) for name, text in pairs if trace_name("texts", name) not in gone]
-    if len(kept) == len(pairs):
+    remaining = [(name, text) for name, text in pairs if trace_name("texts", name) not in gone]
+    if len(remaining) == len(pairs):
         return line
-    row |= {"text_ids": [name for name, _ in kept], "captions": [text for _, text in kept]}
-    return json.dumps(row, ensure_ascii=False) + "\n" if kept else ""
+    row |= {"text_ids": [name for name, _ in remaining], "captions": [text for _, text in remaining]}
+    return json.dumps(row, ensure_ascii=False) + "\n" if remaining else ""

@@ -43,9 +43,9 @@ class Address:
         base, _, query = text.partition("?")
         given = parse_qsl(query, keep_blank_values=True)
         names = [value for key, value in given if key == "index"] or [INDEX]
-        others = urlencode([(key, value) for key, value in given if key != "index"], quote_via=quote)
+        other_parameters = urlencode([(key, value) for key, value in given if key != "index"], quote_via=quote)
         try:
-            parameters = conninfo_to_dict(f"{base}?{others}" if others else base)
+            parameters = conninfo_to_dict(f"{base}?{other_parameters}" if other_parameters else base)
         except (psycopg.Error, ValueError):
             parameters = None
         if parameters is None or not _is_whole(parameters):
@@ -66,13 +66,13 @@ class Address:
 
     def __str__(self) -> str:
         """The address without anything secret: user, host, port, database, and name."""
-        own = {key: str(self.parameters.get(key) or "") for key in ("user", "host", "port", "dbname")}
-        local = own["host"].startswith("/")
-        user = f"{quote(own['user'])}@" if own["user"] else ""
-        port = f":{own['port']}" if own["port"] and not local else ""
-        more = ([("host", own["host"])] if local else []) + [("index", self.name)]
-        place = "" if local else own["host"]
-        return f"postgresql://{user}{place}{port}/{quote(own['dbname'])}?{urlencode(more, safe='/')}"
+        parts = {key: str(self.parameters.get(key) or "") for key in ("user", "host", "port", "dbname")}
+        local = parts["host"].startswith("/")
+        user = f"{quote(parts['user'])}@" if parts["user"] else ""
+        port = f":{parts['port']}" if parts["port"] and not local else ""
+        query = ([("host", parts["host"])] if local else []) + [("index", self.name)]
+        host = "" if local else parts["host"]
+        return f"postgresql://{user}{host}{port}/{quote(parts['dbname'])}?{urlencode(query, safe='/')}"
 
     def without_secrets(self, text: str) -> str:
         """A text in which nothing that the address keeps secret is left.
