@@ -24,12 +24,17 @@ if TYPE_CHECKING:
     from subtext.api.ensemble import ensemble
     from subtext.api.evaluate import evaluate
     from subtext.api.export import Export, export
+    from subtext.api.extend import register_method, register_metric
     from subtext.api.load import Run, from_pretrained, load, open_run, save_pretrained
     from subtext.api.runs import RunList, runs
     from subtext.api.search import open_index, search
     from subtext.api.train import train
+    from subtext.core import Comparison
+    from subtext.evaluation.metric import Metric
     from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
+    from subtext.objectives.objective import Term
+    from subtext.recipes.method_terms import replace_terms
     from subtext.search import Answer, Hit, Index, Query
     from subtext.server.serve import serve
 
@@ -37,15 +42,18 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Answer": "subtext.search",
+    "Comparison": "subtext.core",
     "EmbeddedDataset": "subtext.api.embed",
     "Export": "subtext.api.export",
     "Hit": "subtext.search",
     "Index": "subtext.search",
+    "Metric": "subtext.evaluation.metric",
     "Model": "subtext.models.model",
     "MtebEncoder": "subtext.export.mteb_encoder",
     "Query": "subtext.search",
     "Run": "subtext.api.load",
     "RunList": "subtext.api.runs",
+    "Term": "subtext.objectives.objective",
     "audit": "subtext.api.audit",
     "compare": "subtext.api.compare",
     "embed": "subtext.api.embed",
@@ -56,6 +64,9 @@ _MODULES = {
     "load": "subtext.api.load",
     "open_index": "subtext.api.search",
     "open_run": "subtext.api.load",
+    "register_method": "subtext.api.extend",
+    "register_metric": "subtext.api.extend",
+    "replace_terms": "subtext.recipes.method_terms",
     "runs": "subtext.api.runs",
     "save_pretrained": "subtext.api.load",
     "search": "subtext.api.search",

@@ -6,8 +6,10 @@ import doctest
 import itertools
 import json
 import re
+import runpy
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,21 +26,59 @@ from subtext.cli import main
 from subtext.data.read import read
 from subtext.recipes.catalogue import RECOMMENDED
 
-DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/concepts.md", "docs/choosing.md", "CONTRIBUTING.md")
+DOCUMENTS = ("CONTRIBUTING.md", *(f"docs/{name}.md" for name in ("choosing", "answers", "scaling", "care")))
 RUN_AS_CODE = ("python",)
 RUN_AS_COMMANDS = ("bash", "console")
-SHOWN_ONLY = {"": "trees and diagrams", "json": "data: read by a test of its own"}
+SHOWN_ONLY = {
+    "": "trees and diagrams",
+    "json": "data: read by a test of its own",
+    "ini": "a unit of systemd",
+    "nginx": "a proxy's settings",
+    "dockerfile": "a container's recipe",
+    "text": "code that reads pickles, which nobody should run unread",
+}
 """Languages of blocks that are not run, and why. Commands may not stand in them."""
 
 NOT_RUN = {
     "subtext serve ": "never ends; test_server.py and test_page.py run it",
     "make ": "installs packages from the network; that its targets exist is tested instead",
+    "pip ": "installs packages from the network",
+    "pg_dump ": "needs PostgreSQL; test_postgres_command.py runs it",
+    "docker ": "needs Docker",
+    "curl ": "needs a server",
+    "export PGPASSWORD": "sets a password",
     "subtext export runs/first --onnx ": "needs a process of its own and ten seconds; test_export.py runs it (slow)",
+    "subtext index build 'postgresql:": "needs PostgreSQL; test_postgres_command.py runs it",
+    "subtext search 'postgresql:": "needs PostgreSQL; test_postgres_command.py runs it",
+    "subtext index compact 'postgresql:": "needs PostgreSQL; test_postgres_command.py runs it",
+    "subtext index migrate archive ": "needs an index in shards; test_old_files.py runs it",
+    "subtext index calibrate library --data photos.jsonl": "needs more data; test_calibration.py runs it",
+    "subtext score claims.jsonl ": "needs a calibrated index; test_curate.py runs it",
+    "subtext curate pairs.jsonl ": "needs more data; test_curate.py runs it",
+    "subtext data check FOLDER": "FOLDER stands for a published data set; test_published.py reads made ones",
+    "subtext neighbours build graph --data FOLDER": "the same",
+    "subtext data prepare politics ": "needs Politics; test_published.py reads a made one",
+    "subtext data dedup politics2.jsonl ": "needs Politics; test_published.py reads a made one",
+    "python -m reproduce.tables cvprw2022_table3 --data politics": "needs Politics",
 }
-"""What commands start with that are not run, and why."""
+"""What commands start with that are not run, and why. Their options are compared with the command's help."""
+
+FIRST = (
+    "subtext train --data captions.jsonl --out runs/first --epochs 1 --quiet",
+    "subtext index build library --run runs/first --split all --quiet",
+)
+BEFORE = {"docs/care.md": FIRST, "docs/answers.md": FIRST}
+"""Commands of other pages that a page builds on."""
+
+SHORT = {"docs/two_stages.md": "--epochs 1"}
+"""What is added to a page's trainings, so that they take seconds."""
 
 TEXTS = {"red": "the ruling stands", "blue": "waving hand", "green": "balance scale", "black": "justice"}
 """What is searched for, as one more text of a made picture."""
+
+
+IDS = {"purple": "1936-041"}
+"""Ids that the documents name."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +117,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [json.loads(line) for line in (emoji / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
     for row in rows:
         name = row.pop("file_name")
+        row["id"] = IDS.get(row["id"], row["id"])
         row["captions"].append(TEXTS.get(row["id"], row["id"]))
         del row["language"]
         row["image"] = name
@@ -87,8 +128,9 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.new("RGB", (40, 40), drawn.COLOURS[colour]).save(place / name)
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (place / "captions.jsonl").write_text(lines, encoding="utf-8")
-    pooled = np.random.default_rng(0).normal(size=(len(rows), 8)).astype(np.float32)
-    np.savez(place / "features.npz", names=np.array([row["image"] for row in rows]), pooled=pooled)
+    names = np.array([row["image"] for row in rows])
+    grid = np.random.default_rng(0).normal(size=(len(rows), 4, 8)).astype(np.float32)
+    np.savez(place / "features.npz", names=names, pooled=grid.mean(axis=1), grid=grid)
     tiny_models.clip(place / "openai" / "clip-vit-base-patch32")  # A name that is a folder is that folder.
     return place
 
@@ -100,11 +142,14 @@ def test_what_a_document_says_runs_as_written(
     shutil.copytree(supplies, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
+    for command in BEFORE.get(document, ()):
+        run_command(command, document)
     for block in blocks(document):
         where = f"{document}:{block.line}"
         if block.language in RUN_AS_COMMANDS:
             for command in block.commands:
-                run_command(command, where)
+                line = f"{command} {SHORT[document]}" if "subtext train" in command and document in SHORT else command
+                run_command(line, where)
         elif block.language in RUN_AS_CODE:
             run_code(block, names)
         else:
@@ -117,10 +162,38 @@ def run_command(command: str, where: str) -> None:
     if program == "make":
         assert all(f"\n{target}:" in (ROOT / "Makefile").read_text() for target in words), f"{where}: {command}"
     if command.startswith(tuple(NOT_RUN)):
-        return
-    assert program == "subtext", f"{where}: {command}: only subtext is run"
-    answer = CliRunner().invoke(main, words)
-    assert answer.exit_code == 0, f"{where}: {command}\n{answer.output}\n{answer.exception!r}"
+        if program == "subtext":
+            check_options(words, where)
+    elif command.startswith("python -m "):
+        run_module(words[1], words[2:], where)
+    else:
+        assert program == "subtext", f"{where}: {command}: only subtext and modules are run"
+        answer = CliRunner().invoke(main, words)
+        assert answer.exit_code == 0, f"{where}: {command}\n{answer.output}\n{answer.exception!r}"
+
+
+def run_module(module: str, words: list[str], where: str) -> None:
+    """Run `python -m MODULE`, in this process; it must end well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [module, *words])
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            assert not end.code, f"{where}: python -m {module} {' '.join(words)}: exit code {end.code}"
+
+
+def check_options(words: list[str], where: str) -> None:
+    """The command must exist, and have the options."""
+    names = list(itertools.takewhile(lambda word: re.fullmatch(r"[a-z][a-z-]*", word), words))
+    while names:
+        answer = CliRunner().invoke(main, [*names, *([RECOMMENDED] if names == ["train"] else []), "--help"])
+        if answer.exit_code == 0 and "COMMAND [ARGS]" not in answer.output:
+            break
+        names.pop()  # The last word was an argument.
+    assert names, f"{where}: subtext {' '.join(words)}: no such command"
+    given = {word.partition("=")[0] for word in words if word.startswith("--")}
+    unknown = given - set(re.findall(r"--[\w-]+", answer.output))
+    assert not unknown, f"{where}: subtext {' '.join(words)}"
 
 
 def run_code(block: Block, names: dict[str, object]) -> None:
@@ -141,7 +214,7 @@ def test_no_command_hides_in_a_block_that_is_not_run(document: str) -> None:
     hidden = [
         (block.line, line)
         for block in blocks(document)
-        if block.language in SHOWN_ONLY
+        if block.language in SHOWN_ONLY and block.language != "text"
         for line in block.text.splitlines()
         if re.match(r"(\$ )?(subtext|make|python|pip|import|from) ", line)
     ]
@@ -161,9 +234,6 @@ def test_the_rows_that_are_shown_are_read(supplies: Path, tmp_path: Path) -> Non
 def test_commands_within_a_sentence_name_options_that_exist(document: str) -> None:
     text = re.sub(r"^```.*?^```$", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for command in re.findall(r"`subtext ([^`]+)`", text):
-        names = list(itertools.takewhile(lambda word: not word.startswith("-"), command.split()))
-        host = [RECOMMENDED] if names == ["train"] else []
-        answer = CliRunner().invoke(main, [*names, *host, "--help"])
-        assert answer.exit_code == 0, f"{document}: subtext {command}\n{answer.output}"
-        unknown = set(re.findall(r"--[\w-]+", command)) - set(re.findall(r"--[\w-]+", answer.output))
-        assert not unknown, f"{document}: subtext {command}"
+        words = [word for word in command.split() if word.islower() or word.startswith("--")]
+        if words != ["--help"]:
+            check_options(words, document)

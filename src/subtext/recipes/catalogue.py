@@ -124,12 +124,24 @@ def models() -> dict[str, Recipe]:
     return {recipe.name: recipe for recipe in _recipes(package, renamed_options.of_model)}
 
 
-@cache
 def methods() -> dict[str, Recipe]:
     """Every method by name: it changes how a model is trained and nothing else."""
+    return _packaged_methods() | _registered_methods
+
+
+def register_method(function: Callable[..., Any]) -> None:
+    """Add a method from outside the package, under the name of its function."""
+    _registered_methods[function.__name__] = _recipe(function, Plan(), {})
+
+
+@cache
+def _packaged_methods() -> dict[str, Recipe]:
     from subtext.recipes import methods as package
 
     return {recipe.name: recipe for recipe in _recipes(package, renamed_options.of_method)}
+
+
+_registered_methods: dict[str, Recipe] = {}
 
 
 def plan_options(plan: Plan) -> list[Option]:
@@ -189,15 +201,15 @@ def unknown(kind: str, name: str, known: Mapping[str, object]) -> str:
 def _recipes(package: ModuleType, renamed: Callable[[str], Mapping[str, str]]) -> Iterator[Recipe]:
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
-        yield _recipe(module, info.name, _inverse(renamed(info.name)))
+        plan = getattr(module, "PLAN", Plan())
+        yield _recipe(getattr(module, info.name), plan, _inverse(renamed(info.name)))
 
 
 def _inverse(renamed: Mapping[str, str]) -> dict[str, str]:
     return {name: old for old, name in renamed.items() if old != name}
 
 
-def _recipe(module: ModuleType, name: str, old_names: Mapping[str, str]) -> Recipe:
-    function = getattr(module, name)
+def _recipe(function: Callable[..., Any], plan: Plan, old_names: Mapping[str, str]) -> Recipe:
     # The first parameter and the result have heavy types: they are known by name alone.
     hints = get_type_hints(function, localns={"BuildContext": object, "Setup": object}, include_extras=True)
     options: list[Option] = []
@@ -209,7 +221,7 @@ def _recipe(module: ModuleType, name: str, old_names: Mapping[str, str]) -> Reci
         else:
             options.append(_option(argument, hints[argument], parameter.default, "", old_names))
     summary = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
-    return Recipe(name, function, summary, options, getattr(module, "PLAN", Plan()), groups)
+    return Recipe(function.__name__, function, summary, options, plan, groups)
 
 
 def _fields(kind: Any, value: object, group: str, old_names: Mapping[str, str]) -> list[Option]:
