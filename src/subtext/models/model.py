@@ -1,4 +1,4 @@
-"""Model = a branch per modality (what it reads, its encoder, its head) and a similarity."""
+"""A model: a branch per modality (input, encoder, head) and a similarity."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from subtext.ops.bf16 import supported
 
 
 class Branch(nn.Module):
-    """One modality's way into the joint space: tensors -> encoder -> head -> Embeddings.
+    """The path of one modality into the joint space: tensors -> encoder -> head -> Embeddings.
 
-    A head that draws (`heads.gaussian`) is given its noise with the tensors, so that it needs no generator.
+    A head that samples (`heads.gaussian`) gets its noise with the tensors and needs no generator.
     """
 
     def __init__(self, input_spec: Input, encoder: nn.Module, head: nn.Module) -> None:
@@ -36,7 +36,7 @@ class Branch(nn.Module):
         self.head = head
 
     def read(self, batch: Batch, draw: Draw | None = None) -> Tensors:
-        """What `input_spec` makes of a batch, and "noise" (N K D) where the head draws."""
+        """The tensors of a batch by `input_spec`, and "noise" (N K D) where the head samples."""
         tensors = self.input_spec(batch, draw)
         if isinstance(self.head, Gaussian):
             seed, epoch = (None, 0) if draw is None else (draw.seed, draw.epoch)
@@ -53,13 +53,13 @@ class Branch(nn.Module):
         return self.head(encoded, inputs["ids"])
 
     def by_mean(self) -> Branch:
-        """The same weights with the mean of every item as its vector, where the head gives means and draws."""
+        """The same weights with the mean of every item as its vector, for a head that samples."""
         if not isinstance(self.head, Gaussian):
             return self
         return Branch(self.input_spec, self.encoder, self.head.by_mean()).train(self.training)
 
     def uncertainty(self, items: Embeddings) -> Tensor | None:
-        """(N) how uncertain items of this branch are, as `Embeddings.uncertainty`; None where it does not say."""
+        """(N) the uncertainty of items of this branch, as in `Embeddings.uncertainty`; None without any."""
         if isinstance(self.head, Distanced):
             return torch.from_numpy(self.head.uncertainty(items.vectors.numpy()))
         return items.uncertainty
@@ -71,7 +71,7 @@ class Branch(nn.Module):
 
 
 class Model(nn.Module):
-    """Images and texts to one space, and how they are compared there.
+    """Maps images and texts to one space and compares them there.
 
     `embed_images`, `embed_texts` and `compare` are for use; `forward` is one training pass over a batch of pairs.
     """
@@ -82,23 +82,23 @@ class Model(nn.Module):
         self.text = text
         self.similarity = similarity
         if next(chain(similarity.parameters(), similarity.buffers()), None) is None:
-            # Embeddings come to the processor; what scores them has to know where the model is, weights or none.
+            # A similarity without weights needs a buffer that says on which device the model is.
             similarity.register_buffer("place", torch.zeros(1, dtype=torch.int8, device=self._device), persistent=False)
 
     def forward(self, images: Tensors, texts: Tensors) -> tuple[Embeddings, Embeddings]:
-        """Both sides of a batch, for training: one call, so that a distributed wrapper sees it."""
+        """Both sides of a batch, for training: one call, for distributed wrappers."""
         return self.image(images), self.text(texts)
 
     @property
     def indexable(self) -> bool:
-        """Whether items can be embedded one by one and found by nearest vectors."""
+        """Whether items can be embedded one by one and searched by nearest vectors."""
         return bool(self.similarity.indexable)
 
     def indexed(self, purpose: str) -> Model:
-        """What can be found by nearest vectors: this model, or a probabilistic one by vectors of its own, same weights.
+        """A model with the same weights whose items are searched by nearest vectors.
 
-        Where distances have a closed form (PCME++) vectors have two more numbers, and scores are this model's own
-        (`heads.distanced`). Where items are drawn (PCME) no vectors give its scores: there it is `by_mean`.
+        With closed-form distances (PCME++) vectors have two more numbers, and scores stay the same (`Distanced`). For
+        sampled items (PCME) no vectors give the scores: it is `by_mean` then.
         Raises RequirementError as `require_indexable` does, and where scores rise with the distance.
         """
         similarity = self.similarity
@@ -116,10 +116,10 @@ class Model(nn.Module):
         return Model(image, text, cosine).train(self.training)
 
     def by_mean(self, purpose: str) -> Model:
-        """The model itself, or of a probabilistic one items' means for vectors and their cosine for a score.
+        """The model itself; a probabilistic one with means as vectors and their cosine as score.
 
-        For what compares items of one kind, or needs their vectors as they are. Raises RequirementError as
-        `require_indexable` does.
+        For comparisons within one modality, and for plain vectors. Raises RequirementError as `require_indexable`
+        does.
         """
         gaussian = all(isinstance(branch.head, Gaussian) for branch in (self.image, self.text))
         if self.indexable or not gaussian:

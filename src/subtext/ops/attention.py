@@ -1,7 +1,7 @@
-"""Attention between words and regions as SCAN has it, and cosines with what it gathers, without gathering it.
+"""Attention between words and regions as in SCAN, and cosines with its contexts, without forming them.
 
 Axes: T texts of L words, I images of R regions; every tensor of pairs is (T L I R). A gathered vector is
-c = sum over r of a_r v_r; its product with a word is a sum of products that are known, and its length comes from the
+c = sum over r of a_r v_r. Its product with a word is a sum of known products, and its length comes from the
 products of regions with each other: |c|^2 = a' (V V') a. So one product of words with regions serves everything.
 """
 
@@ -16,9 +16,9 @@ from torch import Tensor
 from subtext.ops.bf16 import product, product_minus
 
 SLOPE = 0.1
-"""What is left of a negative product."""
+"""Factor of negative products."""
 EPSILON = 1e-8
-"""Added to lengths, and the least product of two."""
+"""Added to lengths, and minimum of a product of two."""
 
 
 def products(texts: Float[Tensor, "t l d"], images: Float[Tensor, "i r d"], *, bf16: bool) -> Float[Tensor, "t l i r"]:
@@ -30,7 +30,7 @@ def products(texts: Float[Tensor, "t l d"], images: Float[Tensor, "i r d"], *, b
 def over_regions(
     products: Float[Tensor, "t l i r"], mask: Bool[Tensor, "i r"] | None, scale: float
 ) -> Float[Tensor, "t l i r"]:
-    """How much each word attends to each region: softmax over regions of scale * the products.
+    """Attention of each word to each region: softmax over regions of scale * the products.
 
     Negative products count a tenth; then each region's are divided by their length over the words.
     """
@@ -42,7 +42,7 @@ def over_regions(
 def over_words(
     products: Float[Tensor, "t l i r"], mask: Bool[Tensor, "i r"] | None, scale: float
 ) -> Float[Tensor, "t l i r"]:
-    """How much each region attends to each word; each word's products are divided by their length over the regions."""
+    """Attention of each region to each word; the products of a word are divided by their length over the regions."""
     clipped = torch.nn.functional.leaky_relu(products, SLOPE)
     if mask is not None:
         clipped = clipped * mask
@@ -55,7 +55,7 @@ def word_cosines(
     lengths: Float[Tensor, "t l"],
     gram: Float[Tensor, "i r r"],
 ) -> Float[Tensor, "t l i"]:
-    """Cosine of every word with what it gathers of the regions.
+    """Cosine of every word with its context, the weighted sum of regions.
 
     lengths  of the words              gram  products of each image's regions with each other
     """
@@ -64,7 +64,7 @@ def word_cosines(
 
 
 def region_lengths(attention: Float[Tensor, "t l i r"], gram: Float[Tensor, "i r r"]) -> Float[Tensor, "t l i"]:
-    """The length of what every word gathers of the regions."""
+    """The length of every word's context."""
     by_image = attention.flatten(0, 1).transpose(0, 1)
     squares = (torch.bmm(by_image, gram) * by_image).sum(dim=2)
     return _root(squares.T.unflatten(0, attention.shape[:2]))
@@ -76,7 +76,7 @@ def region_cosines(
     lengths: Float[Tensor, "i r"],
     gram: Float[Tensor, "t l l"],
 ) -> Float[Tensor, "t i r"]:
-    """Cosine of every region with what it gathers of the words.
+    """Cosine of every region with its context, the weighted sum of words.
 
     lengths  of the regions            gram  products of each text's words with each other
     """
@@ -94,7 +94,7 @@ def context_differences(
     *,
     bf16: bool = False,
 ) -> Float[Tensor, "i t l d"]:
-    """What every word gathers of the regions, of unit length, less the word itself; `gram` as in `word_cosines`.
+    """Every word's context at unit length, minus the word; `gram` as in `word_cosines`.
 
     The weights are divided by the length that the sum will have, which costs R numbers a word instead of D. `bf16`
     gathers in bfloat16.

@@ -1,7 +1,7 @@
-"""Every draw is a pure function of (seed, epoch, item key, purpose).
+"""Random numbers as pure functions of (seed, epoch, item key, purpose).
 
-Order, block size, number of workers and resuming cannot change a draw, because there is no generator whose state they
-could advance. The numbers come from SplitMix64 (Steele, Lea and Flood 2014) run in counter mode over arrays of keys.
+Order, block size, number of workers and resuming cannot change them: there is no generator with a state. The numbers
+come from SplitMix64 (Steele, Lea and Flood 2014) run in counter mode over arrays of keys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def uniform(
 ) -> NDArray[np.float64]:
     """(N, count) numbers in [0, 1) for N items.
 
-    The first `count` columns do not depend on how many columns are asked for.
+    The first columns do not depend on `count`.
 
     >>> a = uniform(np.array([7, 8]), seed=0, epoch=1, purpose="flip")
     >>> b = uniform(np.array([8, 7]), seed=0, epoch=1, purpose="flip")
@@ -58,7 +58,7 @@ def integers(
 def normal(item_keys: NDArray[np.int64], *, seed: int, epoch: int, purpose: str, count: int = 1) -> NDArray[np.float32]:
     """(N, count) standard normal numbers for N items (Box and Muller 1958).
 
-    The first `count` columns do not depend on how many columns are asked for.
+    The first columns do not depend on `count`.
 
     >>> normal(np.array([7, 8]), seed=0, epoch=1, purpose="noise", count=3).shape
     (2, 3)

@@ -1,4 +1,4 @@
-"""Where every positive stands, and not only the best: how many negatives are ahead of each and share its score.
+"""Ranks of all positives, not only of the best: the negatives ahead of each, and those that share its score.
 
 R-Precision and average precision follow from it, under several readings of what is right at once: a row is sorted once
 and asked for the positives of all of them. A score that is not a number loses to every number.
@@ -104,7 +104,7 @@ class PositiveRanks:
 
 
 def positive_ranks(comparison: Comparison, *, stable: bool = False) -> PositiveRanks:
-    """Where every positive of a Comparison stands."""
+    """The ranks of all positives of a Comparison."""
     truth = comparison.truth
     ignored = None if truth.ignored is None else CandidateLists.of_mask(truth.ignored)
     return rank_positives(comparison.scores, [CandidateLists.of_mask(truth.match)], ignored, stable=stable)[0]
@@ -117,7 +117,7 @@ def rank_positives(
     *,
     stable: bool = False,
 ) -> list[PositiveRanks]:
-    """Where the positives of every truth stand in a block of scores.
+    """The ranks of the positives of several truths in a block of scores.
 
     ignored  cells left out of all of them
     stable   count tied negatives by column too: rows with ties are read again

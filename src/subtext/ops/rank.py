@@ -1,4 +1,4 @@
-"""Where the best positive stands: how many candidates are ahead of it and how many share its score.
+"""Rank of the best positive: the number of candidates ahead of it, and of those that share its score.
 
 Everything that depends on the rank of the best positive (recall, reciprocal rank, c-way choice) follows from a few
 counts per query, so a matrix is read once for all of them and, when it is stored, once for both directions. A score
@@ -22,7 +22,7 @@ from subtext.errors import RequirementError, ShapeError
 from subtext.ops.candidate_lists import CandidateLists
 
 Ties = Literal["pessimistic", "optimistic", "expected", "stable"]
-"""Where a positive stands among negatives of its own score: behind all, before all, anywhere, by column."""
+"""Rank of a positive among negatives of equal score: last, first, the mean of all orders, or by column."""
 
 KERNEL_CELLS = 2**26
 """Scores to be counted from which compiling the kernel pays; below, numpy is done before the compiler is."""
@@ -30,7 +30,7 @@ KERNEL_CELLS = 2**26
 
 @dataclass(frozen=True)
 class Counts:
-    """What is known of each query's best positive, (Q) int64 each.
+    """Counts about each query's best positive, (Q) int64 each.
 
     greater    negatives with a higher score
     tied       negatives with the same score

@@ -1,4 +1,4 @@
-"""Where every candidate stands in a query's list, and how far two such lists agree (what ASP is made of).
+"""Ranks of the candidates of a query, and the agreement of two rankings, from which ASP is computed.
 
 Two lists over the same candidates are compared place by place: 1 where both rank a candidate alike, towards 0 where one
 has it far above the other. Numbers are summed as whole multiples of 2^-40, so the same scores give the same sum to the
