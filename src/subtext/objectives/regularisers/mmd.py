@@ -32,7 +32,7 @@ class MMD:
     Raises    RequirementError for a gamma that is not above 0 and a scene without embeddings.
     Cost      time (B K)^2 D, memory (B K)^2.
 
-    >>> from subtext.core import Embeddings, Truth
+    >>> from subtext.core import Comparison, Embeddings, Truth
     >>> x = Embeddings(torch.tensor([[[0.0, 0.0]], [[1.0, 0.0]]]), torch.arange(2))
     >>> y = Embeddings(torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]]), torch.arange(2))
     >>> forward = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)), x, y)
