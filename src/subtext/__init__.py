@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from subtext.api.audit import audit
     from subtext.api.compare import compare
+    from subtext.api.curate import Curation, curate
     from subtext.api.embed import EmbeddedDataset, embed
     from subtext.api.ensemble import ensemble
     from subtext.api.evaluate import evaluate
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from subtext.api.extend import register_method, register_metric
     from subtext.api.load import Run, from_pretrained, load, open_run, save_pretrained
     from subtext.api.runs import RunList, runs
+    from subtext.api.score import PairScores, score
     from subtext.api.search import open_index, search
     from subtext.api.train import train
     from subtext.core import Comparison
@@ -43,6 +45,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Answer": "subtext.search",
     "Comparison": "subtext.core",
+    "Curation": "subtext.api.curate",
     "EmbeddedDataset": "subtext.api.embed",
     "Export": "subtext.api.export",
     "Hit": "subtext.search",
@@ -50,12 +53,14 @@ _MODULES = {
     "Metric": "subtext.evaluation.metric",
     "Model": "subtext.models.model",
     "MtebEncoder": "subtext.export.mteb_encoder",
+    "PairScores": "subtext.api.score",
     "Query": "subtext.search",
     "Run": "subtext.api.load",
     "RunList": "subtext.api.runs",
     "Term": "subtext.objectives.objective",
     "audit": "subtext.api.audit",
     "compare": "subtext.api.compare",
+    "curate": "subtext.api.curate",
     "embed": "subtext.api.embed",
     "ensemble": "subtext.api.ensemble",
     "evaluate": "subtext.api.evaluate",
@@ -69,6 +74,7 @@ _MODULES = {
     "replace_terms": "subtext.recipes.method_terms",
     "runs": "subtext.api.runs",
     "save_pretrained": "subtext.api.load",
+    "score": "subtext.api.score",
     "search": "subtext.api.search",
     "serve": "subtext.server.serve",
     "train": "subtext.api.train",

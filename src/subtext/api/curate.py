@@ -1,4 +1,4 @@
-"""`subtext curate`: what is known of every pair of a data set, as a page, a table, and what is kept of it."""
+"""`subtext.curate`: every pair of a data set with what is known of it, as a page, a table and a cleaned data set."""
 
 from __future__ import annotations
 
@@ -7,98 +7,184 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
-
-from subtext.api.evaluate import split_role
-from subtext.api.load import Opened, Work, open_work
-from subtext.core import Embeddings
-from subtext.curation.export import export, write_rows
-from subtext.curation.judged import REASONS, Judged, Reason, judge, left_out
-from subtext.curation.kinds import KINDS
-from subtext.curation.page import Head, page
-from subtext.curation.surroundings import NEAR
-from subtext.data.atomic import write_text
-from subtext.data.dataset import Dataset
-from subtext.data.noise import Labels, read_labels
+from subtext.api.options import (
+    BatchSize,
+    Device,
+    Features,
+    Images,
+    Metavar,
+    OnError,
+    Quiet,
+    Range,
+    Run,
+    Section,
+    SplitSeed,
+    TextFeatures,
+    Workers,
+    verb,
+)
 from subtext.errors import DataError, OutputError, counted
-from subtext.evaluation import embed_pairs
-from subtext.evaluation.metrics.detection import auc
-from subtext.neighbours.build import GraphOptions, build_graph
-from subtext.neighbours.graph import Graph
-from subtext.neighbours.lsa import Lsa
-from subtext.ops.reliability import reliability
-from subtext.report.progress import meter, say
 
+if TYPE_CHECKING:
+    import pandas
+
+    from subtext.api.load import Opened, Work
+    from subtext.core import Embeddings
+    from subtext.curation.judged import Judged
+    from subtext.data.dataset import Dataset
+    from subtext.data.noise import Labels
+    from subtext.neighbours.graph import Graph
+
+Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]
+DROP: tuple[Reason, ...] = ("mismatched", "copies", "leaks", "unusable")
 TRUTHS = {"mismatch": "mismatched", "neighbour": "loose", "": "literal"}
 """Kinds of planted pairs, as they are called here."""
 
 
 @dataclass(frozen=True)
 class Curation:
-    """What `subtext curate` was asked for.
+    """What is known of the pairs of a data set.
 
-    out     a folder for the page, the table and the report        export  files for the pairs that are kept
-    graph   of the texts; None builds one from their words         drop    reasons to leave pairs out
-    least   probability of a mismatch from which a pair goes       shown   pairs on the page
-    labels  of `subtext data loosen`: how well the kinds are told is measured
+    report    counts, shares and copies, as plain data         columns  name -> a value per pair
+    left_out  of each pair the reasons to leave it out, in words; none for a pair that stays
+    path      folder with the page, the table and the report   exports  files with the pairs that stay
     """
 
-    out: Path
-    export: Sequence[Path] = ()
-    graph: Path | None = None
-    drop: Sequence[Reason] = REASONS[:-1]
-    least: float = 0.5
-    shown: int = 500
-    labels: Path | None = None
+    report: dict[str, Any]
+    columns: dict[str, list[Any]]
+    left_out: list[list[str]]
+    path: Path
+    exports: tuple[Path, ...] = ()
 
-    @staticmethod
-    def from_options(values: Mapping[str, Any]) -> Curation:
-        """The wishes among a command's options."""
-        return Curation(
-            values["out"], values["export"], values["graph"], values["drop"] or REASONS[:-1], values["least"],
-            values["shown"], values["labels"],
-        )  # fmt: skip
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return len(self.left_out)
+
+    def __repr__(self) -> str:
+        return f"Curation({counted(len(self), 'pair')}, {self.report['left_out']:,} left out; {self.path})"
+
+    def __str__(self) -> str:
+        files = "index.html (a page), pairs.parquet (every pair), left_out.jsonl (with reasons), report.json"
+        stay = len(self) - self.report["left_out"]
+        exports = [f"{file}: {counted(stay, 'pair')}" for file in self.exports]
+        return "\n".join([*_lines(self.report), f"{self.path}: {files}", *exports])
+
+    def to_json(self) -> dict[str, Any]:
+        """The report, as plain data."""
+        return self.report
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per pair. Needs pandas."""
+        import pandas
+
+        return pandas.DataFrame({**self.columns, "left_out": self.left_out})
+
+    def _repr_html_(self) -> str:
+        """The report, for a notebook."""
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
 
 
-def curate(work: Work, asked: Curation) -> str:
-    """Look at every pair, write what was found, and say it in words.
+@verb
+def curate(
+    data: Annotated[str | Path, "Data set to curate.", Metavar("DATA")],
+    *,
+    run: Run,
+    out: Annotated[str | Path, "New folder for the results.", Metavar("DIR"), Section("Output")],
+    export: Annotated[
+        tuple[str | Path, ...],
+        "File for the pairs that stay: .jsonl, .parquet, or .tar (WebDataset); repeatable.",
+        Metavar("FILE"),
+        Section("Output"),
+    ] = (),
+    page_pairs: Annotated[int, "Pairs on the page.", Range(1), Section("Output")] = 500,
+    graph: Annotated[
+        str | Path | None, "Neighbours of the texts. Default: built from their words.", Section("Model")
+    ] = None,
+    drop: Annotated[
+        tuple[Reason, ...], "Reason to leave a pair out; repeatable. Default: all but flagged.", Section("Leave out")
+    ] = (),
+    mismatch_threshold: Annotated[
+        float, "Probability of a mismatch from which a pair is left out.", Range(0, 1), Section("Leave out")
+    ] = 0.5,
+    labels: Annotated[
+        str | Path | None, "Noise labels of `subtext data corrupt`, to measure the result by.", Metavar("FILE"),
+        Section("Measure"),
+    ] = None,
+    images: Images = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    split_seed: SplitSeed = None,
+    on_error: OnError = None,
+    split: Annotated[str, "Split to curate; all for the complete set.", Section("Data")] = "all",
+    device: Device = "auto",
+    batch_size: BatchSize = 128,
+    workers: Workers = 2,
+    quiet: Quiet = False,
+) -> Curation:  # fmt: skip
+    """Find pairs that do not belong together, copies, leaks between splits, and odd images and texts.
 
-    Of a probabilistic model items are compared by their means, and each one's uncertainty stands beside its pairs.
-    Raises what opening and reading raise, RequirementError for a model that only scores pairs, OutputError where the
-    folder holds something.
+    Every pair gets probabilities of being literal, loosely aligned and mismatched, by comparison with images paired
+    with random texts and with texts of neighbours. The folder gets a page to sort and filter, a table of all pairs, and
+    the pairs left out with their reasons.
+
+    Items of a probabilistic model are compared by their means, and each one's uncertainty stands beside its pairs.
+
+    Raises RequirementError for a model that only scores pairs, OutputError where the folder is not empty, and what
+    loading the run and reading the data raise.
     """
-    if asked.out.exists() and (not asked.out.is_dir() or any(asked.out.iterdir())):
-        raise OutputError(f"--out needs a new or an empty folder; {asked.out} holds something; name another")
-    known = None if asked.labels is None else read_labels(asked.labels)
-    opened = open_work(replace(work, split="all") if known is not None else work)
-    if known is not None:
-        known.require(opened.pairs)
-        opened = replace(opened, pairs=opened.pairs.split(work.split or "all"))
+    import numpy as np
+
+    from subtext.api.load import Sources, Work, open_work
+    from subtext.curation.export import export as export_pairs
+    from subtext.curation.export import write_rows
+    from subtext.curation.judged import judge, left_out
+    from subtext.curation.page import Head, page
+    from subtext.data.atomic import write_text
+    from subtext.data.noise import read_labels
+    from subtext.report.progress import meter
+
+    folder, exports = Path(out).expanduser(), tuple(Path(file).expanduser() for file in export)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(f"--out needs a new or an empty folder; {folder} is not empty; name another")
+    sources = Sources.of(data, images, features, text_features, split_seed, on_error)
+    work = Work(Path(run), None, sources, split, device, batch_size, workers, quiet)
+    truth = None if labels is None else read_labels(Path(labels))
+    opened = open_work(replace(work, split="all") if truth is not None else work)
+    if truth is not None:
+        truth.require(opened.pairs)
+        opened = replace(opened, pairs=opened.pairs.split(split))
     opened = opened.by_mean("curate")
-    judged = _judged(opened, work, asked)
-    why = left_out(judged, asked.drop, least=asked.least)
-    kept = np.array([link for link, reasons in enumerate(why) if not reasons], dtype=np.int64)
-    gone = np.array([link for link, reasons in enumerate(why) if reasons], dtype=np.int64)
-    report = _report(judged, why, opened, work, known)
-    lines = _lines(report)
-    for file in asked.export:
-        export(judged, kept, file)
-    write_rows(judged, why, np.arange(len(judged), dtype=np.int64), asked.out / "pairs.parquet")
-    write_rows(judged, why, gone, asked.out / "left_out.jsonl")
+    vectors = embedded(opened, work)
+    neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=quiet)
+    with meter("checking images", len(opened.pairs.images), quiet=quiet) as progress:
+        judged = judge(opened.pairs, *vectors, graph=neighbours, workers=workers, progress=progress)
+    why = left_out(judged, drop or DROP, least=mismatch_threshold)
+    out_mask = np.array([bool(reasons) for reasons in why])
+    report = _report(judged, why, opened, work, truth)
+    for file in exports:
+        export_pairs(judged, np.flatnonzero(~out_mask), file)
+    write_rows(judged, why, np.arange(len(judged), dtype=np.int64), folder / "pairs.parquet")
+    write_rows(judged, why, np.flatnonzero(out_mask), folder / "left_out.jsonl")
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-    write_text(asked.out / "report.json", text, errors="surrogateescape")
-    head = Head(f"Pairs of {Path(report['data']).name}", _lead(judged, asked.shown), lines)
-    shown = page(judged, why, _first(judged, why, asked.shown), head)
-    write_text(asked.out / "index.html", shown, errors="surrogateescape")
-    files = ["index.html (a page)", "pairs.parquet (every pair)", "left_out.jsonl (with reasons)", "report.json"]
-    told = [f"{file}: {counted(len(kept), 'pair')}" for file in asked.export]
-    return "\n".join([*lines, f"{asked.out}: {', '.join(files)}", *told])
+    write_text(folder / "report.json", text, errors="surrogateescape")
+    head = Head(f"Pairs of {Path(report['data']).name}", _lead(judged, page_pairs), _lines(report))
+    html = page(judged, why, _first(judged, why, page_pairs), head)
+    write_text(folder / "index.html", html, errors="surrogateescape")
+    return Curation(report, judged.columns, why, folder, exports)
 
 
 def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     """The graph that was given, or one of the texts' words; None where there are too few texts, or no words."""
+    from subtext.curation.surroundings import NEAR
+    from subtext.neighbours.build import GraphOptions, build_graph
+    from subtext.neighbours.graph import Graph
+    from subtext.neighbours.lsa import Lsa
+    from subtext.report.progress import meter, say
+
     if path is not None:
         return Graph.load(path)
     try:
@@ -111,22 +197,21 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
 
 def embedded(opened: Opened, work: Work) -> tuple[Embeddings, Embeddings]:
     """The embeddings of the pairs' items."""
+    from subtext.evaluation import embed_pairs
+    from subtext.report.progress import meter
+
     pairs = opened.pairs
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
         return embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
-
-
-def _judged(opened: Opened, work: Work, asked: Curation) -> Judged:
-    images, texts = embedded(opened, work)
-    graph = graph_of(opened.pairs, asked.graph, quiet=work.quiet)
-    with meter("looking at pictures", len(opened.pairs.images), quiet=work.quiet) as told:
-        return judge(opened.pairs, images, texts, graph=graph, workers=work.workers, progress=told)
 
 
 def _report(
     judged: Judged, why: Sequence[Sequence[str]], opened: Opened, work: Work, labels: Labels | None
 ) -> dict[str, Any]:
     """What was found, as plain data."""
+    from subtext.api.evaluate import split_role
+    from subtext.curation.kinds import KINDS
+
     columns = judged.columns
     split = opened.split if labels is None else work.split or "all"
     kinds = Counter(kind for kind in columns["kind"] if kind is not None)
@@ -158,6 +243,12 @@ def planted(judged: Judged, labels: Labels) -> dict[str, Any]:
 
     The area is that of each probability against all other pairs, but of "loose" against the literal alone.
     """
+    import numpy as np
+
+    from subtext.curation.kinds import KINDS
+    from subtext.evaluation.metrics.detection import auc
+    from subtext.ops.reliability import reliability
+
     truth = [TRUTHS[str(kind)] for kind in labels.of(judged.pairs)[judged.pairs.links[:, 1]]]
     marked = {kind: np.array([own == kind for own in truth]) for kind in KINDS}
     found: dict[str, Any] = {"pairs": {kind: int(own.sum()) for kind, own in marked.items()}}
@@ -185,6 +276,8 @@ def _copies(every: Sequence[str], ids: Sequence[str], numbers: Sequence[int]) ->
 
 
 def _lines(report: Mapping[str, Any]) -> list[str]:
+    from subtext.curation.kinds import KINDS
+
     total = max(1, report["pairs"])
     lines = [f"{counted(report['pairs'], 'pair')} of split {report['split']}, {report['left_out']:,} left out"]
     if report["reasons"]:

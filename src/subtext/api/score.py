@@ -1,47 +1,137 @@
-"""`subtext score`: does this picture support this text? Similarity, probability and looseness of given pairs."""
+"""`subtext.score`: does the image support the text? Similarity, probability and alignment of given pairs."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from subtext.api.curate import embedded, graph_of
-from subtext.api.load import Opened, Work, open_work
-from subtext.curation.judged import FEWEST, kinds_of_pairs
-from subtext.data.atomic import require_file, write_text
+from subtext.api.options import (
+    BatchSize,
+    Device,
+    Features,
+    Images,
+    Metavar,
+    OnError,
+    Quiet,
+    Run,
+    Section,
+    SplitSeed,
+    TextFeatures,
+    Workers,
+    verb,
+)
 from subtext.errors import RequirementError, counted
-from subtext.report.text_table import Cell, table
-from subtext.search.growing import require_model
-from subtext.search.stores.calibration import Calibration
-from subtext.search.stores.opened import open_store
+
+if TYPE_CHECKING:
+    import pandas
+
+    from subtext.api.load import Opened, Work
+    from subtext.search.stores.calibration import Calibration
 
 SHOWN = 20
 """Pairs that the table shows; a file holds all."""
 WIDTH = 60
 
 
-def score(work: Work, *, index: Path | str | None, graph: Path | None, out: Path | None, as_json: bool) -> str:
-    """Score the pairs of a data set by a run, in words, as JSON, or into a file of JSON lines.
+@dataclass(frozen=True)
+class PairScores:
+    """The scores of pairs, a row each; see `score` for the columns.
 
-    index  of the same model, calibrated: its probabilities are taken
-
-    Raises what opening and reading raise, RequirementError for an index that is not calibrated, IndexError_ for one of
-    another model.
+    note  how probabilities and looseness are meant       path  the file that holds them; None where none was written
     """
-    if out is not None:
-        require_file(out)
+
+    run: str
+    rows: list[dict[str, Any]]
+    note: str
+    path: Path | None = None
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows."""
+        return iter(self.rows)
+
+    def __repr__(self) -> str:
+        return f"PairScores({counted(len(self.rows), 'pair')})"
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"{self.path}: {counted(len(self.rows), 'pair')}; {self.note}"
+        return f"{_table(self.rows)}\n{self.note}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"run": self.run, "note": self.note, "pairs": self.rows}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per pair. Needs pandas."""
+        import pandas
+
+        return pandas.DataFrame(self.rows)
+
+    def _repr_html_(self) -> str:
+        """The first rows as a table, for a notebook."""
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+@verb
+def score(
+    pairs: Annotated[str | Path, "Pairs to score: a data set.", Metavar("PAIRS")],
+    *,
+    run: Run,
+    index: Annotated[
+        str | Path | None, "Calibrated index of that model, for probabilities.", Metavar("INDEX"), Section("Model")
+    ] = None,
+    graph: Annotated[
+        str | Path | None, "Neighbours of the texts. Default: built from their words.", Section("Model")
+    ] = None,
+    images: Images = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    split_seed: SplitSeed = None,
+    on_error: OnError = None,
+    split: Annotated[str, "Split to score; all for the complete set.", Section("Data")] = "all",
+    out: Annotated[str | Path | None, "Write all pairs as JSON lines.", Metavar("FILE"), Section("Output")] = None,
+    device: Device = "auto",
+    batch_size: BatchSize = 128,
+    workers: Workers = 2,
+    quiet: Quiet = False,
+) -> PairScores:
+    """Score given pairs of an image and a text: does the image support the text?
+
+    Similarity is the cosine. A calibrated index of the model gives the probability that a pair is right, if half of all
+    pairs were put together at random. Looseness is 1 - P(literal), compared with the other pairs; it needs fifty pairs
+    or more.
+
+    Raises RequirementError for an index that is not calibrated, IndexError_ for one of another model, and what loading
+    the run and reading the data raise.
+    """
+    from dataclasses import replace
+
+    from subtext.api.load import Sources, Work, open_work
+    from subtext.data.atomic import require_file, write_text
+
+    path = None if out is None else Path(out).expanduser()
+    if path is not None:
+        require_file(path)
+    sources = Sources.of(pairs, images, features, text_features, split_seed, on_error)
+    work = Work(Path(run), None, sources, split, device, batch_size, workers, quiet)
     opened = open_work(work).indexed("score pairs")
     calibration = None if index is None else _calibration(index, opened)
-    rows = scored(opened, work, calibration=calibration, graph=graph)
-    note = _note(len(rows), calibration)
-    if out is not None:
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_text(out, text, errors="surrogateescape")
-        return f"{out}: {counted(len(rows), 'pair')}; {note}"
-    if as_json:
-        return json.dumps({"run": str(work.run), "note": note, "pairs": rows}, indent=2, ensure_ascii=False)
-    return "\n".join([_table(rows), note])
+    rows = scored(opened, work, calibration=calibration, graph=None if graph is None else Path(graph))
+    result = PairScores(str(run), rows, _note(len(rows), calibration))
+    if path is None:
+        return result
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_text(path, text, errors="surrogateescape")
+    return replace(result, path=path)
 
 
 def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph: Path | None) -> list[dict[str, Any]]:
@@ -52,6 +142,11 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
     looseness    1 - P(literal), and the kind, by how the pair lies among the others
     picture_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them
     """
+    import numpy as np
+
+    from subtext.api.curate import embedded, graph_of
+    from subtext.curation.judged import FEWEST, kinds_of_pairs
+
     pairs = opened.pairs
     images, texts = embedded(opened, work)
     many = len(pairs.links) >= FEWEST
@@ -72,7 +167,7 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
                 "text": pairs.texts.ids[text],
                 "caption": words if isinstance(words, str) else None,
                 "similarity": cosine,
-                "probability": None if likely is None else _at(likely, cosine),
+                "probability": None if likely is None else float(likely(np.array([cosine]))[0]),
                 "looseness": None if literal is None else 1 - literal,
                 "kind": columns["kind"][place],
                 **{f"{name}_uncertainty": float(own[row]) for name, row, own in sides if own is not None},
@@ -81,13 +176,10 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
     return rows
 
 
-def _at(curve: Any, value: float) -> float:
-    import numpy as np
-
-    return float(curve(np.array([value]))[0])
-
-
 def _calibration(index: Path | str, opened: Opened) -> Calibration:
+    from subtext.search.growing import require_model
+    from subtext.search.stores.opened import open_store
+
     store = open_store(index)
     require_model(store.manifest, opened.model)
     found = store.calibration()
@@ -100,6 +192,8 @@ def _calibration(index: Path | str, opened: Opened) -> Calibration:
 
 
 def _note(count: int, calibration: Calibration | None) -> str:
+    from subtext.curation.judged import FEWEST
+
     likely = (
         "probability: that a pair is right, were half of all put together by chance (calibration error "
         f"{calibration.pairs['calibration_error']:.3f})"
@@ -115,6 +209,8 @@ def _note(count: int, calibration: Calibration | None) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
+    from subtext.report.text_table import Cell, table
+
     body: list[list[Cell]] = []
     for row in rows[:SHOWN]:
         words = str(row["caption"] or row["text"])
