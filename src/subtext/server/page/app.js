@@ -1,10 +1,10 @@
 // The page: the address says what is shown, every change goes through it, and the server is asked for the rest.
 
-import { draw as drawAsked, further, name, NOTHING, phrase, plain, question, split, told as toldWeight, wanted } from "./asked.js";
+import { draw as drawAsked, further, name, NOTHING, phrase, plain, question, split, told as toldWeight, wanted } from "./query.js";
 import { card, mark, node, notice } from "./card.js";
 import { draw as drawDetail } from "./detail.js";
 import { draw as drawFilters, told as toldCondition } from "./filters.js";
-import { download, Keep, sheet } from "./keep.js";
+import { download, Selection, sheet } from "./selection.js";
 import { ask, door, setToken, show } from "./net.js";
 import { read, written } from "./state.js";
 
@@ -12,7 +12,7 @@ const FIRST = 40;
 const MOST = 200;
 const TRIES = 6;
 const by = (id) => document.getElementById(id);
-const keep = new Keep();
+const selection = new Selection();
 let state = read();
 let libraries = [];
 let top_ = FIRST;
@@ -33,10 +33,10 @@ const place = () => ({ visit, picture: pictures.indexOf(state.picture) });
 const acts = {
   address: (item, target) => written({ ...state, item: item.id, side: target }),
   canVote: () => plain(state),
-  select: (item, index) => { keep.toggle(item, index, asked()); bar(); marks(); },
-  taken: (item, index) => keep.taken(item, index),
-  vote: (item, value, index, target) => { keep.vote(item, value, index, state.q, target); bar(); },
-  voted: (item, index, target) => (plain(state) ? keep.voted(item, index, state.q, target) : undefined),
+  select: (item, index) => { selection.toggle(item, index, asked()); bar(); marks(); },
+  taken: (item, index) => selection.taken(item, index),
+  vote: (item, value, index, target) => { selection.vote(item, value, index, state.q, target); bar(); },
+  voted: (item, index, target) => (plain(state) ? selection.voted(item, index, state.q, target) : undefined),
   asking: (item) => searching() && item.id !== state.like,
   like: (item, side, target) => go({ ...NOTHING, like: item.id, likeside: side, target, item: "", side: "" }),
   unlike: (item) => go({ unlike: further(state, item.id), item: "", side: "" }),
@@ -227,7 +227,7 @@ async function detail() {
 }
 
 function bar() {
-  const [many, judged] = [keep.chosen.size, keep.judged];
+  const [many, judged] = [selection.chosen.size, selection.judged];
   by("bar").hidden = !many && !judged;
   by("chosen").textContent = [many ? `${many} selected` : "", judged ? `${judged} judged` : ""].filter(Boolean).join(", ");
   for (const id of ["sheet", "csv"]) by(id).disabled = !many;
@@ -249,7 +249,7 @@ async function contactSheet() {
     show(image, id, 320, index);
   });
   by("sheet").disabled = true;
-  download("contact-sheet.png", await sheet([...keep.chosen.values()], load), "image/png");
+  download("contact-sheet.png", await sheet([...selection.chosen.values()], load), "image/png");
   bar();
 }
 
@@ -284,11 +284,11 @@ function listen() {
   by("filter").addEventListener("click", () => openFilters(by("filters").hidden));
   by("more").addEventListener("click", () => { top_ = Math.min(MOST, top_ + FIRST); results(); });
   by("ask-help").addEventListener("click", () => by("help").showModal());
-  by("csv").addEventListener("click", () => download("subtext.csv", `\ufeff${keep.csv()}`, "text/csv"));
+  by("csv").addEventListener("click", () => download("subtext.csv", `\ufeff${selection.csv()}`, "text/csv"));
   by("sheet").addEventListener("click", contactSheet);
-  by("clear").addEventListener("click", () => { if (keep.chosen.size) keep.clear(); else { keep.votes = {}; localStorage.removeItem("subtext.votes"); } bar(); marks(); });
+  by("clear").addEventListener("click", () => { if (selection.chosen.size) selection.clear(); else { selection.votes = {}; localStorage.removeItem("subtext.votes"); } bar(); marks(); });
   by("qrels").addEventListener("click", () => {
-    const { qrels, queries } = keep.qrels();
+    const { qrels, queries } = selection.qrels();
     download("qrels.tsv", qrels, "text/tab-separated-values");
     download("queries.jsonl", queries, "application/jsonl");
   });

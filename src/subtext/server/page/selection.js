@@ -15,7 +15,7 @@ function save(store, name, value) {
   try { store.setItem(name, JSON.stringify(value)); } catch { /* Full, or forbidden: it lasts as long as the page. */ }
 }
 
-export class Keep {
+export class Selection {
   constructor() {
     this.chosen = new Map(Object.entries(load(sessionStorage, CHOSEN)));
     this.votes = load(localStorage, VOTES);
