@@ -123,7 +123,7 @@ def test_questions_that_cannot_be_asked(engine: Index, tmp_path: Path) -> None:
     with pytest.raises(RequirementError, match="needs top of 1 or more; it got 0"):
         engine.nearest(np.zeros((1, 1, 16), np.float32), top=0)
     (tmp_path / "no.png").write_text("no picture")
-    with pytest.raises(DataError, match=r"no\.png is no picture that can be read"):
+    with pytest.raises(DataError, match=r"no\.png is no image that can be read"):
         engine.search(image=tmp_path / "no.png")
     for words in ("🚣🏽", "слово", "ganz unbekannte Wörter", "x" * 10_000, "word " * 10_000):
         assert len(engine.search(text=words, top=3)) == 3
