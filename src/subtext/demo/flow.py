@@ -32,7 +32,7 @@ ARGUMENTS: dict[str, object] = {
     "image": "tiny",
     "image_size": 32,
     "min_crop_area": 0.8,
-    "width": 256,
+    "embed_dim": 256,
     "min_count": 1,
     "token_mask": 0.1,
     "temperature": 0.07,
@@ -41,16 +41,16 @@ ARGUMENTS: dict[str, object] = {
     "embedding_dropout": 0.2,
     "dropout": 0.2,
     "image_dropout": 0.2,
-    "perceptron": False,
+    "mlp": False,
     "learn_temperature": True,
 }
 PLAN: dict[str, object] = {
     "epochs": 16,
     "batch_size": 768,
-    "captions": "together",
+    "caption_sampling": "together",
     "lr": 4e-3,
     "weight_decay": 0.05,
-    "average": "none",
+    "weight_average": "none",
 }
 """What the recommended recipe is told for a few thousand small drawings; found on emoji of the training split."""
 
@@ -160,17 +160,9 @@ def _train(asked: Demo) -> bool:
             return False
     except CheckpointError:
         pass  # Nothing was begun, or not as far as a record: training starts, or goes on from its own checkpoints.
-    job = Job(
-        model=HOST,
-        options=ARGUMENTS,
-        methods=(),
-        plan=asked.plan,
-        sources=Sources(data=asked.out / "data"),
-        out=run,
-        run={"seed": asked.seed, "device": asked.device, "workers": asked.workers, "resume": run.exists()},
-        quiet=asked.quiet,
-    )
-    return train(job).stopped
+    options = {"seed": asked.seed, "device": asked.device, "workers": asked.workers, "quiet": asked.quiet}
+    trained = train(HOST, data=asked.out / "data", out=run, resume=run.exists(), **options, **ARGUMENTS, **asked.plan)
+    return trained.record.status == "stopped"
 
 
 def _evaluate(asked: Demo) -> Findings:
