@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
 from benchmarks.search_engine import PIECE, TOP, WIDTH, Drawn, entries, in_turn, milliseconds, recall
-from subtext.search.stores.change import Change
 from subtext.search.stores.condition import Condition
-from subtext.search.stores.folder import create as create_folder
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.item import Change
 from subtext.search.stores.manifest import Manifest
-from subtext.search.stores.opened import make_lists
-from subtext.search.stores.postgres.database import create as create_database
+from subtext.search.stores.postgres.database import Database
 from subtext.search.stores.store import Store
 
 SMALL, LARGE, QUERIES = 10_000, 100_000, 60
@@ -46,7 +45,7 @@ def filled(store: Store, drawn: Drawn, count: int) -> dict[str, float]:
             piece = min(PIECE, count - start)
             writer.put(Change("images", entries(start, piece), drawn.rows(piece, seed=start)[:, None]))
         put = time.perf_counter()
-        make_lists(writer)
+        writer.compact_large()
     return {
         "put_microseconds_an_item": round(1e6 * (put - started) / count, 1),
         "prepare_microseconds_an_item": round(1e6 * (time.perf_counter() - put) / count, 1),
@@ -86,8 +85,8 @@ def measured(place: Path, count: int, queries: int) -> tuple[dict[str, Any], dic
         memory = quote(f"-c maintenance_work_mem={MEMORY}")
         address = f"postgresql://postgres@/postgres?host={socket}&options={memory}&index=measured"
         stores: dict[str, Store] = {
-            "folder": create_folder(place / "folder", manifest),
-            "postgres": create_database(address, replace(manifest, exact_up_to=count // 5)),
+            "folder": Folder.create(place / "folder", manifest),
+            "postgres": Database.create(address, replace(manifest, exact_up_to=count // 5)),
         }
         costs = {name: filled(store, drawn, count) for name, store in stores.items()}
         asks = drawn.rows(queries, seed=-1 % 2**32)

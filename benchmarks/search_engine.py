@@ -28,11 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
-from subtext.search.stores.change import Change
-from subtext.search.stores.compaction import compact
 from subtext.search.stores.condition import Condition
-from subtext.search.stores.folder import Folder, create
-from subtext.search.stores.item import Entry
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Manifest
 
 WIDTH, TOP, SHELVES, QUERIES = 512, 10, 20, 60
@@ -96,12 +94,12 @@ def entries(start: int, count: int) -> list[Entry]:
 def made(path: Path, drawn: Drawn, count: int) -> tuple[Folder, float]:
     """An index of so many items, put in piece by piece and compacted; and how many seconds the compaction took."""
     manifest = Manifest(fingerprint="0" * 32, run="", host="", width=WIDTH)
-    folder = create(path, manifest)
+    folder = Folder.create(path, manifest)
     with folder.writing("build") as writer:
         for start in range(0, count, PIECE):
             writer.put(Change("images", entries(start, PIECE), drawn.rows(PIECE, seed=start)[:, None]))
         started = time.perf_counter()
-        compact(writer)
+        writer.compact()
     return folder, time.perf_counter() - started
 
 

@@ -70,9 +70,8 @@ def made(place: Path) -> Path:
     from subtext.models.checkpoint import Record, save_run
     from subtext.recipes.build import build
     from subtext.search import model_fingerprint
-    from subtext.search.stores.change import Change
-    from subtext.search.stores.folder import create
-    from subtext.search.stores.item import Entry
+    from subtext.search.stores.folder import Folder
+    from subtext.search.stores.item import Change, Entry
     from subtext.search.stores.manifest import Manifest
 
     names = [f"word{number}" for number in range(WORDS)]
@@ -80,7 +79,7 @@ def made(place: Path) -> Path:
     model = build("dual", options, context=BuildContext(texts=tuple(names))).model.eval()
     save_run(place / "run", model, Record(model="dual", arguments=options, status="finished"))
     manifest = Manifest(fingerprint=model_fingerprint(model), run=str(place / "run"), host="dual", width=WIDTH)
-    folder = create(place / "index", manifest)
+    folder = Folder.create(place / "index", manifest)
     generator = np.random.default_rng(0)
     with folder.writing("build") as writer:
         for start in range(0, ITEMS, PIECE):

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import stored
 
-from subtext.search.stores.postgres.database import Database, create
+from subtext.search.stores.postgres.database import Database
 
 with warnings.catch_warnings():
     # A machine without XDG_RUNTIME_DIR is warned of another folder.
@@ -86,7 +86,7 @@ def started() -> Iterator[Server]:
 
 def made(address: str, *, pictures: int = 40, words: int = 60, exact_up_to: int = 20_000) -> Database:
     """An index of so many pictures and texts: what `stored.made` puts into a folder."""
-    database = create(address, stored.manifest(exact_up_to))
+    database = Database.create(address, stored.manifest(exact_up_to))
     with database.writing("build") as writer:
         writer.put(stored.images(range(pictures)))
         writer.put(stored.texts(range(words)))

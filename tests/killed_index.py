@@ -18,9 +18,8 @@ from pathlib import Path
 
 import stored
 
-from subtext.search.stores.change import Change
-from subtext.search.stores.compaction import compact
 from subtext.search.stores.folder import Folder
+from subtext.search.stores.item import Change
 from subtext.search.stores.traces import trace_name
 
 STEP = 4
@@ -50,7 +49,7 @@ def deleting(path: Path, tell: Tell) -> None:
 def compacting(path: Path, tell: Tell) -> None:
     """What two writers left in pieces, by lists on one side."""
     with Folder(path).writing("compact") as writer:
-        compact(writer)
+        writer.compact()
         tell(0)
 
 

@@ -42,7 +42,7 @@ FUNCTIONS_COUNT = ("generation", "metric")
 """Kinds whose public functions are features, too."""
 READERS = ["src/subtext/data/readers"]
 STORES = ["src/subtext/search/stores/store.py", "src/subtext/stores/store.py"]
-PROTOCOLS = {"store": ["Store"], "view": ["StoreView"], "writer": ["StoreWriter"], "shelf": ["StoreShelf"]}
+PROTOCOLS = {"store": ["Store"], "view": ["View"], "writer": ["Writer"], "shelf": ["SideView"]}
 """Part of a store -> names that its protocol may have."""
 PAGE = ["src/subtext/server/page", "src/subtext/app/page"]
 SERVER = ["src/subtext/server", "src/subtext/app/server"]

@@ -34,7 +34,7 @@ from subtext.evaluation import embed_pairs
 from subtext.evaluation.metrics.detection import auc
 from subtext.search.calibration_fit import HeldOutPairs, Observations, observe
 from subtext.search.confidence import BEST, Background, Evidence
-from subtext.search.stores.calibration import Way, read_calibration
+from subtext.search.stores.calibration import Way
 
 ROOMS = """kitchen bathroom bedroom toilet sink refrigerator stove oven couch furniture counter fireplace desk bed
 bathtub shower microwave"""
@@ -86,7 +86,7 @@ def measured(run: Path, out: Path) -> dict[str, Any]:
         subtext(["index", "build", str(index), "--run", str(run), "--split", "val", *more])
         subtext(["index", "calibrate", str(index), "--split", "val", *more])
     engine = open_index(index, run=run)
-    calibration = read_calibration(engine.store.store)
+    calibration = engine.store.calibration()
     assert calibration is not None
     way = calibration.ways["images"]
     held = embedded(run, captions)

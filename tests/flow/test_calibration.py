@@ -22,17 +22,14 @@ from subtext.errors import DataError, IndexError_
 from subtext.search import Index
 from subtext.search.calibration_fit import HeldOutPairs, fit_calibration, observe
 from subtext.search.confidence import Background, ConfidenceCache, Evidence, probabilities
-from subtext.search.stores.calibration import CALIBRATION, PLOT, Calibration, Way, read_calibration, write_calibration
-from subtext.search.stores.change import Change
+from subtext.search.stores.calibration import Calibration, Way
 from subtext.search.stores.condition import parse
 from subtext.search.stores.copying import backup
-from subtext.search.stores.folder import Folder, create
-from subtext.search.stores.item import Entry
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Manifest
+from subtext.search.stores.opened import verify
 from subtext.search.stores.postgres.database import Database
-from subtext.search.stores.postgres.database import create as create_database
-from subtext.search.stores.store import changed_since
-from subtext.search.stores.verification import verify
 
 WIDTH = 16
 
@@ -62,7 +59,7 @@ def made(start: int, count: int, *, noise: float = 0.5) -> HeldOutPairs:
 
 def stored(path: Path, held: HeldOutPairs) -> Folder:
     """An index of these items."""
-    return filled(create(path, MANIFEST), held)
+    return filled(Folder.create(path, MANIFEST), held)
 
 
 def filled(store, held: HeldOutPairs):
@@ -143,26 +140,26 @@ def test_level_of_a_drawn_background_is_near_that_of_all() -> None:
 
 
 def test_a_calibration_is_kept_checked_and_copied(folder: Folder, found: Calibration, tmp_path: Path) -> None:
-    write_calibration(folder.store, found, "<svg/>")
-    assert read_calibration(folder.store) == found
+    assert folder.keep_calibration(found, "<svg/>").endswith("calibration.svg")
+    assert folder.calibration() == found
     copy = backup(folder, tmp_path / "copy")
-    assert read_calibration(copy.store) == found and (copy.store / PLOT).is_file() and verify(copy.path) == []
-    file = copy.store / CALIBRATION
+    assert copy.calibration() == found and (copy.store / "calibration.svg").is_file() and verify(copy.path) == []
+    file = copy.store / "calibration.json"
     file.write_text(file.read_text().replace('"refused": 0.05', '"refused": 0.06', 1))
     with pytest.raises(IndexError_, match="needs its own checksum"):
-        read_calibration(copy.store)
-    assert [each.where for each in verify(copy.path)] == [f"store-1/{CALIBRATION}"]
+        copy.calibration()
+    assert [each.where for each in verify(copy.path)] == ["calibration"]
     for text in ("{", "[]", '{"format": 9}', "{}"):
         file.write_text(text)
         with pytest.raises(IndexError_, match="calibrate the index again"):
-            read_calibration(copy.store)
+            copy.calibration()
     file.unlink()
-    assert read_calibration(copy.store) is None
+    assert copy.calibration() is None
 
 
 def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp_path: Path) -> None:
     folder = stored(tmp_path / "index", made(0, 300))
-    write_calibration(folder.store, found, "<svg/>")
+    folder.keep_calibration(found, "<svg/>")
     kept = ConfidenceCache(folder)
     with folder.reading() as view:
         assert kept.at(view).stale is None
@@ -171,7 +168,7 @@ def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp
         put(writer, made(700, 9))
     with folder.reading() as view:
         assert kept.at(view).stale is None, "29 of 300 pictures"
-        assert changed_since(found, view) == pytest.approx(29 / 300)
+        assert view.changed_since(found) == pytest.approx(29 / 300)
     with folder.writing("add") as writer:
         put(writer, made(800, 2))
     with folder.reading() as view:
@@ -215,14 +212,14 @@ def told(place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         )
 
     width = 0
-    monkeypatch.setattr("subtext.api.index.calibrating.embed_pairs", given)
+    monkeypatch.setattr("subtext.evaluation.embed_pairs", given)
     return call("index", "calibrate", place / "index", "--data", place / "held", "--split", "held", "--quiet").stdout
 
 
 def test_the_command_calibrates_and_search_tells_probabilities(place: Path, told: str) -> None:
-    assert "calibrated by 120 pictures and 120 texts of split held" in told and "calibration error" in told
+    assert "calibrated by 120 images and 120 texts of split held" in told and "calibration error" in told
     store = Folder(place / "index").store
-    ElementTree.parse(store / PLOT)
+    ElementTree.parse(store / "calibration.svg")
     assert "120 pictures of split held" in call("index", "info", place / "index").stdout
     engine = open_index(place / "index")
     answer = engine.search("a red square", top=12)
@@ -245,12 +242,12 @@ def test_the_command_calibrates_and_search_tells_probabilities(place: Path, told
 
 
 def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    calibration = read_calibration(Folder(place / "index").store)
+    calibration = Folder(place / "index").calibration()
     assert calibration is not None
     hard = {
         side: replace(way, signs={"level": [9.0] * 101}, quantiles=[0.1, 1.0]) for side, way in calibration.ways.items()
     }
-    write_calibration(Folder(place / "index").store, replace(calibration, ways=hard), "<svg/>")
+    Folder(place / "index").keep_calibration(replace(calibration, ways=hard), "<svg/>")
     answer = call("search", place / "index", "a red square", "--top", 2)
     assert answer.stdout.startswith("nothing here matches well: no query that have a match in this index look as weak")
     assert answer.stdout.count("square") >= 2, "what is nearest is shown all the same"
@@ -259,7 +256,7 @@ def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch
     sure = call("search", place / "index", "a red square", "--min-probability", 1).stdout
     assert "10 left out, below the minimum probability" in sure
     old = replace(calibration, counts={"images": 100, "texts": 24})
-    write_calibration(Folder(place / "index").store, old, "<svg/>")
+    Folder(place / "index").keep_calibration(old, "<svg/>")
     assert "88 % of the items were added or deleted" in call("search", place / "index", "a red square").stderr
     assert "stale" in call("index", "info", place / "index").stdout
 
@@ -267,12 +264,12 @@ def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch
 def test_pairs_that_were_trained_on_are_refused(place: Path) -> None:
     for split in ("train", "val", "all"):
         answer = call("index", "calibrate", place / "index", "--data", place / "data", "--split", split, code=1).stderr
-        assert "neither trained on nor selected by" in answer and "stand in split" in answer
+        assert "neither for training nor for model selection" in answer and "are in split" in answer
     other = place / "other.jsonl"
     rows = [{"image": "blue.png", "caption": "something else"}, {"image": "cyan.png", "caption": "cyan"}]
     other.write_text("".join(json.dumps({**row, "split": "x"}) + "\n" for row in rows))
     more = ["--data", other, "--images", place / "data", "--split", "x"]
-    assert "1 stand in split 'train'" in call("index", "calibrate", place / "index", *more, code=1).stderr
+    assert "1 are in split 'train'" in call("index", "calibrate", place / "index", *more, code=1).stderr
     assert "held-out images" in call("index", "calibrate", place / "index", *more, "--unchecked", code=1).stderr
     assert "--data DATA --split SPLIT" in call("index", "calibrate", place / "index", "--split", "x", code=2).stderr
     call("index", "calibrate", place / "index", "--data", other, code=2)
@@ -291,14 +288,14 @@ def test_nobody_can_say_where_the_runs_data_are_gone(place: Path, tmp_path: Path
             target.write_bytes(file.read_bytes())
     (moved / "run.json").write_text(json.dumps(record))
     answer = call("index", "calibrate", index, "--run", moved, "--data", place / "held", "--split", "held", code=1)
-    assert "the run's own data cannot be looked at" in answer.stderr and "--unchecked" in answer.stderr
+    assert "the run's own data cannot be read" in answer.stderr and "--skip-leak-check" in answer.stderr
 
 
 def test_a_way_that_was_never_calibrated_says_nothing(place: Path) -> None:
     calibration = Calibration(
         {}, {"xs": [0.0], "ys": [0.5]}, {}, {"images": 12, "texts": 24}, {"images": 9, "texts": 9}
     )
-    write_calibration(Folder(place / "index").store, calibration, "<svg/>")
+    Folder(place / "index").keep_calibration(calibration, "<svg/>")
     engine: Index = open_index(place / "index")
     assert engine.search("a")[0].probability is None
     assert isinstance(
@@ -308,7 +305,7 @@ def test_a_way_that_was_never_calibrated_says_nothing(place: Path) -> None:
 
 def test_an_index_in_a_database_is_calibrated_as_a_folder_is(found: Calibration) -> None:
     with database.started() as server:
-        store = filled(create_database(server.address("calibrated"), MANIFEST), made(0, 300))
+        store = filled(Database.create(server.address("calibrated"), MANIFEST), made(0, 300))
         own = fit_calibration(store, made(5000, 400), data={"split": "held"}, seed=1)
         assert replace(own, created=found.created) == found
         store.keep_calibration(own, "<svg/>")

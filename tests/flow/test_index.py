@@ -13,15 +13,12 @@ import pytest
 import stored
 
 from subtext.errors import IndexError_
-from subtext.search.stores.change import Change
-from subtext.search.stores.compaction import compact
 from subtext.search.stores.copying import backup, restore
-from subtext.search.stores.folder import Folder, beside, create, swap
-from subtext.search.stores.item import Entry
-from subtext.search.stores.journal import jobs
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import FORMAT, read_manifest
+from subtext.search.stores.opened import verify
 from subtext.search.stores.traces import trace_name
-from subtext.search.stores.verification import verify
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 
@@ -42,7 +39,7 @@ def test_what_is_put_in_comes_back(folder: Folder) -> None:
             view.shelves["images"].vectors_of(np.array([keys["p3"]])), stored.vectors(range(3, 4), stored.VIEWS)
         )
         (words,) = view.items("texts", [view.keys_of("texts", ["t43"])["t43"]])
-        assert isinstance(view.shelves["images"].segments[0].vectors, np.memmap)
+        assert isinstance(view.segments["images"].segments[0].vectors, np.memmap)
     assert set(keys) == {"p3", "p39"}
     assert third.captions == [stored.text(3).text, stored.text(43).text] and last.captions == [stored.text(39).text]
     assert third.path == "3.png" and third.metadata == dict(stored.picture(3).metadata)
@@ -71,12 +68,11 @@ def test_changes_are_found_at_once_and_compaction_changes_no_answer(folder: Fold
     wanted = [["p4" if name == "p1000" else name for name in found] for found in wanted]
     assert stored.nearest(folder, QUERIES, top=9) == wanted
     with folder.writing("compact") as writer:
-        done = compact(writer)
-        assert done.dropped > 0
-        assert compact(writer).sides == (), "a second one finds nothing to do"
+        assert "vectors of 0 deleted" not in writer.compact()[0]
+        assert writer.compact()[0].startswith("0 segments became 0"), "a second one finds nothing to do"
     assert stored.nearest(folder, QUERIES, top=9) == wanted
     with folder.reading() as view:
-        assert len(view.shelves["images"].segments) == 1 and view.shelves["images"].rows == 2 * (len(live) + 1)
+        assert len(view.segments["images"].segments) == 1 and view.shelves["images"].rows == 2 * (len(live) + 1)
     assert verify(folder.path) == []
     assert len([place for place in folder.store.iterdir() if place.is_dir()]) == 2
 
@@ -89,7 +85,7 @@ def test_a_reader_keeps_what_it_sees_while_a_writer_works(folder: Folder) -> Non
         def write() -> None:
             with folder.writing("delete") as writer:
                 writer.delete("images", ["p1", "p2"])
-                compact(writer)
+                writer.compact()
             folder.close()
 
         other = threading.Thread(target=write)
@@ -115,10 +111,10 @@ def test_deletion_takes_everything_with_it(folder: Folder) -> None:
     assert not cached.exists() and kept.exists()
     assert log.read_text() == lines[1]
     with folder.reading() as view:
-        assert view.by_words("word7", top=5) == view.by_words("word47", top=5) == []
+        assert view.search_text("word7", top=5) == view.search_text("word47", top=5) == []
         assert view.keys_of("texts", ["t7", "t47"]) == {}
     with folder.writing("compact") as writer:
-        compact(writer)
+        writer.compact()
     folder.close()
     secrets = [b"word7", b"word47", b"7.png", stored.vectors(range(7, 8), 2).tobytes()[:16]]
     for file in folder.store.rglob("*"):
@@ -142,9 +138,9 @@ def test_texts_of_several_pictures_stay_with_the_others(folder: Folder) -> None:
 
 def test_metadata_changes_without_new_vectors(folder: Folder) -> None:
     with folder.writing("update") as writer:
-        key = writer.known("images", ["p2"])["p2"].key
+        key = writer.rows_of("images", ["p2"])["p2"].key
         writer.put(Change("images", amended=[replace(stored.picture(2), metadata={"place": "Rom"})]))
-        assert writer.known("images", ["p2"])["p2"].key == key
+        assert writer.rows_of("images", ["p2"])["p2"].key == key
         generation = writer.manifest.generation
         writer.put(stored.texts(range(0)))
         assert writer.manifest.generation == generation, "nothing to do is no change"
@@ -176,7 +172,7 @@ def test_the_journal_knows_what_was_cut_off(folder: Folder) -> None:
         assert writer.begin("add", source={"data": "a"}, total=30) == first, "the same job goes on"
         writer.finish(first)
     with folder.reading() as view:
-        found = {job.number: job for job in jobs(view.connection)}
+        found = {job.number: job for job in view.jobs()}
     assert found[first].finished is not None and found[first].done == 30
     assert [job.source for job in found.values() if job.finished is None] == [{"data": "b"}]
 
@@ -195,7 +191,7 @@ def test_a_copy_is_an_index(folder: Folder, tmp_path: Path) -> None:
     raw = bytearray(file.read_bytes())
     raw[-5] ^= 1
     file.write_bytes(raw)
-    with pytest.raises(IndexError_, match=r"needs to be whole to be restored; .*vectors\.npy: changed or damaged"):
+    with pytest.raises(IndexError_, match=r"is damaged and cannot be restored; .*vectors\.npy: changed or damaged"):
         restore(tmp_path / "copy", tmp_path / "third")
     assert not (tmp_path / "third").exists()
 
@@ -211,7 +207,7 @@ def test_a_copy_is_made_while_a_compaction_takes_segments_away(
         if len(turns) == 2:
             with folder.writing("compact") as writer:
                 writer.put(stored.texts(range(60, 61)))
-                compact(writer)
+                writer.compact()
         return plain(source, target)
 
     monkeypatch.setattr(shutil, "copyfile", slow)
@@ -221,15 +217,15 @@ def test_a_copy_is_made_while_a_compaction_takes_segments_away(
 
 def test_another_store_is_built_beside_and_swapped(folder: Folder) -> None:
     other = replace(stored.manifest(), fingerprint="e" * 32, width=4, views={"images": 1, "texts": 1})
-    new = beside(folder, other)
+    new = folder.beside(other)
     vectors = stored.vectors(range(5), 1)[:, :, :4].copy()
     with new.writing("move") as writer:
         writer.put(Change("images", [stored.picture(number) for number in range(5)], vectors))
         with pytest.raises(IndexError_, match="one writer at a time; `subtext index move`"), folder.writing("add"):
             pass
     assert folder.counts["images"] == 40 and not folder.moved
-    assert beside(folder, other).counts["images"] == 5, "one that was cut off goes on"
-    swapped = swap(folder, new)
+    assert folder.beside(other).counts["images"] == 5, "one that was cut off goes on"
+    swapped = folder.swap(new, generation=folder.manifest.generation)
     assert swapped.manifest.fingerprint == "e" * 32 and swapped.counts == {"images": 5, "texts": 0}
     assert folder.moved and len(stored.nearest(folder, QUERIES)[0]) == 5, "whoever has it open goes on"
     with pytest.raises(IndexError_, match="was moved to another model meanwhile"), folder.writing("add"):
@@ -241,15 +237,15 @@ def test_a_full_folder_is_refused_and_left_alone(folder: Folder) -> None:
     folder.close()
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     with pytest.raises(IndexError_, match=r"new or empty folder; .*index holds something"):
-        create(folder.path, stored.manifest())
+        Folder.create(folder.path, stored.manifest())
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
 
 
 def test_an_empty_index_answers_nothing(tmp_path: Path) -> None:
-    folder = create(tmp_path / "index", stored.manifest())
+    folder = Folder.create(tmp_path / "index", stored.manifest())
     assert stored.nearest(folder, QUERIES) == [[]] * 4 and verify(folder.path) == []
     with folder.writing("compact") as writer:
-        assert compact(writer).sides == ()
+        assert writer.compact()[0].startswith("0 segments became 0")
 
 
 def test_what_is_no_index_is_told(tmp_path: Path) -> None:

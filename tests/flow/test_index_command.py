@@ -12,15 +12,13 @@ import pytest
 from command import call
 from PIL import Image
 
-from subtext.api.index import growth
-from subtext.api.index.growth import update
-from subtext.api.index.watching import watch
-from subtext.api.load import Sources, Work, load
+from subtext.api.index.build import update_index, watch_index
+from subtext.api.load import Sources, load
 from subtext.api.search import open_index
 from subtext.errors import DataError
 from subtext.search import growing
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.verification import verify
+from subtext.search.stores.opened import verify
 
 
 @pytest.fixture(scope="module")
@@ -107,17 +105,17 @@ def test_an_update_follows_the_data(place: Path) -> None:
 
 def test_what_was_deleted_stays_away(place: Path) -> None:
     told = call("index", "delete", place / "index", "red", "blue").stdout
-    assert "2 pictures and 4 texts deleted; their vectors go from the disk with" in told
+    assert "2 images and 4 texts deleted; `subtext index compact` removes their vectors" in told
     assert not {"red", "blue"} & set(ids(place))
     assert "6 left out, as they were deleted before" in call("index", "update", place / "index", "-q").stdout
     assert len(ids(place)) == 10
     told = call("index", "add", place / "index", "--data", place / "data", "--again", "-q").stdout
     assert "6 items embedded" in told and len(ids(place)) == 12
     told = call("index", "delete", place / "index", "--where", "split = test", "--where", "place > 10").stdout
-    assert "1 picture and 2 texts" in told
+    assert "1 image and 2 texts" in told
     listed = place / "ids.txt"
     listed.write_text("pink\n\n")
-    assert "1 picture and 2 texts" in call("index", "delete", place / "index", "--from", listed).stdout
+    assert "1 image and 2 texts" in call("index", "delete", place / "index", "--from", listed).stdout
     assert "becam" in call("index", "compact", place / "index").stdout
     assert verify(place / "index") == []
 
@@ -125,7 +123,7 @@ def test_what_was_deleted_stays_away(place: Path) -> None:
 def test_a_deletion_that_names_nothing_is_refused(place: Path) -> None:
     assert "needs ids, a file of them" in call("index", "delete", place / "index", code=1).stderr
     answer = call("index", "delete", place / "index", "red", "rde", code=1).stderr
-    assert "1 of 2 are not, first 'rde'; nothing was deleted" in answer and len(ids(place)) == 12
+    assert "1 of 2 are not, the first is 'rde'; nothing was deleted" in answer and len(ids(place)) == 12
     assert "cannot be read" in call("index", "delete", place / "index", "--from", place / "no.txt", code=1).stderr
 
 
@@ -158,13 +156,13 @@ def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch
     assert Folder(tmp_path / "index").counts == {"images": 12, "texts": 0} and embedded == [4, 4, 4]
     assert "12 of 36 items" in call("index", "info", tmp_path / "index").stdout
     other = ["build", tmp_path / "index", "--run", runs / "run", "--quiet", "--split", "val"]
-    assert "a build of other data that was cut off" in call("index", *other, code=1).stderr
+    assert "an interrupted build of other data" in call("index", *other, code=1).stderr
     embedded.clear()
     monkeypatch.setattr(growing, "embed_items", plain)
-    assert "12 pictures and 24 texts" in call("index", *words).stdout
+    assert "12 images and 24 texts" in call("index", *words).stdout
     assert info(tmp_path)["jobs"][0]["finished"] is not None and len(info(tmp_path)["jobs"]) == 1  # type: ignore[index]
     assert "holds something" in call("index", *words, code=1).stderr
-    assert "no earlier one was cut off here" in call("index", "add", tmp_path / "index", code=1).stderr
+    assert "no interrupted add can be resumed here" in call("index", "add", tmp_path / "index", code=1).stderr
 
 
 def test_an_add_that_was_cut_off_goes_on_without_its_data_being_named(place: Path) -> None:
@@ -188,7 +186,7 @@ def test_an_index_moves_to_another_model(place: Path, runs: Path) -> None:
     call("index", "delete", place / "index", "red")
     old = open_index(place / "index")
     told = call("index", "move", place / "index", "--run", runs / "views", "-q").stdout
-    assert "11 pictures and 22 texts now have vectors of" in told
+    assert "11 images and 22 texts now have vectors of" in told
     assert old.folder.moved and len(old.search("a square", top=50)) == 11
     new = open_index(place / "index")
     assert new.folder.manifest.run == str(runs / "views") and new.folder.manifest.views == {"images": 3, "texts": 3}
@@ -221,18 +219,18 @@ def test_a_move_is_not_made_over_what_others_did(place: Path, runs: Path, monkey
         return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(growing, "embed_items", noted)
-    swapped = growth.swap
+    swapped = Folder.swap
 
     def late(*words: object, **more: object) -> object:
-        monkeypatch.setattr(growth, "swap", swapped)
+        monkeypatch.setattr(Folder, "swap", swapped)
         call("index", "delete", place / "index", "blue")
         return swapped(*words, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(growth, "swap", late)
+    monkeypatch.setattr(Folder, "swap", late)
     words = ["move", place / "index", "--run", runs / "other", "-q"]
-    assert "was changed while it was moved; give the move again" in call("index", *words, code=1).stderr
+    assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
     assert len(embedded) == 36 and len(ids(place)) == 11
-    assert "11 pictures and 22 texts now have vectors" in call("index", *words).stdout
+    assert "11 images and 22 texts now have vectors" in call("index", *words).stdout
     assert len(embedded) == 36 and "blue" not in ids(place) and verify(place / "index") == []
 
 
@@ -240,10 +238,10 @@ def test_a_move_leaves_nothing_behind_unasked(place: Path, runs: Path) -> None:
     found = rows(place)
     write(place, found[1:])
     answer = call("index", "move", place / "index", "--run", runs / "other", "-q", code=1).stderr
-    assert "3 items of" in answer and "--leave-out" in answer
+    assert "3 items of" in answer and "--drop-missing" in answer
     assert len(ids(place)) == 12, "the old vectors serve on"
     told = call("index", "move", place / "index", "--run", runs / "other", "-q", "--leave-out").stdout
-    assert "11 pictures and 22 texts" in told and len(ids(place)) == 11
+    assert "11 images and 22 texts" in told and len(ids(place)) == 11
 
 
 @pytest.mark.parametrize("form", ["npz", "parquet"])
@@ -252,7 +250,7 @@ def test_vectors_that_were_made_before_are_imported(place: Path, runs: Path, for
     vectors = place / f"vectors.{form}"
     call("embed", runs / host, "--data", place / "data", "--split", "all", "--out", vectors, "-q")
     words = ["import", place / "new", vectors, "--run", runs / host, "--data", place / "data"]
-    assert "12 pictures and 24 texts put in" in call("index", *words).stdout
+    assert "12 images and 24 texts put in" in call("index", *words).stdout
     call("index", "build", place / "built", "--run", runs / host, "--data", place / "data", "-q")
     built, made = (open_index(place / name).search("a pink square", top=20) for name in ("built", "new"))
     assert [(hit.id, hit.captions, hit.path, hit.metadata) for hit in made] == [
@@ -321,22 +319,21 @@ def test_an_index_follows_its_data(place: Path) -> None:
         else:
             write(place, found[:10])
 
-    work = Work(run=None, model=None, sources=Sources(), split="all", quiet=True)
-    assert "looked 4 times" in watch(work, place / "index", every=2.5, rounds=4, wait=change)
+    assert watch_index(place / "index", interval=2.5, max_checks=4, quiet=True, wait=change) == 4
     assert steps == [2.5] * 3 and len(ids(place)) == 10
     (place / "data" / "metadata.jsonl").write_text("{", encoding="utf-8")
     with pytest.raises(DataError):
-        update(work, place / "index")
+        update_index(place / "index", quiet=True)
     assert len(ids(place)) == 10 and verify(place / "index") == []
     write(place, found)
-    assert "looked 1 time" in call("index", "watch", place / "index", "--rounds", 1, "-q").stdout
+    assert "checked 1 time" in call("index", "watch", place / "index", "--rounds", 1, "-q").stdout
     assert len(ids(place)) == 12
 
 
 def test_info_tells_the_fields_and_the_advice(place: Path) -> None:
     call("index", "delete", place / "index", "red", "blue", "green", "pink")
     told = call("index", "info", place / "index").stdout
-    assert "language, place, split" in told and "4 and 8" in told
+    assert "language, place, split" in told and "images: 4; texts: 8" in told
     assert "compact" in told and "4 vectors of deleted images are still on the disk" in told
     found = info(place)
     assert found["counts"] == {"images": 8, "texts": 16} and found["deleted"] == {"images": 4, "texts": 8}

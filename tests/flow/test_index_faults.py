@@ -17,13 +17,11 @@ import pytest
 import stored
 
 from subtext.errors import IndexError_, OutputError
-from subtext.search.stores.change import Change
-from subtext.search.stores.compaction import compact
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.item import Entry
+from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import MANIFEST
+from subtext.search.stores.opened import verify
 from subtext.search.stores.traces import trace_name
-from subtext.search.stores.verification import verify
 
 QUERIES = stored.vectors(range(1000, 1003), 1)
 SEEDS = [pytest.param(seed, marks=[] if seed < 5 else pytest.mark.slow) for seed in range(50)]
@@ -92,7 +90,7 @@ def test_a_compaction_that_is_killed_changes_no_answer(
     again = Folder(path)
     assert stored.nearest(again, QUERIES, exact=True) == wanted
     with again.writing("compact") as writer:
-        compact(writer)
+        writer.compact()
         named = {
             name
             for table in ("segments", "lists")
@@ -165,7 +163,7 @@ def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = stored.made(tmp_path_factory.mktemp("whole") / "index", exact_up_to=50)
     with folder.writing("compact") as writer:
-        compact(writer)
+        writer.compact()
         writer.delete("images", ["p5"])
     folder.close()
     yield folder.path
@@ -198,7 +196,7 @@ def told_by(path: Path) -> object:
     with folder.reading() as view:
         items = [view.items(side, view.matching(side, [])) for side in ("images", "texts")]
         near = [view.shelves[side].nearest(QUERIES, top=9) for side in ("images", "texts")]
-        words = [view.by_words(f"word{number}", top=3) for number in range(60)]
+        words = [view.search_text(f"word{number}", top=3) for number in range(60)]
         fields = [view.fields("images"), view.fields("texts")]
         facets = view.connection.execute("SELECT * FROM facets ORDER BY 1, 2, 3, 4").fetchall()
     folder.close()
@@ -222,7 +220,7 @@ def test_a_byte_of_the_tables_is_missed_or_matters_to_nobody(whole: Path, tmp_pa
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("UPDATE items SET text = 'another' WHERE key = 50", "1 item changed or damaged: 1/'t9'"),
+        ("UPDATE items SET text = 'another' WHERE key = 50", "1 item changed or damaged: texts/'t9'"),
         ("DELETE FROM items WHERE key = 41", "texts"),
         ("DELETE FROM facets WHERE key = 3", "facets changed or damaged"),
         ("DELETE FROM links WHERE text = 't3'", "links changed or damaged"),

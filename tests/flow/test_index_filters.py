@@ -10,10 +10,9 @@ import pytest
 import stored
 
 from subtext.errors import RequirementError
-from subtext.search.stores.change import Change
-from subtext.search.stores.compaction import compact
 from subtext.search.stores.condition import Condition, parse
 from subtext.search.stores.folder import Folder
+from subtext.search.stores.item import Change
 
 QUERIES = stored.vectors(range(1000, 1003), 1)
 
@@ -46,7 +45,7 @@ def test_all_conditions_have_to_hold(folder: Folder) -> None:
         ("year", "needs the form FIELD TEST VALUE"),
         ("year ~ 3", "needs the form FIELD TEST VALUE"),
         ("place > Paris", "'place >' needs a number or a date; it got 'Paris'"),
-        ("text = boat", "'text' knows only contains"),
+        ("text = boat", "'text' takes only contains"),
         ("id < 5", "'id <' needs a number or a date"),
         ("place contains '  '", "'place contains' needs a text"),
     ],
@@ -74,7 +73,7 @@ def test_quoting_cannot_leave_the_value(folder: Folder) -> None:
             assert len(view.matching("images", [Condition("place", "=", value)])) == 0
             assert len(view.matching("images", [Condition("text", "contains", value)])) == 0
             assert len(view.matching("images", [Condition("place", "contains", value)])) == 0
-            assert view.by_words(value, top=3) == []
+            assert view.search_text(value, top=3) == []
     assert folder.counts["images"] == 40
 
 
@@ -93,10 +92,10 @@ def test_a_filter_on_lists_loses_nothing(tmp_path: Path, condition: str) -> None
     """Beyond the size where all vectors are compared a filter is exact still, or looks at more lists."""
     folder = stored.made(tmp_path / "index", pictures=300, exact_up_to=60)
     with folder.writing("compact") as writer:
-        compact(writer)
+        writer.compact()
     with folder.reading() as view:
         shelf = view.shelves["images"]
-        assert shelf.by_lists
+        assert view.segments["images"].by_lists
         keys = view.matching("images", [parse(condition)])
         exact = shelf.nearest(QUERIES, top=10, among=keys, exact=True)
         found = shelf.nearest(QUERIES, top=10, among=keys)

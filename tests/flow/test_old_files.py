@@ -133,7 +133,7 @@ def changed(index: str) -> None:
     given = ("--data", "new.jsonl", "--features", "features.npz", *QUIET)
     assert "2 items embedded" in call("index", "add", index, *given).stdout
     first = hits(index, "words")[0][0]
-    assert "1 picture and 2 texts deleted" in call("index", "delete", index, first).stdout
+    assert "1 image and 2 texts deleted" in call("index", "delete", index, first).stdout
     now = [hit[0] for hit in hits(index, "words", "--top", 99)]
     assert first not in now and "c35.jpg" in now
     assert "c35.jpg" in [hit[0] for hit in hits(index, "where", "--top", 99)]

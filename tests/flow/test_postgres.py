@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import database
 import numpy as np
@@ -15,22 +16,19 @@ from database import Server, made, started
 
 from subtext.errors import IndexError_, OutputError, RequirementError
 from subtext.search.stores.calibration import Calibration
-from subtext.search.stores.change import Change
 from subtext.search.stores.condition import Condition, parse
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.item import Entry
+from subtext.search.stores.item import Change, Entry
+from subtext.search.stores.lock import StoreGone
 from subtext.search.stores.opened import exists, is_address, open_store
+from subtext.search.stores.opened import verify as verify_folder
 from subtext.search.stores.postgres import layout
 from subtext.search.stores.postgres.address import Address
-from subtext.search.stores.postgres.compaction import compact
-from subtext.search.stores.postgres.connection import StoreGone, to_write
-from subtext.search.stores.postgres.database import Database, create, drop, migrate
-from subtext.search.stores.postgres.shelf import WHOLE
-from subtext.search.stores.postgres.verification import verify
+from subtext.search.stores.postgres.connection import to_write
+from subtext.search.stores.postgres.database import Database, DatabaseWriter
+from subtext.search.stores.postgres.vectors import COMPLETE
 from subtext.search.stores.postgres.words import words
-from subtext.search.stores.postgres.writer import Writer
 from subtext.search.stores.store import Store
-from subtext.search.stores.verification import verify as verify_folder
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 
@@ -56,7 +54,7 @@ def shared(server: Server) -> Database:
 def place(server: Server) -> Iterator[Database]:
     found = made(server.address("own"))
     yield found
-    drop(found)
+    found.remove()
     found.close()
 
 
@@ -85,7 +83,7 @@ def test_it_is_a_store_as_a_folder_is(shared: Database, folder: Folder) -> None:
         assert mine.keys_of("images", ["p3", "nobody"]) == theirs.keys_of("images", ["p3", "nobody"])
         with pytest.raises(KeyError):
             mine.items("images", [10_000])
-    assert verify(shared) == []
+    assert shared.problems() == []
 
 
 @pytest.mark.parametrize(("condition", "wanted"), stored.CASES, ids=[str(case[0])[:40] for case in stored.CASES])
@@ -127,7 +125,7 @@ def test_sql_in_names_filters_and_questions_is_data(place: Database) -> None:
         writer.put(Change("images", entries, stored.vectors(range(50, 50 + len(NASTY)), stored.VIEWS)))
         links = [(name, name) for name in NASTY]
         writer.put(Change("texts", said, stored.vectors(range(50, 50 + len(NASTY)), 1), links=links))
-        assert set(writer.known("images", NASTY)) == set(NASTY)
+        assert set(writer.rows_of("images", NASTY)) == set(NASTY)
     with place.reading() as view:
         for name in NASTY:
             for where in (
@@ -141,13 +139,13 @@ def test_sql_in_names_filters_and_questions_is_data(place: Database) -> None:
                 assert name in got or not name.strip(), where
                 assert got == [name] or where.test == "contains", where
             view.matching("images", [Condition("text", "contains", name or "x")]) if name.strip() else None
-            view.by_words(name, top=3)
-        with pytest.raises(RequirementError, match="without the sign NUL"):
+            view.search_text(name, top=3)
+        with pytest.raises(RequirementError, match="without NUL"):
             view.matching("images", [Condition("title", "=", "a\0b")])
         assert view.keys_of("images", ["a\0b", "\ud800"]) == {}
     with place.writing("delete") as writer:
         assert writer.delete("images", [*NASTY, "a\0b"]) == {"images": len(NASTY), "texts": len(NASTY)}
-    assert place.counts == {"images": 40, "texts": 60} and verify(place) == []
+    assert place.counts == {"images": 40, "texts": 60} and place.problems() == []
 
 
 def test_what_postgres_cannot_hold_is_refused_before_anything_is_written(place: Database) -> None:
@@ -157,7 +155,7 @@ def test_what_postgres_cannot_hold_is_refused_before_anything_is_written(place: 
         Entry("c", b"x", metadata={"title": "half\0"}),
         Entry("d", b"x", metadata={"bad\0name": 3}),
     ):
-        with place.writing("add") as writer, pytest.raises(IndexError_, match="without the sign NUL"):
+        with place.writing("add") as writer, pytest.raises(IndexError_, match="without NUL"):
             writer.put(Change("images", [entry], stored.vectors(range(1), stored.VIEWS)))
     assert place.counts["images"] == 40 and place.manifest.generation == 2
 
@@ -168,7 +166,7 @@ def test_changes_are_those_of_a_folder(place: Database, tmp_path: Path) -> None:
         with store.writing("add") as writer:
             writer.put(stored.images(range(40, 60)))
             assert writer.delete("images", [f"p{number}" for number in range(0, 60, 3)])["texts"] > 0
-            assert writer.forgotten("images", ["p3", "p4"]) == {"p3"}
+            assert writer.deleted_before("images", ["p3", "p4"]) == {"p3"}
             moved = Change("images", [replace(stored.picture(4), content=b"new")], stored.vectors(range(1000, 1001), 2))
             writer.put(moved)
             writer.put(Change("images", amended=[replace(stored.picture(5), metadata={"place": "Rom", "zero": -0.0})]))
@@ -181,7 +179,7 @@ def test_changes_are_those_of_a_folder(place: Database, tmp_path: Path) -> None:
             assert writer.delete("images", ["p7", "nobody"], keep_texts=False)["images"] == 1
             assert writer.ids("images") == [*[f"p{n}" for n in range(60) if n % 3 and n not in (4, 7)], "p4"]
             writer.put(stored.images(range(3, 4)))
-            assert writer.forgotten("images", ["p3"]) == set(), "put in again by the user's own wish"
+            assert writer.deleted_before("images", ["p3"]) == set(), "put in again by the user's own wish"
             assert writer.manifest.generation > before
     with place.reading() as mine, folder.reading() as theirs:
         for side in ("images", "texts"):
@@ -195,7 +193,7 @@ def test_changes_are_those_of_a_folder(place: Database, tmp_path: Path) -> None:
         assert mine.items("texts", [mine.keys_of("texts", ["t8"])["t8"]])[0].metadata["images"] == ["p10"]
         assert mine.items("images", mine.matching("images", [parse("place = Rom")]))[0].id == "p5"
     assert answers(place, QUERIES) == answers(folder, QUERIES)
-    assert verify(place) == [] and verify_folder(folder.path) == []
+    assert place.problems() == [] and verify_folder(folder.path) == []
 
 
 def test_nothing_to_do_is_no_change_and_what_is_wrong_is_refused(place: Database) -> None:
@@ -211,7 +209,7 @@ def test_nothing_to_do_is_no_change_and_what_is_wrong_is_refused(place: Database
         with pytest.raises(IndexError_, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"):
             writer.put(Change("images", [stored.picture(50)], stored.vectors(range(50, 51), 1)))
         writer.put(Change("images", amended=[replace(stored.picture(99), metadata={})]))
-    assert place.counts["images"] == 40 and verify(place) == [], "what somebody has deleted meanwhile stays deleted"
+    assert place.counts["images"] == 40 and place.problems() == [], "what somebody has deleted meanwhile stays deleted"
 
 
 def test_the_journal_goes_on_where_a_job_was_cut_off(place: Database) -> None:
@@ -233,16 +231,17 @@ def walked(server: Server) -> Database:
     """One so large, by its own measure, that a graph is walked; and rows are never read through."""
     found = made(server.address("walked", options="-c enable_seqscan=off"), pictures=400, exact_up_to=60)
     with found.writing("compact") as writer:
-        assert compact(writer).made == ("images",)
-        assert compact(writer).made == (), "a second one finds nothing to do"
+        assert "a graph of images was built" in writer.compact()
+        assert not [line for line in writer.compact() if "built" in line], "a second one finds nothing to do"
     return found
 
 
 def test_a_graph_is_walked_where_a_side_is_large(walked: Database) -> None:
     with walked.reading() as view:
-        shelf = view.shelves["images"]
-        assert shelf.graph and shelf.loose == 0 and not view.shelves["texts"].graph
-        steps = f"EXPLAIN SELECT key FROM images_vectors WHERE key <= {shelf.linked} ORDER BY vector <#> %s LIMIT 5"
+        shelf = view.sides["images"]
+        assert shelf.last_in_graph and shelf.unindexed == 0 and view.sides["texts"].last_in_graph is None
+        last = shelf.last_in_graph
+        steps = f"EXPLAIN SELECT key FROM images_vectors WHERE key <= {last} ORDER BY vector <#> %s LIMIT 5"
         plan = " ".join(line for (line,) in view.connection.execute(steps, (QUERIES[0, 0],)))
         assert "images_graph" in plan, plan
         exact = shelf.nearest(QUERIES, top=10, exact=True)
@@ -251,13 +250,13 @@ def test_a_graph_is_walked_where_a_side_is_large(walked: Database) -> None:
     same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, found, strict=True)]
     assert sum(same) >= 36 and [len(each.keys) for each in found] == [10] * 4
     assert len(many[0].keys) == 390, "never fewer than there are"
-    assert verify(walked) == []
+    assert walked.problems() == []
 
 
 @pytest.mark.parametrize("condition", ["place = Paris", "tags = odd", "rare = true", "year >= 0", "id in p3, p4"])
 def test_a_filter_on_a_graph_loses_nothing(walked: Database, condition: str) -> None:
     with walked.reading() as view:
-        shelf = view.shelves["images"]
+        shelf = view.sides["images"]
         keys = view.matching("images", [parse(condition)])
         exact = shelf.nearest(QUERIES, top=10, among=keys, exact=True)
         found = shelf.nearest(QUERIES, top=10, among=keys)
@@ -273,9 +272,9 @@ def test_what_came_after_a_graph_is_compared_until_it_is_made_anew(server: Serve
 
     def agrees(numbers: list[int], loose: int) -> None:
         with store.reading() as view:
-            shelf = view.shelves["images"]
+            shelf = view.sides["images"]
             keys = view.matching("images", where)
-            assert shelf.graph and (shelf.loose, shelf.count) == (loose, len(numbers))
+            assert shelf.last_in_graph and (shelf.unindexed, shelf.count) == (loose, len(numbers))
             for among in (None, keys):
                 exact = shelf.nearest(QUERIES, top=10, among=among, exact=True)
                 found = shelf.nearest(QUERIES, top=10, among=among)
@@ -286,21 +285,21 @@ def test_what_came_after_a_graph_is_compared_until_it_is_made_anew(server: Serve
         assert [item.id for item in best] == stored.plain(later, numbers, top=1)[0]
 
     with store.writing("add") as writer:
-        assert compact(writer).made == ("images",)
+        assert "a graph of images was built" in writer.compact()
         agrees(list(range(400)), 0)
         writer.put(stored.images(range(400, 430)))
         agrees(list(range(430)), 60)
-        assert compact(writer).made == (), "so few are sooner compared than linked"
+        assert not [line for line in writer.compact() if "built" in line], "so few are sooner compared than linked"
         writer.put(stored.images(range(3, 5)))
         writer.delete("images", ["p7", "p401"])
         left = sorted({*range(430)} - {7, 401})
         agrees(left, 62)
-        assert compact(writer).made == ("images",)
+        assert "a graph of images was built" in writer.compact()
         agrees(left, 0)
         names = "SELECT indexname FROM pg_indexes WHERE schemaname = 'later' AND indexname LIKE '%graph%'"
         assert writer.connection.execute(names).fetchall() == [("images_graph",)]
-    assert verify(store) == []
-    drop(store)
+    assert store.problems() == []
+    store.remove()
 
 
 def test_a_graph_of_an_earlier_subtext_has_what_comes_later(server: Server) -> None:
@@ -310,23 +309,23 @@ def test_a_graph_of_an_earlier_subtext_has_what_comes_later(server: Server) -> N
         writer.connection.execute(statement.format("images_graph"))
         writer.connection.execute(statement.format("images_graph_before"))
         writer.put(stored.images(range(100, 160)))
-        assert compact(writer).made == ()
+        assert not [line for line in writer.compact() if "built" in line]
         left = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'whole' AND indexname LIKE '%graph%'"
         assert writer.connection.execute(left).fetchone() == (1,), "what a compaction that was cut off left is dropped"
     with store.reading() as view:
-        assert view.shelves["images"].linked == WHOLE and view.shelves["images"].loose == 0
+        assert view.sides["images"].last_in_graph == COMPLETE and view.sides["images"].unindexed == 0
     assert stored.nearest(store, QUERIES, top=1) == stored.plain(QUERIES, list(range(160)), top=1)
-    drop(store)
+    store.remove()
 
 
 def test_a_graph_goes_when_few_are_left(server: Server) -> None:
     store = made(server.address("shrinking"), pictures=80, exact_up_to=100)
     with store.writing("compact") as writer:
-        assert compact(writer).made == ("images",)
+        assert "a graph of images was built" in writer.compact()
         writer.delete("images", [f"p{number}" for number in range(40)])
-        assert compact(writer).removed == ("images",)
+        assert any("graph of images was dropped" in line for line in writer.compact())
     assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(40, 80)))
-    drop(store)
+    store.remove()
 
 
 def test_a_reader_keeps_what_it_sees_while_writers_work(place: Database) -> None:
@@ -376,7 +375,7 @@ def test_many_write_at_once(server: Server, place: Database) -> None:
     live = [*range(10, 40), *range(100, 110), *range(200, 210), *range(300, 310)]
     assert stored.ids(place) == {f"p{number}" for number in live}
     assert stored.nearest(place, QUERIES, top=9) == stored.plain(QUERIES, live, top=9)
-    assert verify(place) == []
+    assert place.problems() == []
 
 
 def test_a_change_that_is_cut_off_is_not_there(place: Database) -> None:
@@ -385,10 +384,10 @@ def test_a_change_that_is_cut_off_is_not_there(place: Database) -> None:
         with writer.changing():
             writer.connection.execute("DELETE FROM items WHERE side = 0")
             number = writer.connection.info.backend_pid
-            with Writer(to_write(place.address), place.address, place.manifest).connection as other:
+            with to_write(place.address) as other:
                 other.execute("SELECT pg_terminate_backend(%s)", (number,))
             writer.connection.execute("SELECT count(*) FROM items")
-    assert place.counts == {"images": 50, "texts": 60} and verify(place) == []
+    assert place.counts == {"images": 50, "texts": 60} and place.problems() == []
 
 
 def test_a_server_that_is_restarted_in_mid_search_is_told_and_found_again(server: Server, place: Database) -> None:
@@ -410,28 +409,31 @@ def test_what_was_acknowledged_outlives_a_crash_of_the_server(server: Server, pl
         writer.delete("images", ["p1"])
         server.crash()
     assert stored.ids(place) == {f"p{number}" for number in range(70)} - {"p1"}
-    assert verify(place) == []
+    assert place.problems() == []
 
 
 def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> None:
     address = server.address("early")
     with pytest.raises(IndexError_, match=r"has layout 1, of an earlier Subtext; .*subtext index upgrade"):
-        create(address, stored.manifest(), upto=1)
+        Database.create(address, stored.manifest(), upto=1)
     connection = to_write(Address.parse(address))
     with connection:
-        writer = Writer(connection, Address.parse(address), stored.manifest())
+        writer = DatabaseWriter(SimpleNamespace(address=Address.parse(address)), connection, stored.manifest())  # type: ignore[arg-type]
         writer.put(stored.images(range(40)))
         writer.put(stored.texts(range(60)))
-    assert migrate(address) == (1, layout.LAYOUT) and migrate(address) == (layout.LAYOUT, layout.LAYOUT)
+    assert Database.upgrade(address) == (1, layout.LAYOUT) and Database.upgrade(address) == (
+        layout.LAYOUT,
+        layout.LAYOUT,
+    )
     store = Database(address)
-    assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(40))) and verify(store) == []
+    assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(40))) and store.problems() == []
     assert store.calibration() is None and store.calibration_mark() == 0
     with store.writing("add") as writer:
         writer.connection.execute("UPDATE layout SET version = 99")
-    for attempt in (lambda: Database(address), lambda: migrate(address)):
+    for attempt in (lambda: Database(address), lambda: Database.upgrade(address)):
         with pytest.raises(IndexError_, match="has layout 99; this Subtext reads 2; use a newer Subtext"):
             attempt()
-    drop(store)
+    store.remove()
 
 
 def test_an_index_of_another_model_is_refused(place: Database) -> None:
@@ -439,9 +441,9 @@ def test_an_index_of_another_model_is_refused(place: Database) -> None:
         other = replace(stored.manifest(), fingerprint="e" * 32).to_json()
         with writer.changing():
             writer.connection.execute("UPDATE manifest SET json = %s", (other,))
-        with pytest.raises(IndexError_, match="was made anew by another model meanwhile"):
+        with pytest.raises(IndexError_, match="was moved to another model meanwhile"):
             writer.put(stored.images(range(90, 91)))
-    with pytest.raises(IndexError_, match="was made anew by another model meanwhile"), place.writing("add"):
+    with pytest.raises(IndexError_, match="was moved to another model meanwhile"), place.writing("add"):
         pass
 
 
@@ -455,9 +457,9 @@ def test_damage_is_named(place: Database) -> None:
             "DELETE FROM items WHERE id = 't9'",
         ):
             writer.connection.execute(statement)
-    told = "\n".join(f"{each.where}: {each.what}" for each in verify(place))
+    told = "\n".join(f"{each.where}: {each.what}" for each in place.problems())
     for wanted in (
-        "items: 1 item of texts changed or damaged: 't3'",
+        "items: 1 item changed or damaged: texts/'t3'",
         "items: has 59 of 60 texts",
         "images_vectors: 1 item with changed or damaged vectors: 'p3'",
         "images_vectors: 1 item without 2 vectors: 'p5'",
@@ -473,7 +475,7 @@ def test_a_dump_is_a_backup(server: Server, shared: Database, tmp_path: Path) ->
     server.run("psql", "--quiet", "--dbname=second", "--command=CREATE EXTENSION vector")
     server.run("pg_restore", "--dbname=second", str(tmp_path / "copy"))
     copied = Database(server.address("shared", database="second"))
-    assert answers(copied, QUERIES) == answers(shared, QUERIES) and verify(copied) == []
+    assert answers(copied, QUERIES) == answers(shared, QUERIES) and copied.problems() == []
 
 
 def test_a_calibration_is_kept(place: Database) -> None:
@@ -486,7 +488,7 @@ def test_a_calibration_is_kept(place: Database) -> None:
     assert place.calibration_mark() > before
     with place.writing("add") as writer:
         writer.connection.execute("UPDATE kept SET value = replace(value, '0.5', '0.6') WHERE name = 'calibration'")
-    assert [each.where for each in verify(place)] == ["kept"]
+    assert [each.where for each in place.problems()] == ["calibration"]
 
 
 def test_the_password_is_shown_nowhere(server: Server, place: Database) -> None:
@@ -537,12 +539,12 @@ def test_a_name_of_the_database_itself_is_refused(name: str) -> None:
 
 def test_what_is_there_is_not_made_twice_and_what_is_not_is_told(server: Server, shared: Database) -> None:
     with pytest.raises(IndexError_, match="needs a new name; there is a schema 'shared'"):
-        create(server.address("shared"), stored.manifest())
+        Database.create(server.address("shared"), stored.manifest())
     assert exists(server.address("shared")) and not exists(server.address("nobody"))
     with pytest.raises(IndexError_, match="needs to be an index that `subtext index build` made"):
         open_store(server.address("nobody"))
     with pytest.raises(IndexError_, match="vectors of at most 2,000 numbers; these have 2,001"):
-        create(server.address("wide"), replace(stored.manifest(), width=2001))
+        Database.create(server.address("wide"), replace(stored.manifest(), width=2001))
     assert not exists(server.address("wide"))
 
 

@@ -17,8 +17,7 @@ from subtext.api.load import load
 from subtext.api.search import open_index
 from subtext.errors import IndexError_
 from subtext.search import Index, Query, growing
-from subtext.search.stores.postgres.database import Database, drop
-from subtext.search.stores.postgres.verification import verify
+from subtext.search.stores.postgres.database import Database
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +39,9 @@ def place(server: Server, runs: Path, tmp_path: Path) -> Iterator[tuple[str, Pat
     shutil.copytree(runs / "data", tmp_path / "data")
     address = server.address("library")
     told = call("index", "build", address, "--run", runs / "run", "--data", tmp_path / "data", "--quiet").stdout
-    assert "12 pictures and 24 texts, vectors of 16" in told and "s3cret" not in told
+    assert "12 images and 24 texts, vectors of 16" in told and "s3cret" not in told
     yield address, tmp_path / "data"
-    drop(Database(address))
+    Database(address).remove()
 
 
 def ids(address: str, *more: object) -> list[str]:
@@ -79,19 +78,19 @@ def test_it_grows_follows_its_data_and_shrinks(place: tuple[str, Path]) -> None:
     told = call("index", "update", address, "-q").stdout
     assert "1 item embedded" in told and "deleted" in told
     assert len(ids(address)) == 11 and ids(address, "--where", "place = 99") == ["green"]
-    assert "1 picture and 2 texts deleted" in call("index", "delete", address, "red").stdout
+    assert "1 image and 2 texts deleted" in call("index", "delete", address, "red").stdout
     assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
     assert "3 items embedded" in call("index", "add", address, "--data", data, "--again", "-q").stdout
-    assert "first 'rde'; nothing was deleted" in call("index", "delete", address, "red", "rde", code=1).stderr
-    assert "1 picture" in call("index", "delete", address, "--where", "place > 9", "--where", "split = test").stdout
-    assert "looked 1 time" in call("index", "watch", address, "--rounds", 1, "-q").stdout
+    assert "the first is 'rde'; nothing was deleted" in call("index", "delete", address, "red", "rde", code=1).stderr
+    assert "1 image" in call("index", "delete", address, "--where", "place > 9", "--where", "split = test").stdout
+    assert "checked 1 time" in call("index", "watch", address, "--rounds", 1, "-q").stdout
     assert "rows of deleted items are overwritten" in call("index", "compact", address).stdout
     assert ": whole" in call("index", "verify", address).stdout
 
 
 def test_it_tells_what_it_holds(place: tuple[str, Path]) -> None:
     told = call("index", "info", place[0]).stdout
-    for wanted in ("none: every vector is compared", "language, place, split", "pgvector", "PostgreSQL", "library"):
+    for wanted in ("images: no; texts: no", "language, place, split", "pgvector", "PostgreSQL", "library"):
         assert wanted in told
     found = json.loads(call("index", "info", place[0], "--json").stdout)
     assert found["counts"] == {"images": 12, "texts": 24} and found["advice"] == [] and found["bytes"] > 0
@@ -135,9 +134,9 @@ def test_a_build_that_is_cut_off_goes_on(
     assert Database(address).counts == {"images": 12, "texts": 0}
     assert "12 of 36 items" in call("index", "info", address).stdout
     monkeypatch.setattr(growing, "embed_items", plain)
-    assert "12 pictures and 24 texts" in call("index", *words).stdout
+    assert "12 images and 24 texts" in call("index", *words).stdout
     assert "there is a schema 'cut' in that database already" in call("index", *words, code=1).stderr
-    assert verify(Database(address)) == []
+    assert Database(address).problems() == []
 
 
 def test_a_build_that_fails_leaves_nothing(server: Server, runs: Path, tmp_path: Path) -> None:
@@ -178,14 +177,14 @@ def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], r
     call("index", "delete", address, "red")
     before = open_index(address)
     told = call("index", "move", address, "--run", runs / "other", "-q").stdout
-    assert "11 pictures and 22 texts now have vectors of" in told and "s3cret" not in told
+    assert "11 images and 22 texts now have vectors of" in told and "s3cret" not in told
     assert before.folder.moved
-    with pytest.raises(IndexError_, match="was made anew by another model meanwhile; open it again"):
+    with pytest.raises(IndexError_, match="was moved to another model meanwhile; open it again"):
         before.search("a pink square")
     after, wanted = open_index(address), {hit.id for hit in open_index(runs / "index").search("a square", top=50)}
     assert after.folder.manifest.run == str((runs / "other").resolve()) and not after.folder.moved
     assert {hit.id for hit in after.search("a square", top=50)} == wanted - {"red"}
-    assert verify(Database(address)) == []
+    assert Database(address).problems() == []
     assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
     again = call("index", "move", address, "--run", runs / "other", "-q", code=1).stderr
     assert "has the vectors of this model already" in again and "s3cret" not in again
@@ -209,4 +208,4 @@ def test_a_move_goes_on_and_is_not_made_over_what_others_did(
     assert len(embedded) == 36 and open_index(address).search("a pink square")
     assert "11 pictures and 22 texts now have vectors" in call("index", *words).stdout
     assert len(embedded) == 36, "what was embedded stays"
-    assert "blue" not in ids(address) and verify(Database(address)) == []
+    assert "blue" not in ids(address) and Database(address).problems() == []

@@ -18,9 +18,8 @@ from database import Server, started
 from fastapi.testclient import TestClient
 from gloo import free_port
 
-from subtext.search.stores.postgres import pool
-from subtext.search.stores.postgres.database import Database, drop
-from subtext.search.stores.postgres.verification import verify
+from subtext.search.stores.postgres import connection as pool
+from subtext.search.stores.postgres.database import Database
 from subtext.search.stores.traces import trace_name
 from subtext.server import library as library_module
 from subtext.server.application import build
@@ -62,7 +61,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(server: Server, runs: Path) -> Iterator[str]:
     call("index", "build", server.address("library"), *options(runs))
     yield server.address("library")
-    drop(Database(server.address("library")))
+    Database(server.address("library")).remove()
 
 
 def asking(address: str, **changes: object) -> TestClient:
@@ -118,7 +117,7 @@ def test_what_is_added_and_deleted_is_kept_and_goes(address: str, runs: Path, tm
         assert '"red"' in lines and '"item": "teal"' not in lines
         assert found.post("/delete", json={"ids": ["nobody"]}, headers=served.WRITES).status_code == 404
         assert found.post("/delete", json={"ids": ["red"]}).status_code == 401
-    assert verify(Database(address)) == []
+    assert Database(address).problems() == []
 
 
 def test_what_is_deleted_elsewhere_goes_here_too(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

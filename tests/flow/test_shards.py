@@ -16,10 +16,8 @@ from subtext.errors import IndexError_
 from subtext.search.stores import shards as shards_module
 from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.opened import open_store
+from subtext.search.stores.opened import open_store, verify
 from subtext.search.stores.shards import copy_shards, read_shards
-from subtext.search.stores.store import changed_since
-from subtext.search.stores.verification import verify
 
 DATA = Path(__file__).parents[1] / "data" / "index_in_shards.zip"
 """Three shards of 40 images and 40 texts; one image was deleted later, four images and a text were added to shards."""
@@ -39,7 +37,7 @@ def expected() -> dict[str, Any]:
 def assert_as_before(new: Folder) -> None:
     """Assert that a copy answers as the index in shards did, which `expected.json` tells."""
     wanted = expected()
-    assert new.manifest.fingerprint == wanted["model"] and sorted(new.gone()) == wanted["forgotten"]
+    assert new.manifest.fingerprint == wanted["model"] and sorted(new.deleted()) == wanted["forgotten"]
     with new.reading() as view:
         for side in ("images", "texts"):
             keys = view.matching(side, [])
@@ -57,7 +55,7 @@ def assert_as_before(new: Folder) -> None:
             keys = view.matching("images", [parse(condition)])
             assert [item.id for item in view.items("images", keys)] == ids, condition
         calibration = new.calibration()
-        assert calibration is not None and changed_since(calibration, view) == wanted["stale"]
+        assert calibration is not None and view.changed_since(calibration) == wanted["stale"]
         assert [(job.verb, job.source and job.source.get("data"), job.finished is None) for job in view.jobs()] == [
             ("migrate", None, False),
             ("add", "/photos/more", False),
@@ -67,7 +65,7 @@ def assert_as_before(new: Folder) -> None:
 
 def test_a_copy_has_the_same_items_hits_and_scores(index: Path, tmp_path: Path) -> None:
     result = call("index", "migrate", index, tmp_path / "new")
-    assert "43 pictures and 40 texts" in result.output
+    assert "43 images and 40 texts" in result.output
     assert_as_before(Folder(tmp_path / "new"))
 
 

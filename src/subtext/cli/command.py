@@ -44,6 +44,11 @@ RENAMED_OPTIONS = {
     "--unlike-weight": "--not-like-weight",
     "--why": "--explain",
     "--without": "--not-text",
+    "--again": "--restore-deleted",
+    "--every": "--interval",
+    "--from": "--ids-from",
+    "--leave-out": "--drop-missing",
+    "--rounds": "--max-checks",
 }
 """Old option -> its names now, of different commands. The old name works for one more release."""
 

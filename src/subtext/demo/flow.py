@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from subtext import __version__
-from subtext.api.load import Sources, Work
+from subtext.api.load import Sources
 from subtext.data.atomic import write_text
 from subtext.demo.emoji import emoji
 from subtext.demo.prepare import prepare
@@ -172,22 +172,13 @@ def _evaluate(asked: Demo) -> Findings:
 
 
 def _index(asked: Demo) -> None:
-    from subtext.api.index import begun, build
+    from subtext.api.index.build import build_index, interrupted_build
 
     index = asked.out / "index"
-    if index.is_dir() and begun(index) is None:
+    if index.is_dir() and interrupted_build(index) is None:
         say("      already there", quiet=asked.quiet)
         return
-    work = Work(
-        run=asked.out / "run",
-        model=None,
-        sources=Sources(),
-        split="all",
-        device=asked.device,
-        workers=asked.workers,
-        quiet=asked.quiet,
-    )
-    build(work, index)
+    build_index(index, run=asked.out / "run", device=asked.device, workers=asked.workers, quiet=asked.quiet)
 
 
 def _page(asked: Demo, findings: Findings, page: Path) -> None:

@@ -25,7 +25,7 @@ from subtext.search.confidence import BEST, Background, Evidence, log_odds, weak
 from subtext.search.ranking import opposite
 from subtext.search.stores.calibration import Calibration, Way
 from subtext.search.stores.item import SIDES, Side
-from subtext.search.stores.store import Store, StoreView
+from subtext.search.stores.store import Store, View
 
 MIN_GROUPS = 100
 """Groups of pairs below which nothing can be fitted and measured."""
@@ -106,7 +106,7 @@ def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, 
     )
 
 
-def observe(view: StoreView, held_out: HeldOutPairs, side: Side, *, seed: int = 0) -> Observations:
+def observe(view: View, held_out: HeldOutPairs, side: Side, *, seed: int = 0) -> Observations:
     """Search one side with the held-out items of the other that have a true match."""
     items, vectors = held_out.side(side)
     query_items, queries = held_out.side(opposite(side))
@@ -146,7 +146,7 @@ def observe(view: StoreView, held_out: HeldOutPairs, side: Side, *, seed: int = 
     return observations
 
 
-def _index_keys(view: StoreView, side: Side, items: Items, vectors: NDArray[np.float32]) -> NDArray[np.int64]:
+def _index_keys(view: View, side: Side, items: Items, vectors: NDArray[np.float32]) -> NDArray[np.int64]:
     """The key of each item in the index; a key below 0 for an item that is not there, or has another vector there."""
     known = view.keys_of(side, items.ids)
     keys = np.array([known.get(name, -1 - row) for row, name in enumerate(items.ids)], dtype=np.int64)

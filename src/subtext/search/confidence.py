@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from subtext.search.answer import Fit
 from subtext.search.stores.calibration import STALE, Calibration, Way
-from subtext.search.stores.item import Side
-from subtext.search.stores.shelf import Found
-from subtext.search.stores.store import Store, StoreShelf, StoreView, changed_since
+from subtext.search.stores.item import Hits, Side
+from subtext.search.stores.store import SideView, Store, View
 
 SAMPLES = 4096
 """Items of a side in a background; a smaller side is used in full."""
@@ -35,7 +34,7 @@ class Background:
     total: int
 
     @staticmethod
-    def of(shelf: StoreShelf) -> Background:
+    def of(shelf: SideView) -> Background:
         """At most `SAMPLES` items of a side, sampled by their keys."""
         keys = shelf.drawn(SAMPLES)
         return Background(keys, shelf.vectors_of(keys), shelf.count)
@@ -156,7 +155,7 @@ class Confidence:
     calibration  None where it has none
     """
 
-    view: StoreView
+    view: View
     calibration: Calibration | None
     _backgrounds: dict[Side, Background] = field(default_factory=dict)
 
@@ -175,11 +174,11 @@ class Confidence:
         """Share of the items that changed since the calibration, where that is too much; else None."""
         if self.calibration is None:
             return None
-        changed = changed_since(self.calibration, self.view)
+        changed = self.view.changed_since(self.calibration)
         return changed if changed > STALE else None
 
     def judge(
-        self, side: Side, modality: Side, queries: NDArray[np.float32], results: Sequence[Found]
+        self, side: Side, modality: Side, queries: NDArray[np.float32], results: Sequence[Hits]
     ) -> list[Judgement]:
         """The judgement of each of (Q L D) queries of a calibrated modality.
 
@@ -207,7 +206,7 @@ class ConfidenceCache:
         self._store = store
         self._state: tuple[int, float, Calibration | None, dict[Side, Background]] = (-1, -1.0, None, {})
 
-    def at(self, view: StoreView) -> Confidence:
+    def at(self, view: View) -> Confidence:
         """The confidence for that state of the index."""
         generation, calibrated, calibration, backgrounds = self._state
         mark = self._store.calibration_mark()

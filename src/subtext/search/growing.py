@@ -15,11 +15,9 @@ from subtext.errors import IndexError_
 from subtext.evaluation.embedding import embed_items
 from subtext.models.model import Model
 from subtext.search.making import entries_of, links_of, model_fingerprint, side_of
-from subtext.search.stores.change import Change
-from subtext.search.stores.item import SIDES, Entry, Side
+from subtext.search.stores.item import SIDES, Change, Entry, Row, Side
 from subtext.search.stores.manifest import Manifest
-from subtext.search.stores.rows import Known
-from subtext.search.stores.store import StoreWriter
+from subtext.search.stores.store import Writer
 
 PIECE = 2048
 """Items that are embedded and acknowledged at a time: no more than these are lost when an add is killed."""
@@ -68,7 +66,7 @@ class Grown:
 
 
 def grow(
-    writer: StoreWriter, model: Model, pairs: Dataset, *, how: Growing, progress: Callable[[int], None] | None = None
+    writer: Writer, model: Model, pairs: Dataset, *, how: Growing, progress: Callable[[int], None] | None = None
 ) -> Grown:
     """Put a data set into an index. A killed one goes on when it is called again: what is there is not embedded again.
 
@@ -97,7 +95,7 @@ def grow(
     return total
 
 
-def prune(writer: StoreWriter, keep: Mapping[Side, set[str]]) -> Grown:
+def prune(writer: Writer, keep: Mapping[Side, set[str]]) -> Grown:
     """Delete the items whose ids are not among these; a source that has them again brings them back."""
     deleted = 0
     for side in SIDES:
@@ -119,7 +117,7 @@ def require_model(manifest: Manifest, model: Model) -> None:
 
 
 def _piece(
-    writer: StoreWriter,
+    writer: Writer,
     model: Model,
     pairs: Dataset,
     what: tuple[Side, NDArray[np.int64]],
@@ -132,7 +130,7 @@ def _piece(
     items, branch = side_of(pairs, model, side)
     every = len(rows)
     rows = _wanted(writer, items, side, rows, how)
-    known = writer.known(side, [items.ids[row] for row in rows])
+    known = writer.rows_of(side, [items.ids[row] for row in rows])
     roots = (pairs.root, Path(writer.manifest.root))
     entries = entries_of(items, rows, side, branch, roots=roots, known=known)
     fresh, amended = _sorted(entries, known, side)
@@ -159,16 +157,16 @@ def _piece(
     )
 
 
-def _wanted(writer: StoreWriter, items: Items, side: Side, rows: NDArray[np.int64], how: Growing) -> NDArray[np.int64]:
+def _wanted(writer: Writer, items: Items, side: Side, rows: NDArray[np.int64], how: Growing) -> NDArray[np.int64]:
     """The rows that may be put in: not those that were deleted, nor those that were not asked for."""
-    left: set[str] = set() if how.again else writer.forgotten(side, [items.ids[row] for row in rows])
+    left: set[str] = set() if how.again else writer.deleted_before(side, [items.ids[row] for row in rows])
     keep = [
         items.ids[row] not in left and (how.only is None or items.ids[row] in how.only[side]) for row in rows.tolist()
     ]
     return rows[np.asarray(keep, dtype=np.bool_)]
 
 
-def _sorted(entries: list[Entry], known: Mapping[str, Known], side: Side) -> tuple[list[int], list[int]]:
+def _sorted(entries: list[Entry], known: Mapping[str, Row], side: Side) -> tuple[list[int], list[int]]:
     """Places of the entries that have to be embedded, and of those of which only what is known has changed."""
     number = SIDES.index(side)
     fresh, amended = [], []

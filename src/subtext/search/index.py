@@ -24,10 +24,9 @@ from subtext.search.making import model_fingerprint
 from subtext.search.query import Part, Query, require_target
 from subtext.search.ranking import CombinedQuery, reasons, reranked
 from subtext.search.stores.condition import Condition
-from subtext.search.stores.item import SIDES, Side
+from subtext.search.stores.item import SIDES, Hits, Side
 from subtext.search.stores.opened import open_store
-from subtext.search.stores.shelf import Found
-from subtext.search.stores.store import Store, StoreView
+from subtext.search.stores.store import Store, View
 
 TEMPERATURE = 0.05
 """Of the inverted softmax, where neither a calibration nor the model has one, in units of the cosine."""
@@ -132,7 +131,7 @@ class Index:
                 result = reranked(
                     view, result, combined, query, background=background, temperature=temperature, among=among
                 )
-            result = Found(result.keys[: query.top], result.scores[: query.top])
+            result = Hits(result.keys[: query.top], result.scores[: query.top])
             count = len(result.keys)
             if query.min_probability is not None:
                 result = _probable(result, judgement, query.min_probability)
@@ -308,7 +307,7 @@ class Index:
                     f"got {text[:60]!r}; search with an image, or embed features and call `Index.nearest`"
                 )
 
-    def _part(self, view: StoreView, kind: str, value: Any, weight: float) -> Part:
+    def _part(self, view: View, kind: str, value: Any, weight: float) -> Part:
         """One part of a query as vectors; an item by its id, as an image where both sides have that id."""
         if kind != "item":
             embedded = self.embed_text(value) if kind == "text" else self.embed_image(value)
@@ -329,7 +328,7 @@ class Index:
         return judgement.way.temperature if judgement is not None else 1 / scale if scale > 1 else TEMPERATURE
 
     def _hits(
-        self, view: StoreView, side: Side, result: Found, judgement: Judgement | None, why: Sequence[list[Reason]]
+        self, view: View, side: Side, result: Hits, judgement: Judgement | None, why: Sequence[list[Reason]]
     ) -> list[Hit]:
         missing = [None] * len(result.keys)
         probabilities = missing if judgement is None else judgement.probabilities(result.scores).tolist()
@@ -381,11 +380,11 @@ def _array(embedded: Embeddings) -> NDArray[np.float32]:
     return vectors
 
 
-def _probable(result: Found, judgement: Judgement | None, minimum: float) -> Found:
+def _probable(result: Hits, judgement: Judgement | None, minimum: float) -> Hits:
     if judgement is None:
         raise RequirementError(
             "min_probability needs an index that is calibrated for such queries (text for images, an image for texts); "
             "this one is not; calibrate it (subtext index calibrate), or leave it out"
         )
     probable = judgement.probabilities(result.scores) >= minimum
-    return Found(result.keys[probable], result.scores[probable])
+    return Hits(result.keys[probable], result.scores[probable])

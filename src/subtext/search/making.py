@@ -19,11 +19,9 @@ from subtext.data.features import FeatureInput
 from subtext.errors import DataError
 from subtext.models.checkpoint import fingerprint
 from subtext.models.model import Branch, Model
-from subtext.search.stores.change import Change
-from subtext.search.stores.item import SIDES, Entry, Side
+from subtext.search.stores.item import SIDES, Change, Entry, Row, Side
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.opened import create_store, require_free
-from subtext.search.stores.rows import Known
 from subtext.search.stores.store import Store
 
 
@@ -120,7 +118,7 @@ def entries_of(
     branch: Branch,
     *,
     roots: tuple[Path, Path],
-    known: Mapping[str, Known] | None = None,
+    known: Mapping[str, Row] | None = None,
 ) -> list[Entry]:
     """What an index keeps of the chosen items.
 
@@ -161,7 +159,7 @@ def _digests(input_spec: FeatureInput, items: Items, rows: NDArray[np.int64]) ->
     return [digest.digest() for digest in digests]
 
 
-def _of_file(file: Path, path: str, known: Known | None) -> tuple[bytes, str]:
+def _of_file(file: Path, path: str, known: Row | None) -> tuple[bytes, str]:
     """The digest of a file's bytes, and its stamp; the known one where path, size and time are the same."""
     try:
         about = file.stat()

@@ -13,9 +13,8 @@ from subtext.ops.reorder import fuse_ranks, inverted_softmax, local_scaling, spr
 from subtext.search.answer import Reason
 from subtext.search.confidence import Background
 from subtext.search.query import Part, Query
-from subtext.search.stores.item import SIDES, Side
-from subtext.search.stores.shelf import Found
-from subtext.search.stores.store import StoreShelf, StoreView
+from subtext.search.stores.item import SIDES, Hits, Side
+from subtext.search.stores.store import SideView, View
 
 REASONS = 3
 """Reasons per hit."""
@@ -67,7 +66,7 @@ class CombinedQuery:
             total += factor * (part_scores(part, vectors) - mean)
         return total
 
-    def search(self, shelf: StoreShelf, count: int, *, among: NDArray[np.int64] | None) -> Found:
+    def search(self, shelf: SideView, count: int, *, among: NDArray[np.int64] | None) -> Hits:
         """The `count` best items without the query's own.
 
         Exact where items and parts have one vector each. Else candidates are the best items of each positive part, ten
@@ -89,19 +88,19 @@ class CombinedQuery:
             order = np.lexsort((keys, -totals))
             keys, scores = keys[order], totals[order].astype(np.float32)
         rest = ~np.isin(keys, list(examples))
-        return Found(keys[rest][:count], scores[rest][:count])
+        return Hits(keys[rest][:count], scores[rest][:count])
 
 
 def reranked(
-    view: StoreView,
-    result: Found,
+    view: View,
+    result: Hits,
     combined: CombinedQuery,
     query: Query,
     *,
     background: Background,
     temperature: float,
     among: NDArray[np.int64] | None,
-) -> Found:
+) -> Hits:
     """The candidates re-ranked as `query.hubness`, `lexical` and `diversity` say; their scores do not change.
 
     background   items of the query's own modality, for the hubness correction
@@ -139,14 +138,14 @@ def reranked(
         order = order[
             spread_out(values[order], similarity.astype(np.float64), count=len(order), diversity=query.diversity)
         ]
-    return Found(keys[order], scores[order])
+    return Hits(keys[order], scores[order])
 
 
-def _lexical_matches(view: StoreView, query: Query, among: NDArray[np.int64] | None, count: int) -> list[int]:
+def _lexical_matches(view: View, query: Query, among: NDArray[np.int64] | None, count: int) -> list[int]:
     """Keys of the target side that share words with the query, best first."""
     if query.text is None:
         raise RequirementError("a lexical search needs text; give some, or leave lexical out")
-    keys = [key for key, _ in view.by_words(query.text, top=LEXICAL_DEPTH * count)]
+    keys = [key for key, _ in view.search_text(query.text, top=LEXICAL_DEPTH * count)]
     if query.target == "images":
         images = view.partners("texts", keys)
         keys = list(dict.fromkeys(key for text_key in keys for key in images.get(text_key, [])))
@@ -154,7 +153,7 @@ def _lexical_matches(view: StoreView, query: Query, among: NDArray[np.int64] | N
     return [key for key in keys if allowed is None or key in allowed][:count]
 
 
-def reasons(view: StoreView, side: Side, keys: NDArray[np.int64], parts: Sequence[Part]) -> list[list[Reason]]:
+def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Part]) -> list[list[Reason]]:
     """For each item its own captions (for a text: its images), by their cosine with the query.
 
     An item without any gets its nearest neighbours on the other side.
@@ -168,7 +167,7 @@ def reasons(view: StoreView, side: Side, keys: NDArray[np.int64], parts: Sequenc
     cosines = np.sum([p.weight * part_scores(p, vectors) for p in positive], axis=0) if partner_keys else []
     score_of = dict(zip(partner_keys, (float(value) for value in cosines), strict=True))
     unpaired = np.array([key for key in keys.tolist() if key not in partners], dtype=np.int64)
-    nearest: dict[int, Found] = {}
+    nearest: dict[int, Hits] = {}
     if len(unpaired) and shelf.rows:
         results = shelf.nearest(view.shelves[side].vectors_of(unpaired), top=REASONS)
         nearest = dict(zip(unpaired.tolist(), results, strict=True))

@@ -92,7 +92,7 @@ class Library:
         """
         store = self._index.store
         if self.storage is not None and not isinstance(store, Folder):
-            remove_traces(self.storage, {**dict.fromkeys(store.gone(), ()), **deleted})
+            remove_traces(self.storage, {**dict.fromkeys(store.deleted(), ()), **deleted})
 
     def _sweep_changes(self) -> None:
         """The same for deletions by other processes."""

@@ -31,7 +31,7 @@ from subtext.search import Index
 from subtext.search.growing import Growing, Grown, grow
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.lock import WriterBusy, writer_lock
-from subtext.search.stores.store import Store, StoreWriter
+from subtext.search.stores.store import Store, Writer
 from subtext.search.stores.traces import ADDED, ROWS, trace_name
 from subtext.server.security import Refusal
 
@@ -154,7 +154,7 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
 
 
 @contextmanager
-def changing(store: Store, verb: str, storage: Path | None) -> Iterator[StoreWriter]:
+def changing(store: Store, verb: str, storage: Path | None) -> Iterator[Writer]:
     """The store's writer, after a short wait for another one.
 
     storage  folder of an index that is none itself: only one process at a time changes it

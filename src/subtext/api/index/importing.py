@@ -1,40 +1,35 @@
-"""`subtext index import`: vectors that were made elsewhere, with the ids of their items."""
+"""`subtext.import_index`: vectors that were computed elsewhere, with the ids of their items, become an index."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
+from subtext.api.index.build import IndexArgument
+from subtext.api.index.maintain import IndexReport, advice
+from subtext.api.options import Metavar, Section, verb
 
-from subtext import __version__
-from subtext.api.index.telling import advice
-from subtext.data.arrays import open_npz
-from subtext.data.dataset import Dataset
-from subtext.data.read import read
-from subtext.errors import DataError, IndexError_, RequirementError, counted
-from subtext.models.similarity.closed_form_distance import ClosedFormDistance
-from subtext.search.stores.change import Change
-from subtext.search.stores.item import SIDES, Entry, Side
-from subtext.search.stores.manifest import Manifest
-from subtext.search.stores.opened import create_store, exists, make_lists, open_store
-from subtext.search.stores.store import StoreWriter
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-PIECE = 65_536
+    from subtext.data.dataset import Dataset
+    from subtext.search.stores.item import Side
+    from subtext.search.stores.manifest import Manifest
+    from subtext.search.stores.store import Writer
+
+BLOCK = 65_536
 """Items that are put in and acknowledged at a time."""
 
 
 @dataclass(frozen=True)
-class Imported:
-    """Vectors of a file.
+class VectorFile:
+    """The vectors of a file.
 
-    ids      of each side its items' ids; empty for a side that the file has not
+    ids      of each side its items' ids; empty for a side that the file does not have
     vectors  (N K D) float32
-    groups   what belongs together, where the file says it: a picture and a text of one group are joined
+    groups   an image and a text of one group are linked; only where the file has groups
     """
 
     ids: dict[Side, list[str]]
@@ -42,43 +37,70 @@ class Imported:
     groups: dict[Side, NDArray[np.int64]]
 
 
-def import_vectors(
-    index: Path | str, file: Path, *, run: Path | None = None, data: Path | None = None, images: Path | None = None
-) -> str:
-    """Put the vectors of a file into an index, or into a new one; says how many.
+@verb
+def import_index(
+    index: IndexArgument,
+    vectors: Annotated[str | Path, "An .npz or .parquet of vectors.", Section("Index"), Metavar("VECTORS")],
+    *,
+    data: Annotated[
+        str | Path | None, "Data set with paths, texts and metadata of the ids.", Section("Items"), Metavar("DATA")
+    ] = None,
+    images: Annotated[str | Path | None, "Folder that image paths start from.", Section("Items")] = None,
+    run: Annotated[
+        str | Path | None,
+        "Run whose model computed the vectors. Without it the index cannot be searched by words.",
+        Section("Model"),
+        Metavar("RUN"),
+    ] = None,
+) -> IndexReport:
+    """Put vectors that were computed elsewhere into an index, a new one or one of the same model.
 
-    file    .npz or .parquet as `subtext embed` writes them
-    run     whose model made them; without one the index answers vectors alone, by `View`, and no words
-    data    the data set that says more of the ids: paths, words, metadata and links
+    The file is laid out as `subtext embed` writes it: image_ids, image_vectors, text_ids, text_vectors, and optionally
+    image_groups and text_groups, equal ones of which are linked.
 
-    Raises DataError when the file is none of these, its ids are not unique or are not in the data; IndexError_ when
-    the index is of another model or width.
+    Raises DataError when the file is laid out otherwise, or its ids are not unique or not in the data; IndexError_
+    when the index is of another model or width.
     """
-    found = read_vectors(file)
-    pairs = None if data is None else read(data.expanduser(), images=images, need_images=False)
-    manifest = _manifest(found, run, pairs, file)
+    from subtext.data.read import read
+    from subtext.errors import IndexError_, counted
+    from subtext.search.stores.item import SIDES
+    from subtext.search.stores.opened import create_store, exists, open_store
+
+    file = Path(vectors)
+    content = read_vectors(file)
+    dataset = None
+    if data is not None:
+        folder = None if images is None else Path(images)
+        dataset = read(Path(data).expanduser(), images=folder, need_images=False)
+    manifest = _manifest(content, None if run is None else Path(run), dataset, file)
     if exists(index):
-        folder = open_store(index)
-        if folder.manifest.fingerprint != manifest.fingerprint:
+        store = open_store(index)
+        if store.manifest.fingerprint != manifest.fingerprint:
             raise IndexError_(
-                f"{folder.path} needs vectors of the model that made it ({folder.manifest.fingerprint[:12]}); these "
-                f"are said to be of another ({manifest.fingerprint[:12]}); name its run (--run), or a new folder"
+                f"{store.path} needs vectors of the model that made it ({store.manifest.fingerprint[:12]}); these are "
+                f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run), or a new folder"
             )
     else:
-        folder = create_store(index, manifest)
-    with folder.writing("import") as writer:
-        total = sum(map(len, found.ids.values()))
+        store = create_store(index, manifest)
+    with store.writing("import") as writer:
+        total = sum(map(len, content.ids.values()))
         job = writer.begin("import", source={"file": str(file.resolve())}, total=total)
         for side in SIDES:
-            _put(writer, side, found, pairs, job)
+            _put(writer, side, content, dataset, job)
         writer.finish(job)
-        make_lists(writer)
-    counts = [counted(len(found.ids[side]), noun) for side, noun in zip(SIDES, ("picture", "text"), strict=True)]
-    return "\n".join([f"{folder.path}: vectors of {' and '.join(counts)} put in", *advice(folder)])
+        writer.compact_large()
+    counts = {str(side): len(content.ids[side]) for side in SIDES}
+    line = f"vectors of {counted(counts['images'], 'image')} and {counted(counts['texts'], 'text')} put in"
+    return IndexReport(str(store.path), (line, *advice(store)), counts)
 
 
-def read_vectors(file: Path) -> Imported:
+def read_vectors(file: Path) -> VectorFile:
     """The vectors of an .npz or .parquet that `subtext embed` wrote, or that is laid out like one."""
+    import numpy as np
+
+    from subtext.errors import DataError
+    from subtext.search.stores.item import SIDES
+
     if not file.is_file():
         raise DataError(f"an import needs a file of vectors; {file} is not there")
     if file.suffix == ".npz":
@@ -110,18 +132,25 @@ def read_vectors(file: Path) -> Imported:
             f"{file} needs image_ids and image_vectors, or text_ids and text_vectors, of one width; it has "
             f"{', '.join(columns) or 'nothing'}"
         )
-    return Imported(ids, vectors, groups)
+    return VectorFile(ids, vectors, groups)
 
 
 def _npz(file: Path) -> dict[str, Any]:
+    import numpy as np
+
+    from subtext.data.arrays import open_npz
+
     names = tuple(f"{prefix}_{part}" for prefix in ("image", "text") for part in ("ids", "vectors", "groups"))
     found = open_npz(file, names)
     return {n: np.asarray(v, dtype=np.float32) if n.endswith("vectors") else np.asarray(v) for n, v in found.items()}
 
 
 def _parquet(file: Path) -> dict[str, Any]:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+    from subtext.errors import DataError
 
     try:
         table = pq.read_table(file)
@@ -141,8 +170,16 @@ def _parquet(file: Path) -> dict[str, Any]:
     return found
 
 
-def _manifest(found: Imported, run: Path | None, pairs: Dataset | None, file: Path) -> Manifest:
+def _manifest(found: VectorFile, run: Path | None, pairs: Dataset | None, file: Path) -> Manifest:
     """The manifest that an index of these vectors has."""
+    import hashlib
+    from datetime import UTC, datetime
+
+    from subtext import __version__
+    from subtext.errors import RequirementError
+    from subtext.search.stores.item import SIDES
+    from subtext.search.stores.manifest import Manifest
+
     width = next(iter(found.vectors.values())).shape[2]
     views: dict[str, int] = {side: found.vectors[side].shape[1] if side in found.vectors else 1 for side in SIDES}
     if run is None:
@@ -161,6 +198,7 @@ def _manifest(found: Imported, run: Path | None, pairs: Dataset | None, file: Pa
             version=__version__,
         )
     from subtext.api.load import open_run
+    from subtext.models.similarity.closed_form_distance import ClosedFormDistance
     from subtext.search.making import new_manifest
 
     opened = open_run(run)
@@ -180,59 +218,65 @@ def _manifest(found: Imported, run: Path | None, pairs: Dataset | None, file: Pa
     )
 
 
-def _put(writer: StoreWriter, side: Side, found: Imported, pairs: Dataset | None, job: int) -> None:
-    ids = found.ids[side]
-    about = _about(side, ids, pairs)
-    links = _links(found, pairs) if side == "texts" else []
-    for start in range(0, len(ids), PIECE):
-        vectors = found.vectors[side][start : start + PIECE]
-        known = writer.known(side, ids[start : start + PIECE])
-        fresh, amended, places = [], [], []
-        for place, name in enumerate(ids[start : start + PIECE]):
+def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | None, job: int) -> None:
+    import hashlib
+
+    import numpy as np
+
+    from subtext.search.stores.item import SIDES, Change, Entry
+
+    ids, about = content.ids[side], _about(side, content.ids[side], dataset)
+    links = _links(content, dataset) if side == "texts" else []
+    for start in range(0, len(ids), BLOCK):
+        block, vectors = ids[start : start + BLOCK], content.vectors[side][start : start + BLOCK]
+        stored = writer.rows_of(side, block)
+        new, amended, rows = list[Entry](), list[Entry](), list[int]()
+        for row, name in enumerate(block):
             path, text, metadata = about.get(name, (None, None, {}))
-            content = hashlib.blake2b(np.ascontiguousarray(vectors[place]).tobytes(), digest_size=16).digest()
-            entry = Entry(name, content, path=path, text=text, metadata=metadata)
-            before = known.get(name)
-            if before is None or before.content != content:
-                fresh.append(entry)
-                places.append(place)
+            digest = hashlib.blake2b(np.ascontiguousarray(vectors[row]).tobytes(), digest_size=16).digest()
+            entry, before = Entry(name, digest, path=path, text=text, metadata=metadata), stored.get(name)
+            if before is None or before.content != digest:
+                new.append(entry)
+                rows.append(row)
             elif before.digest != entry.digest(SIDES.index(side), before.key):
                 amended.append(entry)
-        own = set(ids[start : start + PIECE])
+        own = set(block)
         chosen = [pair for pair in links if pair[1] in own]
-        writer.put(Change(side, fresh, vectors[places], amended, chosen), job=job, done=start + len(own))
+        writer.put(Change(side, new, vectors[rows], amended, chosen), job=job, done=start + len(block))
 
 
 def _about(
-    side: Side, ids: list[str], pairs: Dataset | None
+    side: Side, ids: list[str], dataset: Dataset | None
 ) -> dict[str, tuple[str | None, str | None, dict[str, Any]]]:
     """Path, words and metadata of each id, from the data set."""
-    if pairs is None:
+    if dataset is None:
         return {}
-    items = pairs.images if side == "images" else pairs.texts
-    found = {}
+    items = dataset.images if side == "images" else dataset.texts
+    about = {}
     for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
         metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
         text = value if isinstance(value, str) else None
         own = (text, None) if side == "images" else (None, text)
-        found[name] = (*own, {"split": str(items.splits[row]), **metadata})
-    missing = [name for name in ids if name not in found]
+        about[name] = (*own, {"split": str(items.splits[row]), **metadata})
+    missing = [name for name in ids if name not in about]
     if missing:
+        from subtext.errors import RequirementError
+
         raise RequirementError(
             f"the data set needs to know the ids of the vectors; {len(missing)} of {len(ids)} {side} are not in it, "
             f"first '{missing[0]}'; name the data that was embedded"
         )
-    return found
+    return about
 
 
-def _links(found: Imported, pairs: Dataset | None) -> list[tuple[str, str]]:
-    """Which picture goes with which text: as the data set says, else by the groups of the file."""
-    if pairs is not None:
-        return [(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in pairs.links.tolist()]
-    if not {"images", "texts"} <= set(found.groups):
+def _links(content: VectorFile, dataset: Dataset | None) -> list[tuple[str, str]]:
+    """Links of images and texts: those of the data set, else by the groups of the file."""
+    if dataset is not None:
+        return [(dataset.images.ids[image], dataset.texts.ids[text]) for image, text in dataset.links.tolist()]
+    if not {"images", "texts"} <= set(content.groups):
         return []
     of_group: dict[int, list[str]] = {}
-    for name, group in zip(found.ids["images"], found.groups["images"].tolist(), strict=True):
+    for name, group in zip(content.ids["images"], content.groups["images"].tolist(), strict=True):
         of_group.setdefault(group, []).append(name)
-    texts = zip(found.ids["texts"], found.groups["texts"].tolist(), strict=True)
+    texts = zip(content.ids["texts"], content.groups["texts"].tolist(), strict=True)
     return [(image, text) for text, group in texts for image in of_group.get(group, [])]

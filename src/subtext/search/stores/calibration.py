@@ -1,7 +1,6 @@
 """What the scores of an index are worth, as it was measured: kept beside its vectors, and checked when it is read.
 
-INDEX/store-1/calibration.json   Calibration
-INDEX/store-1/calibration.svg    its reliability plot, for people
+An index keeps a Calibration and its reliability plot as the documents `CALIBRATION` and `PLOT`.
 """
 
 from __future__ import annotations
@@ -9,18 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.atomic import write_text
 from subtext.errors import IndexError_
-from subtext.search.stores.checksum import checksum
 from subtext.search.stores.item import Side
+from subtext.search.stores.manifest import checksum
 
-CALIBRATION, PLOT = "calibration.json", "calibration.svg"
+CALIBRATION, PLOT = "calibration", "plot"
+"""Names of the documents that an index keeps them as."""
 FORMAT = 1
 """Raised when an older Subtext could no longer read what a newer one writes."""
 STALE = 0.1
@@ -105,20 +103,3 @@ class Calibration:
         """(N) probabilities of the cosines of pairs."""
         values: NDArray[np.float64] = np.interp(cosines, self.pairs["xs"], self.pairs["ys"])
         return values
-
-
-def read_calibration(store: Path) -> Calibration | None:
-    """The calibration of a store; None where it has none. Raises IndexError_ when it is damaged."""
-    file = store / CALIBRATION
-    if not file.is_file():
-        return None
-    try:
-        return Calibration.from_json(file.read_text(encoding="utf-8"), where=str(file))
-    except UnicodeDecodeError as problem:
-        raise IndexError_(f"{file} needs to be JSON; it is not text; calibrate the index again") from problem
-
-
-def write_calibration(store: Path, calibration: Calibration, plot: str) -> None:
-    """Keep a calibration and its plot, an SVG document. Raises OutputError where they cannot be written."""
-    write_text(store / PLOT, plot)
-    write_text(store / CALIBRATION, calibration.to_json())

@@ -18,7 +18,11 @@ LOCK = "lock"
 
 
 class WriterBusy(IndexError_):
-    """Somebody writes to the index already: it can be tried again."""
+    """Another process is writing to the index: try again."""
+
+
+class StoreGone(IndexError_):
+    """The server of an index cannot be reached, or went away: try again."""
 
 
 @contextmanager
@@ -36,7 +40,9 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise WriterBusy(f"{path} takes one writer at a time; {_told(descriptor)}; wait until it is done") from None
+            raise WriterBusy(
+                f"{path} takes one writer at a time; {_owner(descriptor)}; wait until it is done"
+            ) from None
         about = {"verb": verb, "process": os.getpid(), "host": socket.gethostname(), "since": _now()}
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(about).encode(), 0)
@@ -46,11 +52,11 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _told(descriptor: int) -> str:
-    """Who writes, as the lock's file says."""
+def _owner(descriptor: int) -> str:
+    """Who is writing, as the lock file says."""
     try:
-        found = json.loads(os.pread(descriptor, 4096, 0))
-        return f"`subtext index {found['verb']}` (process {found['process']} on {found['host']}) since {found['since']}"
+        owner = json.loads(os.pread(descriptor, 4096, 0))
+        return f"`subtext index {owner['verb']}` (process {owner['process']} on {owner['host']}) since {owner['since']}"
     except (ValueError, KeyError, TypeError):
         return "another process is writing"
 

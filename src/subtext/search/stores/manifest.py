@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Mapping
@@ -11,7 +12,6 @@ from typing import Any
 
 from subtext.data.atomic import write_text
 from subtext.errors import IndexError_
-from subtext.search.stores.checksum import checksum
 
 FORMAT = 2
 """Raised when an older Subtext could no longer read what a newer one writes."""
@@ -141,3 +141,13 @@ def _wrong(found: Mapping[str, Any]) -> str:
     if "/" in found["store"] or found["store"].startswith("."):
         return f"needs 'store' to be a folder inside it; it has {found['store']!r}"
     return ""
+
+
+def checksum(values: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits of an object that JSON can hold, in whatever order its names stand.
+
+    >>> checksum({"a": 1, "b": 2}) == checksum({"b": 2, "a": 1})
+    True
+    """
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -16,15 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
-from subtext.search.stores.calibration import PLOT, read_calibration
-from subtext.search.stores.change import Change
-from subtext.search.stores.checksum import checksum
-from subtext.search.stores.folder import Folder, create
-from subtext.search.stores.item import SIDES, Entry, Side
-from subtext.search.stores.manifest import MANIFEST, SHARDS, Manifest
-from subtext.search.stores.opened import make_lists
-from subtext.search.stores.view import View
-from subtext.search.stores.writer import Writer
+from subtext.search.stores.calibration import CALIBRATION, PLOT, Calibration
+from subtext.search.stores.folder import DOCUMENTS, Folder
+from subtext.search.stores.item import SIDES, Change, Entry, JobUpdate, Side
+from subtext.search.stores.manifest import SHARDS, Manifest, checksum
+from subtext.search.stores.opened import create_store, exists, open_store
+from subtext.search.stores.store import Store, View, Writer
 
 KIND, FORMAT = "subtext index in shards", 1
 VERB = "migrate"
@@ -80,62 +77,60 @@ def read_shards(path: Path) -> Shards:
         raise IndexError_(f"{path} is not an index in shards; {file} cannot be read: {problem!r}") from problem
 
 
-def copy_shards(source: Shards, out: Path) -> Folder:
-    """Copy all items and vectors into an index folder, which may hold some of them from an earlier, interrupted copy.
+def copy_shards(source: Shards, out: Path | str) -> Store:
+    """Copy all items and vectors into an index, which may hold some of them from an earlier, interrupted copy.
 
     The order of the items, links, deletions, the journal and the calibration are those of the shards. Raises
-    IndexError_ for a shard that another model embedded, and for a folder that holds anything else.
+    IndexError_ for a shard that another model embedded, and for a location that holds anything else.
     """
     new = _target(source, out)
     with ExitStack() as stack:
-        views = []
+        views: list[View] = []
         for shard in source.shards:
             folder = Folder(source.path / shard.folder)
             if folder.manifest.fingerprint != source.manifest.fingerprint:
                 raise IndexError_(f"{folder.path} was embedded by another model than the other shards")
             stack.callback(folder.close)
             views.append(stack.enter_context(folder.reading()))
-        with new.writing("migrate") as writer:
-            total = sum(sum(view.counts.values()) for view in views)
-            migration = writer.begin(VERB, source={"shards": str(source.path)}, total=total)
-            orders = {side: _order(source, views, side) for side in SIDES}
-            done = 0
-            for side, order in orders.items():
-                for start in range(0, len(order), BLOCK):
-                    block = order[start : start + BLOCK]
-                    done += len(block)
-                    writer.put(_change(writer, views, side, block), job=migration, done=done)
-            hashes = sorted({own for view in views for own in view.forgotten()})
-            with writer.changing():
-                writer.connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", [(own,) for own in hashes])
-            jobs = [job for view in views for job in view.jobs() if job.source is not None]
-            for job in {json.dumps([job.verb, job.source], sort_keys=True): job for job in jobs}.values():
-                number = writer.begin(job.verb, source=job.source, total=job.total)
-                if job.finished is not None:
-                    writer.finish(number)
-            make_lists(writer)
-            writer.finish(migration)
-    calibration = read_calibration(source.path)
-    if calibration is not None:
+        orders = {side: _order(source, views, side) for side in SIDES}
+        writer = stack.enter_context(new.writing("migrate"))
+        migration = writer.begin(VERB, source={"shards": str(source.path)}, total=sum(map(len, orders.values())))
+        done = 0
+        for side, order in orders.items():
+            for start in range(0, len(order), BLOCK):
+                block = order[start : start + BLOCK]
+                done += len(block)
+                writer.put(_change(writer, views, side, block), job=migration, done=done)
+        hashes = sorted({bytes(own) for view in views for (own,) in view.records("deleted")})
+        writer.apply(Change(remembered=hashes))
+        jobs = [job for view in views for job in view.jobs() if job.source is not None]
+        for job in {json.dumps([job.verb, job.source], sort_keys=True): job for job in jobs}.values():
+            number = writer.begin(job.verb, source=job.source, total=job.total)
+            writer.apply(Change(job=JobUpdate(number, done=job.done, finished=job.finished is not None)))
+        writer.compact_large()
+        writer.finish(migration)
+    calibration = source.path / DOCUMENTS[CALIBRATION]
+    if calibration.is_file():
+        old = Calibration.from_json(calibration.read_text(encoding="utf-8"), where=str(calibration))
         with new.reading() as view:
             last = {}
             for side in SIDES:
-                keys = view.matching(side, [])
-                count = int(np.searchsorted(orders[side][:, 0], calibration.last[side], side="right"))
-                last[side] = int(keys[count - 1]) if count else 0
-        new.keep_calibration(replace(calibration, last=last), (source.path / PLOT).read_text(encoding="utf-8"))
+                count = int(np.searchsorted(orders[side][:, 0], old.last[side], side="right"))
+                last[side] = int(view.keys(side)[count - 1]) if count else 0
+        plot = (source.path / DOCUMENTS[PLOT]).read_text(encoding="utf-8")
+        new.keep_calibration(replace(old, last=last), plot)
     return new
 
 
-def _target(source: Shards, out: Path) -> Folder:
+def _target(source: Shards, out: Path | str) -> Store:
     """A new index, or one that an interrupted copy of the same shards has begun."""
-    if not (out / MANIFEST).is_file():
-        return create(out, replace(source.manifest, generation=0))
-    new = Folder(out)
+    if not exists(out):
+        return create_store(out, replace(source.manifest, generation=0))
+    new = open_store(out)
     with new.reading() as view:
         begun = [job.source for job in view.jobs() if job.verb == VERB and job.finished is None]
     if begun != [{"shards": str(source.path)}]:
-        raise IndexError_(f"{out} is an index already; name a new folder")
+        raise IndexError_(f"{new.path} is an index already; name a new one")
     return new
 
 
@@ -157,12 +152,13 @@ def _change(writer: Writer, views: Sequence[View], side: Side, block: NDArray[np
     for number in np.unique(block[:, 1]):
         view, rows = views[number], block[block[:, 1] == number]
         keys = rows[:, 2]
-        entries |= dict(zip(rows[:, 0].tolist(), view.entries(keys), strict=True))
-        vectors |= dict(zip(rows[:, 0].tolist(), view.shelves[side].vectors_of(keys), strict=True))
+        stored = {row.key: row.entry() for row in view.rows(side, keys=keys.tolist())}
+        entries |= {whole: stored[key] for whole, _, key in rows.tolist()}
+        vectors |= dict(zip(rows[:, 0].tolist(), view.vectors(side, keys), strict=True))
         if side == "texts":
             links += [(image, text.id) for text in view.items(side, keys) for image in text.metadata["images"]]
-    there = writer.known(side, [entry.id for entry in entries.values()])
-    missing = [key for key in block[:, 0].tolist() if entries[key].id not in there]
+    copied = writer.rows_of(side, [entry.id for entry in entries.values()])
+    missing = [key for key in block[:, 0].tolist() if entries[key].id not in copied]
     views_of, width = writer.manifest.views[side], writer.manifest.width
     stacked = np.array([vectors[key] for key in missing], dtype=np.float32).reshape(len(missing), views_of, width)
     return Change(side, [entries[key] for key in missing], stacked, links=links)

@@ -1,217 +1,550 @@
-"""What every store of an index can do, wherever its items and vectors lie: a folder, or a database.
+"""What a store of an index has to provide, and what is built on it: a folder, PostgreSQL, or a store of one's own.
 
-`folder.Folder` and `postgres.database.Database` are such stores. Search and the commands that change an index know
-these verbs alone; what only one of the two can do (copies of a folder, say) is asked of that one.
+A store is a subclass of `Store` with a subclass of `View`, the index at one moment, and one of `Writer`. Fifteen
+methods are abstract: all that a store has to implement. Search, filters, the journal, calibration and verification are
+written once, in the other methods and in the modules above.
+
+A store from outside the package names its `Store` as an entry point of the group "subtext.stores". The entry point's
+name is the scheme of its addresses: the entry point `lance` opens `lance://bucket/library`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Those of typing, before Python 3.12, read the value of each property to see whether it is there: they would ask a
-# database, or start a cluster, whenever a test checks a type.
-from typing_extensions import Protocol, runtime_checkable
-
-from subtext.search.stores.calibration import Calibration
-from subtext.search.stores.change import Change
-from subtext.search.stores.condition import Condition
-from subtext.search.stores.item import SIDES, Item, Side
-from subtext.search.stores.journal import Job
+from subtext.errors import IndexError_, RequirementError, counted
+from subtext.ops import draw
+from subtext.search.stores.calibration import CALIBRATION, PLOT, Calibration
+from subtext.search.stores.condition import ID, TEXT, Condition, require_fields
+from subtext.search.stores.item import (
+    SIDES,
+    Applied,
+    Change,
+    FieldValues,
+    Hits,
+    Item,
+    Job,
+    JobUpdate,
+    Row,
+    Side,
+    deletion_hash,
+)
+from subtext.search.stores.lock import StoreGone
 from subtext.search.stores.manifest import Manifest
-from subtext.search.stores.rows import Known
-from subtext.search.stores.shelf import Found
-from subtext.search.stores.values import Values
+
+SAMPLE = "index: some items"
+"""The purpose that the keys of a sample are drawn for."""
+ROWS = 2000
+"""Rows that `verify` reads at a time."""
+SHOWN = 3
+"""Items that a problem names before it counts the others."""
 
 
-@runtime_checkable
-class StoreShelf(Protocol):
-    """The vectors of one side at one moment."""
+@dataclass(frozen=True)
+class Problem:
+    """Damage of an index: the file, table or part, and what is wrong there."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a store tells of itself.
+
+    bytes      its size on disk
+    unindexed  vectors of each side that every search compares, as they are in no list or graph
+    facts      what else it has to tell, name -> plain data, for `subtext index info`
+    """
+
+    bytes: int
+    unindexed: Mapping[Side, int]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class View(ABC):
+    """An index at one moment: whatever is written meanwhile, nothing changes here.
+
+    manifest    what the index says about itself
+    generation  how many changes had been made
+    counts      items of each side
+    cache       what was computed of this generation, for all views of it
+    """
+
+    def __init__(
+        self, manifest: Manifest, generation: int, counts: Mapping[Side, int], cache: dict[str, Any] | None = None
+    ) -> None:
+        self.manifest = manifest
+        self.generation = generation
+        self.counts = dict(counts)
+        self.cache: dict[str, Any] = {} if cache is None else cache
+
+    @abstractmethod
+    def stats(self) -> Stats:
+        """Size and state of the store."""
+
+    @abstractmethod
+    def select(
+        self, side: Side, where: Sequence[Condition] = (), *, start: int = 0, count: int | None = None
+    ) -> NDArray[np.int64]:
+        """The keys of the items that fulfil every condition, ascending; of them `count`, from number `start` on.
+
+        A condition on a field that no item has is fulfilled by none; "!=" by all.
+        """
+
+    @abstractmethod
+    def rows(
+        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+    ) -> list[Row]:
+        """The rows of these keys, or of these ids, in any order; those that are not in the index are left out.
+
+        links  reads the links of each as well
+        """
+
+    @abstractmethod
+    def nearest(
+        self,
+        side: Side,
+        queries: NDArray[np.float32],
+        *,
+        top: int,
+        among: NDArray[np.int64] | None = None,
+        exact: bool = False,
+    ) -> list[Hits]:
+        """The best `top` items of each of (Q L D) queries, or of those `among` these ascending keys.
+
+        exact  compares all vectors, however many there are
+
+        The score of an item is the largest inner product over its views and those of the query, as `ann.rows.settle`
+        computes it: scores are the same in every store. Equal scores stand in the order of the keys. There are never
+        fewer than `top` hits while there are as many items.
+        """
+
+    @abstractmethod
+    def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+
+    @abstractmethod
+    def search_text(self, words: str, *, top: int) -> list[tuple[int, float]]:
+        """The `top` texts that contain some of the words, as (key, BM25 score), best first."""
+
+    @abstractmethod
+    def fields(self, side: Side) -> list[str]:
+        """Names of the metadata fields, sorted."""
+
+    @abstractmethod
+    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
+        """The values of a field: the `most` frequent ones where no more than `choice` are different."""
+
+    @abstractmethod
+    def records(self, kind: str) -> list[tuple[Any, ...]]:
+        """Other records of the index.
+
+        "jobs"       (number, verb, source as JSON, started, finished, done, total) of each job, the first job first
+        "deleted"    (hash,) of each deleted item that has not been added again; see `deletion_hash`
+        "documents"  (name, mark) of each document; the mark changes when the document does
+        any other    (text,) of the document of that name; empty where there is none
+        """
+
+    def keys(self, side: Side) -> NDArray[np.int64]:
+        """The keys of all items of a side, ascending."""
+        if f"keys of {side}" not in self.cache:
+            self.cache[f"keys of {side}"] = self.select(side)
+        keys: NDArray[np.int64] = self.cache[f"keys of {side}"]
+        return keys
+
+    def sample(self, side: Side, count: int, *, seed: int = 0) -> NDArray[np.int64]:
+        """At most `count` keys of a side, ascending; which ones depends on the keys and the seed alone.
+
+        Items that come or go change few of them.
+        """
+        keys = self.keys(side)
+        if len(keys) <= count:
+            return keys
+        order = draw.uniform(keys, seed=seed, epoch=0, purpose=SAMPLE)[:, 0]
+        return np.sort(keys[np.argpartition(order, count)[:count]])
+
+    def matching(self, side: Side, where: Sequence[Condition]) -> NDArray[np.int64]:
+        """The keys of the items that fulfil every condition, ascending.
+
+        Raises RequirementError when no item of that side has a field of the conditions.
+        """
+        if {condition.field for condition in where} - {TEXT, ID}:
+            require_fields(side, where, self.fields(side))
+        return self.select(side, where)
+
+    def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
+        """The items of these keys, in their order. Raises KeyError for one that is not in the index."""
+        other: Side = SIDES[1 - SIDES.index(side)]
+        rows = {row.key: row for row in self.rows(side, keys=[int(key) for key in keys], links=True)}
+        linked = {
+            row.key: row for row in self.rows(other, keys=sorted({key for row in rows.values() for key in row.links}))
+        }
+        items = []
+        for key in keys:
+            row = rows[int(key)]
+            partners = [linked[partner] for partner in row.links if partner in linked]
+            metadata = json.loads(row.metadata)
+            if side == "images":
+                captions = [partner.text for partner in partners if partner.text is not None]
+            else:
+                captions = [] if row.text is None else [row.text]
+                metadata = {"images": [partner.id for partner in partners], **metadata}
+            items.append(Item(row.key, row.id, row.path, captions, metadata))
+        return items
+
+    @property
+    def shelves(self) -> dict[Side, SideView]:
+        """The vectors of each side."""
+        return {side: SideView(self, side) for side in SIDES}
+
+    def keys_of(self, side: Side, ids: Sequence[str]) -> dict[str, int]:
+        """The key of each of these ids that is in the index."""
+        return {row.id: row.key for row in self.rows(side, ids=ids)}
+
+    def partners(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> dict[int, list[int]]:
+        """Key -> keys of the items of the other side that it is linked with, ascending; without links no entry."""
+        rows = self.rows(side, keys=[int(key) for key in keys], links=True)
+        return {row.key: list(row.links) for row in rows if row.links}
+
+    def page(self, side: Side, *, offset: int, top: int) -> list[int]:
+        """`top` keys of a side from number `offset` on, in the order in which the items were added."""
+        return [int(key) for key in self.select(side, start=offset, count=top)]
+
+    def content(self, side: Side, key: int) -> bytes:
+        """The digest of what was embedded of an item. Raises KeyError where there is no such key."""
+        for row in self.rows(side, keys=[key]):
+            return row.content
+        raise KeyError(key)
+
+    def jobs(self) -> list[Job]:
+        """The journal, the first job first."""
+        return [
+            Job(number, verb, None if source is None else json.loads(source), *times)
+            for number, verb, source, *times in self.records("jobs")
+        ]
+
+    def changed_since(self, calibration: Calibration) -> float:
+        """Share of the items that were added or deleted since an index was calibrated, of the side with the most."""
+        shares = []
+        for side in SIDES:
+            before = calibration.counts[side]
+            remaining = int(np.searchsorted(self.keys(side), calibration.last[side], side="right"))
+            shares.append((before - remaining + self.counts[side] - remaining) / max(1, before))
+        return max(shares)
+
+    def calibration(self) -> Calibration | None:
+        """What the scores of the index are worth; None where that was not measured. Raises IndexError_ for damage."""
+        for (text,) in self.records(CALIBRATION):
+            return Calibration.from_json(text, where=f"the calibration of {self.manifest.run or 'the index'}")
+        return None
+
+    def calibration_mark(self) -> float:
+        """Changes when the index is calibrated again; 0 where it is not calibrated."""
+        return float(dict(self.records("documents")).get(CALIBRATION, 0.0))
+
+    def problems(self) -> list[Problem]:
+        """Items whose row or whose vectors are not what was put in, and items that are missing."""
+        problems: list[Problem] = []
+        for number, side in enumerate(SIDES):
+            keys, damaged, present = self.select(side), list[str](), 0
+            for start in range(0, len(keys), ROWS):
+                rows = self.rows(side, keys=keys[start : start + ROWS].tolist())
+                present += len(rows)
+                damaged += [f"{side}/{row.id!r}" for row in rows if not row.is_intact(number)]
+            if damaged:
+                problems.append(
+                    Problem("items", f"{counted(len(damaged), 'item')} changed or damaged: {listed(damaged)}")
+                )
+            if present != self.counts[side]:
+                problems.append(Problem("items", f"has {present:,} of {self.counts[side]:,} {side}"))
+        try:
+            self.calibration()
+        except IndexError_ as problem:
+            problems.append(Problem(CALIBRATION, str(problem)))
+        return problems
+
+
+@dataclass(frozen=True)
+class SideView:
+    """The vectors of one side of a view."""
+
+    view: View
+    side: Side
 
     @property
     def views(self) -> int:
         """K, vectors an item."""
-
-    @property
-    def rows(self) -> int:
-        """Vectors that lie there."""
+        return self.view.manifest.views[self.side]
 
     @property
     def count(self) -> int:
-        """Items that are there."""
+        """Items of the side."""
+        return self.view.counts[self.side]
 
     @property
-    def loose(self) -> int:
-        """Vectors that every search compares."""
-
-    def nearest(
-        self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
-    ) -> list[Found]:
-        """The best `top` items of each of (Q L D) queries, or of those `among` these keys.
-
-        exact  compares all vectors, however many there are
-
-        Never fewer than `top` while there are as many.
-        """
-
-    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(N K D) vectors of items, in the order of the keys; each has to be there."""
+    def rows(self) -> int:
+        """Vectors of the side."""
+        return self.count * self.views
 
     @property
     def live(self) -> NDArray[np.int64]:
-        """The keys of all items that are there, ascending."""
+        """The keys of all items, ascending."""
+        return self.view.keys(self.side)
 
-    def up_to(self, key: int) -> int:
-        """How many items have this key or a smaller one."""
+    def nearest(
+        self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
+    ) -> list[Hits]:
+        """See `View.nearest`."""
+        return self.view.nearest(self.side, queries, top=top, among=among, exact=exact)
+
+    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """See `View.vectors`."""
+        return self.view.vectors(self.side, keys)
 
     def drawn(self, count: int, *, seed: int = 0) -> NDArray[np.int64]:
-        """At most `count` keys of items that are there, ascending; items that come or go change few of them."""
+        """See `View.sample`."""
+        return self.view.sample(self.side, count, seed=seed)
 
 
-@runtime_checkable
-class StoreView(Protocol):
-    """Items and vectors at one moment; of use inside the `with` that gave it."""
+class Writer(ABC):
+    """Changes an index; made by `Store.writing`.
 
-    @property
-    def generation(self) -> int:
-        """How many changes had been made."""
+    Every method returns when its change is stored durably. What fails leaves the state before it.
+    """
 
-    @property
-    def shelves(self) -> Mapping[Side, StoreShelf]:
-        """The vectors of each side."""
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        self.store = store
+        self.manifest = manifest
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """Items of each side."""
+    @abstractmethod
+    def apply(self, change: Change) -> Applied:
+        """Make a change, completely or not at all.
 
-    def matching(self, side: Side, where: Sequence[Condition]) -> NDArray[np.int64]:
-        """The keys of all items that fulfil every condition, ascending.
-
-        Raises RequirementError when no item of that side has a field that is asked for.
+        Raises IndexError_ for vectors that are not finite or of another shape, and for an id that occurs twice;
+        OutputError when there is no space.
         """
 
-    def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
-        """The items of these keys, in their order. Raises KeyError for one that is not there."""
+    @abstractmethod
+    def compact(self, *, seed: int = 0) -> list[str]:
+        """Remove what was deleted, and prepare large sides for approximate search; sentences that say what was done.
 
-    def keys_of(self, side: Side, ids: Sequence[str]) -> dict[str, int]:
-        """Key of each of these ids that is there."""
-
-    def partners(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> dict[int, list[int]]:
-        """Of items of a side the keys of those that they are joined with on the other, ascending; without, no entry."""
-
-    def by_words(self, words: str, *, top: int) -> list[tuple[int, float]]:
-        """The `top` texts that have some of the words, as (key, BM25 score); larger is better."""
-
-    def fields(self, side: Side) -> list[str]:
-        """Names of the metadata that can be filtered by."""
-
-    def values(self, side: Side, name: str, *, most: int, choice: int) -> Values:
-        """What a field holds: the `most` commonest values where no more than `choice` are different."""
-
-    def page(self, side: Side, *, offset: int, top: int) -> list[int]:
-        """`top` keys of a side, after so many, in the order in which the items came in."""
-
-    def content(self, side: Side, key: int) -> bytes:
-        """The digest of what was embedded of an item. Raises KeyError where there is no such key."""
-
-    def jobs(self) -> list[Job]:
-        """The journal, the first job first."""
-
-
-@runtime_checkable
-class StoreWriter(Protocol):
-    """Changes an index; every method that changes something returns when the change is kept for good."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """What the index says about itself."""
-
-    def known(self, side: Side, ids: Sequence[str]) -> dict[str, Known]:
-        """What is known of those ids that are there."""
-
-    def forgotten(self, side: Side, ids: Sequence[str]) -> set[str]:
-        """Those of these ids that were deleted once, and not put in again by the user's own wish."""
+        seed  of what is sampled
+        """
 
     def put(self, change: Change, *, job: int | None = None, done: int = 0) -> None:
-        """Put items in, all or none; those of the same id are replaced.
+        """Put items in; those of the same id are replaced. A change that changes nothing is not made.
 
-        job, done  of the journal, whose progress is kept with the change
+        job, done  number of a job, and the items that it has processed with this change
         """
-
-    def ids(self, side: Side) -> list[str]:
-        """The ids of a side, in the order that they came in."""
+        if change.entries or change.amended or self._changes_links(change):
+            self.apply(replace(change, job=None if job is None else JobUpdate(job, done=done)))
 
     def delete(
         self, side: Side, ids: Sequence[str], *, keep_texts: bool = False, remember: bool = True
-    ) -> dict[str, int]:
-        """Delete items, all or none; gives how many of each side."""
+    ) -> Mapping[Side, int]:
+        """Delete items; returns how many of each side. Ids that are not in the index are passed over.
+
+        keep_texts  keeps the texts that have no other image; by default they are deleted with their images
+        remember    keeps a hash of each: a data set that still has the item does not bring it back
+        """
+        return self.apply(Change(side, deleted=ids, keep_texts=keep_texts, remember=remember)).deleted
 
     def begin(self, verb: str, *, source: Mapping[str, Any] | None = None, total: int = 0) -> int:
-        """Note a job in the journal; its number."""
+        """Begin a job, or resume an unfinished one of the same verb and source; its number in the journal."""
+        number = self.apply(Change(job=JobUpdate(verb=verb, source=source, total=total))).job
+        assert number is not None
+        return number
 
     def finish(self, job: int) -> None:
         """Note that a job is done."""
+        self.apply(Change(job=JobUpdate(job, finished=True)))
 
-    def shelf(self, side: Side) -> StoreShelf:
-        """The vectors of a side as they are now."""
+    def rows_of(self, side: Side, ids: Sequence[str]) -> dict[str, Row]:
+        """Id -> the row of each of these items that is in the index."""
+        with self.store.reading() as view:
+            return {row.id: row for row in view.rows(side, ids=ids)}
+
+    def deleted_before(self, side: Side, ids: Sequence[str]) -> set[str]:
+        """Those of these ids that were deleted, and have not been added again since."""
+        with self.store.reading() as view:
+            hashes = {bytes(own) for (own,) in view.records("deleted")}
+        return {name for name in ids if deletion_hash(side, name) in hashes}
+
+    def ids(self, side: Side) -> list[str]:
+        """The ids of a side, in the order in which they were added."""
+        with self.store.reading() as view:
+            rows = {row.key: row.id for row in view.rows(side, keys=view.keys(side).tolist())}
+        return [rows[key] for key in sorted(rows)]
+
+    def compact_large(self) -> None:
+        """Compact an index that is too large to compare every vector."""
+        with self.store.reading() as view:
+            rows = max(view.counts[side] * self.manifest.views[side] for side in SIDES)
+        if rows > self.manifest.exact_up_to:
+            self.compact()
+
+    def _changes_links(self, change: Change) -> bool:
+        """Whether a change has other links than the index."""
+        texts = sorted({*change.exact_texts, *(text for _, text in change.links)})
+        if not texts:
+            return False
+        with self.store.reading() as view:
+            rows = view.rows("texts", ids=texts, links=True)
+            images = view.keys_of("images", sorted({image for image, _ in change.links}))
+        links: dict[str, set[int]] = {text: set() for text in texts}
+        for image, text in change.links:
+            if image in images:
+                links[text].add(images[image])
+        return any(
+            links[row.id] - set(row.links) or (row.id in change.exact_texts and set(row.links) - links[row.id])
+            for row in rows
+        )
 
 
-@runtime_checkable
-class Store(Protocol):
-    """An index, opened; of use by several threads, and while others write."""
+class Store(ABC):
+    """An index, opened; several threads may use it, and other processes may write meanwhile.
 
-    @property
-    def path(self) -> Path | str:
-        """Where it is, for messages; nothing secret is in it."""
+    path      where it is, for messages; nothing secret is in it
+    manifest  what the index says about itself
 
-    @property
-    def manifest(self) -> Manifest:
-        """What the index says about itself."""
+    The constructor takes a path or an address. It raises IndexError_ when there is no index, or it cannot be read.
+    """
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """Pictures and texts that are in it now."""
+    path: Path | str
+    manifest: Manifest
 
-    @property
-    def bytes(self) -> int:
-        """Its size on disk."""
+    @classmethod
+    @abstractmethod
+    def create(cls, location: str, manifest: Manifest) -> Store:
+        """An empty index. Raises IndexError_ when the name is taken, OutputError when it cannot be written."""
 
-    def reading(self) -> AbstractContextManager[StoreView]:
-        """The index at one moment: inside the block nothing changes, whatever is written meanwhile."""
+    @abstractmethod
+    def reading(self) -> AbstractContextManager[View]:
+        """The index at this moment; of use inside the block."""
 
-    def writing(self, verb: str) -> AbstractContextManager[StoreWriter]:
-        """Somebody who may change it."""
+    @abstractmethod
+    def writing(self, verb: str) -> AbstractContextManager[Writer]:
+        """A writer; `verb` tells others what is being done. Raises WriterBusy where one has to wait for another."""
 
-    def calibration(self) -> Calibration | None:
-        """What its scores are worth; None where that was not measured."""
+    @abstractmethod
+    def check(self) -> list[Problem]:
+        """Damage that only the store can see, such as a changed byte of a file."""
 
-    def calibration_mark(self) -> float:
-        """Changes when another calibration is kept; 0 where there is none."""
+    @classmethod
+    def damage(cls, location: str, problem: IndexError_) -> list[Problem]:
+        """Damage of an index that cannot be opened because of a problem."""
+        return [Problem(location, str(problem))]
 
-    def keep_calibration(self, calibration: Calibration, plot: str) -> str:
-        """Keep a calibration and its plot, an SVG document; says where the plot is."""
+    @classmethod
+    def exists(cls, location: str) -> bool:
+        """Whether there is an index at this location."""
+        try:
+            cls(location)
+        except IndexError_:
+            return False
+        return True
+
+    @classmethod
+    def require_free(cls, location: str) -> None:
+        """Raise IndexError_ unless an index can be created at this location."""
+        if cls.exists(location):
+            raise IndexError_(f"{location} is an index already; name another")
+
+    @classmethod
+    def name_of(cls, location: str) -> str:
+        """A short name of the index, without anything secret."""
+        return location.rstrip("/").rpartition("/")[2].partition("?")[0]
+
+    def remove(self) -> None:
+        """Remove the index."""
+        raise RequirementError(f"{self.path} lies in a store that cannot remove an index; remove it by its own tools")
+
+    def beside(self, manifest: Manifest) -> Store:
+        """An index for the vectors of another model beside this one, which goes on serving.
+
+        One that was begun for the same model is resumed. `swap` puts it in use.
+        """
+        raise RequirementError(
+            f"{self.path} lies in a store that cannot change models; build another index ({manifest.run})"
+        )
+
+    def swap(self, new: Store, *, generation: int) -> Store:
+        """Put the index that was made beside this one in its place; deletions are remembered there, too.
+
+        generation  of this index when the move began; raises IndexError_ when it has changed since
+        """
+        raise RequirementError(f"{self.path} lies in a store that cannot change models; it got {new.path}")
 
     @property
     def moved(self) -> bool:
         """Whether an index of another model has taken the place of this one since it was opened: open it again."""
+        return type(self)(str(self.path)).manifest.fingerprint != self.manifest.fingerprint
 
-    def gone(self) -> list[str]:
-        """Trace names of what was deleted and has not come again: what others keep of it has to go as well."""
+    @property
+    def counts(self) -> dict[Side, int]:
+        """Images and texts in the index."""
+        with self.reading() as view:
+            return view.counts
 
-    def close(self) -> None:
-        """Let go of this thread's connection."""
+    @property
+    def bytes(self) -> int:
+        """Its size on disk."""
+        with self.reading() as view:
+            return view.stats().bytes
+
+    def calibration(self) -> Calibration | None:
+        """What the scores of the index are worth; None where that was not measured."""
+        with self.reading() as view:
+            return view.calibration()
+
+    def calibration_mark(self) -> float:
+        """Changes when the index is calibrated again; 0 where it is not calibrated."""
+        with self.reading() as view:
+            return view.calibration_mark()
+
+    def keep_calibration(self, calibration: Calibration, plot: str) -> str:
+        """Keep a calibration and its plot, an SVG document; says where the plot is."""
+        with self.writing("calibrate") as writer:
+            writer.apply(Change(documents={PLOT: plot, CALIBRATION: calibration.to_json()}))
+        return self.document(PLOT)
+
+    def document(self, name: str) -> str:
+        """Where a document of the index is, for messages."""
+        return f"{self.path}, document {name}"
+
+    def deleted(self) -> list[str]:
+        """Hashes of deleted items in hexadecimal digits: what others keep of such an item has to be removed as well."""
+        with self.reading() as view:
+            return [bytes(own).hex() for (own,) in view.records("deleted")]
+
+    def problems(self) -> list[Problem]:
+        """All damage of the index; empty for an intact one. Reads every item and every vector once."""
+        try:
+            with self.reading() as view:
+                problems = view.problems()
+        except StoreGone:
+            raise
+        except (IndexError_, ValueError, TypeError, KeyError) as problem:
+            # A damaged row may hold anything.
+            problems = [Problem("items", f"cannot be read: {problem}")]
+        return [*problems, *self.check()]
+
+    def close(self) -> None:  # noqa: B027  (most stores hold nothing open)
+        """Release connections that nobody uses at this moment."""
 
 
-def changed_since(calibration: Calibration, view: StoreView) -> float:
-    """Share of the items that came or went since an index was calibrated, of the side where they are most."""
-    found = []
-    for side in SIDES:
-        shelf, before = view.shelves[side], calibration.counts[side]
-        old = shelf.up_to(calibration.last[side])
-        found.append((before - old + shelf.count - old) / max(1, before))
-    return max(found)
+def listed(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - SHOWN:,} more" if len(every) > SHOWN else ""
+    return ", ".join(every[:SHOWN]) + more

@@ -6,11 +6,14 @@ they began, while a writer goes on (SQLite's write-ahead log).
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from subtext.errors import IndexError_, OutputError
@@ -49,13 +52,46 @@ INSERT INTO state VALUES ('generation', 0), ('images', 0), ('texts', 0), ('facet
 """
 
 PATIENCE, SHORT = 30, 1
-"""Seconds to wait for another's turn; and for readers to end, where a later change can do as well what they hold up."""
+"""Seconds to wait for another writer; and for readers to end, where a later change can do what they hold up."""
+MANY = 1000
+"""Values of a list from which on they are handed over as JSON: SQLite limits the number of parameters."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_LIST = re.compile(r"= ANY\(\?::\w+\[\]\)")
+
+
+class SqliteTables:
+    """The tables of an index, by one connection to SQLite."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`."""
+        # CROSS JOIN holds SQLite to the order of the tables: left to itself it has read all texts for each image.
+        statement, flat = statement.replace(" JOIN ", " CROSS JOIN "), list[Any]()
+        for value in values:
+            if not isinstance(value, list):
+                flat.append(value)
+            elif len(value) < MANY or isinstance(value[0], bytes):
+                statement = _LIST.sub(f"IN ({', '.join('?' * len(value))})", statement, count=1)
+                flat += value
+            else:
+                statement = _LIST.sub("IN (SELECT value FROM json_each(?))", statement, count=1)
+                flat.append(json.dumps(value, ensure_ascii=False))
+        return self.connection.execute(statement, flat).fetchall()
+
+    def ids(self, names: Sequence[str]) -> list[str]:
+        """Those of these names that the database can hold: all."""
+        return list(names)
+
+    def state(self, name: str) -> int:
+        """One number of the store's state."""
+        return int(self.run("SELECT value FROM state WHERE name = ?", name)[0][0])
 
 
 def create(file: Path) -> None:
     """Make empty tables. Raises OutputError when they cannot be written."""
-    with told(file):
+    with translated(file):
         connection = sqlite3.connect(file, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -80,7 +116,7 @@ def to_read(file: Path) -> sqlite3.Connection:
     Raises IndexError_ when there are no tables, or they are damaged.
     """
     _require(file)
-    with told(file):
+    with translated(file):
         # Whoever may write the folder takes part in the write-ahead log; on a read-only disk nobody writes it.
         closed = not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
         mode = "mode=ro&immutable=1" if closed else "mode=rw"
@@ -92,7 +128,7 @@ def to_read(file: Path) -> sqlite3.Connection:
 def to_write(file: Path) -> sqlite3.Connection:
     """A connection for the one writer. Raises IndexError_ as `to_read`."""
     _require(file)
-    with told(file):
+    with translated(file):
         connection = _connect(file, "mode=rw")
         connection.execute("PRAGMA synchronous = FULL")
         # What is deleted is overwritten, so that no reader of the raw file finds it.
@@ -102,8 +138,8 @@ def to_write(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, file: Path, *, write: bool = False) -> Iterator[None]:
-    """Inside the block all statements see one state; a change is kept whole, or not at all on any error."""
-    with told(file):
+    """Inside the block all statements see one state; a change is made completely, or not at all on any error."""
+    with translated(file):
         connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
             yield
@@ -114,8 +150,8 @@ def transaction(connection: sqlite3.Connection, file: Path, *, write: bool = Fal
 
 
 @contextmanager
-def told(file: Path) -> Iterator[None]:
-    """Inside the block what SQLite refuses becomes one of the project's errors."""
+def translated(file: Path) -> Iterator[None]:
+    """Inside the block errors of SQLite become errors of the project."""
     try:
         yield
     except sqlite3.OperationalError as problem:
@@ -127,11 +163,6 @@ def told(file: Path) -> Iterator[None]:
         raise IndexError_(f"{file} cannot be used: {problem}; `subtext index verify` says what is wrong") from problem
     except sqlite3.DatabaseError as problem:
         raise IndexError_(f"{file} is damaged: {problem}; restore a backup, or build again") from problem
-
-
-def state(connection: sqlite3.Connection, name: str) -> int:
-    """One number of the store's state."""
-    return int(connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()[0])
 
 
 def _require(file: Path) -> None:

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from subtext.search.ranking import opposite
 from subtext.search.stores.item import Side
-from subtext.search.stores.store import Store, StoreView
+from subtext.search.stores.store import Store, View
 from subtext.server.batching import state_of
 from subtext.server.schemas import (
     Facet,
@@ -135,7 +135,7 @@ def _detail(store: Store, side: Side, name: str) -> ItemDetail | None:
     return ItemDetail(item=shown, texts=texts, pictures=[])
 
 
-def _scores(view: StoreView, side: Side, key: int, partners: Sequence[int]) -> list[float]:
+def _scores(view: View, side: Side, key: int, partners: Sequence[int]) -> list[float]:
     """The cosine of an item with each of its partners, of the best matching views."""
     if not partners:
         return []
@@ -145,7 +145,7 @@ def _scores(view: StoreView, side: Side, key: int, partners: Sequence[int]) -> l
     return [float(score) for score in best]
 
 
-def _facet(view: StoreView, side: Side, name: str) -> Facet:
+def _facet(view: View, side: Side, name: str) -> Facet:
     values = view.values(side, name, most=COMMON_VALUES, choice=MAX_CHOICES)
     if values.dates is not None and not values.numbers:
         first, last = (datetime.fromtimestamp(when, UTC).date().isoformat() for when in values.dates)

@@ -1,17 +1,20 @@
-"""Connections to a database: how they are set up, and what its refusals mean."""
+"""Connections to a database: how they are set up and shared, and what its errors mean."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
 from pgvector.psycopg import register_vector
 from psycopg import IsolationLevel, errors, sql
+from psycopg.pq import TransactionStatus
 
 from subtext.errors import IndexError_, OutputError
-from subtext.search.stores.lock import WriterBusy
+from subtext.search.stores.lock import StoreGone, WriterBusy
 from subtext.search.stores.postgres.address import Address
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -20,6 +23,9 @@ NEEDED = (0, 8)
 """The first pgvector that goes on looking where a filter leaves too few (iterative scan)."""
 PATIENCE = "300s"
 """How long a writer waits for another one's change."""
+MOST = 24
+"""Connections of one process at a time: a Subtext server has a hundred threads, and PostgreSQL by default a hundred
+connections for all its clients."""
 
 _EXTENSION = (
     "SELECT e.extversion, n.nspname FROM pg_catalog.pg_extension e "
@@ -27,16 +33,12 @@ _EXTENSION = (
 )
 
 
-class StoreGone(IndexError_):
-    """The server of an index cannot be reached, or went away: it can be tried again."""
-
-
 def connect(address: Address) -> Connection:
     """A connection that keeps each statement by itself, unless it stands in a transaction.
 
     Raises StoreGone when there is no server, or it lets nobody in.
     """
-    with told(address):
+    with translated(address):
         # Statements are planned anew each time: how many items fulfil a filter decides how it is best searched.
         return psycopg.connect(**address.parameters, autocommit=True, prepare_threshold=None)
 
@@ -46,7 +48,7 @@ def ready(connection: Connection, address: Address) -> Connection:
 
     Raises IndexError_ where pgvector is missing, or too old.
     """
-    with told(address):
+    with translated(address):
         found = connection.execute(_EXTENSION).fetchone()
         if found is None:
             raise IndexError_(
@@ -77,7 +79,7 @@ def to_read(address: Address) -> Connection:
 def to_write(address: Address) -> Connection:
     """A connection whose changes are on the server's disk when they are acknowledged."""
     connection = connect(address)
-    with closed_on_failure(connection), told(address):
+    with closed_on_failure(connection), translated(address):
         ready(connection, address)
         connection.execute("SELECT set_config('synchronous_commit', 'on', false)")
         connection.execute("SELECT set_config('lock_timeout', %s, false)", (PATIENCE,))
@@ -94,15 +96,15 @@ def closed_on_failure(connection: Connection) -> Iterator[None]:
 
 
 @contextmanager
-def told(address: Address) -> Iterator[None]:
+def translated(address: Address) -> Iterator[None]:
     """Inside the block what PostgreSQL refuses becomes one of the project's errors, without anything secret."""
     try:
         yield
     except psycopg.Error as problem:
-        raise _meaning(problem, address) from None
+        raise _translate(problem, address) from None
 
 
-def _meaning(problem: psycopg.Error, address: Address) -> Exception:
+def _translate(problem: psycopg.Error, address: Address) -> Exception:
     said = address.without_secrets((problem.diag.message_primary or str(problem)).strip().replace("\n", "; "))
     if isinstance(problem, errors.DiskFull):
         return OutputError(
@@ -131,3 +133,73 @@ def _meaning(problem: psycopg.Error, address: Address) -> Exception:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
+
+
+class Pool:
+    """Connections to one index, for any number of threads.
+
+    check  raises IndexError_ for a new connection to an index that cannot be read
+    """
+
+    def __init__(self, address: Address, check: Callable[[Connection, Address], None]) -> None:
+        self.address = address
+        self._check = check
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+        self._free = threading.Semaphore(MOST)
+        self._thread = threading.local()
+        weakref.finalize(self, _close_all, self._idle)
+
+    @contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """A connection of this thread alone; inside another such block of the thread, the same one.
+
+        Waits while all `MOST` of them are in use. Raises StoreGone when there is no server, IndexError_ where
+        there is no index, or one of another layout.
+        """
+        current: Connection | None = getattr(self._thread, "connection", None)
+        if current is not None:
+            yield current
+            return
+        with self._free:
+            connection = self._thread.connection = self._acquired()
+            try:
+                yield connection
+            finally:
+                self._thread.connection = None
+                if connection.info.transaction_status is TransactionStatus.IDLE:
+                    self._idle.append(connection)
+                else:
+                    connection.close()
+
+    def close(self) -> None:
+        """Close the connections that nobody uses at this moment."""
+        _close_all(self._idle)
+
+    def _acquired(self) -> Connection:
+        """A connection that answers: a restart of the server is noticed here."""
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                break
+            if _answers(connection):
+                return connection
+            connection.close()
+        connection = to_read(self.address)
+        with closed_on_failure(connection):
+            self._check(connection, self.address)
+        return connection
+
+
+def _answers(connection: Connection) -> bool:
+    try:
+        connection.execute("SELECT 1")
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _close_all(connections: list[Connection]) -> None:
+    while connections:
+        connections.pop().close()

@@ -1,4 +1,4 @@
-"""The tables of an index in PostgreSQL, as numbered steps: each leads from one layout to the next, wholly or not."""
+"""The tables of an index in PostgreSQL, and the numbered steps that upgrade an earlier layout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from psycopg import sql
 from subtext.errors import IndexError_
 from subtext.search.stores.item import SIDES, Side
 from subtext.search.stores.postgres.address import Address
-from subtext.search.stores.postgres.connection import Connection, told
+from subtext.search.stores.postgres.connection import Connection, translated
 
 LAYOUT = 2
 """The layout that this Subtext reads and writes."""
@@ -51,7 +51,7 @@ INSERT INTO state VALUES
 _SECOND = "CREATE TABLE kept (name text PRIMARY KEY, value text NOT NULL, written timestamptz NOT NULL DEFAULT now())"
 
 STEPS = {1: _SECOND}
-"""What leads from a layout to the one after it. The first made no room for what is measured of an index."""
+"""Layout -> the statement that upgrades it to the next one. The first layout had no table of documents."""
 
 
 def graph_name(side: Side) -> str:
@@ -67,7 +67,7 @@ def former_name(side: Side) -> str:
 def make(connection: Connection, width: int, *, upto: int = LAYOUT) -> None:
     """Make the tables of an index for vectors of a width, inside a transaction.
 
-    upto  the layout that is made: an earlier one only to test that it is led to this one
+    upto  the layout that is made: an earlier one only to test that it is upgraded
     """
     for statement in _FIRST.split(";\n"):
         if statement.strip():
@@ -81,12 +81,12 @@ def make(connection: Connection, width: int, *, upto: int = LAYOUT) -> None:
         )
         if width <= PLAIN:
             connection.execute(sql.SQL("ALTER TABLE {} ALTER COLUMN vector SET STORAGE PLAIN").format(table))
-    _lead(connection, upto)
+    _upgrade(connection, upto)
 
 
 def version(connection: Connection, address: Address) -> int:
     """The layout of an index. Raises IndexError_ where there is no index."""
-    with told(address):
+    with translated(address):
         table = sql.Identifier(address.name, "layout")
         found = connection.execute(sql.SQL("SELECT version FROM {}").format(table)).fetchone()
     if found is None:
@@ -99,28 +99,28 @@ def require_layout(connection: Connection, address: Address) -> None:
     have = version(connection, address)
     if have < LAYOUT:
         raise IndexError_(
-            f"{address} has layout {have}, of an earlier Subtext; this one reads {LAYOUT}; lead it there, when nobody "
-            "uses that earlier one any more: subtext index upgrade INDEX"
+            f"{address} has layout {have}, of an earlier Subtext; this one reads {LAYOUT}; "
+            "upgrade it, once nobody uses that earlier one any more: subtext index upgrade INDEX"
         )
     if have > LAYOUT:
         raise IndexError_(f"{address} has layout {have}; this Subtext reads {LAYOUT}; use a newer Subtext")
 
 
-def migrate(connection: Connection, address: Address) -> tuple[int, int]:
-    """Lead an index to this layout, in one transaction; gives the layout before and the one now.
+def upgrade(connection: Connection, address: Address) -> tuple[int, int]:
+    """Upgrade an index to this layout, in one transaction; the layout before and the one now.
 
     Others wait meanwhile. Raises IndexError_ for a layout of a newer Subtext.
     """
-    with told(address), connection.transaction():
+    with translated(address), connection.transaction():
         connection.execute("LOCK TABLE layout IN ACCESS EXCLUSIVE MODE")
         before = version(connection, address)
         if before > LAYOUT:
             require_layout(connection, address)
-        _lead(connection, LAYOUT)
+        _upgrade(connection, LAYOUT)
     return before, LAYOUT
 
 
-def _lead(connection: Connection, upto: int) -> None:
+def _upgrade(connection: Connection, upto: int) -> None:
     found = connection.execute("SELECT version FROM layout").fetchone()
     assert found is not None
     for number in range(int(found[0]), upto):

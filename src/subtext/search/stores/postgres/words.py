@@ -1,4 +1,4 @@
-"""Words as they are looked for: the same in every database, whatever its language settings.
+"""Words of texts, as they are searched: the same in every database, whatever its language settings.
 
 Letters, digits and private signs make words; capitals, accents and other marks do not count. This is what the folder
 store's FTS5 does (tokenizer unicode61), so that both stores find the same texts by the same words. Signs that are
@@ -50,30 +50,30 @@ def as_vector(found: Sequence[str]) -> str:
     return " ".join(f"'{word}':{','.join(map(str, own))}" for word, own in places.items())
 
 
-def phrase(text: str) -> str:
+def phrase_query(text: str) -> str:
     """A tsquery for all words of a text in their order; "" for none.
 
-    >>> phrase("a dog's day")
+    >>> phrase_query("a dog's day")
     "'a' <-> 'dog' <-> 's' <-> 'day'"
     """
     return " <-> ".join(f"'{word}'" for word in words(text))
 
 
-def by_words(connection: Connection, text: str, *, top: int, counted: tuple[int, int]) -> list[tuple[int, float]]:
+def search_words(connection: Connection, text: str, *, top: int, counts: tuple[int, int]) -> list[tuple[int, float]]:
     """The `top` texts that have some of the words, as (key, BM25 score).
 
-    counted  texts that have words, and their words
+    counts  texts that have words, and their words
 
     sum over words of idf f (k1 + 1) / (f + k1 (1 - b + b length / mean length)), idf = log((N - n + .5) / (n + .5)).
     """
-    asked = words(text)
-    number, total = counted
-    if not asked or not number:
+    query = words(text)
+    number, total = counts
+    if not query or not number:
         return []
     sql = (
-        "WITH asked AS (SELECT word, count(*) AS times FROM unnest(%(asked)s::text[]) AS a(word) GROUP BY word), "
+        "WITH query AS (SELECT word, count(*) AS times FROM unnest(%(query)s::text[]) AS q(word) GROUP BY word), "
         "weighed AS (SELECT word, times * greatest(%(least)s::float8, ln((%(number)s::float8 - n + 0.5) / (n + 0.5))) "
-        "AS weight FROM asked, LATERAL (SELECT count(*)::float8 AS n FROM items "
+        "AS weight FROM query, LATERAL (SELECT count(*)::float8 AS n FROM items "
         "WHERE words @@ ('''' || word || '''')::tsquery) AS c) "
         "SELECT key, sum(weight * f * (%(k)s::float8 + 1) / "
         "(f + %(k)s::float8 * (1 - %(b)s::float8 + %(b)s::float8 * length / %(mean)s::float8))) AS score "
@@ -82,8 +82,8 @@ def by_words(connection: Connection, text: str, *, top: int, counted: tuple[int,
         "WHERE words @@ %(any)s::tsquery GROUP BY key ORDER BY score DESC, key LIMIT %(top)s"
     )
     values = {
-        "asked": asked,
-        "any": " | ".join(f"'{word}'" for word in dict.fromkeys(asked)),
+        "query": query,
+        "any": " | ".join(f"'{word}'" for word in dict.fromkeys(query)),
         "number": float(number),
         "mean": total / number,
         "least": LEAST,

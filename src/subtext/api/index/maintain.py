@@ -1,0 +1,394 @@
+"""`subtext.delete_from_index`, `compact_index`, `index_info`, `verify_index`, `backup_index` and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from subtext.api.index.build import IndexArgument
+from subtext.api.options import Metavar, Section, verb
+
+if TYPE_CHECKING:
+    from subtext.search.stores.manifest import Manifest
+    from subtext.search.stores.store import Store
+
+MANY = 32
+"""Segments beyond which a compaction is advised: each is searched on its own."""
+DEAD = 0.2
+"""Share of rows of deleted items beyond which it is."""
+
+
+@dataclass(frozen=True, repr=False)
+class IndexInfo:
+    """What an index holds.
+
+    path      the index, a folder or an address without anything secret
+    manifest  the model and the data that it was made by
+    counts    images and texts            bytes  its size on disk
+    fields    metadata fields of each side
+    facts     what its store has to tell of itself, such as segments, lists or graphs
+    jobs      the journal                 advice  what is worth doing
+    calibrated  by what its scores were calibrated, and whether that still holds; "" where they were not
+    """
+
+    path: str
+    manifest: Mapping[str, Any]
+    counts: Mapping[str, int]
+    bytes: int
+    fields: Mapping[str, list[str]]
+    facts: Mapping[str, Any]
+    jobs: tuple[Mapping[str, Any], ...]
+    advice: tuple[str, ...] = ()
+    calibrated: str = ""
+    vectors: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        content = {**self.manifest, "index": self.path, "counts": dict(self.counts), "bytes": self.bytes, **self.facts}
+        content |= {"fields": dict(self.fields), "jobs": [dict(job) for job in self.jobs], "advice": list(self.advice)}
+        return content | ({"calibrated": self.calibrated} if self.calibrated else {})
+
+    def __str__(self) -> str:
+        from subtext.report.text_table import size, table
+
+        data: Mapping[str, Any] = self.manifest["data"]
+        facts = [[name.replace("_", " "), _fact(value)] for name, value in self.facts.items()]
+        rows = [
+            ["images", f"{self.counts['images']:,}"],
+            ["texts", f"{self.counts['texts']:,}"],
+            ["vectors", self.vectors],
+            ["size", size(self.bytes)],
+            *[row for row in facts if row[1]],
+            ["fields of images", ", ".join(self.fields["images"]) or "-"],
+            ["fields of texts", ", ".join(self.fields["texts"]) or "-"],
+            *[[name, str(self.manifest[key] or "-")] for name, key in _ORIGIN.items()],
+            *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
+            *[[name.replace("_", " "), str(data[name])] for name in ("features", "text_features") if data.get(name)],
+            *([["calibrated", self.calibrated]] if self.calibrated else []),
+            ["changes", f"{self.manifest['generation']:,}"],
+            ["created", f"{self.manifest['created']} by Subtext {self.manifest['version']}"],
+            *[[f"unfinished {job['verb']}", _progress(job)] for job in self.jobs if job["finished"] is None],
+        ]
+        return "\n".join([table(["index", self.path], rows), *self.advice])
+
+    def __repr__(self) -> str:
+        return f"IndexInfo({self.path!r}, {dict(self.counts)})"
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """Damage of an index: (where, what) of each problem; none for an intact index."""
+
+    path: str
+    problems: tuple[tuple[str, str], ...]
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        problems = [{"where": where, "what": what} for where, what in self.problems]
+        return {"index": self.path, "whole": self.intact, "problems": problems}
+
+    def __str__(self) -> str:
+        from subtext.errors import counted
+
+        if self.intact:
+            return f"{self.path}: whole"
+        lines = [f"{self.path}: {counted(len(self.problems), 'problem')}"]
+        lines += [f"  {where}: {what}" for where, what in self.problems]
+        return "\n".join([*lines, "restore a backup (subtext index restore), or build again"])
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What was done to an index, in sentences, and numbers of it."""
+
+    path: str
+    lines: tuple[str, ...]
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.path}: {self.lines[0]}", *self.lines[1:]])
+
+
+@verb
+def delete_from_index(
+    index: IndexArgument,
+    ids: Annotated[tuple[str, ...], "Ids of items.", Section("Items"), Metavar("IDS")] = (),
+    *,
+    ids_from: Annotated[
+        str | Path | None, "A text file of ids, one per line.", Section("Items"), Metavar("FILE")
+    ] = None,
+    where: Annotated[
+        tuple[str, ...], "Delete the items that fulfil this: 'year < 1950'.", Section("Items"), Metavar("CONDITION")
+    ] = (),
+    texts: Annotated[bool, "Ids and conditions are of texts, not of images.", Section("Items")] = False,
+    keep_texts: Annotated[bool, "Keep the texts that have no other image.", Section("Items")] = False,
+) -> IndexReport:
+    """Delete images from an index, and the texts that belong to them alone.
+
+    Deleted items disappear from results immediately, with their metadata, thumbnails, cached files and log lines. Their
+    vectors are removed from the disk by `compact`. Data that still contains them does not bring them back (add
+    --restore-deleted does).
+
+    Raises RequirementError where nothing is named, and for an id that is not in the index: then nothing is deleted.
+    """
+    from subtext.errors import RequirementError, counted
+    from subtext.search.stores.condition import parse
+    from subtext.search.stores.item import SIDES
+    from subtext.search.stores.opened import open_store
+
+    store, side = open_store(index), SIDES[int(texts)]
+    names = [*ids, *(_lines(Path(ids_from)) if ids_from is not None else [])]
+    if not names and not where:
+        raise RequirementError("a deletion needs ids, a file of them (--ids-from), or a condition (--where)")
+    with store.writing("delete") as writer:
+        with store.reading() as view:
+            missing = sorted(set(names) - set(view.keys_of(side, names)))
+            if missing:
+                raise RequirementError(
+                    f"a deletion needs ids that are in the index; {len(missing)} of {len(names)} are not, the first is "
+                    f"'{missing[0]}'; nothing was deleted"
+                )
+            if where:
+                keys = view.matching(side, [parse(text) for text in where])
+                matching = [item.id for item in view.items(side, keys)]
+                names = [name for name in names if name in set(matching)] if names else matching
+        counts = writer.delete(side, names, keep_texts=keep_texts)
+    line = f"{counted(counts['images'], 'image')} and {counted(counts['texts'], 'text')} deleted"
+    if sum(counts.values()):
+        line += "; `subtext index compact` removes their vectors from the disk"
+    return IndexReport(str(store.path), (line, *advice(store)), dict(counts))
+
+
+@verb
+def compact_index(
+    index: IndexArgument,
+    *,
+    seed: Annotated[int, "Seed of the sample that lists are trained on.", Section("Index")] = 0,
+) -> IndexReport:
+    """Remove deleted vectors from the disk, merge segments, and sort a large index into lists.
+
+    Beyond 200,000 vectors a side a query searches some lists only. How many is measured here, for a recall@10 of 98 %
+    or more. In PostgreSQL an HNSW graph is built beyond 20,000 vectors.
+    """
+    from subtext.report.text_table import size
+    from subtext.search.stores.opened import open_store
+
+    store = open_store(index)
+    before = store.bytes
+    with store.writing("compact") as writer:
+        lines = writer.compact(seed=seed)
+    after = store.bytes
+    numbers = {"bytes_before": before, "bytes": after}
+    return IndexReport(str(store.path), (f"{size(before)} are now {size(after)}", *lines), numbers)
+
+
+@verb
+def index_info(index: IndexArgument) -> IndexInfo:
+    """Show what an index holds: items, vectors, size, fields, the model that made it, and interrupted jobs."""
+    import json
+
+    from subtext.search.stores.item import SIDES
+    from subtext.search.stores.opened import open_store
+
+    store = open_store(index)
+    with store.reading() as view:
+        stats, counts, jobs = view.stats(), view.counts, view.jobs()
+        fields = {str(side): view.fields(side) for side in SIDES}
+    return IndexInfo(
+        path=str(store.path),
+        manifest=json.loads(store.manifest.to_json()),
+        counts={str(side): count for side, count in counts.items()},
+        bytes=stats.bytes,
+        fields=fields,
+        facts=stats.facts,
+        jobs=tuple(asdict(job) for job in jobs),
+        advice=tuple(advice(store)),
+        calibrated=calibration_note(store),
+        vectors=vector_shape(store.manifest),
+    )
+
+
+@verb
+def verify_index(index: IndexArgument) -> VerifyResult:
+    """Read every byte of an index, compare checksums, and name what is damaged.
+
+    The command's exit code is 1 if anything is damaged.
+    """
+    from subtext.search.stores.opened import is_address, open_store, verify
+
+    problems = verify(index)
+    path = str(open_store(index).path) if is_address(index) else str(index)
+    return VerifyResult(path, tuple((problem.where, problem.what) for problem in problems))
+
+
+@verb
+def upgrade_index(index: IndexArgument) -> IndexReport:
+    """Upgrade the schema of a PostgreSQL index that an earlier version of Subtext made.
+
+    In one transaction, while others wait. An index folder needs no upgrade.
+    """
+    from subtext.errors import counted
+    from subtext.search.stores.folder import Folder
+    from subtext.search.stores.opened import store_class
+
+    kind = store_class(index)
+    upgrade = getattr(kind, "upgrade", None)
+    if upgrade is None:
+        store = kind(str(index))  # type: ignore[call-arg]
+        what = f"a folder of format {store.manifest.format}" if isinstance(store, Folder) else "a store"
+        return IndexReport(str(store.path), (f"{what} that this version of Subtext reads; nothing was changed",))
+    before, now = upgrade(str(index))
+    path = str(kind(str(index)).path)  # type: ignore[call-arg]
+    done = f"{counted(now - before, 'step')} from {before}" if before < now else "already"
+    return IndexReport(path, (f"layout {now}; {done}" if before < now else f"layout {now} already",))
+
+
+@verb
+def migrate_index(
+    shards: Annotated[str | Path, "Folder of an index in shards.", Section("Index"), Metavar("SHARDS")],
+    new: Annotated[str | Path, "New folder or address.", Section("Index"), Metavar("NEW")],
+) -> IndexReport:
+    """Copy an index in shards, which an earlier version of Subtext built, into a new index.
+
+    Nothing is embedded again: items, vectors, links, deletions, journal and calibration are copied. Run the command
+    again to resume an interrupted copy.
+    """
+    from subtext.errors import counted
+    from subtext.report.text_table import size
+    from subtext.search.stores.shards import copy_shards, read_shards
+
+    store = copy_shards(read_shards(Path(shards).expanduser().resolve()), new)
+    counts = store.counts
+    items = f"{counted(counts['images'], 'image')} and {counted(counts['texts'], 'text')}"
+    line = f"{items} copied from {shards}, {size(store.bytes)}"
+    return IndexReport(str(store.path), (line,), {str(side): count for side, count in counts.items()})
+
+
+@verb
+def backup_index(
+    index: IndexArgument,
+    out: Annotated[str | Path, "New folder of the backup.", Section("Index"), Metavar("OUT")],
+) -> IndexReport:
+    """Copy an index as it is now into a new folder, while it is searched and written."""
+    from subtext.report.text_table import size
+    from subtext.search.stores.copying import backup
+    from subtext.search.stores.folder import Folder
+
+    _require_folder(index)
+    copy = backup(Folder(index), Path(out))
+    line = f"a copy of {index} as of change {copy.manifest.generation:,}, {size(copy.bytes)}, checked file by file"
+    return IndexReport(str(out), (line,))
+
+
+@verb
+def restore_index(
+    backup: Annotated[str | Path, "Folder of a backup.", Section("Index"), Metavar("BACKUP")],
+    index: IndexArgument,
+) -> IndexReport:
+    """Make a new index folder of a backup, which is verified first."""
+    from subtext.report.text_table import size
+    from subtext.search.stores.copying import restore
+
+    _require_folder(index)
+    store = restore(Path(backup), Path(index))
+    return IndexReport(str(index), (f"restored from {backup}, {size(store.bytes)}",))
+
+
+def advice(store: Store) -> list[str]:
+    """What is worth doing for an index; empty where nothing is."""
+    import os
+    import shlex
+
+    from subtext.search.stores.item import SIDES
+
+    with store.reading() as view:
+        stats = view.stats()
+    reasons = [
+        f"{stats.unindexed[side]:,} vectors of {side} are all compared at every search"
+        for side in SIDES
+        if stats.unindexed[side] > store.manifest.exact_up_to
+    ]
+    facts = stats.facts
+    if "segments" in facts:
+        for side in SIDES:
+            if facts["dead_rows"][side] > DEAD * max(1, facts["rows"][side]):
+                reasons.append(f"{facts['dead_rows'][side]:,} vectors of deleted {side} are still on the disk")
+            if facts["segments"][side] > MANY:
+                reasons.append(f"{side} lie in {facts['segments'][side]} segments")
+        if facts["earlier_stores"] and os.access(store.path, os.W_OK):
+            reasons.append(f"vectors of an earlier model are still there ({', '.join(facts['earlier_stores'])})")
+    command = f"`subtext index compact {shlex.quote(str(store.path))}`"
+    return [f"{command} is worth while: {'; '.join(reasons)}"] if reasons else []
+
+
+def calibration_note(store: Store) -> str:
+    """By what an index was calibrated, and whether that still holds; "" where it was not."""
+    from subtext.errors import counted
+    from subtext.search.stores.calibration import STALE
+
+    calibration = store.calibration()
+    if calibration is None:
+        return ""
+    with store.reading() as view:
+        changed = view.changed_since(calibration)
+    images = counted(calibration.data["pictures"], "image")
+    note = f"{calibration.created}, by {images} of split {calibration.data['split']}"
+    return f"{note}; stale: {100 * changed:.0f} % were added or deleted since" if changed > STALE else note
+
+
+def vector_shape(manifest: Manifest) -> str:
+    """The vectors of an index: K views and width."""
+    images, texts = manifest.views["images"], manifest.views["texts"]
+    views = f"{images} x " if images == texts and images > 1 else f"{images} and {texts} x " if images != texts else ""
+    return f"{views}{manifest.width}"
+
+
+_ORIGIN = {"run": "run", "model": "host", "fingerprint": "fingerprint"}
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_fact(own)}" for name, own in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _progress(job: Mapping[str, Any]) -> str:
+    return f"{job['done']:,} of {job['total']:,} items, begun {job['started']}; run the same command again to resume"
+
+
+def _require_folder(index: str | Path) -> None:
+    """Raise RequirementError for an index in a database, which has its own tools for backups."""
+    from subtext.errors import RequirementError
+    from subtext.search.stores.opened import is_address
+
+    if is_address(index):
+        raise RequirementError(
+            "backups of an index in PostgreSQL are made by PostgreSQL's own tools, while it is in use: pg_dump "
+            "--format=custom --schema=NAME --file=COPY DATABASE, and pg_restore --dbname=DATABASE COPY"
+        )
+
+
+def _lines(file: Path) -> list[str]:
+    from subtext.errors import DataError
+
+    try:
+        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as problem:
+        raise DataError(
+            f"ids_from needs a text file of ids, one per line; {file} cannot be read: {problem}"
+        ) from problem

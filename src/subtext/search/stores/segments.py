@@ -1,0 +1,338 @@
+"""Segments: rows of vectors in folders that are written once, and the table of all segments of a side.
+
+SEGMENT/vectors.npy   (R D) float32; an item of K views has K rows
+SEGMENT/keys.npy      (R) int64, the item of each row
+SEGMENT/offsets.npy   (C + 1) int64 where the rows are sorted by list: list c holds rows offsets[c] to offsets[c + 1]
+LISTS/centroids.npy   (C D) float32, shared by the segments of a side
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.data import atomic
+from subtext.errors import IndexError_
+from subtext.search.ann.lists import likeliest, rows_in
+from subtext.search.ann.rows import best_rows, scores_of_rows, settle
+from subtext.search.stores.item import Hits
+
+VECTORS, KEYS, OFFSETS, CENTROIDS = "vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"
+BLOCK = 8192
+"""Rows that are copied at a time."""
+
+MARGIN = 16
+"""Rows beyond `top` that are scored again in float64, which settles the order of nearly equal scores."""
+
+Block = tuple[NDArray[np.float32], NDArray[np.int64]]
+"""(r D) vectors and (r) keys."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows on disk, mapped.
+
+    folder   where they are          lists  name of the lists that they are sorted by; None where they are not
+    vectors  (R D) float32           keys   (R) int64
+    offsets  (C + 1) int64, or None
+    """
+
+    folder: Path
+    lists: str | None
+    vectors: NDArray[np.float32]
+    keys: NDArray[np.int64]
+    offsets: NDArray[np.int64] | None
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self.keys)
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64] | None:
+        """The rows in the order of their keys; None where they are in it already."""
+        return None if bool((np.diff(self.keys) >= 0).all()) else np.argsort(self.keys, kind="stable")
+
+    @cached_property
+    def _sorted(self) -> NDArray[np.int64]:
+        return np.asarray(self.keys) if self._order is None else np.asarray(self.keys)[self._order]
+
+    @cached_property
+    def _single(self) -> bool:
+        """Whether each item has one row."""
+        return bool((np.diff(self._sorted) > 0).all())
+
+    def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """All rows of these items, ascending; items that are not in the segment have none."""
+        first = np.searchsorted(self._sorted, keys, side="left")
+        if self._single:
+            first = first[self._sorted[np.minimum(first, len(self) - 1)] == keys]
+            return first if self._order is None else np.sort(self._order[first])
+        counts = np.searchsorted(self._sorted, keys, side="right") - first
+        first, counts = first[counts > 0], counts[counts > 0]
+        if not len(first):
+            return np.zeros(0, dtype=np.int64)
+        ends = np.cumsum(counts)
+        rows = np.arange(ends[-1], dtype=np.int64) + np.repeat(first - ends + counts, counts)
+        return rows if self._order is None else np.sort(self._order[rows])
+
+
+def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> Segment:
+    """A segment's files, mapped.
+
+    Raises IndexError_ when a file is missing, or is not of the shape that the store remembers; FileNotFoundError when
+    the whole folder is gone, as after a compaction.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is gone")
+    offsets = None if lists is None else mapped(folder / OFFSETS, np.dtype(np.int64), (None,))
+    return Segment(
+        folder=folder,
+        lists=lists,
+        vectors=mapped(folder / VECTORS, np.dtype(np.float32), (rows, width)),
+        keys=mapped(folder / KEYS, np.dtype(np.int64), (rows,)),
+        offsets=offsets,
+    )
+
+
+def write_segment(
+    folder: Path,
+    blocks: Iterator[Block],
+    *,
+    rows: int,
+    width: int,
+    offsets: NDArray[np.int64] | None = None,
+) -> dict[str, str]:
+    """Write blocks of (r D) vectors and (r) keys as one segment, completely or not at all; the files' checksums.
+
+    Raises OutputError when the disk is full or may not be written.
+    """
+    sums: dict[str, str] = {}
+
+    def fill(folder: Path) -> None:
+        keys = np.empty(rows, dtype=np.int64)
+        done = 0
+        with (folder / VECTORS).open("wb") as file:
+            header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for vectors, block_keys in blocks:
+                file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+                keys[done : done + len(block_keys)] = block_keys
+                done += len(block_keys)
+        assert done == rows
+        np.save(folder / KEYS, keys, allow_pickle=False)
+        if offsets is not None:
+            np.save(folder / OFFSETS, offsets, allow_pickle=False)
+        sums.update(checksums(folder))
+
+    atomic.write_folder(folder, fill)
+    return sums
+
+
+def live_rows(segment: Segment, alive: NDArray[np.int64]) -> Iterator[Block]:
+    """Chosen rows of a segment, block by block."""
+    for start in range(0, len(alive), BLOCK):
+        rows = alive[start : start + BLOCK]
+        yield segment.vectors[rows], np.asarray(segment.keys[rows])
+
+
+def write_lists(folder: Path, centroids: NDArray[np.float32]) -> dict[str, str]:
+    """Write centroids, completely or not at all; the files' checksums."""
+    sums: dict[str, str] = {}
+
+    def fill(folder: Path) -> None:
+        np.save(folder / CENTROIDS, centroids, allow_pickle=False)
+        sums.update(checksums(folder))
+
+    atomic.write_folder(folder, fill)
+    return sums
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """File name -> 32 hexadecimal digits of its bytes. Cost about a second a gigabyte."""
+    sums = {}
+    for file in sorted(folder.iterdir()):
+        with file.open("rb") as stream:
+            sums[file.name] = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    return sums
+
+
+def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
+    """An array on disk, mapped for reading. Raises IndexError_ when it is missing, cut off or another."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as problem:
+        raise IndexError_(f"{path} is no complete array; {problem}; restore a backup, or build again") from problem
+    differs = len(array.shape) != len(shape) or any(
+        expected is not None and expected != actual for expected, actual in zip(shape, array.shape, strict=True)
+    )
+    if differs or array.dtype != dtype:
+        raise IndexError_(
+            f"{path} needs {dtype} of shape {shape} as the store remembers; it has {array.dtype} {array.shape}; "
+            "restore a backup, or build again"
+        )
+    return array
+
+
+Candidates = tuple[Segment, NDArray[np.int64]]
+"""A segment and rows of it."""
+
+
+@dataclass(frozen=True)
+class SegmentTable:
+    """The segments of one side at one moment; shared by all views of that moment.
+
+    deleted    keys of deleted items, whose rows are still in the segments
+    centroids  name of the lists that rows are sorted by -> (C D)
+    probes     name of the lists -> how many of them a query searches
+    views      K, rows an item
+    exact_up_to  rows up to which all are compared
+    """
+
+    segments: tuple[Segment, ...]
+    deleted: NDArray[np.int64]
+    centroids: dict[str, NDArray[np.float32]]
+    probes: dict[str, int]
+    views: int
+    exact_up_to: int
+
+    @cached_property
+    def rows(self) -> int:
+        """All rows, including those of deleted items."""
+        return sum(len(segment) for segment in self.segments)
+
+    @cached_property
+    def dead(self) -> list[NDArray[np.bool_] | None]:
+        """The mask of each segment's rows that belong to deleted items; None where none does."""
+        masks: list[NDArray[np.bool_] | None] = []
+        for segment in self.segments:
+            rows = segment.rows_of(self.deleted)
+            mask = np.zeros(len(segment), dtype=np.bool_)
+            mask[rows] = True
+            masks.append(mask if len(rows) else None)
+        return masks
+
+    @property
+    def unindexed(self) -> int:
+        """Rows that are in no list: every search compares them."""
+        return sum(len(segment) for segment in self.segments if not segment.lists)
+
+    @property
+    def by_lists(self) -> bool:
+        """Whether there are so many rows that a query searches some of the lists only."""
+        return self.rows > self.exact_up_to and any(segment.lists for segment in self.segments)
+
+    def nearest(
+        self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
+    ) -> list[Hits]:
+        """The best `top` items of each of (Q L D) queries, or of those `among` these keys.
+
+        exact  compares all rows, however many there are
+
+        Never fewer than `top` while there are as many: where the searched lists hold fewer, all rows are compared.
+        """
+        by_lists = self.by_lists and not exact and (among is None or len(among) > self.exact_up_to)
+        if among is not None and not by_lists:
+            candidates = [(segment, segment.rows_of(among)) for segment in self.segments]
+            return [self._rescored(query, self._best(query, candidates, top), top) for query in queries]
+        if not by_lists:
+            return self._exhaustive(queries, top) if len(queries) else []
+        allowed = None if among is None else [segment.rows_of(among) for segment in self.segments]
+        results = []
+        for query in queries:
+            hits = self._rescored(query, self._best(query, self._in_lists(query, allowed), top), top)
+            if len(hits.keys) < top:
+                (hits,) = self.nearest(query[None], top=top, among=among, exact=True)
+            results.append(hits)
+        return results
+
+    def _exhaustive(self, queries: NDArray[np.float32], top: int) -> list[Hits]:
+        """Every row compared."""
+        _, views, width = queries.shape
+        flat = queries.reshape(-1, width)
+        depth = top * max(1, self.views) + MARGIN
+        per_segment = [
+            best_rows(flat, segment.vectors, depth, dead=dead)
+            for segment, dead in zip(self.segments, self.dead, strict=True)
+        ]
+        results = []
+        for number, query in enumerate(queries):
+            lines = slice(number * views, (number + 1) * views)
+            rows = [np.unique(best[lines]) for best in per_segment]
+            candidates = [(segment, own[own >= 0]) for segment, own in zip(self.segments, rows, strict=True)]
+            results.append(self._rescored(query, candidates, top))
+        return results
+
+    def _in_lists(self, query: NDArray[np.float32], allowed: list[NDArray[np.int64]] | None) -> list[Candidates]:
+        """Rows of the lists that are most similar to each view of the query, and of segments without lists all rows.
+
+        allowed  rows of each segment that may be hits; None for all
+        """
+        candidates = []
+        share = 1.0 if allowed is None else max(1e-3, sum(map(len, allowed)) / self.rows)
+        searched: dict[str, list[NDArray[np.int64]]] = {}
+        for number, segment in enumerate(self.segments):
+            if segment.lists is None or segment.offsets is None:
+                rows = np.arange(len(segment), dtype=np.int64)
+            else:
+                centroids = self.centroids[segment.lists]
+                if segment.lists not in searched:
+                    probes = min(len(centroids), int(np.ceil(self.probes[segment.lists] / share)))
+                    searched[segment.lists] = [likeliest(view, centroids, probes) for view in query]
+                lists = searched[segment.lists]
+                rows = rows_in(lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists)), segment.offsets)
+            dead = self.dead[number]
+            rows = rows if dead is None else rows[~dead[rows]]
+            if allowed is not None:
+                rows = np.intersect1d(rows, allowed[number], assume_unique=True)
+            candidates.append((segment, rows))
+        return candidates
+
+    def _best(self, query: NDArray[np.float32], candidates: list[Candidates], top: int) -> list[Candidates]:
+        """The candidates that can be among the hits: the best of each view of the query."""
+        depth = top * max(1, self.views) + MARGIN
+        best = []
+        for segment, rows in candidates:
+            if len(rows) > depth:
+                per_view = []
+                for view in query:
+                    scores = scores_of_rows(view, segment.vectors, rows)
+                    per_view.append(rows[np.argpartition(scores, len(scores) - depth)[-depth:]])
+                rows = np.unique(np.concatenate(per_view))
+            best.append((segment, rows))
+        return best
+
+    def _rescored(self, query: NDArray[np.float32], candidates: list[Candidates], top: int) -> Hits:
+        """The best items among the candidates, their scores summed in float64."""
+        vectors = [segment.vectors[rows] for segment, rows in candidates if len(rows)]
+        keys = [segment.keys[rows] for segment, rows in candidates if len(rows)]
+        if not keys:
+            return Hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+        return Hits(*settle(query, np.concatenate(vectors), np.concatenate(keys), top))
+
+    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+        unique, positions = np.unique(keys, return_inverse=True)
+        rows = [segment.rows_of(unique) for segment in self.segments]
+        owners = np.concatenate([np.zeros(0, np.int64), *(s.keys[r] for s, r in zip(self.segments, rows, strict=True))])
+        if not len(owners):
+            return np.zeros((len(keys), self.views, 0), dtype=np.float32)
+        vectors = np.concatenate([s.vectors[r] for s, r in zip(self.segments, rows, strict=True)])
+        order = np.argsort(owners, kind="stable")
+        result: NDArray[np.float32] = vectors[order].reshape(len(unique), -1, vectors.shape[1])[positions]
+        return result
+
+    @cached_property
+    def live(self) -> NDArray[np.int64]:
+        """The keys of all items, ascending. Costs a read of all keys."""
+        parts = [
+            segment.keys if dead is None else segment.keys[~dead]
+            for segment, dead in zip(self.segments, self.dead, strict=True)
+        ]
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
