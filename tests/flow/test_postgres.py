@@ -109,7 +109,7 @@ def test_all_conditions_have_to_hold_and_fields_have_to_be_there(shared: Databas
 def test_words_are_found_as_in_a_folder(shared: Database, folder: Folder) -> None:
     with shared.reading() as mine, folder.reading() as theirs:
         for asked in ("boat word7", "WORD12 word3 7", "Rowing rowing word9", "nothing", "? !", "boat 7 word7"):
-            got, wanted = mine.by_words(asked, top=9), theirs.by_words(asked, top=9)
+            got, wanted = mine.search_text(asked, top=9), theirs.search_text(asked, top=9)
             assert [key for key, _ in got] == [key for key, _ in wanted], asked
             np.testing.assert_allclose([score for _, score in got], [score for _, score in wanted], rtol=1e-6)
     assert words("Łódź, naïve: 3×4 don't 北京") == ["łodz", "naive", "3", "4", "don", "t", "北京"]
