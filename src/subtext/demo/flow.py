@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from subtext import __version__
-from subtext.api.load import Sources
 from subtext.data.atomic import write_text
 from subtext.demo.emoji import emoji
 from subtext.demo.prepare import prepare
