@@ -19,19 +19,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from subtext.api.audit import audit
+    from subtext.api.check import check
     from subtext.api.compare import compare
     from subtext.api.curate import Curation, curate
+    from subtext.api.detect_noise import NoiseDetection, detect_noise
     from subtext.api.embed import EmbeddedDataset, embed
     from subtext.api.ensemble import ensemble
     from subtext.api.evaluate import evaluate
     from subtext.api.export import Export, export
     from subtext.api.extend import register_method, register_metric
-    from subtext.api.load import Run, from_pretrained, load, open_run, save_pretrained
+    from subtext.api.load import Run, from_pretrained, load, open_engine, open_run, save_pretrained
+    from subtext.api.neighbours import NeighbourGraph, NeighbourReport, build_neighbours, neighbours, show_neighbours
+    from subtext.api.prepare import JoinedFeatures, PreparedDataset, corrupt, dedup, join, prepare
     from subtext.api.runs import RunList, runs
     from subtext.api.score import PairScores, score
     from subtext.api.search import open_index, search
     from subtext.api.train import train
     from subtext.core import Comparison
+    from subtext.curation.check import CheckReport
+    from subtext.data.dataset import Dataset
+    from subtext.data.read import read
     from subtext.evaluation.metric import Metric
     from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
@@ -44,31 +51,48 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Answer": "subtext.search",
+    "CheckReport": "subtext.curation.check",
     "Comparison": "subtext.core",
     "Curation": "subtext.api.curate",
+    "Dataset": "subtext.data.dataset",
     "EmbeddedDataset": "subtext.api.embed",
     "Export": "subtext.api.export",
     "Hit": "subtext.search",
     "Index": "subtext.search",
+    "JoinedFeatures": "subtext.api.prepare",
     "Metric": "subtext.evaluation.metric",
     "Model": "subtext.models.model",
     "MtebEncoder": "subtext.export.mteb_encoder",
+    "NeighbourGraph": "subtext.api.neighbours",
+    "NeighbourReport": "subtext.api.neighbours",
+    "NoiseDetection": "subtext.api.detect_noise",
     "PairScores": "subtext.api.score",
+    "PreparedDataset": "subtext.api.prepare",
     "Query": "subtext.search",
     "Run": "subtext.api.load",
     "RunList": "subtext.api.runs",
     "Term": "subtext.objectives.objective",
     "audit": "subtext.api.audit",
+    "build_neighbours": "subtext.api.neighbours",
+    "check": "subtext.api.check",
     "compare": "subtext.api.compare",
+    "corrupt": "subtext.api.prepare",
     "curate": "subtext.api.curate",
+    "dedup": "subtext.api.prepare",
+    "detect_noise": "subtext.api.detect_noise",
     "embed": "subtext.api.embed",
     "ensemble": "subtext.api.ensemble",
     "evaluate": "subtext.api.evaluate",
     "export": "subtext.api.export",
     "from_pretrained": "subtext.api.load",
+    "join": "subtext.api.prepare",
     "load": "subtext.api.load",
+    "neighbours": "subtext.api.neighbours",
+    "open_engine": "subtext.api.load",
     "open_index": "subtext.api.search",
     "open_run": "subtext.api.load",
+    "prepare": "subtext.api.prepare",
+    "read": "subtext.data.read",
     "register_method": "subtext.api.extend",
     "register_metric": "subtext.api.extend",
     "replace_terms": "subtext.recipes.method_terms",
@@ -77,6 +101,7 @@ _MODULES = {
     "score": "subtext.api.score",
     "search": "subtext.api.search",
     "serve": "subtext.server.serve",
+    "show_neighbours": "subtext.api.neighbours",
     "train": "subtext.api.train",
 }
 """Public name -> the module that defines it."""

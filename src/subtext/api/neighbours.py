@@ -122,6 +122,10 @@ def build_neighbours(
     return NeighbourGraph(graph, path)
 
 
+neighbours = build_neighbours
+"""`build_neighbours` by its short name."""
+
+
 @dataclass(frozen=True, repr=False)
 class NeighbourReport:
     """A graph, its quality, and the neighbours of one text.
