@@ -46,6 +46,7 @@ from subtext.models.feature_cache import cached_branch, refusal, write_cache
 from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
 from subtext.neighbours.sampling import open_samplers
+from subtext.report.progress import Estimate
 from subtext.training.loop import NOT_FINITE, Stop, Training, listening
 from subtext.training.memory import open_memories
 from subtext.training.phases import Freezer
@@ -178,6 +179,7 @@ class _Fit:
         self.journal: Journal | None = None
         self.before, self.first_step = 0.0, 0
         self.started = self.reported = time.monotonic()
+        self.estimate = Estimate()
 
     def go(self, snapshot: Snapshot | None) -> Fitted:
         """Train to the end, or to where it is stopped; from a checkpoint, or from the beginning."""
@@ -312,8 +314,8 @@ class _Fit:
         self.reported = time.monotonic()
         if not (self.tell and self.processes.first):
             return
-        state, plan, done = self.training.state, self.setup.plan, self.training.state.step - self.first_step
-        left = (self.reported - self.started) / done * (self.training.steps - state.step) if done else None
+        state, plan = self.training.state, self.setup.plan
+        left = self.estimate(state.step, self.training.steps)
         epoch = min(state.epoch + 1, plan.epochs)
         loss = self.training.mean_loss() if ended is None else ended
         last = None if ended is None else state.epoch

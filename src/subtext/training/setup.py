@@ -99,7 +99,7 @@ class Report:
     epoch, epochs  counted from 1        step, steps  finished so far in the whole training, and all of them
     loss           mean over the epoch so far
     figures        of the latest validation, empty before
-    seconds_left   estimated, None before the first step
+    seconds_left   estimated, None before enough is known
     note           something to say in words, None mostly
     ended          the epoch that has just ended, from 1, with `loss` its mean and `figures` its own; None between
     """
