@@ -46,18 +46,18 @@ def write_file(path: Path, fill: Callable[[Path], None]) -> None:
     Raises OutputError when the disk is full, a folder stands there or it may not be written; what stood there before
     stays.
     """
-    place = _beside(path)
+    temporary = _beside(path)
     with written_to(path):
         if path.is_dir():
             raise OutputError(f"{path} needs to be free for a file; a folder stands there; name a file")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            fill(place)
-            _flush(place)
-            place.replace(path)
+            fill(temporary)
+            _flush(temporary)
+            temporary.replace(path)
             _flush(path.parent)
         finally:
-            place.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, *, errors: Literal["strict", "surrogateescape"] = "strict") -> None:
@@ -68,8 +68,8 @@ def write_text(path: Path, text: str, *, errors: Literal["strict", "surrogateesc
     Raises OutputError as `write_file` does.
     """
 
-    def fill(place: Path) -> None:
-        place.write_text(text, encoding="utf-8", errors=errors)
+    def fill(target: Path) -> None:
+        target.write_text(text, encoding="utf-8", errors=errors)
 
     write_file(path, fill)
 
@@ -82,28 +82,28 @@ def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = Tr
     Raises OutputError when the disk is full, a file stands there or it may not be written; what stood there before
     stays.
     """
-    place = _beside(path)
+    temporary = _beside(path)
     with written_to(path):
         if path.exists() and not path.is_dir():
             raise OutputError(f"{path} needs to be free for a folder; a file stands there; name another place")
         try:
-            place.mkdir(parents=True)
-            fill(place)
-            for file in sorted(place.rglob("*")):
+            temporary.mkdir(parents=True)
+            fill(temporary)
+            for file in sorted(temporary.rglob("*")):
                 _flush(file)
-            _flush(place)
+            _flush(temporary)
             if not replace:
-                _put_unless_there(place, path)
+                _put_unless_there(temporary, path)
             elif path.exists():
                 aside = _beside(path)
                 path.replace(aside)
-                place.replace(path)
+                temporary.replace(path)
                 shutil.rmtree(aside, ignore_errors=True)
             else:
-                place.replace(path)
+                temporary.replace(path)
             _flush(path.parent)
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _beside(path: Path) -> Path:
@@ -111,10 +111,10 @@ def _beside(path: Path) -> Path:
     return path.with_name(f"{HIDDEN}{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
 
 
-def _put_unless_there(place: Path, path: Path) -> None:
+def _put_unless_there(temporary: Path, path: Path) -> None:
     """Rename, which fails where a folder that holds something stands already: whoever came first stays."""
     try:
-        place.rename(path)
+        temporary.rename(path)
     except OSError:
         if not path.is_dir():
             raise
@@ -135,8 +135,8 @@ def written_to(path: Path) -> Iterator[None]:
 def _meaning(problem: OSError | SafetensorError) -> tuple[str, str]:
     """Why, and what to do."""
     number = problem.errno if isinstance(problem, OSError) else None
-    if number is None and (told := re.search(r"os error (\d+)", str(problem))):
-        number = int(told[1])
+    if number is None and (match := re.search(r"os error (\d+)", str(problem))):
+        number = int(match[1])
     if number is None and re.search(r"\d+ requested and \d+ written", str(problem)):
         number = errno.ENOSPC  # NumPy's words, which keep the system's to themselves.
     for numbers, meaning in _ADVICE.items():

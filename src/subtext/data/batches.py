@@ -79,14 +79,14 @@ def read_ahead(work: Sequence[Work], read: Callable[[Work], Done], *, workers: i
     asked. What `read` raises is raised here, when its turn comes; leaving the loop early stops the threads.
     """
     if workers <= 0:
-        for piece in work:
-            yield read(piece)
+        for item in work:
+            yield read(item)
         return
     pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="read")
     waiting: deque[Future[Done]] = deque()
     try:
-        for piece in work:
-            waiting.append(pool.submit(read, piece))
+        for item in work:
+            waiting.append(pool.submit(read, item))
             if len(waiting) >= 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -97,8 +97,8 @@ def read_ahead(work: Sequence[Work], read: Callable[[Work], Done], *, workers: i
 
 def _one_text_each(pairs: Dataset, *, seed: int, epoch: int) -> NDArray[np.int64]:
     """One link an image: of its links, the one whose own draw is smallest."""
-    drawn = _link_draws(pairs, pairs.links, seed=seed, epoch=epoch, purpose="caption")
-    order = np.lexsort((drawn, pairs.links[:, 0]))
+    draws = _link_draws(pairs, pairs.links, seed=seed, epoch=epoch, purpose="caption")
+    order = np.lexsort((draws, pairs.links[:, 0]))
     first = np.ones(len(order), dtype=bool)
     ordered = pairs.links[order, 0]
     first[1:] = ordered[1:] != ordered[:-1]
@@ -107,13 +107,13 @@ def _one_text_each(pairs: Dataset, *, seed: int, epoch: int) -> NDArray[np.int64
 
 def _whole_pictures(pairs: Dataset, batch_size: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
     """Batches of about equally many images, two or more, with all their links; as many in every epoch."""
-    drawn = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose="order/image")[:, 0]
+    draws = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose="order/image")[:, 0]
     texts = draw.uniform(pairs.texts.keys, seed=seed, epoch=epoch, purpose="order/text")[:, 0]
-    order = np.lexsort((texts[pairs.links[:, 1]], pairs.links[:, 0], drawn[pairs.links[:, 0]]))
+    order = np.lexsort((texts[pairs.links[:, 1]], pairs.links[:, 0], draws[pairs.links[:, 0]]))
     links = pairs.links[order]
     ends = np.append(np.flatnonzero(np.diff(links[:, 0])) + 1, len(links))
     count = max(1, min(-(-len(links) // batch_size), len(ends) // 2))
-    cuts = [0, *(int(ends[place * len(ends) // count - 1]) for place in range(1, count + 1))]
+    cuts = [0, *(int(ends[number * len(ends) // count - 1]) for number in range(1, count + 1))]
     return [links[begin:end] for begin, end in pairwise(cuts)]
 
 

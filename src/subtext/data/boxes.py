@@ -76,10 +76,10 @@ class Regions:
 
         Raises DataError for an image without regions, or with regions of another width.
         """
-        found = [self._one(int(row)) for row in rows]
-        taken = np.zeros((len(rows), max(map(len, found), default=1), self.width), dtype=np.float32)
-        for place, regions in enumerate(found):
-            taken[place, : len(regions)] = regions
+        regions_of = [self._one(int(row)) for row in rows]
+        taken = np.zeros((len(rows), max(map(len, regions_of), default=1), self.width), dtype=np.float32)
+        for index, regions in enumerate(regions_of):
+            taken[index, : len(regions)] = regions
         return taken
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
@@ -88,13 +88,13 @@ class Regions:
             yield np.ascontiguousarray(self._one(row))
 
     def _one(self, row: int) -> NDArray[Any]:
-        found = self.read(row)
-        if found.ndim != 2 or found.shape[1] != self.width or not len(found):
+        regions = self.read(row)
+        if regions.ndim != 2 or regions.shape[1] != self.width or not len(regions):
             raise DataError(
                 f"{self.path} needs one region or more, each of {self.width} numbers, of every image; "
-                f"{self.names[row]!r} has shape {found.shape}; leave it out, or extract it again"
+                f"{self.names[row]!r} has shape {regions.shape}; leave it out, or extract it again"
             )
-        return found
+        return regions
 
 
 def of_counts(flat: NDArray[Any], counts: NDArray[Any], names: Sequence[str], path: Path) -> Regions:
@@ -143,11 +143,11 @@ def open_h5(path: Path, names_beside: Callable[[Path], list[str]]) -> Regions:
     names = names_beside(path) if stored is None else [_text(name) for name in stored[:]]
     counts, spans = _member(file, _COUNTS), bounds(file, len(names))
     if features.ndim == 3:
-        many = np.full(len(names), features.shape[1]) if counts is None else counts[:].reshape(-1)
-        if not len(features) == len(names) == len(many):
+        lengths = np.full(len(names), features.shape[1]) if counts is None else counts[:].reshape(-1)
+        if not len(features) == len(names) == len(lengths):
             raise DataError(f"{path} needs a name and a number of boxes for each of {len(features)} images")
         return Regions(
-            lambda row: features[row, : int(many[row])], names, features.shape[1], features.shape[2],
+            lambda row: features[row, : int(lengths[row])], names, features.shape[1], features.shape[2],
             features.dtype, path,
         )  # fmt: skip
     if spans is not None and _SPANS in file:
@@ -169,15 +169,15 @@ def members(path: Path) -> Any:
         raise DataError(f"{path} needs to be an HDF5 file; reading it failed: {error}") from error
 
 
-def bounds(found: Mapping[str, Any], count: int, *, padded: bool = False) -> tuple[NDArray[Any], NDArray[Any]] | None:
+def bounds(arrays: Mapping[str, Any], count: int, *, padded: bool = False) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """The first region of each of `count` images, and the one after its last; None where nothing tells.
 
     padded  whether each image has rows of its own, so that only their numbers count
     """
-    if not padded and _SPANS in found and len(found[_SPANS]) == count:
-        spans = np.asarray(found[_SPANS][:])
+    if not padded and _SPANS in arrays and len(arrays[_SPANS]) == count:
+        spans = np.asarray(arrays[_SPANS][:])
         return spans[:, 0], spans[:, 1]
-    counts = _member(found, _COUNTS)
+    counts = _member(arrays, _COUNTS)
     if counts is None or len(counts := np.asarray(counts[:]).reshape(-1)) != count:
         return None
     stops = np.cumsum(counts.astype(np.int64))
@@ -196,12 +196,12 @@ def _spans(flat: Any, starts: NDArray[Any], stops: NDArray[Any], names: Sequence
 def _one_file(path: Path) -> NDArray[Any]:
     if path.suffix == ".npy":
         return open_npy(path)
-    found = open_npz(path, ("features", "x", "num_bbox"))
-    regions = found["features"] if "features" in found else found.get("x")
+    arrays = open_npz(path, ("features", "x", "num_bbox"))
+    regions = arrays["features"] if "features" in arrays else arrays.get("x")
     if regions is None:
-        raise DataError(f"{path} needs 'features' or 'x', the regions of one image; it has {', '.join(found)}")
+        raise DataError(f"{path} needs 'features' or 'x', the regions of one image; it has {', '.join(arrays)}")
     # Bottom-up attention's own files have a column a region.
-    boxes = int(found["num_bbox"]) if "num_bbox" in found else len(regions)
+    boxes = int(arrays["num_bbox"]) if "num_bbox" in arrays else len(regions)
     return regions.T if regions.ndim == 2 and len(regions) != boxes == regions.shape[1] else regions
 
 
@@ -243,10 +243,10 @@ class Boxes:
 
         Raises DataError for boxes that are of another form, or lie outside their image.
         """
-        found = [self._one(int(row)) for row in rows]
-        taken = np.zeros((len(rows), max(map(len, found), default=1), BOX), dtype=np.float32)
-        for place, boxes in enumerate(found):
-            taken[place, : len(boxes)] = boxes
+        boxes_of = [self._one(int(row)) for row in rows]
+        taken = np.zeros((len(rows), max(map(len, boxes_of), default=1), BOX), dtype=np.float32)
+        for index, boxes in enumerate(boxes_of):
+            taken[index, : len(boxes)] = boxes
         return taken
 
     @cached_property
@@ -317,16 +317,16 @@ def open_boxes(path: Path, names: Sequence[str]) -> Boxes:
     return Boxes(read, names, path)
 
 
-def _of_arrays(found: Mapping[str, Any], count: int) -> Read | None:
+def _of_arrays(arrays: Mapping[str, Any], count: int) -> Read | None:
     """Boxes of all images in one array."""
-    boxes = _first(found, _BOXES)
+    boxes = _first(arrays, _BOXES)
     # The usual file of bottom-up attention has boxes in pixels without sizes, and their shares beside.
-    of_shares = _SHARES in found and (boxes is None or _sizes(found) is None)
-    boxes = found[_SHARES] if of_shares else boxes
+    of_shares = _SHARES in arrays and (boxes is None or _sizes(arrays) is None)
+    boxes = arrays[_SHARES] if of_shares else boxes
     if boxes is None:
         return None
-    flat, sizes = len(boxes.shape) == 2, None if of_shares else _sizes(found)
-    spans = bounds(found, count, padded=not flat)
+    flat, sizes = len(boxes.shape) == 2, None if of_shares else _sizes(arrays)
+    spans = bounds(arrays, count, padded=not flat)
     if (
         (flat and (spans is None or int(spans[1].max(initial=0)) != len(boxes)))
         or (not flat and len(boxes) != count)
@@ -339,8 +339,8 @@ def _of_arrays(found: Mapping[str, Any], count: int) -> Read | None:
 
     def read(row: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
         start, stop = (0, None) if spans is None else (int(spans[0][row]), int(spans[1][row]))
-        own = boxes[start:stop] if flat else boxes[row][: None if stop is None else stop - start]
-        return np.asarray(own)[:, : BOX if of_shares else None], None if sizes is None else np.asarray(sizes[row])
+        rows = boxes[start:stop] if flat else boxes[row][: None if stop is None else stop - start]
+        return np.asarray(rows)[:, : BOX if of_shares else None], None if sizes is None else np.asarray(sizes[row])
 
     return read
 
@@ -348,22 +348,22 @@ def _of_arrays(found: Mapping[str, Any], count: int) -> Read | None:
 def _of_scan(folder: Path) -> Read | None:
     """A folder in SCAN's form: boxes and sizes of each split beside its features, row by row."""
     splits = scan_splits(folder)
-    found = {prefix: _beside(folder / f"{prefix}.npy") for prefix in splits}
-    if not all("boxes" in each for each in found.values()):
+    files = {prefix: _beside(folder / f"{prefix}.npy") for prefix in splits}
+    if not all("boxes" in arrays for arrays in files.values()):
         return None
-    for prefix, each in found.items():
-        if wrong := [name for name, array in each.items() if len(array) != len(splits[prefix][0])]:
+    for prefix, arrays in files.items():
+        if wrong := [name for name, array in arrays.items() if len(array) != len(splits[prefix][0])]:
             raise DataError(f"{folder} needs as many rows of {prefix}'s {wrong[0]} as of its features; it has others")
     steps = tuple(step for _, _, step in splits.values())
-    boxes = Rows(tuple(each["boxes"] for each in found.values()), steps)
-    with_sizes = all("sizes" in each for each in found.values())
-    if any("sizes" in each for each in found.values()) and not with_sizes:
-        lacking = next(prefix for prefix, each in found.items() if "sizes" not in each)
+    boxes = Rows(tuple(arrays["boxes"] for arrays in files.values()), steps)
+    with_sizes = all("sizes" in arrays for arrays in files.values())
+    if any("sizes" in arrays for arrays in files.values()) and not with_sizes:
+        lacking = next(prefix for prefix, arrays in files.items() if "sizes" not in arrays)
         raise DataError(
             f"{folder} needs the sizes of all splits' images, or of none; {lacking} has none; write "
             f"{lacking}_sizes.npy, or take the others away"
         )
-    sizes = Rows(tuple(each["sizes"] for each in found.values()), steps) if with_sizes else None
+    sizes = Rows(tuple(arrays["sizes"] for arrays in files.values()), steps) if with_sizes else None
 
     def read(row: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
         rows = np.array([row])
@@ -380,8 +380,8 @@ def _of_files(files: Sequence[Path]) -> Read | None:
         return open_npz(path, _WANTED, empty=True) if path.suffix == ".npz" else _beside(path)
 
     def read(row: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        own = found(row)
-        boxes, sizes = _first(own, _BOXES), _sizes({name: np.asarray(array)[None] for name, array in own.items()})
+        arrays = found(row)
+        boxes, sizes = _first(arrays, _BOXES), _sizes({name: np.asarray(array)[None] for name, array in arrays.items()})
         if boxes is None:
             raise DataError(f"boxes need to lie beside the features, one a region; {files[row]} has none")
         return boxes, None if sizes is None else sizes[0]
@@ -391,24 +391,24 @@ def _of_files(files: Sequence[Path]) -> Read | None:
 
 def _beside(path: Path) -> dict[str, NDArray[Any]]:
     """NAME_boxes.npy, and NAME_sizes.npy or NAME_img_sizes.npy, beside NAME.npy."""
-    found = {}
+    arrays = {}
     for end, name in BESIDE.items():
         file = path.with_name(f"{path.stem}{end}.npy")
         if file.is_file():
-            found[name] = open_npy(file)
-    return found
+            arrays[name] = open_npy(file)
+    return arrays
 
 
-def _sizes(found: Mapping[str, Any]) -> NDArray[Any] | None:
+def _sizes(arrays: Mapping[str, Any]) -> NDArray[Any] | None:
     """(images, 2) width and height."""
-    sizes = _first(found, _SIZES)
+    sizes = _first(arrays, _SIZES)
     if sizes is not None:
         return np.asarray(sizes[:])
     for names in _SIDES:
-        if all(name in found for name in names):
-            return np.stack([np.asarray(found[name][:]).reshape(-1) for name in names], axis=1)
+        if all(name in arrays for name in names):
+            return np.stack([np.asarray(arrays[name][:]).reshape(-1) for name in names], axis=1)
     return None
 
 
-def _first(found: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((found[name] for name in names if name in found), None)
+def _first(arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((arrays[name] for name in names if name in arrays), None)

@@ -30,8 +30,8 @@ def check_images(
     missing = _missing(dataset.images, dataset.root)
     if len(missing) == len(dataset.images) > 1:
         first = (dataset.root / str(dataset.images.values[0])).absolute()
-        what = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
-        return keep_images(dataset, np.empty(0, dtype=np.int64)), [Problem("images", what)]
+        message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
+        return keep_images(dataset, np.empty(0, dtype=np.int64)), [Problem("images", message)]
     reasons = _without_file(dataset.images) | missing
     if verify:
         reasons |= _undecodable(dataset, set(reasons), progress)
@@ -40,7 +40,8 @@ def check_images(
     keep = np.ones(len(dataset.images), dtype=bool)
     keep[list(reasons)] = False
     problems = [
-        Problem(where[row], what, name=_name_in(what, dataset.images, row)) for row, what in sorted(reasons.items())
+        Problem(where[row], message, name=_name_in(message, dataset.images, row))
+        for row, message in sorted(reasons.items())
     ]
     return keep_images(dataset, np.flatnonzero(keep).astype(np.int64)), problems
 
@@ -79,11 +80,11 @@ def _missing(images: Items, root: Path) -> dict[int, str]:
     return missing
 
 
-def _name_in(what: str, images: Items, row: int) -> str:
+def _name_in(sentence: str, images: Items, row: int) -> str:
     """The name of the image as the sentence has it."""
     value = images.values[row]
     name = value if isinstance(value, str) else images.ids[row]
-    return next((form for form in (f"'{name}'", name) if form in what), "")
+    return next((form for form in (f"'{name}'", name) if form in sentence), "")
 
 
 def _respelled(dataset: Dataset) -> Dataset:
@@ -118,11 +119,11 @@ def _undecodable(dataset: Dataset, skipped: set[int], progress: Progress | None)
         return None
 
     reasons = {}
-    for done, (row, what) in enumerate(
+    for done, (row, reason) in enumerate(
         zip(rows, read_ahead(rows, decode, workers=os.cpu_count() or 1), strict=True), 1
     ):
-        if what is not None:
-            reasons[row] = what
+        if reason is not None:
+            reasons[row] = reason
         if progress is not None:
             progress(done, len(rows))
     return reasons

@@ -57,11 +57,11 @@ class Output:
         for start in range(0, len(self.values), flat):
             block = self.values[start : start + flat]
             if not np.isfinite(block).all():
-                place = np.argwhere(~np.isfinite(block))[0]
-                who = self.names[0][start + place[0]]
+                position = np.argwhere(~np.isfinite(block))[0]
+                item = self.names[0][start + position[0]]
                 raise DataError(
-                    f"{self.path} needs finite numbers; '{who}' has {block[tuple(place)]} in column {place[1]}; a pair "
-                    "that was not scored can be given a number below all others"
+                    f"{self.path} needs finite numbers; '{item}' has {block[tuple(position)]} in column {position[1]}; "
+                    "a pair that was not scored can be given a number below all others"
                 )
 
     def rows(self, items: Items, *, axis: int = 0) -> NDArray[np.int64]:
@@ -69,8 +69,8 @@ class Output:
 
         Raises DataError that counts the items without an entry, and names the first three.
         """
-        known = {name: row for row, name in enumerate(self.names[axis])}
-        found = [_row(known, name, value) for name, value in zip(items.ids, items.values, strict=True)]
+        row_of = {name: row for row, name in enumerate(self.names[axis])}
+        found = [_row(row_of, name, value) for name, value in zip(items.ids, items.values, strict=True)]
         missing = [name for name, row in zip(items.ids, found, strict=True) if row < 0]
         if missing:
             raise DataError(
@@ -95,12 +95,12 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
     kind = _kind(path)
     if kind == ".parquet":
         return _long_scores(path)
-    arrays, told = _arrays(path, kind, ("scores", "image_ids", "text_ids"))
+    arrays, lists = _arrays(path, kind, ("scores", "image_ids", "text_ids"))
     values = arrays.get("scores")
     if values is None or values.ndim != 2:
         raise DataError(f"{path} needs 'scores' (images, texts); it got {_shapes(arrays)}")
-    asked = (("image_ids", image_ids), ("text_ids", text_ids))
-    return Output(values, tuple(_ids(path, name, given, arrays, told) for name, given in asked), path)
+    id_files = (("image_ids", image_ids), ("text_ids", text_ids))
+    return Output(values, tuple(_ids(path, name, file, arrays, lists) for name, file in id_files), path)
 
 
 def holds_scores(path: Path) -> bool:
@@ -130,12 +130,12 @@ def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Outpu
         return _vector_rows(path, modality)
     tensors = (f"{modality}_vectors", *_VECTORS)
     named = (f"{modality}_ids", *_NAMES)
-    arrays, told = _arrays(path, kind, (*tensors, *named))
+    arrays, lists = _arrays(path, kind, (*tensors, *named))
     values = next((arrays[name] for name in tensors if name in arrays), None)
     if values is None or values.ndim not in (2, 3):
         raise DataError(f"{path} needs '{modality}_vectors' or 'vectors' (items, width); it got {_shapes(arrays)}")
-    name = next((name for name in named if name in arrays or name in told), "ids")
-    return Output(values, (_ids(path, name, ids, arrays, told),), path)
+    name = next((name for name in named if name in arrays or name in lists), "ids")
+    return Output(values, (_ids(path, name, ids, arrays, lists),), path)
 
 
 def _kind(path: Path) -> str:
@@ -148,44 +148,44 @@ def _kind(path: Path) -> str:
     return path.suffix
 
 
-def _arrays(path: Path, kind: str, wanted: Sequence[str]) -> tuple[dict[str, NDArray[Any]], dict[str, list[str]]]:
+def _arrays(path: Path, kind: str, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], dict[str, list[str]]]:
     """The wanted arrays that are there, and the lists of ids in the metadata."""
     if kind == ".npz":
-        return open_npz(path, wanted), {}
+        return open_npz(path, names), {}
     if kind == ".npy":
-        return {wanted[0] if wanted[0] == "scores" else "vectors": open_npy(path)}, {}
+        return {names[0] if names[0] == "scores" else "vectors": open_npy(path)}, {}
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
-            told = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys() if name in wanted}  # noqa: SIM118
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys() if name in names}  # noqa: SIM118
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise DataError(
             f"{path} needs to be a safetensors file of plain numbers; reading it failed: {error}"
         ) from error
-    return arrays, {name: _listed(path, name, text) for name, text in told.items() if name in wanted}
+    return arrays, {name: _listed(path, name, text) for name, text in metadata.items() if name in names}
 
 
 def _ids(
-    path: Path, name: str, given: Path | None, arrays: dict[str, NDArray[Any]], told: dict[str, list[str]]
+    path: Path, name: str, file: Path | None, arrays: dict[str, NDArray[Any]], lists: dict[str, list[str]]
 ) -> list[str]:
-    if given is None and name in arrays:
+    if file is None and name in arrays:
         column = arrays[name]
         if column.ndim != 1 or column.dtype.kind not in "USiu":
             raise DataError(f"{path}: '{name}' needs one name an entry; it got {column.dtype} of shape {column.shape}")
-        return [one.decode("utf-8") if isinstance(one, bytes) else str(one) for one in column.tolist()]
-    if given is None and name in told:
-        return told[name]
-    places = [given] if given is not None else [path.with_suffix(f".{name}{end}") for end in (".txt", ".json")]
-    for place in places:
+        return [value.decode("utf-8") if isinstance(value, bytes) else str(value) for value in column.tolist()]
+    if file is None and name in lists:
+        return lists[name]
+    files = [file] if file is not None else [path.with_suffix(f".{name}{end}") for end in (".txt", ".json")]
+    for place in files:
         if place.is_file():
             try:
                 text = place.read_text(encoding="utf-8-sig")
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"{place} needs to be UTF-8 text; {error}") from error
             return _listed(place, name, text) if place.suffix == ".json" else text.removesuffix("\n").split("\n")
-    where = " or ".join(place.name for place in places)
+    where = " or ".join(place.name for place in files)
     raise DataError(
         f"{path} needs '{name}' in it, or in {where}; scores and vectors are joined by name, not by position"
     )
@@ -193,12 +193,12 @@ def _ids(
 
 def _listed(path: Path, name: str, text: str) -> list[str]:
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except ValueError as error:
         raise DataError(f"{path}: '{name}' needs to be a JSON list of ids; {error}") from error
-    if not isinstance(found, list):
-        raise DataError(f"{path}: '{name}' needs to be a JSON list of ids; it got {type(found).__name__}")
-    return [str(one) for one in found]
+    if not isinstance(values, list):
+        raise DataError(f"{path}: '{name}' needs to be a JSON list of ids; it got {type(values).__name__}")
+    return [str(value) for value in values]
 
 
 def _columns(path: Path) -> list[str]:
@@ -230,24 +230,24 @@ def _table(path: Path, columns: Sequence[str]) -> dict[str, Any]:
 
 
 def _vector_rows(path: Path, modality: str) -> Output:
-    found = _table(path, ("id", "vector"))
-    kept = [row for row, one in enumerate(found.get("modality", [modality] * len(found["id"]))) if one == modality]
+    columns = _table(path, ("id", "vector"))
+    rows = [row for row, one in enumerate(columns.get("modality", [modality] * len(columns["id"]))) if one == modality]
     try:
-        values = np.array([found["vector"][row] for row in kept], dtype=np.float32)
+        values = np.array([columns["vector"][row] for row in rows], dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise DataError(f"{path}: 'vector' needs lists of numbers, all of one length; {error}") from error
-    return Output(values, ([str(found["id"][row]) for row in kept],), path)
+    return Output(values, ([str(columns["id"][row]) for row in rows],), path)
 
 
 def _long_scores(path: Path) -> Output:
-    found = _table(path, ("image_id", "text_id", "score"))
-    names = [list(dict.fromkeys(str(one) for one in found[column])) for column in ("image_id", "text_id")]
-    places = [{name: place for place, name in enumerate(side)} for side in names]
+    table = _table(path, ("image_id", "text_id", "score"))
+    names = [list(dict.fromkeys(str(value) for value in table[column])) for column in ("image_id", "text_id")]
+    indices = [{name: place for place, name in enumerate(side)} for side in names]
     values = np.full((len(names[0]), len(names[1])), np.nan, dtype=np.float32)
     rows, columns = (
-        [place[str(one)] for one in found[c]] for place, c in zip(places, ("image_id", "text_id"), strict=True)
+        [place[str(value)] for value in table[c]] for place, c in zip(indices, ("image_id", "text_id"), strict=True)
     )
-    values[rows, columns] = found["score"]
+    values[rows, columns] = table["score"]
     if len(rows) != values.size or np.isnan(values).any():
         raise DataError(
             f"{path} needs one row for each of {len(names[0])} x {len(names[1])} pairs; it has {len(rows)} rows for "
@@ -256,10 +256,10 @@ def _long_scores(path: Path) -> Output:
     return Output(values, (names[0], names[1]), path)
 
 
-def _row(known: dict[str, int], name: str, value: str | bytes | None) -> int:
-    if name in known or not isinstance(value, str):
-        return known.get(name, -1)
-    return known.get(value, known.get(PurePosixPath(value).name, -1))
+def _row(row_of: dict[str, int], name: str, value: str | bytes | None) -> int:
+    if name in row_of or not isinstance(value, str):
+        return row_of.get(name, -1)
+    return row_of.get(value, row_of.get(PurePosixPath(value).name, -1))
 
 
 def _shapes(arrays: dict[str, NDArray[Any]]) -> str:

@@ -77,13 +77,13 @@ class FeatureFile:
         if not path.is_file():
             raise DataError(f"features need a file; {path} is not there")
         if path.suffix == ".npz":
-            found = open_npz(path, ("names", "pooled", "grid", "counts"))
-            if "names" not in found:
-                raise DataError(f"{path} needs 'names', one a row, to be joined by; it has only {', '.join(found)}")
-            names = _names(found["names"], path)
-            pooled, grid = (one_array(found[name]) if name in found else None for name in ("pooled", "grid"))
-            if grid is not None and "counts" in found:
-                return FeatureFile(names, pooled, of_counts(found["grid"], found["counts"], names, path), path)
+            arrays = open_npz(path, ("names", "pooled", "grid", "counts"))
+            if "names" not in arrays:
+                raise DataError(f"{path} needs 'names', one a row, to be joined by; it has only {', '.join(arrays)}")
+            names = _names(arrays["names"], path)
+            pooled, grid = (one_array(arrays[name]) if name in arrays else None for name in ("pooled", "grid"))
+            if grid is not None and "counts" in arrays:
+                return FeatureFile(names, pooled, of_counts(arrays["grid"], arrays["counts"], names, path), path)
             return FeatureFile(names, pooled, grid, path)
         if path.suffix in (".h5", ".hdf5"):
             regions = open_h5(path, _ids_beside)
@@ -102,13 +102,13 @@ class FeatureFile:
 
         Raises DataError that counts the items which have no row, and names the first three.
         """
-        known = self._row_of
-        found = [known.get(name, -1) for name in ids]
+        row_of = self._row_of
+        found = [row_of.get(name, -1) for name in ids]
         if values is not None and -1 in found:
-            for place, row in enumerate(found):
-                value = values[place]
+            for index, row in enumerate(found):
+                value = values[index]
                 if row < 0 and isinstance(value, str):
-                    found[place] = known.get(value, known.get(PurePosixPath(value).name, -1))
+                    found[index] = row_of.get(value, row_of.get(PurePosixPath(value).name, -1))
         if -1 in found:
             missing = [name for name, row in zip(ids, found, strict=True) if row < 0]
             raise DataError(
@@ -230,8 +230,8 @@ class FeatureFile:
 
 def without_regions(grid: NDArray[Any]) -> NDArray[np.int64]:
     """Places of the items (N P E) all of whose regions are zeros."""
-    places = np.flatnonzero(~grid[:, 0].any(axis=1))
-    return places[~grid[places].any(axis=(1, 2))]
+    empty = np.flatnonzero(~grid[:, 0].any(axis=1))
+    return empty[~grid[empty].any(axis=(1, 2))]
 
 
 def _block(source: Rows | Regions) -> int:
@@ -240,12 +240,12 @@ def _block(source: Rows | Regions) -> int:
 
 
 def _scan_folder(folder: Path) -> FeatureFile:
-    found = scan_splits(folder)
-    arrays, steps = zip(*((array, step) for array, _, step in found.values()), strict=True)
+    splits = scan_splits(folder)
+    arrays, steps = zip(*((array, step) for array, _, step in splits.values()), strict=True)
     if len({array.shape[1:] for array in arrays}) != 1:
-        shapes = ", ".join(f"{prefix} {array.shape}" for prefix, (array, _, _) in found.items())
+        shapes = ", ".join(f"{prefix} {array.shape}" for prefix, (array, _, _) in splits.items())
         raise DataError(f"{folder} needs arrays alike in all but length; it got {shapes}")
-    names = [name for p, (array, _, step) in found.items() for name in scan_names(p, -(-len(array) // step))]
+    names = [name for p, (array, _, step) in splits.items() for name in scan_names(p, -(-len(array) // step))]
     rows = Rows(tuple(arrays), tuple(steps))
     flat = len(rows.shape) <= 2
     return FeatureFile(names, rows if flat else None, None if flat else rows, folder)

@@ -59,14 +59,14 @@ class FeatureInput:
             return
         new = not self._widths
         for name in _AXES:
-            rows, wanted = getattr(self.file, name), getattr(self, name)
+            rows, required = getattr(self.file, name), getattr(self, name)
             got = None if rows is None else rows.shape[-1]
             more = BOX if self.boxes and name == "grid" else 0
             if new:
                 object.__setattr__(self, name, None if got is None else got + more)
-            elif wanted is not None and got != wanted - more:
+            elif required is not None and got != required - more:
                 raise DataError(
-                    f"the {self.modality} encoder needs '{name}' features of width {wanted - more}; {self.file.path} "
+                    f"the {self.modality} encoder needs '{name}' features of width {required - more}; {self.file.path} "
                     f"has {'none' if got is None else got}; give features made as those that it was trained on"
                 )
         if self.boxes:
@@ -82,9 +82,11 @@ class FeatureInput:
     def fingerprint(self) -> str:
         """Changes with the widths and with the file."""
         file = "" if self.file is None else self.file.fingerprint
-        told = {"kind": "features", "pooled": self.pooled, "grid": self.grid, "file": file}
+        settings = {"kind": "features", "pooled": self.pooled, "grid": self.grid, "file": file}
         return settings_hash(
-            told if not self.boxes else {**told, "boxes": "" if self.file is None else self.file.boxes.fingerprint}
+            settings
+            if not self.boxes
+            else {**settings, "boxes": "" if self.file is None else self.file.boxes.fingerprint}
         )
 
     def with_file(self, file: FeatureFile) -> FeatureInput:
@@ -152,34 +154,39 @@ class FeatureInput:
 
     def save(self, folder: Path) -> None:
         """Write widths and settings; the file itself stays where it is."""
-        told = {"modality": self.modality, "region_drop": self.region_drop, "pooled": self.pooled, "grid": self.grid}
-        write_settings(folder / _FILE, {**told, "boxes": True} if self.boxes else told)
+        settings = {
+            "modality": self.modality,
+            "region_drop": self.region_drop,
+            "pooled": self.pooled,
+            "grid": self.grid,
+        }
+        write_settings(folder / _FILE, {**settings, "boxes": True} if self.boxes else settings)
 
     @staticmethod
     def load(folder: Path) -> FeatureInput:
         """What `save` wrote, without a file."""
-        told = read_settings(folder / _FILE, ("modality", "region_drop", "pooled", "grid"))
+        settings = read_settings(folder / _FILE, ("modality", "region_drop", "pooled", "grid"))
         # Runs of before there were boxes say nothing of them.
-        return FeatureInput(**told, boxes=bool(read_json(folder / _FILE).get("boxes", False)))
+        return FeatureInput(**settings, boxes=bool(read_json(folder / _FILE).get("boxes", False)))
 
     def taken(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
         """What the encoder reads of rows of the file. Raises DataError where it cannot be used."""
         assert self.file is not None
-        found = {name: self.file.take(name, rows) for name in self._widths}
+        arrays = {name: self.file.take(name, rows) for name in self._widths}
         if self.boxes:
-            found["grid"] = self._with_boxes(found["grid"], rows)
-        return found
+            arrays["grid"] = self._with_boxes(arrays["grid"], rows)
+        return arrays
 
     def _with_boxes(self, grid: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Each region's features, and where it lies."""
         assert self.file is not None
         boxes = self.file.boxes.take(rows)
-        regions, places = _real(grid).sum(axis=1), _real(boxes).sum(axis=1)
-        if len(wrong := np.flatnonzero(regions != places)):
+        regions, indices = _real(grid).sum(axis=1), _real(boxes).sum(axis=1)
+        if len(wrong := np.flatnonzero(regions != indices)):
             first = wrong[0]
             raise DataError(
                 f"{self.file.path} needs a box, not all zeros, for each region, and no more; "
-                f"{self.file.names[int(rows[first])]!r} has {regions[first]} regions and {places[first]} boxes; "
+                f"{self.file.names[int(rows[first])]!r} has {regions[first]} regions and {indices[first]} boxes; "
                 "extract it again, or leave boxes out"
             )
         return np.concatenate([grid, _long(boxes, grid.shape[1])], axis=2)
@@ -193,8 +200,8 @@ class FeatureInput:
         for name in self._widths:
             longest = max(len(item[name]) for item in items)
             stacked = np.zeros((len(items), longest, *items[0][name].shape[1:]), dtype=np.float32)
-            for place, item in enumerate(items):
-                stacked[place, : len(item[name])] = item[name]
+            for index, item in enumerate(items):
+                stacked[index, : len(item[name])] = item[name]
             arrays[name] = stacked
             if not np.isfinite(arrays[name]).all():
                 raise DataError(
@@ -210,14 +217,14 @@ class FeatureInput:
     def _parts(self, value: Any) -> Mapping[str, NDArray[Any]]:
         """The arrays that one item brings, by name."""
         widths = self._widths
-        found = {next(iter(widths)): value} if isinstance(value, np.ndarray) and len(widths) == 1 else value
+        parts = {next(iter(widths)): value} if isinstance(value, np.ndarray) and len(widths) == 1 else value
         if not (
-            isinstance(found, Mapping)
-            and found.keys() == widths.keys()
-            and all(_fits(found[name], _AXES[name], width) for name, width in widths.items())
+            isinstance(parts, Mapping)
+            and parts.keys() == widths.keys()
+            and all(_fits(parts[name], _AXES[name], width) for name, width in widths.items())
         ):
             raise DataError(f"{self._needs}; it got {_told(value)}")
-        return found
+        return parts
 
     @property
     def _widths(self) -> dict[str, int]:
@@ -245,9 +252,9 @@ class FeatureInput:
             batch.keys, seed=draw.seed, epoch=draw.epoch, purpose=f"{self.modality} region drop", count=mask.shape[1]
         )
         drawn[~mask] = -1.0
-        kept = drawn >= self.region_drop
-        kept[np.arange(len(kept)), drawn.argmax(axis=1)] = True
-        return kept
+        retained = drawn >= self.region_drop
+        retained[np.arange(len(retained)), drawn.argmax(axis=1)] = True
+        return retained
 
 
 def _real(grid: NDArray[np.float32]) -> NDArray[np.bool_]:

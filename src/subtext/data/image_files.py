@@ -75,9 +75,9 @@ def stored_size(source: str | Path | bytes, root: Path) -> int | None:
     """How many bytes an image has, without reading it; None when it is not there."""
     if isinstance(source, bytes):
         return len(source)
-    found = _INSIDE.match(str(source))
-    if found is not None and not (root / source).is_file():
-        return int(found["size"])
+    match = _INSIDE.match(str(source))
+    if match is not None and not (root / source).is_file():
+        return int(match["size"])
     try:
         return (root / source).stat().st_size
     except (OSError, ValueError):
@@ -90,8 +90,8 @@ def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
     None where there is no such file. What is written over in place gets another stamp, its time of writing kept or not;
     a folder that was renamed leaves the stamps of its files as they were.
     """
-    found = _INSIDE.match(source)
-    for name in (source, *([found["file"]] if found is not None else [])):
+    match = _INSIDE.match(source)
+    for name in (source, *([match["file"]] if match is not None else [])):
         try:
             file = (root / name).stat()
         except (OSError, ValueError):
@@ -166,12 +166,12 @@ def difference_hash(image: Image.Image) -> int:
 
 def _from_file(source: str, root: Path) -> bytes:
     try:
-        found = _INSIDE.match(source)
-        if found is not None and not (root / source).is_file():
-            with (root / found["file"]).open("rb") as file:
-                file.seek(int(found["offset"]))
-                data = file.read(int(found["size"]))
-            if len(data) < int(found["size"]):
+        match = _INSIDE.match(source)
+        if match is not None and not (root / source).is_file():
+            with (root / match["file"]).open("rb") as file:
+                file.seek(int(match["offset"]))
+                data = file.read(int(match["size"]))
+            if len(data) < int(match["size"]):
                 raise DataError(f"image {source} is cut off: {len(data)} bytes of it are left")
             return data
         path = root / source

@@ -26,8 +26,8 @@ def too_long(input_spec: Input, texts: Iterable[object]) -> int:
     if isinstance(input_spec, SubwordInput):
         # A subword has a byte or more.
         long = _longer(texts, than=input_spec.max_tokens - MARKS)
-        found = input_spec.tokeniser(long, truncation=False, verbose=False)["input_ids"] if long else []
-        return sum(len(codes) > input_spec.max_tokens for codes in found)
+        encoded = input_spec.tokeniser(long, truncation=False, verbose=False)["input_ids"] if long else []
+        return sum(len(codes) > input_spec.max_tokens for codes in encoded)
     if isinstance(input_spec, OpenClipInput):
         # Half of the room, since cleaning may add to a text.
         return _too_long(input_spec, _longer(texts, than=input_spec.max_tokens // 2))
@@ -52,11 +52,11 @@ def _too_long(input_spec: OpenClipInput, texts: list[str]) -> int:
     """How many texts have another token where there is room for one more: what reads them only says what is left."""
     if not texts:
         return 0
-    own, wider = (
+    tokens, wider = (
         input_spec.tokens(["", *texts], room=room) for room in (input_spec.max_tokens, input_spec.max_tokens + 1)
     )
     # What nothing is filled up with, behind its marks; of some tokenisers the last place is a mark, too.
-    filled = (own != own[0, -2]).sum(dim=1), (wider != wider[0, -2]).sum(dim=1)
+    filled = (tokens != tokens[0, -2]).sum(dim=1), (wider != wider[0, -2]).sum(dim=1)
     return int((filled[1] > filled[0]).sum())
 
 

@@ -82,14 +82,14 @@ class PixelInput:
         """The pixels of a batch, and its ids. Raises DataError that names the item whose image cannot be read."""
         count = len(batch.values)
         pixels = np.empty((count, self.size, self.size, 3), dtype=np.uint8)
-        drawn = None if draw is None or not self.augments else self._drawn(batch, draw)
-        for place, value in enumerate(batch.values):
-            pixels[place] = self._pixels(value, batch, place, None if drawn is None else drawn[place])
+        draws = None if draw is None or not self.augments else self._drawn(batch, draw)
+        for index, value in enumerate(batch.values):
+            pixels[index] = self._pixels(value, batch, index, None if draws is None else draws[index])
         mean, std = (torch.tensor(value, dtype=torch.float32).view(1, 3, 1, 1) for value in (self.mean, self.std))
         # Channels stay last in memory: convolutions on a processor run by up to 1.6 times faster so.
         tensor = torch.from_numpy(pixels).permute(0, 3, 1, 2).to(torch.float32).div_(255).sub_(mean).div_(std)
-        if drawn is not None and self.erase:
-            self._erase(tensor, drawn)
+        if draws is not None and self.erase:
+            self._erase(tensor, draws)
         return {"pixels": tensor, "ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
 
     def save(self, folder: Path) -> None:
@@ -102,27 +102,27 @@ class PixelInput:
         values = read_settings(folder / _FILE, tuple(PixelInput.__dataclass_fields__))
         return PixelInput(**values | {name: tuple(values[name]) for name in ("mean", "std")})
 
-    def _pixels(self, value: Any, batch: Batch, place: int, drawn: NDArray[np.float64] | None) -> NDArray[np.uint8]:
+    def _pixels(self, value: Any, batch: Batch, index: int, draws: NDArray[np.float64] | None) -> NDArray[np.uint8]:
         if value is None:
             raise DataError(
-                f"item '{batch.ids[place]}' has no image, only a name; read it from features, or give its 'image'"
+                f"item '{batch.ids[index]}' has no image, only a name; read it from features, or give its 'image'"
             )
         # A crop of a part needs as many pixels in that part as the whole has otherwise.
-        share = self.crop_share if drawn is None else min(self.crop_share, self.least_area**0.5)
+        share = self.crop_share if draws is None else min(self.crop_share, self.least_area**0.5)
         try:
             image = open_image(value, batch.root, at_least=int(self.size / share) + 1)
         except DataError as error:
-            raise DataError(f"item '{batch.ids[place]}': {error}") from error
-        box = self._box(image.size, drawn)
+            raise DataError(f"item '{batch.ids[index]}': {error}") from error
+        box = self._box(image.size, draws)
         image = image.resize((self.size, self.size), _FILTERS[self.filter], box=box, reducing_gap=3.0)
         array = np.asarray(image)
-        return array[:, ::-1] if drawn is not None and drawn[0] < self.flip else array
+        return array[:, ::-1] if draws is not None and draws[0] < self.flip else array
 
-    def _box(self, size: tuple[int, int], drawn: NDArray[np.float64] | None) -> _Box:
+    def _box(self, size: tuple[int, int], draws: NDArray[np.float64] | None) -> _Box:
         """The part of the image that is kept, in its own pixels: cropping first keeps extreme aspects small."""
         width, height = size
-        if drawn is not None and self.least_area < 1:
-            return random_box(width, height, self.least_area, drawn[1:5])
+        if draws is not None and self.least_area < 1:
+            return random_box(width, height, self.least_area, draws[1:5])
         if self.resize == "squash":
             return (0.0, 0.0, float(width), float(height))
         side = max(1.0, min(width, height) * self.crop_share)
@@ -133,27 +133,27 @@ class PixelInput:
         """(N 10): flip, four of the crop, whether to erase, four of the erased rectangle."""
         return draws.uniform(batch.keys, seed=draw.seed, epoch=draw.epoch, purpose="picture", count=10)
 
-    def _erase(self, pixels: torch.Tensor, drawn: NDArray[np.float64]) -> None:
-        for place in np.flatnonzero(drawn[:, 5] < self.erase):
-            area, aspect, across, down = drawn[place, 6:10]
+    def _erase(self, pixels: torch.Tensor, draws: NDArray[np.float64]) -> None:
+        for index in np.flatnonzero(draws[:, 5] < self.erase):
+            area, aspect, across, down = draws[index, 6:10]
             left, top, right, bottom = _rectangle(
                 self.size, self.size, 0.02 + 0.31 * area, np.exp((2 * aspect - 1) * np.log(3.3)), (across, down)
             )
-            pixels[place, :, round(top) : round(bottom), round(left) : round(right)] = 0.0
+            pixels[index, :, round(top) : round(bottom), round(left) : round(right)] = 0.0
 
 
-def random_box(width: int, height: int, least_area: float, drawn: NDArray[np.float64]) -> _Box:
+def random_box(width: int, height: int, least_area: float, draws: NDArray[np.float64]) -> _Box:
     """A part of at least that share of an image's area, of aspect 3:4 to 4:3; from four numbers in [0, 1).
 
     A side that would not fit is cut to the image's, so a very long image can give less than the least area.
     """
-    area = least_area + (1 - least_area) * drawn[0]
-    aspect = np.exp((2 * drawn[1] - 1) * np.log(4 / 3))
-    return _rectangle(width, height, area, aspect, (drawn[2], drawn[3]))
+    area = least_area + (1 - least_area) * draws[0]
+    aspect = np.exp((2 * draws[1] - 1) * np.log(4 / 3))
+    return _rectangle(width, height, area, aspect, (draws[2], draws[3]))
 
 
-def _rectangle(width: int, height: int, share: float, aspect: float, place: tuple[float, float]) -> _Box:
+def _rectangle(width: int, height: int, share: float, aspect: float, index: tuple[float, float]) -> _Box:
     across = min(float(width), max(1.0, float(np.sqrt(width * height * share * aspect))))
     down = min(float(height), max(1.0, float(np.sqrt(width * height * share / aspect))))
-    left, top = place[0] * (width - across), place[1] * (height - down)
+    left, top = index[0] * (width - across), index[1] * (height - down)
     return (float(left), float(top), float(left + across), float(top + down))

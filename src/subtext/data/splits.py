@@ -28,8 +28,8 @@ _NAMES = re.compile(r"(?:^|[^a-z])(train(?:ing)?|val(?:id(?:ation)?)?|dev|test(?
 
 def split_in_name(name: str) -> str | None:
     """The split that a file or folder is named after ("train-00000-of-00002", "validation"), or None."""
-    found = _NAMES.search(name.lower())
-    return None if found is None else MERGED.get(found[1], found[1])
+    match = _NAMES.search(name.lower())
+    return None if match is None else MERGED.get(match[1], match[1])
 
 
 def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
@@ -37,14 +37,14 @@ def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
 
     Of three groups or more every split gets one: the group whose draw is nearest to it is moved where none fell in.
     """
-    drawn = draw.uniform(draw.keys(list(names)), seed=seed, epoch=0, purpose="split")[:, 0]
+    draws = draw.uniform(draw.keys(list(names)), seed=seed, epoch=0, purpose="split")[:, 0]
     bounds = np.cumsum([SHARES["train"], SHARES["val"]])
-    which = np.searchsorted(bounds, drawn, side="right")
+    codes = np.searchsorted(bounds, draws, side="right")
     middles = (SHARES["train"] / 2, bounds[0] + SHARES["val"] / 2, 1 - SHARES["test"] / 2)
     if len(names) >= 3:
         for part in (1, 2, 0):
-            if not (which == part).any():
+            if not (codes == part).any():
                 # Only from a split that keeps a group of its own.
-                free = np.bincount(which, minlength=3)[which] > 1
-                which[np.argmin(np.where(free, np.abs(drawn - middles[part]), np.inf))] = part
-    return np.array(list(SHARES))[which]
+                free = np.bincount(codes, minlength=3)[codes] > 1
+                codes[np.argmin(np.where(free, np.abs(draws - middles[part]), np.inf))] = part
+    return np.array(list(SHARES))[codes]

@@ -70,9 +70,9 @@ class WordInput:
         rows = [[START, *codes[: self.max_tokens - 2], END] for codes in encoded]
         tokens = np.zeros((len(rows), max(map(len, rows), default=2)), dtype=np.int64)
         mask = np.zeros(tokens.shape, dtype=bool)
-        for place, row in enumerate(rows):
-            tokens[place, : len(row)] = row
-            mask[place, : len(row)] = True
+        for index, row in enumerate(rows):
+            tokens[index, : len(row)] = row
+            mask[index, : len(row)] = True
         return _tensors(tokens, mask, batch)
 
     def save(self, folder: Path) -> None:
@@ -94,13 +94,13 @@ class WordInput:
             for purpose in ("word drop", "token mask")
         )
         changed = []
-        for place, codes in enumerate(encoded):
+        for index, codes in enumerate(encoded):
             length = len(codes)
-            kept = drops[place, :length] >= self.word_drop
-            if length and not kept.any():
-                kept[drops[place, :length].argmax()] = True
-            hidden = np.where(masks[place, :length] < self.token_mask, UNKNOWN, np.asarray(codes, dtype=np.int64))
-            changed.append(hidden[kept].tolist())
+            retained = drops[index, :length] >= self.word_drop
+            if length and not retained.any():
+                retained[drops[index, :length].argmax()] = True
+            hidden = np.where(masks[index, :length] < self.token_mask, UNKNOWN, np.asarray(codes, dtype=np.int64))
+            changed.append(hidden[retained].tolist())
         return changed
 
 
@@ -151,10 +151,10 @@ class SubwordInput:
         tokens = np.full((len(rows), length), 0 if fill is None else fill, dtype=np.int64)
         mask = np.zeros(tokens.shape, dtype=bool)
         special = np.ones(tokens.shape, dtype=bool)
-        for place, row in enumerate(rows):
-            tokens[place, : len(row)] = row
-            mask[place, : max(1, len(row))] = True
-            special[place, : len(row)] = np.asarray(marks[place], dtype=bool)
+        for index, row in enumerate(rows):
+            tokens[index, : len(row)] = row
+            mask[index, : max(1, len(row))] = True
+            special[index, : len(row)] = np.asarray(marks[index], dtype=bool)
         if draw is not None and self.token_mask:
             drawn = draws.uniform(
                 batch.keys, seed=draw.seed, epoch=draw.epoch, purpose="token mask", count=tokens.shape[1]

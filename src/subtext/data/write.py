@@ -36,8 +36,8 @@ def write_dataset(pairs: Dataset, path: Path) -> None:
         return
     lines = "".join(json.dumps(row, ensure_ascii=False, default=_refused) + "\n" for row in rows)
 
-    def fill(place: Path) -> None:
-        place.write_text(lines, encoding="utf-8")
+    def fill(target: Path) -> None:
+        target.write_text(lines, encoding="utf-8")
 
     atomic.write_file(path, fill)
 
@@ -51,10 +51,10 @@ def _require_rows(pairs: Dataset) -> None:
         raise DataError(
             "graded judgements cannot be written as rows of pairs; leave a data set that brings them in its own form"
         )
-    for what, items, column in (("image", pairs.images, 0), ("text", pairs.texts, 1)):
+    for noun, items, column in (("image", pairs.images, 0), ("text", pairs.texts, 1)):
         lone = len(items) - len(np.unique(pairs.links[:, column]))
         if lone:
-            raise DataError(f"{counted(lone, what)} without a partner cannot be written as rows of pairs; leave it out")
+            raise DataError(f"{counted(lone, noun)} without a partner cannot be written as rows of pairs; leave it out")
 
 
 def _rows(pairs: Dataset) -> Iterator[dict[str, Any]]:
@@ -62,13 +62,13 @@ def _rows(pairs: Dataset) -> Iterator[dict[str, Any]]:
     members = np.bincount(images.groups, minlength=int(images.groups.max(initial=-1)) + 1)
     first = {int(group): images.ids[row] for row, group in reversed(list(enumerate(images.groups)))}
     run: dict[str, Any] = {}
-    told: set[int] = set()
+    described: set[int] = set()
     for image, text in pairs.links.tolist():
         # Of a text that an earlier row told of, a later one tells nothing: its columns are those of the image.
-        items, row = (images, image) if text in told else (texts, text)
-        told.add(text)
-        more = {name: column[row] for name, column in items.metadata.items() if column[row] is not None}
-        kind = texts.values[text] is None, more
+        items, row = (images, image) if text in described else (texts, text)
+        described.add(text)
+        metadata = {name: column[row] for name, column in items.metadata.items() if column[row] is not None}
+        kind = texts.values[text] is None, metadata
         if run.get("id") != images.ids[image] or run["kind"] != kind:
             yield from _row(run)
             group = int(images.groups[image])
@@ -89,17 +89,17 @@ def _rows(pairs: Dataset) -> Iterator[dict[str, Any]]:
 def _row(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A row as a file holds it; nothing for the run before the first."""
     if run:
-        wordless, more = run["kind"]
-        left = ("kind", "captions") if wordless else ("kind",)
-        known = {name: value for name, value in run.items() if name not in left and value is not None}
-        yield {**known, **{name: value for name, value in more.items() if name not in known}}
+        wordless, metadata = run["kind"]
+        dropped = ("kind", "captions") if wordless else ("kind",)
+        columns = {name: value for name, value in run.items() if name not in dropped and value is not None}
+        yield {**columns, **{name: value for name, value in metadata.items() if name not in columns}}
 
 
-def _parquet(rows: list[dict[str, Any]], place: Path) -> None:
+def _parquet(rows: list[dict[str, Any]], target: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(_whole(rows)), place)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(_whole(rows)), target)
 
 
 def _whole(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -61,14 +61,14 @@ def build_graph(
     everywhere = options.candidate_split == "all"
     learn = np.ones(len(pairs.texts), dtype=bool) if everywhere else pairs.texts.splits == options.candidate_split
     _require_enough(options, int(learn.sum()), len(pairs.texts), "")
-    places = space(pairs, learn.astype(bool), placed)
-    candidates = learn & places.known
+    embedded = space(pairs, learn.astype(bool), placed)
+    candidates = learn & embedded.known
     _require_enough(options, int(candidates.sum()), len(pairs.texts), " that the space has a place for")
     distance = options.distance or space.distance
-    vectors = unit(places.vectors) if distance == "cosine" else places.vectors
-    nearest = _search(vectors, candidates, _groups(pairs, places, options), options, compared)
+    vectors = unit(embedded.vectors) if distance == "cosine" else embedded.vectors
+    nearest = _search(vectors, candidates, _groups(pairs, embedded, options), options, compared)
     rows, scores = nearest.rows, nearest.scores
-    rows[~places.known], scores[~places.known] = -1, -np.inf
+    rows[~embedded.known], scores[~embedded.known] = -1, -np.inf
     if not (rows >= 0).any():
         raise DataError(
             f"a graph needs texts that differ; all {len(rows):,} are the same, or of one image; look at them with "
@@ -104,14 +104,14 @@ def _search(
     return nearest
 
 
-def _groups(pairs: Dataset, places: Places, options: GraphOptions) -> NDArray[np.int64]:
+def _groups(pairs: Dataset, embedded: Places, options: GraphOptions) -> NDArray[np.int64]:
     """(G N) what a text shares with those that are no neighbours of it: its words, its place, its image."""
     words: dict[str, int] = {}
     same_words = np.empty(len(pairs.texts), dtype=np.int64)
     for row, value in enumerate(pairs.texts.values):
         # A text that is known by features alone shares no words.
         same_words[row] = words.setdefault(f"#{row}" if value is None else f"={value!s}", len(words))
-    rows = np.ascontiguousarray(places.vectors + 0.0)
+    rows = np.ascontiguousarray(embedded.vectors + 0.0)
     coded = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
     lines = [same_words, np.unique(coded, return_inverse=True)[1].reshape(-1).astype(np.int64)]
     if options.same_image == "drop":

@@ -53,8 +53,8 @@ def _stop_words() -> frozenset[str]:
             "the space doc2vec needs gensim, which is not installed; pip install 'subtext[neighbours]', or use the "
             "space lsa"
         ) from problem
-    found: frozenset[str] = STOPWORDS
-    return found
+    words: frozenset[str] = STOPWORDS
+    return words
 
 
 MANY = 200_000
@@ -107,7 +107,7 @@ class Doc2Vec:
         documents = [doc2vec_words(text, sentences=self.sentences) for text in words_of(pairs.texts)]
         model = self._trained([documents[row] for row in np.flatnonzero(learn)])
         vectors = np.zeros((len(documents), self.width), dtype=np.float32)
-        known = np.zeros(len(documents), dtype=bool)
+        has_vector = np.zeros(len(documents), dtype=bool)
         placed: dict[tuple[str, ...], NDArray[np.float32]] = {}
         for row, document in enumerate(documents):
             words = tuple(word for word in document if word in model.wv.key_to_index)
@@ -116,10 +116,10 @@ class Doc2Vec:
                     # Inference draws from this generator: set anew, a text's place is a function of its words.
                     model.random.seed(self.seed)
                     placed[words] = model.infer_vector(list(words))
-                vectors[row], known[row] = placed[words], True
+                vectors[row], has_vector[row] = placed[words], True
             if progress is not None:
                 progress(row + 1)
-        return Places(vectors, known)
+        return Places(vectors, has_vector)
 
     def _trained(self, documents: list[list[str]]) -> Any:
         from gensim.models.doc2vec import Doc2Vec as Model

@@ -66,18 +66,18 @@ class Graph:
     @cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that change with any text, its id, their order, the space or the settings."""
-        told = json.dumps([dict(self.space), dict(self.settings), self.width], sort_keys=True, ensure_ascii=False)
-        return hashlib.blake2b(told.encode() + self.marks.astype("<i8").tobytes(), digest_size=16).hexdigest()
+        content = json.dumps([dict(self.space), dict(self.settings), self.width], sort_keys=True, ensure_ascii=False)
+        return hashlib.blake2b(content.encode() + self.marks.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
     def require(self, texts: Items) -> None:
         """Raise DataError unless the graph's rows are these texts, in this order, word for word."""
-        found = marks_of(texts)
-        if len(found) == len(self) and bool((found == self.marks).all()):
+        marks = marks_of(texts)
+        if len(marks) == len(self) and bool((marks == self.marks).all()):
             return
-        known = int(np.isin(found, self.marks).sum())
+        known = int(np.isin(marks, self.marks).sum())
         raise DataError(
-            f"this graph needs the {len(self):,} texts that it was built for; it got {len(found):,}, of which it knows "
-            f"{known:,}{_hint(known, len(found))}"
+            f"this graph needs the {len(self):,} texts that it was built for; it got {len(marks):,}, of which it knows "
+            f"{known:,}{_hint(known, len(marks))}"
         )
 
     def within(self, texts: Items) -> Graph:
@@ -86,13 +86,13 @@ class Graph:
         Rows are those of `texts`. Raises DataError when one of them is not in the graph.
         """
         order = np.argsort(self.marks, kind="stable")
-        wanted = marks_of(texts)
-        places = np.minimum(np.searchsorted(self.marks[order], wanted), len(self) - 1)
-        rows = order[places]
-        strange = np.flatnonzero(self.marks[rows] != wanted)
+        rows_of = marks_of(texts)
+        positions = np.minimum(np.searchsorted(self.marks[order], rows_of), len(self) - 1)
+        rows = order[positions]
+        strange = np.flatnonzero(self.marks[rows] != rows_of)
         if len(strange):
             raise DataError(
-                f"this graph was built for other data: it knows {len(wanted) - len(strange):,} of {len(wanted):,} "
+                f"this graph was built for other data: it knows {len(rows_of) - len(strange):,} of {len(rows_of):,} "
                 f"texts, and not {texts.ids[int(strange[0])]!r}; build one for this data (subtext neighbours build)"
             )
         new = np.full(len(self) + 1, -1, dtype=np.int32)
@@ -103,7 +103,7 @@ class Graph:
         return replace(
             self,
             ids=list(texts.ids),
-            marks=wanted,
+            marks=rows_of,
             neighbours=np.take_along_axis(neighbours, front, axis=1),
             distances=np.take_along_axis(np.where(gone, np.inf, self.distances[rows]), front, axis=1).astype(
                 np.float32
@@ -123,12 +123,12 @@ class Graph:
             "source": dict(self.source), "arrays": self._digest(),
         }  # fmt: skip
 
-        def fill(place: Path) -> None:
+        def fill(target: Path) -> None:
             for name, kind in _ARRAYS.items():
-                np.save(place / f"{name}.npy", getattr(self, name).astype(kind), allow_pickle=False)
-            (place / _IDS).write_text(json.dumps(self.ids, ensure_ascii=False), encoding="utf-8")
+                np.save(target / f"{name}.npy", getattr(self, name).astype(kind), allow_pickle=False)
+            (target / _IDS).write_text(json.dumps(self.ids, ensure_ascii=False), encoding="utf-8")
             told = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-            (place / _MANIFEST).write_text(told, encoding="utf-8")
+            (target / _MANIFEST).write_text(told, encoding="utf-8")
 
         atomic.write_folder(folder, fill)
 
@@ -162,27 +162,27 @@ class Graph:
 
     def _digest(self) -> str:
         """Of neighbours and distances, as they are written."""
-        found = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
         for name in ("neighbours", "distances"):
-            found.update(np.ascontiguousarray(getattr(self, name), dtype=_ARRAYS[name]).data)
-        return found.hexdigest()
+            digest.update(np.ascontiguousarray(getattr(self, name), dtype=_ARRAYS[name]).data)
+        return digest.hexdigest()
 
 
 def marks_of(texts: Items) -> NDArray[np.int64]:
     """(N) a number for each text, made from its id and its words."""
-    told = (
+    texts_of = (
         f"{name}\n{words!s}".encode("utf-8", "surrogatepass")
         for name, words in zip(texts.ids, texts.values, strict=True)
     )
-    digests = b"".join(hashlib.blake2b(each, digest_size=8).digest() for each in told)
+    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts_of)
     return np.frombuffer(digests, dtype="<i8").astype(np.int64)
 
 
 def pictures_of_texts(pairs: Dataset) -> NDArray[np.int64]:
     """(T) the image row of each text: of its links the first; -1 for a text without an image."""
-    found = np.full(len(pairs.texts), -1, dtype=np.int64)
-    found[pairs.links[::-1, 1]] = pairs.links[::-1, 0]
-    return found
+    images = np.full(len(pairs.texts), -1, dtype=np.int64)
+    images[pairs.links[::-1, 1]] = pairs.links[::-1, 0]
+    return images
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -191,17 +191,17 @@ def _manifest(folder: Path) -> dict[str, Any]:
         what = "is not there" if not folder.exists() else f"has no {_MANIFEST}"
         raise DataError(f"{folder} needs to be a folder that `subtext neighbours build` wrote; it {what}")
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        manifest = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as problem:
         raise DataError(f"{file} needs to be JSON; {problem}; build the graph again") from problem
-    if not isinstance(found, dict) or found.get("kind") != "subtext graph":
+    if not isinstance(manifest, dict) or manifest.get("kind") != "subtext graph":
         raise DataError(f"{file} is not the manifest of a graph; name a folder that `subtext neighbours build` wrote")
-    if not isinstance(found.get("format"), int) or found["format"] > FORMAT:
+    if not isinstance(manifest.get("format"), int) or manifest["format"] > FORMAT:
         raise DataError(
-            f"{file} has format {found.get('format')}; this version of Subtext reads formats up to {FORMAT}; use a "
+            f"{file} has format {manifest.get('format')}; this version of Subtext reads formats up to {FORMAT}; use a "
             "newer Subtext, or build the graph again"
         )
-    return found
+    return manifest
 
 
 def _hint(known: int, count: int) -> str:

@@ -41,11 +41,11 @@ def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> Sparse:
     starts, columns, values = [0], [], []
     for bag in bags:
         entries = sorted((codes[word], count) for word, count in bag.items() if word in codes)
-        places = np.array([code for code, _ in entries], dtype=np.int64)
-        weights = np.array([count for _, count in entries]) * idf[places]
-        columns.append(places)
+        columns_of = np.array([code for code, _ in entries], dtype=np.int64)
+        weights = np.array([count for _, count in entries]) * idf[columns_of]
+        columns.append(columns_of)
         values.append(weights / max(float(np.sqrt((weights**2).sum())), 1e-12))
-        starts.append(starts[-1] + len(places))
+        starts.append(starts[-1] + len(columns_of))
     return Sparse(
         np.array(starts, dtype=np.int64),
         np.concatenate(columns) if columns else np.zeros(0, dtype=np.int64),
@@ -56,18 +56,18 @@ def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> Sparse:
 
 def cosines(rows: Sparse, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
     """The cosine of each pair of unit rows; pairs of one left row are best given together."""
-    found = np.zeros(len(left), dtype=np.float32)
+    values = np.zeros(len(left), dtype=np.float32)
     spread = np.zeros(rows.width, dtype=np.float32)
     last = slice(0, 0)
-    for pair, (row, other) in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
-        own = slice(int(rows.starts[row]), int(rows.starts[row + 1]))
-        if own != last:
+    for pair, (row, second) in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+        span_of = slice(int(rows.starts[row]), int(rows.starts[row + 1]))
+        if span_of != last:
             spread[rows.columns[last]] = 0
-            spread[rows.columns[own]] = rows.values[own]
-            last = own
-        span = slice(int(rows.starts[other]), int(rows.starts[other + 1]))
-        found[pair] = spread[rows.columns[span]] @ rows.values[span]
-    return found
+            spread[rows.columns[span_of]] = rows.values[span_of]
+            last = span_of
+        span = slice(int(rows.starts[second]), int(rows.starts[second + 1]))
+        values[pair] = spread[rows.columns[span]] @ rows.values[span]
+    return values
 
 
 OVERSAMPLE, PASSES = 16, 5
@@ -122,10 +122,10 @@ def _directions(rows: Sparse, width: int, *, seed: int) -> Tensor:
     columns = min(width + OVERSAMPLE, most)
     names = np.arange(rows.width, dtype=np.int64)
     start = draw.uniform(names, seed=seed, epoch=0, purpose="lsa", count=columns) - 0.5
-    back, found = rows.transposed(), torch.from_numpy(start.astype(np.float32))
+    back, basis = rows.transposed(), torch.from_numpy(start.astype(np.float32))
     for _ in range(PASSES):
-        found = torch.linalg.qr(found).Q
-        found = back.times(torch.linalg.qr(rows.times(found)).Q)
-    found = torch.linalg.qr(found).Q
-    turn = torch.linalg.svd(rows.times(found).double(), full_matrices=False).Vh
-    return found @ turn[: min(width, most)].T.float()
+        basis = torch.linalg.qr(basis).Q
+        basis = back.times(torch.linalg.qr(rows.times(basis)).Q)
+    basis = torch.linalg.qr(basis).Q
+    turn = torch.linalg.svd(rows.times(basis).double(), full_matrices=False).Vh
+    return basis @ turn[: min(width, most)].T.float()

@@ -80,21 +80,21 @@ class Sampler:
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
         """(B) text rows for (B 2) image row and text row."""
         texts = links[:, 1]
-        drawn = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="neighbour")
+        draws = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="neighbour")
         counts = self._counts[texts]
-        place = np.minimum((drawn * counts).astype(np.int64), np.maximum(counts - 1, 0))
-        found = np.asarray(self._choices[texts, place]).astype(np.int64)
-        if (alone := counts == 0).any():
-            found[alone] = self._strangers(texts[alone], drawn[alone])
-        return found
+        index = np.minimum((draws * counts).astype(np.int64), np.maximum(counts - 1, 0))
+        rows = np.asarray(self._choices[texts, index]).astype(np.int64)
+        if (without := counts == 0).any():
+            rows[without] = self._strangers(texts[without], draws[without])
+        return rows
 
-    def _strangers(self, texts: Int[np.ndarray, "b"], drawn: Float[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
+    def _strangers(self, texts: Int[np.ndarray, "b"], draws: Float[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
         groups = self._pairs.texts.groups[texts]
         first = np.searchsorted(self._groups, groups, side="left")
-        own = np.searchsorted(self._groups, groups, side="right") - first
-        others = len(self._groups) - own
-        place = np.minimum((drawn * others).astype(np.int64), others - 1)
-        return self._ordered[place + np.where(place >= first, own, 0)].astype(np.int64)
+        group_size = np.searchsorted(self._groups, groups, side="right") - first
+        remaining = len(self._groups) - group_size
+        index = np.minimum((draws * remaining).astype(np.int64), remaining - 1)
+        return self._ordered[index + np.where(index >= first, group_size, 0)].astype(np.int64)
 
 
 class Strangers:
@@ -106,8 +106,8 @@ class Strangers:
 
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
         """(B) text rows for (B 2) image row and text row."""
-        drawn = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="stranger")
-        return self._texts[np.minimum((drawn * len(self._texts)).astype(np.int64), len(self._texts) - 1)]
+        draws = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="stranger")
+        return self._texts[np.minimum((draws * len(self._texts)).astype(np.int64), len(self._texts) - 1)]
 
 
 def _uniform(
@@ -198,8 +198,8 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
         )
     choices = np.full((len(pairs.texts), longest - 1), -1, dtype=np.int32)
     for image, text in _first_links(pairs):
-        others = [other for other in of_picture[image] if other != text] or [text]
-        choices[text, : len(others)] = others
+        siblings = [other for other in of_picture[image] if other != text] or [text]
+        choices[text, : len(siblings)] = siblings
     return choices
 
 

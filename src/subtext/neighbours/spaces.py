@@ -58,14 +58,14 @@ def words_of(texts: Items) -> list[str]:
 
     Raises DataError that names the first item which has none: such a data set has features in their place.
     """
-    found = []
+    words = []
     for name, value in zip(texts.ids, texts.values, strict=True):
         if not isinstance(value, str):
             raise DataError(
                 f"this space needs words for every text; '{name}' has none; use a space of features (features:FILE)"
             )
-        found.append(value)
-    return found
+        words.append(value)
+    return words
 
 
 def unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
@@ -109,8 +109,8 @@ class Features:
         if self.of == "images":
             pictures = pictures_of_texts(pairs)
             if (pictures < 0).any():
-                alone = pairs.texts.ids[int(np.flatnonzero(pictures < 0)[0])]
-                raise DataError(f"features of images need an image for every text; {alone!r} has none")
+                missing = pairs.texts.ids[int(np.flatnonzero(pictures < 0)[0])]
+                raise DataError(f"features of images need an image for every text; {missing!r} has none")
             vectors = vectors[pictures]
         if progress is not None:
             progress(len(vectors))

@@ -148,7 +148,7 @@ def _section(section: Section) -> str:
 
 
 def _search(search: Search) -> str:
-    cards = "".join(_card(place, found) for place, found in enumerate(search.found, start=1))
+    cards = "".join(_card(rank, found) for rank, found in enumerate(search.found, start=1))
     remark = f'<p class="small">{escape(search.remark)}</p>' if search.remark else ""
     asked = ""
     if search.picture is not None:

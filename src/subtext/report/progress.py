@@ -153,6 +153,8 @@ class Estimate:
         while len(self._samples) > 2 and now - self._samples[1][0] >= WINDOW:
             self._samples.popleft()
         (start, first), (_, last) = self._samples[0], self._samples[-1]
+        if finished >= total:
+            return 0.0
         if last == first or now - start < ENOUGH:
             return None
         return (now - start) / (last - first) * max(total - finished, 0)
