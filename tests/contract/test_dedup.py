@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from subtext.data.dataset import Dataset, Items
-from subtext.data.dedup import _jaccard, _runs, near_copies
+from subtext.data.dedup import _jaccard, _shingles, near_copies
 from subtext.data.prepare import cut_sentences, keep_texts, only_longer, resplit_groups
 from subtext.data.sentences import first_sentences
 from subtext.errors import DataError
@@ -45,10 +45,10 @@ def test_what_stays_is_no_copy_and_what_goes_is_one(seed: int) -> None:
     found = near_copies(made(values), threshold=0.6)
     kept = np.flatnonzero(found.retained)
     for one, other in combinations(kept, 2):
-        assert _jaccard(_runs(values[one], 3), _runs(values[other], 3)) < 0.6
+        assert _jaccard(_shingles(values[one], 3), _shingles(values[other], 3)) < 0.6
     for row in np.flatnonzero(~found.retained):
         assert found.retained[found.copy_of[row]]
-        assert found.overlap[row] == _jaccard(_runs(values[row], 3), _runs(values[found.copy_of[row]], 3)) >= 0.6
+        assert found.overlap[row] == _jaccard(_shingles(values[row], 3), _shingles(values[found.copy_of[row]], 3)) >= 0.6
 
 
 def test_the_order_of_rows_changes_nothing() -> None:

@@ -110,7 +110,7 @@ def test_the_order_of_rows_changes_nothing(seed: int) -> None:
     moved = NeighbourLists(new[graph.rows[old]], graph.distances[old], 1, 20)
     other = plant(other_pairs, {"neighbour": 0.2, "mismatch": 0.2}, neighbours=moved, seed=seed)
     told = [
-        dict(zip(each.pairs.texts.ids, zip(each.pairs.texts.values, each.kinds, strict=True), strict=True))
+        dict(zip(each.dataset.texts.ids, zip(each.dataset.texts.values, each.kinds, strict=True), strict=True))
         for each in (one, other)
     ]
     assert told[0] == told[1]

@@ -56,7 +56,7 @@ def test_prepare_cuts_leaves_out_and_draws(articles: Path, tmp_path: Path) -> No
 
 def test_prepare_needs_something_to_do_and_a_new_file(articles: Path, tmp_path: Path) -> None:
     assert "nothing to do" in refused("data", "prepare", articles, "--out", tmp_path / "x.jsonl", code=2)
-    assert "ends in .jsonl or .parquet; it got" in refused(
+    assert "the suffix .jsonl or .parquet; it got" in refused(
         "data", "prepare", articles, "--out", tmp_path / "x.csv", "--resplit"
     )
     assert "exists; name another or remove it" in refused("data", "prepare", articles, "--out", articles, "--resplit")
