@@ -48,7 +48,9 @@ def test_what_stays_is_no_copy_and_what_goes_is_one(seed: int) -> None:
         assert _jaccard(_shingles(values[one], 3), _shingles(values[other], 3)) < 0.6
     for row in np.flatnonzero(~found.retained):
         assert found.retained[found.copy_of[row]]
-        assert found.overlap[row] == _jaccard(_shingles(values[row], 3), _shingles(values[found.copy_of[row]], 3)) >= 0.6
+        assert (
+            found.overlap[row] == _jaccard(_shingles(values[row], 3), _shingles(values[found.copy_of[row]], 3)) >= 0.6
+        )
 
 
 def test_the_order_of_rows_changes_nothing() -> None:

@@ -298,7 +298,9 @@ def read_labels(path: Path) -> Labels:
         if not isinstance(content, dict) or content.get("kind") != "subtext planted looseness":
             raise DataError(f"{path} has no labels; name the file that `subtext data corrupt --labels` wrote")
         if content["format"] > FORMAT:
-            raise DataError(f"{path} has format {content['format']}; this Subtext reads up to {FORMAT}; use a newer one")
+            raise DataError(
+                f"{path} has format {content['format']}; this Subtext reads up to {FORMAT}; use a newer one"
+            )
         entries = content["loose"]
         kinds = {str(entry["text"]): str(entry["kind"]) for entry in entries}
         distances = {str(entry["text"]): float(entry["distance"]) for entry in entries if "distance" in entry}
