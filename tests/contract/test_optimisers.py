@@ -10,16 +10,17 @@ import pytest
 import small
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from subtext.errors import CheckpointError, RecipeError, TrainingError
 from subtext.training.optimiser import (
     AdamP,
-    Average,
+    WeightAverage,
     build_optimiser,
     pack,
     parameter_groups,
     project,
-    set_rate,
+    set_lr,
     unpack,
 )
 from subtext.training.phases import Freezer, Stage, stage
@@ -40,7 +41,7 @@ def _work(model: nn.Module, seed: int) -> Tensor:
 def test_it_learns(kind: str) -> None:
     model = small.setup().model
     optimiser = build_optimiser(model, Plan(optimiser=kind, lr=5e-2))
-    set_rate(optimiser, 5e-2)
+    set_lr(optimiser, 5e-2)
     before = _work(model, 0).item()
     for _ in range(30):
         optimiser.zero_grad()
@@ -102,7 +103,7 @@ def test_groups_decay_matrices_alone_and_slow_bodies_down() -> None:
 def test_rates_follow_the_factors() -> None:
     model = small.setup().model
     optimiser = build_optimiser(model, Plan(backbone_lr_scale=0.1))
-    set_rate(optimiser, 2.0)
+    set_lr(optimiser, 2.0)
     assert sorted({round(group["lr"], 9) for group in optimiser.param_groups}) == [0.2, 2.0]
 
 
@@ -229,7 +230,7 @@ def test_which_encoders_never_learn() -> None:
 
 def test_the_moving_average_by_a_plain_loop() -> None:
     model = nn.Linear(2, 2)
-    average = Average(model, Plan(weight_average="ema", ema_decay=0.8))
+    average = WeightAverage(model, Plan(weight_average="ema", ema_decay=0.8))
     held = model.weight.detach().clone()
     for step in range(12):
         with torch.no_grad():
@@ -244,9 +245,30 @@ def test_the_moving_average_by_a_plain_loop() -> None:
     assert torch.equal(model.weight.detach(), own)
 
 
+@pytest.mark.parametrize("kind", ["ema", "swa"])
+def test_averages_are_those_of_torch(kind: str) -> None:
+    """The updates are the same to the bit; torch's own model averages from the first update on, without a warm-up."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    average = WeightAverage(model, Plan(weight_average=kind, ema_decay=0.5, swa_start=0.0))
+    update = get_ema_multi_avg_fn(0.5) if kind == "ema" else get_swa_multi_avg_fn()
+    theirs = AveragedModel(model, multi_avg_fn=update, use_buffers=True)
+    average.count = theirs.n_averaged = 10 if kind == "ema" else 0
+    theirs.n_averaged = torch.tensor(average.count)
+    for epoch in range(5):
+        for weight in model.parameters():
+            weight.data += torch.randn_like(weight)
+        model(torch.randn(8, 3))
+        average.after_step()
+        average.after_epoch(epoch)
+        theirs.update_parameters(model)
+    state = theirs.module.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in average.tensors.items())
+
+
 def test_the_equal_average_is_the_mean_of_the_last_epochs() -> None:
     model = nn.BatchNorm1d(2)
-    average = Average(model, Plan(weight_average="swa", epochs=10))
+    average = WeightAverage(model, Plan(weight_average="swa", epochs=10))
     for epoch in range(10):
         with torch.no_grad():
             model.weight.fill_(float(epoch))

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args, get_type_hints
 
 import pytest
 import small
+import torch
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, StepLR
 
 from subtext.errors import RecipeError
 from subtext.training.loop import Training
-from subtext.training.optimiser import FALL_TO, RISE_FROM, rate
+from subtext.training.optimiser import FALL_TO, RISE_FROM, lr_factor
 from subtext.training.plan import Plan
 
 KINDS = get_args(get_type_hints(Plan)["schedule"])
 
 
 def _rates(plan: Plan, steps: int = 200, per_epoch: int = 10, drops: int = 0) -> list[float]:
-    return [rate(plan, step=step, steps=steps, epoch=step // per_epoch, drops=drops) for step in range(steps)]
+    return [lr_factor(plan, step=step, steps=steps, epoch=step // per_epoch, drops=drops) for step in range(steps)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -42,7 +46,7 @@ def test_the_warm_up_is_a_straight_line(kind: str) -> None:
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_short_trainings_have_a_rate(kind: str, steps: int) -> None:
     assert all(0 < value <= 1 for value in _rates(Plan(schedule=kind, warmup=0.5), steps=steps))
-    assert 0 < rate(Plan(schedule=kind), step=steps + 5, steps=steps) <= 1
+    assert 0 < lr_factor(Plan(schedule=kind), step=steps + 5, steps=steps) <= 1
 
 
 def test_golden_values() -> None:
@@ -52,6 +56,26 @@ def test_golden_values() -> None:
     assert [step[place] for place in (0, 49, 50, 100, 199)] == [1.0, 1.0, 0.5, 0.25, 0.125]
     assert set(_rates(Plan(schedule="plateau", lr_factor=0.1), drops=2)) == {0.1**2}
     assert set(_rates(Plan())) == {1.0}
+
+
+def test_schedules_of_torch_give_the_same_factors_but_not_to_the_bit() -> None:
+    """Why they are not used: each is computed from the one before, so a resumed training would need their state."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+
+    def theirs(make: Callable[[Optimizer], LRScheduler], steps: int) -> list[float]:
+        optimiser = SGD([weight], lr=1.0)
+        schedule, factors = make(optimiser), []
+        for _ in range(steps):
+            factors.append(optimiser.param_groups[0]["lr"])
+            optimiser.step()
+            schedule.step()
+        return factors
+
+    cosine = theirs(lambda optimiser: CosineAnnealingLR(optimiser, 1000), 1000)
+    ours = _rates(Plan(schedule="cosine"), steps=1000)
+    assert cosine == pytest.approx(ours, abs=1e-9) and cosine != ours
+    step = theirs(lambda optimiser: StepLR(optimiser, 50, 0.1), 200)
+    assert step == pytest.approx(_rates(Plan(schedule="step", step_epochs=5, lr_factor=0.1), steps=200), rel=1e-9)
 
 
 def test_one_cycle_rises_and_falls() -> None:

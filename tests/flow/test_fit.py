@@ -18,7 +18,7 @@ from subtext.data.dataset import Dataset
 from subtext.errors import TrainingError
 from subtext.models.checkpoint import fingerprint, load_record, load_run
 from subtext.objectives.objective import Objective, Term
-from subtext.training.optimiser import Average
+from subtext.training.optimiser import WeightAverage
 from subtext.training.plan import Phase, Plan
 from subtext.training.plan_validation import validate_plan
 from subtext.training.processes import Processes
@@ -140,14 +140,14 @@ def test_phases_train_heads_first(tmp_path: Path) -> None:
 
 
 def test_averaged_weights_are_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[Average] = []
-    plain = Average.__init__
+    held: list[WeightAverage] = []
+    plain = WeightAverage.__init__
 
-    def watched(self: Average, *given: object) -> None:
+    def watched(self: WeightAverage, *given: object) -> None:
         plain(self, *given)
         held.append(self)
 
-    monkeypatch.setattr(Average, "__init__", watched)
+    monkeypatch.setattr(WeightAverage, "__init__", watched)
     plan = Plan(epochs=3, batch_size=16, lr=1e-2, weight_average="ema", ema_decay=0.9, select="last")
     fitted = small.run(tmp_path / "run", plan=plan)
     for name, value in held[0].tensors.items():

@@ -351,7 +351,7 @@ def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="need more than 80 pairs; it got 80; ask for fewer"):
         asked.open(small.pairs(), device=torch.device("cpu"))
     (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79).memories
-    with pytest.raises(DataError, match="it got 80, 2 of one picture; ask for fewer"):
+    with pytest.raises(DataError, match="it got 80, 2 of one image; ask for fewer"):
         asked.open(small.pairs(), device=torch.device("cpu"))
     (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79, same_image="keep").memories
     assert asked.open(small.pairs(), device=torch.device("cpu")).table is not None

@@ -293,7 +293,7 @@ def test_the_methods_say_what_they_need() -> None:
         neighbourhoods(host)
     with pytest.raises(RecipeError, match="structure=texts needs graph=FOLDER"):
         struc(host, structure="texts")
-    with pytest.raises(RecipeError, match=r"graph needs structure=texts\|pictures"):
+    with pytest.raises(RecipeError, match=r"graph needs structure=texts|images"):
         struc(host, graph="somewhere")
     with pytest.raises(RecipeError, match="graph needs image or text above 0; both are 0"):
         neighbourhoods(host, graph="somewhere", image_weight=0.0, text_weight=0.0)

@@ -22,7 +22,7 @@ from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.objective import Term
 from subtext.objectives.scene import compose
 from subtext.training.teacher import (
-    Known,
+    LoadedTeacher,
     Mined,
     MinedNegatives,
     MinedNegativesMemory,
@@ -76,7 +76,7 @@ def test_a_step_reads_the_lists_that_were_mined() -> None:
     made.begin(epoch=0, seed=0, embed=lambda: (images, texts))
     assert made.table is None and made.tensors() == {}
     made.begin(epoch=1, seed=0, embed=lambda: (images, texts))
-    known = teacher().known(data)
+    known = teacher().load(data)
     every = known(np.arange(12), np.arange(24))
     rows = torch.tensor([3, 7])
     now = Embeddings(normalize(torch.randn(2, 2, 5, dtype=torch.float64), dim=-1).requires_grad_(), rows)
@@ -111,7 +111,7 @@ def test_a_batch_comes_with_the_teachers_scores() -> None:
     wanted = model.similarity(images[torch.from_numpy(rows)], texts[torch.from_numpy(columns)]) / 2
     assert found.name == "teacher"
     torch.testing.assert_close(found(rows, columns), wanted.detach())
-    assert asked.teacher.known(data) is asked.teacher.known(data)
+    assert asked.teacher.load(data) is asked.teacher.load(data)
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 40.0])
@@ -130,7 +130,7 @@ def test_the_temperature_undoes_the_scale_of_scores(scale: float) -> None:
 
     model.similarity = Scaled()
     ids = torch.arange(200)
-    found = fitted_temperature(Known(model, Embeddings(images, ids), Embeddings(texts, ids), 1.0), data) / scale
+    found = fitted_temperature(LoadedTeacher(model, Embeddings(images, ids), Embeddings(texts, ids), 1.0), data) / scale
     losses = {}
     for tried in (found / 2, found, found * 2):
         logits = (images[:, 0] @ texts[:, 0].T) / tried

@@ -129,7 +129,7 @@ def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
 class Sources:
     """Where pairs come from; what is None is the data set's own, or what the run remembers.
 
-    data           the data set         images         folder that picture paths start from
+    data           the data set         images         folder that image paths start from
     features, text_features  precomputed features, joined by name
     split_seed     of the 80-10-10 split of data without splits
     on_error       "raise" or "skip" rows that cannot be used
@@ -183,8 +183,8 @@ class Sources:
 
     def over(self, remembered: Sources) -> Sources:
         """These, and what was remembered where these say nothing."""
-        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
-        return replace(remembered, **given)
+        values = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(remembered, **values)
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ def pretrained(name: str, device: str) -> Model:
 def read(sources: Sources, *, quiet: bool = False, decoded: bool = True) -> Dataset:
     """The pairs; problems that do not forbid their use are told on standard error.
 
-    decoded  decodes all pictures that are to be read once, so that a bad one shows here and not in the middle of an
+    decoded  decodes all images that are to be read once, so that a bad one shows here and not in the middle of an
              epoch. Without it they are decoded only where bad ones are to be skipped
 
     Raises DataError when they cannot be used, and RequirementError when no data set is named.

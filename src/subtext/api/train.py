@@ -134,18 +134,18 @@ def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
     if model not in models():
         raise RecipeError(unknown("model", model, models()))
     options, plan = models()[model].options, plan_options(models()[model].plan)
-    own, planned = ({name for o in some for name in (o.name, o.old_name) if name} for some in (options, plan))
+    model_names, planned = ({name for o in some for name in (o.name, o.old_name) if name} for some in (options, plan))
     for name in arguments:
-        if name not in own | planned | set(train.__annotations__):
-            known = {option.name: option for option in [*options, *plan]}
-            raise RecipeError(unknown(f"option of '{model}' or of its training", name, known))
+        if name not in model_names | planned | set(train.__annotations__):
+            options_by_name = {option.name: option for option in [*options, *plan]}
+            raise RecipeError(unknown(f"option of '{model}' or of its training", name, options_by_name))
     methods = arguments.get("with_", ())
     names = ("data", "images", "features", "text_features", "split_seed", "on_error")
     run = {name: arguments[name] for name in RunOptions.__dataclass_fields__ if name in arguments}
     val_split = arguments.get("val_split", "val")
     return Job(
         model=model,
-        options={name: value for name, value in arguments.items() if name in own},
+        options={name: value for name, value in arguments.items() if name in model_names},
         methods=tuple(read_method(text) for text in ([methods] if isinstance(methods, str) else methods)),
         plan={name: value for name, value in arguments.items() if name in planned},
         sources=Sources.of(*map(arguments.get, names)),

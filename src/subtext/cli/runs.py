@@ -12,8 +12,8 @@ from subtext.cli.command import Command, click_parameter, command_help
 
 
 def _act(ctx: click.Context) -> None:
-    found = verb(ctx.params["folders"])
-    click.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if ctx.params["as_json"] else str(found))
+    listed = verb(ctx.params["folders"])
+    click.echo(json.dumps(listed.to_json(), indent=2, ensure_ascii=False) if ctx.params["as_json"] else str(listed))
 
 
 runs = Command(

@@ -154,14 +154,14 @@ def arguments(ctx: click.Context) -> dict[str, object]:
             read_method(text)
     except RecipeError as error:
         raise click.BadParameter(str(error), ctx, param_hint="--with") from None
-    own = {parameter.name for parameter in parameters(verb)}
+    verb_names = {parameter.name for parameter in parameters(verb)}
     default = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
-    given = {
+    values = {
         name: value
         for name, value in ctx.params.items()
-        if name in own or ctx.get_parameter_source(name) not in default
+        if name in verb_names or ctx.get_parameter_source(name) not in default
     }
-    return given | {"quiet": ctx.params["quiet"] or not is_first()}
+    return values | {"quiet": ctx.params["quiet"] or not is_first()}
 
 
 def is_first() -> bool:
@@ -175,7 +175,7 @@ def spelt_as_typed(ctx: click.Context) -> Iterator[None]:
     try:
         yield
     except (RecipeError, RequirementError) as error:
-        own = {option.name for option in methods()[error.method].options} if error.method else set()
-        text = as_typed(str(error), set(ctx.params) - own)
+        method_options = {option.name for option in methods()[error.method].options} if error.method else set()
+        text = as_typed(str(error), set(ctx.params) - method_options)
         named = not error.method or error.method in text
         raise type(error)(text if named else f"--with {error.method}: {text}") from error

@@ -1,1 +1,1 @@
-"""Recipes: hosts build a Setup, methods change one."""
+"""Recipes: models build a Setup, methods change one."""

@@ -149,20 +149,20 @@ def plan_options(plan: Plan) -> list[Option]:
     return _fields(Plan, plan, "", _inverse(renamed_options.PLAN))
 
 
-def read_options(kind: str, options: Iterable[Option], given: Mapping[str, object]) -> dict[str, Any]:
+def read_options(kind: str, options: Iterable[Option], arguments: Mapping[str, object]) -> dict[str, Any]:
     """The value of every option: the one given, under its name or its old one, else the default.
 
     kind  what the options are, for a message
 
     Raises RecipeError for an unknown option, with near names, and for a value of the wrong kind.
     """
-    known = {option.name: option for option in options}
-    old = {option.old_name: option for option in known.values() if option.old_name}
-    values = {name: option.default for name, option in known.items()}
-    for name, value in given.items():
-        option = known.get(name) or old.get(name)
+    current = {option.name: option for option in options}
+    old = {option.old_name: option for option in current.values() if option.old_name}
+    values = {name: option.default for name, option in current.items()}
+    for name, value in arguments.items():
+        option = current.get(name) or old.get(name)
         if option is None:
-            raise RecipeError(unknown(kind, name, known))
+            raise RecipeError(unknown(kind, name, current))
         values[option.name] = option.read(value)
     return values
 
@@ -172,12 +172,12 @@ def read_method(text: str) -> tuple[str, dict[str, object]]:
 
     Paths become absolute. Raises RecipeError for an unknown method, option or value, with near names.
     """
-    name, _, rest = text.partition(":")
+    name, _, assignments = text.partition(":")
     if name not in methods():
         raise RecipeError(unknown("method", name, methods()))
     options = {key: option for option in methods()[name].options for key in (option.name, option.old_name) if key}
     values: dict[str, object] = {}
-    for assignment in filter(None, rest.split(",")):
+    for assignment in filter(None, assignments.split(",")):
         key, equals, value = assignment.partition("=")
         key, value = key.strip().replace("-", "_"), value.strip()
         if not equals:
@@ -191,10 +191,10 @@ def read_method(text: str) -> tuple[str, dict[str, object]]:
     return name, values
 
 
-def unknown(kind: str, name: str, known: Mapping[str, object]) -> str:
+def unknown(kind: str, name: str, names: Mapping[str, object]) -> str:
     """The sentence for an unknown name, with the nearest known ones."""
-    near = get_close_matches(name, list(known), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known) or 'none'}"
+    matches = get_close_matches(name, list(names), n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(matches)}?" if matches else f"there are {', '.join(names) or 'none'}"
     return f"there is no {kind} called '{name}'; {hint}"
 
 

@@ -46,13 +46,13 @@ def reopened(folder: Path, *, features: Path | None = None, text_features: Path 
     context = BuildContext(assets=folder / ASSETS, seed=record.seed)
     model = _rebuilt(folder, record, context)
     _fill(model, tensors, folder)
-    for modality, given, remembered in (
+    for modality, path, remembered in (
         ("image", features, record.data.features),
         ("text", text_features, record.data.text_features),
     ):
         branch = getattr(model, modality)
-        if given is not None:
-            attach(branch, FeatureFile.open(given.expanduser()), modality)
+        if path is not None:
+            attach(branch, FeatureFile.open(path.expanduser()), modality)
         elif remembered is not None and Path(remembered).exists() and isinstance(branch.input_spec, FeatureInput):
             attach(branch, FeatureFile.open(Path(remembered)), modality)
     return Reopened(model.eval(), record)
@@ -89,16 +89,16 @@ def _rebuilt(folder: Path, record: Record, context: BuildContext) -> Model:
 
 
 def _fill(model: Model, tensors: dict[str, Tensor], folder: Path) -> None:
-    own = model.state_dict()
-    missing, further = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    state = model.state_dict()
+    missing, unexpected = sorted(state.keys() - tensors.keys()), sorted(tensors.keys() - state.keys())
     shaped = [
         f"{name} {tuple(tensors[name].shape)} for {tuple(value.shape)}"
-        for name, value in own.items()
+        for name, value in state.items()
         if name in tensors and tensors[name].shape != value.shape
     ]
     wrong = [
-        f"{len(names)} {what}, first {names[0]}"
-        for what, names in (("missing", missing), ("unknown", further), ("of another shape", shaped))
+        f"{len(names)} {problem}, first {names[0]}"
+        for problem, names in (("missing", missing), ("unknown", unexpected), ("of another shape", shaped))
         if names
     ]
     if wrong:

@@ -126,16 +126,16 @@ def replace_terms(method: str, setup: Setup, terms: Mapping[str, Term]) -> Setup
     replaced = ranking_terms(setup)
     for name, (term, _) in replaced.items():
         if term.weighting is not None or term.mining is not None:
-            what, verb = ("sample weights", "weights") if term.mining is None else ("sampled negatives", "samples")
+            lost, verb = ("sample weights", "weights") if term.mining is None else ("sampled negatives", "samples")
             raise RecipeError(
-                f"{method} replaces the losses between images and texts; '{name}' has {what} that would be lost; "
+                f"{method} replaces the losses between images and texts; '{name}' has {lost} that would be lost; "
                 f"name {method} before the method that {verb}"
             )
-    others: dict[str, Term | Penalty] = {
+    remaining: dict[str, Term | Penalty] = {
         name: part for name, part in setup.objective.parts.items() if name not in replaced
     }
     model = Model(setup.model.image, setup.model.text, Cosine())
-    return replace(setup, model=model, objective=Objective({**terms, **others}))
+    return replace(setup, model=model, objective=Objective({**terms, **remaining}))
 
 
 def add_terms(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weight: float) -> Setup:
@@ -154,14 +154,14 @@ def add_terms(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weigh
     from subtext.objectives.mining.cosines import Cosines
     from subtext.objectives.objective import Term
 
-    parts, own = setup.objective.parts, [term for term, _ in ranking_terms(setup).values()]
-    if not own:
+    parts, own_terms = setup.objective.parts, [term for term, _ in ranking_terms(setup).values()]
+    if not own_terms:
         raise RecipeError(
             f"{method} is added to a loss between images and texts; this objective has {', '.join(parts)}; leave "
             "the method out, or choose another model"
         )
     scales: dict[Reduction, float] = {"sum": 1.0, "mean": 1 / BATCH, "mean over cells": 1 / BATCH**2}
-    weight = weight if weight >= 0 else sum_weight * scales[own[0].reduction]
+    weight = weight if weight >= 0 else sum_weight * scales[own_terms[0].reduction]
     cosine = has_cosines(setup)
     terms = {
         f"{method} {side}": Term(loss, on=side, weight=weight, mining=Cosines(side) if cosine else None)

@@ -61,7 +61,9 @@ class NeighbourOptions:
     ] = "uniform"
     storage_dtype: Annotated[Literal["float32", "float16"], "type of the stored embeddings"] = "float32"
     weight_tables: Annotated[
-        Literal["read", "all"], "pairs scored in the run's tables/: those that an epoch reads, or all"
+        Literal["read", "all"],
+        "pairs scored in the run's tables/: those that an epoch reads, or all",
+        Requires("mode", ("stats",), needs="mode=val, since stats scores all", negated=True),
     ] = "read"
 
 

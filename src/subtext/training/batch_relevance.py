@@ -1,4 +1,4 @@
-"""How much the pictures and texts of a batch have to do with each other, for losses that read Truth.relevance.
+"""How much the images and texts of a batch have to do with each other, for losses that read Truth.relevance.
 
 A method names a relevance in `Setup.relevance`. A training counts its words once; a reader then multiplies out the
 cells of each batch, of sparse rows, while the batch before it is learnt from.
@@ -25,8 +25,8 @@ Words = Literal["tfidf1", "ciderd", "cider"]
 
 
 @runtime_checkable
-class Related(Protocol):
-    """The relevance of some pairs: picture rows (I), text rows (T) -> (I T) float32, finite."""
+class LoadedRelevance(Protocol):
+    """The relevance of some pairs: image rows (I), text rows (T) -> (I T) float32, finite."""
 
     @property
     def name(self) -> str:
@@ -37,23 +37,23 @@ class Related(Protocol):
         """What there is to say before a training begins."""
 
     def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
-        """Every one of these pictures with every one of these texts."""
+        """Every one of these images with every one of these texts."""
 
 
 @runtime_checkable
-class Relates(Protocol):
+class RelevanceSource(Protocol):
     """What `Setup.relevance` holds: a plain description of a relevance."""
 
     def require(self, pairs: Dataset) -> None:
         """Raise DataError where it cannot be had of these pairs."""
 
-    def open(self, pairs: Dataset) -> Related:
+    def open(self, pairs: Dataset) -> LoadedRelevance:
         """The relevance of these pairs, ready to be looked up."""
 
 
 @dataclass(frozen=True)
 class SharedWords:
-    """Relevance by the words that a text shares with the texts of a picture; documents are those of the pairs given.
+    """Relevance by the words that a text shares with the texts of an image; documents are those of the pairs given.
 
     name  tfidf1, the unigram cosine that Li et al. 2022 trained with; or CIDEr-D or CIDEr, up to 10
     """
@@ -73,22 +73,22 @@ class SharedWords:
                 f"{len(pairs.texts):,} {'is' if missing == 1 else 'are'} known by features alone; give data with texts"
             )
 
-    def open(self, pairs: Dataset) -> Related:
+    def open(self, pairs: Dataset) -> LoadedRelevance:
         """The words of these pairs, counted."""
         self.require(pairs)
         texts = [str(value) for value in pairs.texts.values]
-        every, places = np.unique(np.concatenate([pairs.images.groups, pairs.texts.groups]), return_inverse=True)
-        images, groups = places[: len(pairs.images)], places[len(pairs.images) :]
+        group_ids, indices = np.unique(np.concatenate([pairs.images.groups, pairs.texts.groups]), return_inverse=True)
+        images, groups = indices[: len(pairs.images)], indices[len(pairs.images) :]
         if self.name == "tfidf1":
-            products = tfidf.products(texts, groups, texts, count=len(every))
+            products = tfidf.products(texts, groups, texts, count=len(group_ids))
         else:
-            products = cider.products(texts, groups, texts, variant=self.name, count=len(every))
+            products = cider.products(texts, groups, texts, variant=self.name, count=len(group_ids))
         return _SharedWords(self.name, images, products)
 
 
 @dataclass(frozen=True)
 class _SharedWords:
-    """images  (I) the group of each picture among those of the products"""
+    """images  (I) the group of each image among those of the products"""
 
     name: str
     images: NDArray[np.int64]

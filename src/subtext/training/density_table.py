@@ -28,9 +28,9 @@ from subtext.training.memory import Embed
 class DensityTable:
     """What the densities are made from.
 
-    features       file of features of the pictures       text_features  of the texts; None: LSA of the training texts
+    features       file of features of the images       text_features  of the texts; None: LSA of the training texts
     how            what counts as dense
-    same_picture   "drop": texts of one picture, whose features are one, are not near each other; "keep": they may be
+    same_picture   "drop": texts of one image, whose features are one, are not near each other; "keep": they may be
     """
 
     features: Path
@@ -43,42 +43,42 @@ class DensityTable:
 
         Raises DataError where an item has no features, and for fewer pairs than neighbours.
         """
-        pictures = pictures_of_texts(pairs)
+        images = pictures_of_texts(pairs)
         if self.text_features is None:
             space: Lsa | Features = Lsa()
         else:
             space = Features(FeatureFile.open(self.text_features.expanduser()), of="texts")
-        places = space(pairs, pictures >= 0)
-        paired = np.flatnonzero((pictures >= 0) & places.known)
-        self._require_enough(pictures[paired])
+        positions = space(pairs, images >= 0)
+        paired = np.flatnonzero((images >= 0) & positions.known)
+        self._require_enough(images[paired])
         file = FeatureFile.open(self.features.expanduser())
         name = "pooled" if file.pooled is not None else "grid"
         rows = file.rows(
-            [pairs.images.ids[row] for row in pictures[paired]], [pairs.images.values[row] for row in pictures[paired]]
+            [pairs.images.ids[row] for row in images[paired]], [pairs.images.values[row] for row in images[paired]]
         )
-        taken = file.take(name, rows)
-        images = taken if taken.ndim == 2 else taken.mean(axis=1, dtype=np.float32)
-        found = density(
-            torch.from_numpy(images),
-            torch.from_numpy(places.vectors[paired]),
+        block = file.take(name, rows)
+        features = block if block.ndim == 2 else block.mean(axis=1, dtype=np.float32)
+        densities = density(
+            torch.from_numpy(features),
+            torch.from_numpy(positions.vectors[paired]),
             self.how,
-            groups=torch.from_numpy(pictures[paired]) if self.same_picture == "drop" else None,
+            groups=torch.from_numpy(images[paired]) if self.same_picture == "drop" else None,
         )
-        values = found.mean().repeat(len(pairs.texts))
-        values[torch.from_numpy(paired)] = found
+        values = densities.mean().repeat(len(pairs.texts))
+        values[torch.from_numpy(paired)] = densities
         # Which pairs count as near, and how, are options of the run, which its record has.
-        made_from = f"{file.fingerprint}-{sorted(space.settings().items())}"
-        return DensityMemory(values.to(device), made_from, int((pictures >= 0).sum()) - len(paired))
+        source = f"{file.fingerprint}-{sorted(space.settings().items())}"
+        return DensityMemory(values.to(device), source, int((images >= 0).sum()) - len(paired))
 
-    def _require_enough(self, pictures: NDArray[np.int64]) -> None:
-        """Raise DataError where a pair, given by its picture, has fewer others than neighbours."""
-        _, texts = np.unique(pictures, return_counts=True)
-        own = int(texts.max(initial=1)) if self.same_picture == "drop" else 1
-        if len(pictures) - own < self.how.neighbours:
-            others = f", {own} of one picture" if len(pictures) > self.how.neighbours else ""
+    def _require_enough(self, images: NDArray[np.int64]) -> None:
+        """Raise DataError where a pair, given by its image, has fewer others than neighbours."""
+        _, texts = np.unique(images, return_counts=True)
+        same_image = int(texts.max(initial=1)) if self.same_picture == "drop" else 1
+        if len(images) - same_image < self.how.neighbours:
+            hint = f", {same_image} of one image" if len(images) > self.how.neighbours else ""
             raise DataError(
                 f"densities of {self.how.neighbours} neighbours need more than {self.how.neighbours} pairs; it got "
-                f"{len(pictures):,}{others}; ask for fewer (neighbours=N)"
+                f"{len(images):,}{hint}; ask for fewer (neighbours=N)"
             )
 
 

@@ -1,4 +1,4 @@
-"""The embeddings that training pictures and texts had when they were last seen."""
+"""The embeddings that training images and texts had when they were last seen."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _AT_ONCE = 4096
 """Items that wait to be written together: step by step, writing took as long as the tables of DIVERSITY do."""
 
 
-class LatestEmbeddings:
-    """A bank of pictures and one of texts, where what is seen takes the place of what was.
+class EmbeddingBank:
+    """A bank of images and one of texts, where what is seen takes the place of what was.
 
-    Where pictures have several texts and one is drawn a time, a text that was never seen is stood in for by the text of
-    its picture that was seen last.
+    Where images have several texts and one is drawn a time, a text that was never seen is stood in for by the text of
+    its image that was seen last.
 
     mean     an item's views are kept as their mean, (1 H) instead of (K H)
     storage  the dtype that they are kept in
@@ -30,11 +30,11 @@ class LatestEmbeddings:
     def __init__(self, pairs: Dataset, *, mean: bool, storage: torch.dtype, device: torch.device) -> None:
         self._mean, self._storage = mean, storage
         self._sizes = {"image": len(pairs.images), "text": len(pairs.texts)}
-        self._pictures = torch.from_numpy(pictures_of_texts(pairs)).to(device)
-        self._all_have = bool((self._pictures >= 0).all())
-        self._latest = self._pictures.new_full((len(pairs.images),), -1)
-        self._kept: dict[str, Tensor] = {}
-        self._seen: dict[str, Tensor] = {}
+        self._images = torch.from_numpy(pictures_of_texts(pairs)).to(device)
+        self._all_have = bool((self._images >= 0).all())
+        self._latest = self._images.new_full((len(pairs.images),), -1)
+        self._banks: dict[str, Tensor] = {}
+        self._filled: dict[str, Tensor] = {}
         self._waiting: list[tuple[Embeddings, Embeddings]] = []
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
@@ -53,28 +53,28 @@ class LatestEmbeddings:
     def forget(self) -> None:
         """Have seen nothing."""
         self._waiting.clear()
-        self._kept, self._seen = {}, {}
+        self._banks, self._filled = {}, {}
         self._latest.fill_(-1)
 
     def vectors(self) -> Mapping[str, Float[Tensor, "m v h"]]:
         """Modality -> its bank; nothing before the first look."""
         self._write_all()
-        return self._kept
+        return self._banks
 
     def rows(self) -> dict[str, Int[Tensor, "t"]]:
         """Modality -> the row of its bank for every text's pair; -1 where there is none. Needs a first look."""
         self._write_all()
-        has = self._pictures >= 0
-        pictures = self._pictures.clamp_min(0)
-        image = torch.where(has & self._seen["image"][pictures], pictures, -1)
-        own = torch.arange(len(has), device=has.device)
-        text = torch.where(self._seen["text"], own, torch.where(has, self._latest[pictures], -1))
+        has = self._images >= 0
+        images = self._images.clamp_min(0)
+        image = torch.where(has & self._filled["image"][images], images, -1)
+        all_texts = torch.arange(len(has), device=has.device)
+        text = torch.where(self._filled["text"], all_texts, torch.where(has, self._latest[images], -1))
         return {"image": image, "text": text}
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it, for a checkpoint; nothing before the first look."""
         found = {f"kept/{name}": value for name, value in self.vectors().items()}
-        found |= {f"seen/{name}": value for name, value in self._seen.items()}
+        found |= {f"seen/{name}": value for name, value in self._filled.items()}
         return {**found, "latest": self._latest} if found else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -82,9 +82,9 @@ class LatestEmbeddings:
         self.forget()
         for modality in self._sizes:
             if f"kept/{modality}" in tensors:
-                kept = tensors[f"kept/{modality}"]
-                self._kept[modality] = self._compared(kept).to(kept)
-                self._seen[modality] = tensors[f"seen/{modality}"]
+                vectors = tensors[f"kept/{modality}"]
+                self._banks[modality] = self._compared(vectors).to(vectors)
+                self._filled[modality] = tensors[f"seen/{modality}"]
         if tensors:
             self._latest = tensors["latest"]
 
@@ -98,19 +98,19 @@ class LatestEmbeddings:
         for modality, items in (("image", images), ("text", texts)):
             size = self._sizes[modality]
             vectors = self._compared(items.vectors)
-            if modality not in self._kept:
-                shape, device = (size, *vectors.shape[1:]), self._pictures.device
-                self._kept[modality] = torch.zeros(shape, dtype=self._storage, device=device)
-                self._seen[modality] = self._pictures.new_zeros(size, dtype=torch.bool)
-            kept = self._kept[modality]
-            ids = items.ids.to(kept.device)
-            kept[ids] = vectors.to(kept)[_last(ids, size)]
-            self._seen[modality][ids] = True
-        rows = texts.ids.to(self._pictures.device)
-        pictures = self._pictures[rows]
+            if modality not in self._banks:
+                shape, device = (size, *vectors.shape[1:]), self._images.device
+                self._banks[modality] = torch.zeros(shape, dtype=self._storage, device=device)
+                self._filled[modality] = self._images.new_zeros(size, dtype=torch.bool)
+            bank = self._banks[modality]
+            ids = items.ids.to(bank.device)
+            bank[ids] = vectors.to(bank)[_last(ids, size)]
+            self._filled[modality][ids] = True
+        rows = texts.ids.to(self._images.device)
+        images_of_texts = self._images[rows]
         if not self._all_have:
-            rows, pictures = rows[pictures >= 0], pictures[pictures >= 0]
-        self._latest[pictures] = rows[_last(pictures, len(self._latest))]
+            rows, images_of_texts = rows[images_of_texts >= 0], images_of_texts[images_of_texts >= 0]
+        self._latest[images_of_texts] = rows[_last(images_of_texts, len(self._latest))]
 
     def _compared(self, vectors: Float[Tensor, "n k h"]) -> Float[Tensor, "n v h"]:
         return vectors.float().mean(dim=1, keepdim=True) if self._mean else vectors
@@ -118,6 +118,6 @@ class LatestEmbeddings:
 
 def _last(ids: Int[Tensor, "n"], size: int) -> Int[Tensor, "n"]:
     """(N) the last place of each id, of so many: writing what stands there, the order of writing does not matter."""
-    places = torch.arange(len(ids), device=ids.device)
+    positions = torch.arange(len(ids), device=ids.device)
     # Only what ids name is written, and only that is read.
-    return places.new_empty(size).scatter_reduce_(0, ids, places, "amax", include_self=False)[ids]
+    return positions.new_empty(size).scatter_reduce_(0, ids, positions, "amax", include_self=False)[ids]

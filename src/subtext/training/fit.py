@@ -75,8 +75,8 @@ def fit(
     """Train a setup and leave a run folder: record, kept weights, assets, log and model card.
 
     train, val  pairs to learn from, and to select the epoch by; without val the last epoch is kept
-    record      host, arguments, methods and data of the run; the plan, the seed and all that follows are filled in here
-    report      hears how it goes, on the first process
+    record      model, arguments, methods and data of the run; the plan, the seed and the results are filled in here
+    report      called with the progress, on the first process
 
     The same call with `resume` after any end, a kill among them, goes on from the newest whole checkpoint and ends with
     the same weights, to the bit on a CPU with the same number of threads. SIGINT and SIGTERM end it after the step
@@ -97,16 +97,16 @@ def fit(
     graphs = ["" if samplers is None else samplers.fingerprint, memories.fingerprint]
     record = _described(record, setup, (train, val), run, graphs=graphs)
     with own_generator():
-        found = begun(out, record, resume=run.resume, defaults_before=setup.defaults_before)
+        earlier = begun(out, record, resume=run.resume, defaults_before=setup.defaults_before)
         processes.wait()  # until all have looked: the first one writes from here on
-        if found is not None and found.status == "finished":
-            return _opened(setup, out, found, processes, report)
+        if earlier is not None and earlier.status == "finished":
+            return _opened(setup, out, earlier, processes, report)
         notes += validate_plan(setup, train, processes)
-        if found is not None:
+        if earlier is not None:
             # What it had reached stays told until there is more to tell.
             reached = ("best", "best_epoch", "epochs", "steps", "seconds")
-            record = replace(record, **{name: getattr(found, name) for name in reached})
-        snapshot, passed_over = newest_snapshot(out) if found is not None else (None, [])
+            record = replace(record, **{name: getattr(earlier, name) for name in reached})
+        snapshot, damaged = newest_snapshot(out) if earlier is not None else (None, [])
         processes.wait()
         if processes.first:
             enter(out, record, setup.model)
@@ -116,11 +116,11 @@ def fit(
         setup.model.to(processes.device)
         processes.same_start(setup.model)
         cache = run.cache or out / CACHE
-        working, told = working_model(setup, (train, val), cache, run=run, processes=processes)
+        working, cache_notes = working_model(setup, (train, val), cache, run=run, processes=processes)
         training = Training(setup, working, train, val, options=run, processes=processes, out=out, samplers=samplers)
         training.remember(memories)
-        taught = () if training.related is None else training.related.notes
-        notes = list(dict.fromkeys([*notes, *taught, *passed_over, *told]))
+        relevance_notes = () if training.related is None else training.related.notes
+        notes = list(dict.fromkeys([*notes, *relevance_notes, *damaged, *cache_notes]))
         return _Fit(training, out, record=record, report=report, notes=notes).go(snapshot)
 
 
@@ -144,7 +144,7 @@ def working_model(
             notes.append("the frozen text encoder runs at every step: it reads texts that are made there")
             continue
         if modality == "image" and setup.mixing is not None:
-            notes.append("the frozen image encoder runs at every step: pictures are mixed, and so others every time")
+            notes.append("the frozen image encoder runs at every step: images are mixed, and so others every time")
             continue
         items = [(pairs.images if modality == "image" else pairs.texts, pairs.root) for pairs in present]
         if (reason := refusal(branch, items)) is not None:
@@ -175,7 +175,7 @@ class _Fit:
     ) -> None:
         self.training, self.setup = training, training.setup
         self.processes, self.run = training.processes, training.options
-        self.out, self.record, self.tell, self.notes = out, record, report, notes
+        self.out, self.record, self.report_to, self.notes = out, record, report, notes
         self.journal: Journal | None = None
         self.before, self.first_step = 0.0, 0
         self.started = self.reported = time.monotonic()
@@ -212,13 +212,13 @@ class _Fit:
         """Train and end one epoch; True when somebody asked to stop."""
         training, state = self.training, self.training.state
         last, every = state.step, self.run.checkpoint_every
-        for asked in training.epoch_steps(stop):
+        for stop_now in training.epoch_steps(stop):
             self._clock()
             if state.step // self.run.log_every > last // self.run.log_every:
                 self._log("step")
-            if asked or (every and state.step // every > last // every):
+            if stop_now or (every and state.step // every > last // every):
                 self._checkpoint()
-            if asked:
+            if stop_now:
                 return True
             last = state.step
             if time.monotonic() - self.reported >= REPORT_EVERY:
@@ -234,7 +234,7 @@ class _Fit:
         self._write_record("training")
         self._report(ended=loss)
         # The first process decides for all: one that left alone would leave the others waiting for it.
-        return bool(self.processes.tell([float(stop.asked)])[0])
+        return bool(self.processes.broadcast([float(stop.requested)])[0])
 
     def _finish(self, stopped: bool) -> Fitted:
         """Leave the folder complete, and the model with its kept weights."""
@@ -305,26 +305,26 @@ class _Fit:
     def _log(self, event: str) -> None:
         if self.journal is not None:
             state = self.training.state
-            more = {"figures": state.figures} if event == "epoch" else {}
+            figures = {"figures": state.figures} if event == "epoch" else {}
             times = {"pairs_per_second": round(self._speed(), 1), "seconds": round(state.seconds, 2)}
-            self.journal.write(event, {**self.training.line(), **times, **more})
+            self.journal.write(event, {**self.training.line(), **times, **figures})
 
     def _report(self, *, note: str | None = None, ended: float | None = None) -> None:
         """Tell how it goes; `ended` is the mean loss of an epoch that has just ended."""
         self.reported = time.monotonic()
-        if not (self.tell and self.processes.first):
+        if not (self.report_to and self.processes.first):
             return
         state, plan = self.training.state, self.setup.plan
-        left = self.estimate(state.step, self.training.steps)
+        seconds_left = self.estimate(state.step, self.training.steps)
         epoch = min(state.epoch + 1, plan.epochs)
         loss = self.training.mean_loss() if ended is None else ended
         last = None if ended is None else state.epoch
         steps, figures = self.training.steps, dict(state.figures)
-        self.tell(Report(epoch, plan.epochs, state.step, steps, loss, figures, left, note, last))
+        self.report_to(Report(epoch, plan.epochs, state.step, steps, loss, figures, seconds_left, note, last))
 
 
 def _opened(
-    setup: Setup, out: Path, found: Record, processes: Processes, report: Callable[[Report], None] | None
+    setup: Setup, out: Path, record: Record, processes: Processes, report: Callable[[Report], None] | None
 ) -> Fitted:
     """A training that is finished: its model; and what a kill in its last moment left behind is removed."""
     note = f"{out} is finished: nothing is left to train"
@@ -339,10 +339,12 @@ def _opened(
         tidy(out)
         if report is not None:
             report(
-                Report(found.epochs, setup.plan.epochs, found.steps, found.steps, float("nan"), found.best, note=note)
+                Report(
+                    record.epochs, setup.plan.epochs, record.steps, record.steps, float("nan"), record.best, note=note
+                )
             )
     processes.wait()
-    return Fitted(run=out, model=setup.model, record=found, notes=(note,))
+    return Fitted(run=out, model=setup.model, record=record, notes=(note,))
 
 
 def _described(
@@ -395,14 +397,14 @@ def begun(
         if any(path.name != CACHE and not path.name.startswith(".") for path in out.iterdir()):
             raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
         return None
-    found = load_record(out)
-    if differences := found.differences(record, defaults_before):
-        more = f", and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
+    earlier = load_record(out)
+    if differences := earlier.differences(record, defaults_before):
+        suffix = f", and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         raise CheckpointError(
-            f"--resume needs the training that {out} began; this one differs in {', '.join(differences[:SHOWN])}{more} "
-            "(there -> here); give the same options, or train in a new folder"
+            f"--resume needs the training that {out} began; this one differs in "
+            f"{', '.join(differences[:SHOWN])}{suffix} (there -> here); give the same options, or train in a new folder"
         )
-    return found
+    return earlier
 
 
 def enter(out: Path, record: Record, model: Model) -> None:
@@ -425,10 +427,10 @@ def describe(out: Path, record: Record) -> None:
 
 def keep_epoch(out: Path, model: Model, record: Record, *, epoch: int, figures: Mapping[str, float]) -> None:
     """Write OUT/epochs/EPOCH: a run that every command opens, with the weights of now and their validation figures."""
-    place = out / EPOCHS / str(epoch)
-    with written_to(place):
-        place.mkdir(parents=True, exist_ok=True)
-    save_run(place, model, replace(record, status="finished", epochs=epoch, best=dict(figures), best_epoch=epoch))
+    folder = out / EPOCHS / str(epoch)
+    with written_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    save_run(folder, model, replace(record, status="finished", epochs=epoch, best=dict(figures), best_epoch=epoch))
 
 
 def tidy(out: Path) -> None:
@@ -489,13 +491,13 @@ class Journal:
 
 
 def _numbers(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = []
+    numbers: list[tuple[str, float]] = []
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found += _numbers(value, f"{prefix}{name}/")
+            numbers += _numbers(value, f"{prefix}{name}/")
         elif isinstance(value, int | float) and not isinstance(value, bool) and name != "step":
-            found.append((prefix + name, float(value)))
-    return found
+            numbers.append((prefix + name, float(value)))
+    return numbers
 
 
 def _board(folder: Path, step: int) -> Board:

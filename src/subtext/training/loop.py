@@ -31,9 +31,9 @@ from subtext.evaluation import Protocol, embed_pairs, evaluate
 from subtext.models.checkpoint import TABLES, write_tensors
 from subtext.models.model import Model
 from subtext.neighbours.sampling import Samplers
-from subtext.training.batch_relevance import Related
+from subtext.training.batch_relevance import LoadedRelevance
 from subtext.training.memory import Memories
-from subtext.training.optimiser import Average, build_optimiser, rate, set_rate
+from subtext.training.optimiser import WeightAverage, build_optimiser, lr_factor, set_lr
 from subtext.training.phases import Freezer, stage
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
@@ -84,7 +84,7 @@ class Training:
         self.state = State(
             model=setup.model,
             optimiser=build_optimiser(working, setup.plan),
-            average=Average(working, setup.plan),
+            average=WeightAverage(working, setup.plan),
             scaler=self.stepper.scaler,
             watch=Watch(largest=val is not None and setup.plan.select != "loss"),
             totals=torch.zeros(self.numbers, dtype=torch.float64, device=processes.device),
@@ -126,9 +126,9 @@ class Training:
             rewriter=self.rewriter,
         )
         epoch = state.memories.epoch(state.epoch, self.options.seed)
-        rest = batches[state.offset :]
+        remaining = batches[state.offset :]
         pending = state.totals.new_zeros(self.numbers)
-        for batch in read_ahead(rest, reader, workers=self.options.workers):
+        for batch in read_ahead(remaining, reader, workers=self.options.workers):
             start = state.offset - state.offset % self.plan.accumulation_steps
             group = min(self.plan.accumulation_steps, len(batches) - start)
             if state.offset == start:
@@ -161,13 +161,13 @@ class Training:
 
     def check(self) -> None:
         """Raise TrainingError, with ids of the batch, when a loss or a gradient was not finite."""
-        place = int(self.first_bad)
-        if place < 0:
+        batch = int(self.first_bad)
+        if batch < 0:
             return
-        first = place - place % self.plan.accumulation_steps
-        rows = np.concatenate(self.batches(self.state.epoch)[first : place + 1])
+        first = batch - batch % self.plan.accumulation_steps
+        rows = np.concatenate(self.batches(self.state.epoch)[first : batch + 1])
         out = self.out if self.processes.first else None
-        raise not_finite(self.train, rows, epoch=self.state.epoch + 1, batch=place + 1, out=out)
+        raise not_finite(self.train, rows, epoch=self.state.epoch + 1, batch=batch + 1, out=out)
 
     def mean_loss(self) -> float:
         """Of the epoch so far; nan before its first step."""
@@ -206,23 +206,23 @@ class Training:
             write_tensors(self.out / TABLES / f"epoch-{state.epoch + 1:04d}.safetensors", table)
 
     @cached_property
-    def _related_of_val(self) -> Related | None:
-        asked = self.setup.relevance
-        return None if asked is None or self.val is None else asked.open(self.val)
+    def _related_of_val(self) -> LoadedRelevance | None:
+        relevance = self.setup.relevance
+        return None if relevance is None or self.val is None else relevance.open(self.val)
 
     def _set_rate(self, factor: float) -> None:
         state = self.state
-        share = rate(self.plan, step=state.step, steps=self.steps, epoch=state.epoch, drops=state.watch.drops)
-        set_rate(state.optimiser, self.plan.lr * factor * share)
+        share = lr_factor(self.plan, step=state.step, steps=self.steps, epoch=state.epoch, drops=state.watch.drops)
+        set_lr(state.optimiser, self.plan.lr * factor * share)
 
     def _update(self, learning: Sequence[Tensor], pending: Tensor, stop: Stop) -> bool:
         """Move the weights by their gradients, and count."""
         state, scaler = self.state, self.stepper.scaler
-        asked = stop.asked
+        stop_now = stop.requested
         if self.processes.count > 1:
-            told = torch.cat([pending, pending.new_full((1,), float(asked))])
-            told = self.processes.sum_gradients(learning, told)
-            pending, asked = told[:-1].double(), bool(told[-1] > 0)
+            sums = torch.cat([pending, pending.new_full((1,), float(stop_now))])
+            sums = self.processes.sum_gradients(learning, sums)
+            pending, stop_now = sums[:-1].double(), bool(sums[-1] > 0)
         if scaler.is_enabled():
             scaler.unscale_(state.optimiser)
         norm = torch.nn.utils.clip_grad_norm_(learning, self.plan.max_grad_norm or float("inf"))
@@ -232,12 +232,12 @@ class Training:
         state.optimiser.zero_grad(set_to_none=True)
         state.average.after_step()
         state.totals += pending
-        return asked
+        return stop_now
 
     def _look(self, fine: Tensor) -> None:
         """Note the first batch that was not fine; look at once where that costs nothing."""
-        place = self.state.offset - 1
-        self.first_bad = torch.where((self.first_bad < 0) & ~fine, place, self.first_bad)
+        batch = self.state.offset - 1
+        self.first_bad = torch.where((self.first_bad < 0) & ~fine, batch, self.first_bad)
         if self.processes.device.type == "cpu" or self.state.step % LOOK_EVERY == 0:
             self.check()
 
@@ -247,7 +247,7 @@ class Training:
         names = ["loss", "rsum"]
         if self.val is None:
             state.figures = {}
-            return self.processes.tell([self.mean_loss()])[0]
+            return self.processes.broadcast([self.mean_loss()])[0]
         if self.processes.first:
             size, workers = self.plan.batch_size, self.options.workers
             state.figures = figures(self.working, self.val, batch_size=size, workers=workers)
@@ -262,8 +262,8 @@ class Training:
                     related=self._related_of_val,
                 )
                 state.figures["loss"] = mean_loss(self.stepper, reader, self.plan, epoch, workers=workers)
-        told = self.processes.tell([state.figures.get(name, float("nan")) for name in names])
-        return told[names.index("loss" if self.plan.select == "loss" else "rsum")]
+        values = self.processes.broadcast([state.figures.get(name, float("nan")) for name in names])
+        return values[names.index("loss" if self.plan.select == "loss" else "rsum")]
 
 
 NOT_FINITE = "nan.json"
@@ -276,7 +276,7 @@ SHOWN = 10
 def not_finite(train: Dataset, rows: NDArray[np.int64], *, epoch: int, batch: int, out: Path | None) -> TrainingError:
     """The error to raise: what to do, and the first pairs; all of them go to a file in `out`, where there is one.
 
-    rows          (B 2) picture row and text row of the batch, or of the batches whose gradients were averaged
+    rows          (B 2) image row and text row of the batch, or of the batches whose gradients were averaged
     epoch, batch  counted from 1
     """
     images, texts = train.images.ids, train.texts.ids
@@ -289,10 +289,10 @@ def not_finite(train: Dataset, rows: NDArray[np.int64], *, epoch: int, batch: in
             write_text(out / NOT_FINITE, told + "\n")
             listed = f" (all of them: {out / NOT_FINITE})"
     shown = ", ".join(f"{pair['image']} / {pair['text']}" for pair in pairs[:SHOWN])
-    more = f" and {len(pairs) - SHOWN} more" if len(pairs) > SHOWN else ""
+    suffix = f" and {len(pairs) - SHOWN} more" if len(pairs) > SHOWN else ""
     return TrainingError(
         f"training needs finite losses and gradients; batch {batch} of epoch {epoch} gave one that is not, and nothing "
-        f"was saved after it; lower --lr, or look at its pairs{listed}: {shown}{more}"
+        f"was saved after it; lower --lr, or look at its pairs{listed}: {shown}{suffix}"
     )
 
 
@@ -321,11 +321,11 @@ class Stop:
     """Whether somebody asked to stop."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
-    def ask(self, number: int, frame: FrameType | None) -> None:
+    def request(self, number: int, frame: FrameType | None) -> None:
         """What a signal calls: remember it, and give the next Ctrl-C its usual meaning."""
-        self.asked = True
+        self.requested = True
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -339,7 +339,7 @@ def listening() -> Iterator[Stop]:
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        signal.signal(number, stop.ask)
+        signal.signal(number, stop.request)
     try:
         yield stop
     finally:

@@ -22,10 +22,10 @@ from subtext.training.snapshot import Snapshot
 
 @runtime_checkable
 class Embed(Protocol):
-    """Gives embeddings of training pictures and texts as the model is now, in eval mode; ids are rows."""
+    """Gives embeddings of training images and texts as the model is now, in eval mode; ids are rows."""
 
     def __call__(self, rows: Rows | None = None) -> tuple[Embeddings, Embeddings]:
-        """Those of some rows, in their order; None for all pictures and all texts."""
+        """Those of some rows, in their order; None for all images and all texts."""
 
 
 KIND = "memory"
@@ -63,7 +63,7 @@ class Memory(Protocol):
         """
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
-        """A step's pictures and texts, of all processes in one order, without gradient; ids are training rows."""
+        """A step's images and texts, of all processes in one order, without gradient; ids are training rows."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it, for a checkpoint."""
@@ -73,7 +73,7 @@ class Memory(Protocol):
 
 
 @runtime_checkable
-class Remembers(Protocol):
+class MemorySource(Protocol):
     """What `Setup.memories` holds: a plain description of a memory."""
 
     def open(self, pairs: Dataset, *, device: torch.device) -> Memory:
@@ -102,16 +102,16 @@ class Memories:
 
     def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
         """Tell all that an epoch starts; where one has embedded everything the others need not embed again."""
-        found: list[tuple[Embeddings, Embeddings]] = []
+        embedded: list[tuple[Embeddings, Embeddings]] = []
 
         def once(rows: Rows | None = None) -> tuple[Embeddings, Embeddings]:
-            if rows is not None and not found:
+            if rows is not None and not embedded:
                 return embed(rows)
-            if not found:
-                found.append(embed())
+            if not embedded:
+                embedded.append(embed())
             if rows is None:
-                return found[0]
-            images, texts = (side[torch.from_numpy(some)] for side, some in zip(found[0], rows, strict=True))
+                return embedded[0]
+            images, texts = (side[torch.from_numpy(some)] for side, some in zip(embedded[0], rows, strict=True))
             return images, texts
 
         for memory in self.each:
@@ -133,16 +133,16 @@ class Memories:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Kind -> tensors, for a snapshot."""
-        return {f"{KIND}{place}": memory.tensors() for place, memory in enumerate(self.each)}
+        return {f"{KIND}{number}": memory.tensors() for number, memory in enumerate(self.each)}
 
     def restore(self, snapshot: Snapshot) -> None:
         """Become what a snapshot holds.
 
         Raises CheckpointError when it holds something else.
         """
-        for place, memory in enumerate(self.each):
+        for number, memory in enumerate(self.each):
             try:
-                memory.restore(snapshot.tensors.get(f"{KIND}{place}", {}))
+                memory.restore(snapshot.tensors.get(f"{KIND}{number}", {}))
             except (KeyError, ValueError) as problem:
                 raise CheckpointError(
                     f"the checkpoint of step {snapshot.step} needs what a method remembers; {problem}; train in a new "
@@ -150,6 +150,6 @@ class Memories:
                 ) from problem
 
 
-def open_memories(asked: Sequence[Remembers], pairs: Dataset, *, device: torch.device) -> Memories:
+def open_memories(descriptions: Sequence[MemorySource], pairs: Dataset, *, device: torch.device) -> Memories:
     """The memories of a training. Raises what opening them raises: a graph of other data, say."""
-    return Memories(tuple(one.open(pairs, device=device) for one in asked))
+    return Memories(tuple(description.open(pairs, device=device) for description in descriptions))

@@ -1,30 +1,4 @@
-"""The optimiser of a plan, and its state as tensors and plain data.
-
-AdamP (Heo et al. 2021, algorithm 1 with Adam inside): Adam whose steps do not lengthen weights that have no scale.
-
-A weight that a normalisation follows has no effect through its length, yet Adam's momentum keeps lengthening it, which
-slows its turning. Where gradient and weight are nearly at right angles, as they are for such weights, the step's share
-along the weight is taken away:
-
-    p      = m' / (sqrt(v') + eps)                           Adam's step, m' and v' corrected for their start
-    if  max over rows |cos(w, g)| < delta / sqrt(width):     first row by row, then the tensor as one row
-        p  = p - (w . p) w / |w|^2                           and weight decay is multiplied by decay_ratio
-    w      = w - lr (p + decay w)
-
-Tensors of fewer than two axes are moved as by AdamW.
-
-How the learning rate moves: a pure function of the step, so that nothing of it has to be saved.
-
-Plateau alone looks at validation; what it has seen is counted in `selection.Watch` and given here as a number of drops.
-
-Averaged weights: an exponential moving average of every step (EMA) or an equal one of epochs (SWA).
-
-    ema   average = d average + (1 - d) weight        after each step, with d = min(decay, (1 + n) / (10 + n)) after n
-                                                      of them, so that the first, which know little, are forgotten
-    swa   average = (n average + weight) / (n + 1)    after each epoch from `swa_start` on (Izmailov et al. 2018)
-
-Running statistics of norms are averaged like weights; they are not counted anew by a pass over the data.
-"""
+"""The optimiser of a plan, its learning rate at each step, and averaged weights."""
 
 from __future__ import annotations
 
@@ -36,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from subtext.errors import CheckpointError, TrainingError
 from subtext.models.model import Model
@@ -84,7 +59,7 @@ def build_optimiser(model: Model, plan: Plan) -> Optimizer:
     return SGD(groups, lr=plan.lr, momentum=plan.momentum, fused=fused)
 
 
-def set_rate(optimiser: Optimizer, lr: float) -> None:
+def set_lr(optimiser: Optimizer, lr: float) -> None:
     """Set the learning rate of every group: lr times the group's factor."""
     for group in optimiser.param_groups:
         group["lr"] = lr * group["factor"]
@@ -93,36 +68,47 @@ def set_rate(optimiser: Optimizer, lr: float) -> None:
 def pack(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The optimiser's state: tensors named "weight/field", and the plain rest."""
     tensors: dict[str, Tensor] = {}
-    rest: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for weight, state in optimiser.state_dict()["state"].items():
         for name, value in state.items():
-            (tensors if isinstance(value, Tensor) else rest)[f"{weight}/{name}"] = value
-    return tensors, rest
+            (tensors if isinstance(value, Tensor) else plain)[f"{weight}/{name}"] = value
+    return tensors, plain
 
 
-def unpack(optimiser: Optimizer, tensors: Mapping[str, Tensor], rest: Mapping[str, Any]) -> None:
+def unpack(optimiser: Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
     """Put a packed state back.
 
     Raises CheckpointError when it is of other weights.
     """
-    whole = optimiser.state_dict()
-    count = sum(len(group["params"]) for group in whole["param_groups"])
+    current = optimiser.state_dict()
+    count = sum(len(group["params"]) for group in current["param_groups"])
     state: dict[int, dict[str, Any]] = {}
-    for key, value in [*tensors.items(), *rest.items()]:
+    for key, value in [*tensors.items(), *plain.items()]:
         weight, _, name = key.partition("/")
         state.setdefault(int(weight), {})[name] = value
     if state and max(state) >= count:
         raise CheckpointError(f"the optimiser has {count} weights; the checkpoint has state for {max(state) + 1}")
-    optimiser.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+    optimiser.load_state_dict({"state": state, "param_groups": current["param_groups"]})
 
 
 class AdamP(Optimizer):
-    """Adam with the projection of Heo et al. 2021.
+    """AdamP (Heo et al. 2021, algorithm 1): Adam whose steps do not lengthen weights that have no scale.
+
+    A weight followed by a normalisation has no effect through its length, yet Adam's momentum lengthens it, which slows
+    its change of direction. Where gradient and weight are nearly at right angles, as they are for such weights, the
+    component of the step along the weight is removed:
+
+        p      = m' / (sqrt(v') + eps)                           Adam's step, m' and v' with bias correction
+        if  max over rows |cos(w, g)| < delta / sqrt(width):     first row by row, then the tensor as one row
+            p  = p - (w . p) w / |w|^2                           and weight decay is multiplied by decay_ratio
+        w      = w - lr (p + decay w)
+
+    Tensors of fewer than two axes are updated as by AdamW.
 
     lr            above 0                      betas         of the running means of gradient and its square
     eps           beside the square root       weight_decay  decoupled, as in AdamW
-    delta         how near to a right angle counts; the paper's value is 0.1
-    decay_ratio   what weight decay is multiplied by where the step was projected; the paper's value is 0.1
+    delta         largest cosine that is projected; the paper's value is 0.1
+    decay_ratio   factor of weight decay where the step was projected; the paper's value is 0.1
     """
 
     def __init__(
@@ -148,7 +134,7 @@ class AdamP(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Move every weight that has a gradient; gives what the closure gave."""
+        """Update every weight that has a gradient; returns the closure's result."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -172,19 +158,19 @@ class AdamP(Optimizer):
         state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1 - second)
         below = state["exp_avg_sq"].sqrt().div_(math.sqrt(1 - second**count)).add_(group["eps"])
         move = state["exp_avg"] / (1 - first**count) / below
-        kept: Tensor | float = 1.0
+        decay_scale: Tensor | float = 1.0
         if weight.ndim > 1:
             move, turned = project(weight, grad, move, delta=group["delta"])
-            kept = torch.where(turned, group["decay_ratio"], 1.0)
+            decay_scale = torch.where(turned, group["decay_ratio"], 1.0)
         if group["weight_decay"]:
-            weight.mul_(1 - group["lr"] * group["weight_decay"] * kept)
+            weight.mul_(1 - group["lr"] * group["weight_decay"] * decay_scale)
         weight.add_(move, alpha=-group["lr"])
 
 
 def project(weight: Tensor, grad: Tensor, move: Tensor, *, delta: float) -> tuple[Tensor, Tensor]:
-    """The step without its share along the weight where gradient and weight are nearly at right angles.
+    """The step without its component along the weight where gradient and weight are nearly at right angles.
 
-    Gives the step, and () bool whether it was changed. Both tests are made on the device, without waiting for it.
+    Returns the step, and () bool whether it was changed. Both tests run on the device, without waiting for it.
     """
     result, turned = move, torch.zeros((), dtype=torch.bool, device=weight.device)
     for rows in (weight.shape[0], 1):
@@ -199,19 +185,22 @@ def project(weight: Tensor, grad: Tensor, move: Tensor, *, delta: float) -> tupl
 
 
 RISE_SHARE = 0.3
-"""one_cycle: share of the steps in which the rate rises, where the plan names no warm-up."""
+"""one_cycle: share of the steps in which the rate rises, where the plan has no warm-up."""
 RISE_FROM = 0.04
 """one_cycle: the first rate, relative to the peak."""
 FALL_TO = 4e-6
 """one_cycle: the last rate, relative to the peak."""
 
 
-def rate(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int = 0) -> float:
-    """What the plan's learning rate is multiplied by at a step: above 0, at most 1.
+def lr_factor(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int = 0) -> float:
+    """The factor of the plan's learning rate at a step: above 0, at most 1.
 
-    step, steps  the step, counted from 0, and how many there will be
-    epoch        counted from 0; the step schedule drops by it
-    drops        plateau: how often validation has stood still for too long
+    A pure function of the step, so that a checkpoint needs no state of it. torch's schedulers compute the same factors
+    recursively from the rate before, with a state of their own (docs/decisions.md).
+
+    step, steps  the step, counted from 0, and their number
+    epoch        counted from 0, for the step schedule
+    drops        plateau: drops so far, which `state.Watch` counts
 
     constant   1
     step       factor ** (epoch // step_epochs)
@@ -223,7 +212,7 @@ def rate(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int = 0) -
     In all but one_cycle the rate rises in a straight line over the first `warmup` of the steps, and its first step is
     not zero.
 
-    >>> [round(rate(Plan(schedule="cosine"), step=s, steps=4), 3) for s in range(4)]
+    >>> [round(lr_factor(Plan(schedule="cosine"), step=s, steps=4), 3) for s in range(4)]
     [1.0, 0.854, 0.5, 0.146]
     """
     share = plan.warmup if plan.warmup or plan.schedule != "one_cycle" else RISE_SHARE
@@ -243,62 +232,63 @@ def rate(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int = 0) -
     return 1.0
 
 
-class Average:
-    """The average of a model's learning weights and running statistics, in their own type and place."""
+class WeightAverage:
+    """The average of a model's learning weights and running statistics, on the device and in the type of each.
+
+    ema   average = d average + (1 - d) weight        after each step, with d = min(decay, (1 + n) / (10 + n)) after n
+                                                      steps, so that the first weights are forgotten
+    swa   average = (n average + weight) / (n + 1)    after each epoch from `swa_start` on (Izmailov et al. 2018)
+
+    The updates are torch's. `torch.optim.swa_utils.AveragedModel` is not used: it deep-copies the model with its open
+    files and frozen encoders, has no warm-up of the decay, and its state differs from that of earlier checkpoints.
+    Running statistics of norms are averaged like weights; they are not computed anew by a pass over the data.
+    """
 
     def __init__(self, model: nn.Module, plan: Plan) -> None:
         self._plan = plan
-        self._first = int(plan.swa_start * plan.epochs)
-        self._live: dict[str, Tensor] = {}
+        self._first_epoch = int(plan.swa_start * plan.epochs)
+        self._weights: dict[str, Tensor] = {}
         if plan.weight_average != "none":
-            self._live.update((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
-            self._live.update((name, held) for name, held in model.named_buffers() if held.is_floating_point())
-        self._held: dict[str, Tensor] = {name: value.detach().clone() for name, value in self._live.items()}
+            self._weights.update((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
+            self._weights.update((name, value) for name, value in model.named_buffers() if value.is_floating_point())
+        self.tensors: dict[str, Tensor] = {name: value.detach().clone() for name, value in self._weights.items()}
         self.count = 0
 
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """The averages by name; empty where the plan wants none."""
-        return self._held
-
-    @torch.no_grad()
     def after_step(self) -> None:
-        """Count the weights after a step."""
+        """Include the weights after a step."""
         if self._plan.weight_average == "ema":
-            keep = min(self._plan.ema_decay, (1 + self.count) / (10 + self.count))
-            self._blend(1 - keep)
+            decay = min(self._plan.ema_decay, (1 + self.count) / (10 + self.count))
+            self._update(get_ema_multi_avg_fn(decay))
 
-    @torch.no_grad()
     def after_epoch(self, epoch: int) -> None:
-        """Count the weights at the end of an epoch, counted from 0."""
-        if self._plan.weight_average == "swa" and epoch >= self._first:
-            self._blend(1 / (self.count + 1))
+        """Include the weights at the end of an epoch, counted from 0."""
+        if self._plan.weight_average == "swa" and epoch >= self._first_epoch:
+            self._update(get_swa_multi_avg_fn())
 
     def restore(self, tensors: Mapping[str, Tensor], count: int) -> None:
-        """Go on from a checkpoint."""
-        for name, value in self._held.items():
+        """Continue from a checkpoint."""
+        for name, value in self.tensors.items():
             value.copy_(tensors[name])
         self.count = count
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model carries the averages inside the block, and its own weights after it."""
+        """The model has the averages inside the block, and its own weights after it."""
         if not self.count:
             yield
             return
-        own = {name: value.detach().clone() for name, value in self._live.items()}
-        self._put(self._held)
+        own = {name: value.detach().clone() for name, value in self._weights.items()}
+        self._set(self.tensors)
         try:
             yield
         finally:
-            self._put(own)
+            self._set(own)
 
-    def _blend(self, share: float) -> None:
-        for name, value in self._live.items():
-            self._held[name].lerp_(value, share)
+    def _update(self, average: Callable[[Any, Any, Any], None]) -> None:
+        average(list(self.tensors.values()), [value.detach() for value in self._weights.values()], self.count)
         self.count += 1
 
     @torch.no_grad()
-    def _put(self, values: Mapping[str, Tensor]) -> None:
-        for name, value in self._live.items():
+    def _set(self, values: Mapping[str, Tensor]) -> None:
+        for name, value in self._weights.items():
             value.copy_(values[name])

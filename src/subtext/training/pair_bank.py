@@ -34,32 +34,32 @@ class PairBank:
 
 
 class PairBankMemory:
-    """The bank of a training: pictures under `hubs/image`, and row by row their texts under `hubs/text`.
+    """The bank of a training: images under `hubs/image`, and row by row their texts under `hubs/text`.
 
     Embeddings are those of a pass without augmentation over the pairs that are drawn, and no others.
     """
 
-    def __init__(self, asked: PairBank, pairs: Dataset, device: torch.device) -> None:
-        self.asked, self.device = asked, device
-        self.fingerprint = f"pairs{asked.rate:g}"
+    def __init__(self, options: PairBank, pairs: Dataset, device: torch.device) -> None:
+        self.options, self.device = options, device
+        self.fingerprint = f"pairs{options.rate:g}"
         self.notes: Sequence[str] = ()
         self.table: Mapping[str, Tensor] | None = None
         self.bank: Mapping[str, Embeddings] | None = None
-        self._keys, self._pictures = pairs.texts.keys, pictures_of_texts(pairs)
+        self._keys, self._images = pairs.texts.keys, pictures_of_texts(pairs)
 
     def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
         """Draw the pairs of an epoch and embed them; none before anything is learnt."""
         if epoch == 0:
             return
-        drawn = draw.uniform(self._keys, seed=seed, epoch=epoch, purpose="kept pairs")[:, 0]
-        drawn = np.where(self._pictures >= 0, drawn, np.inf)
-        texts = np.flatnonzero(drawn < max(self.asked.rate, np.nextafter(drawn.min(), 1)))
-        # A picture of several kept pairs is read once.
-        images, places = np.unique(self._pictures[texts], return_inverse=True)
-        found = embed((images, texts))
+        samples = draw.uniform(self._keys, seed=seed, epoch=epoch, purpose="kept pairs")[:, 0]
+        samples = np.where(self._images >= 0, samples, np.inf)
+        texts = np.flatnonzero(samples < max(self.options.rate, np.nextafter(samples.min(), 1)))
+        # An image of several kept pairs is read once.
+        images, indices = np.unique(self._images[texts], return_inverse=True)
+        embedded = embed((images, texts))
         self.bank = {
             name: Embeddings(items.vectors.to(self.device), items.ids.to(self.device))
-            for name, items in ((IMAGES, found[0][torch.from_numpy(places)]), (TEXTS, found[1]))
+            for name, items in ((IMAGES, embedded[0][torch.from_numpy(indices)]), (TEXTS, embedded[1]))
         }
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:

@@ -37,8 +37,8 @@ def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[st
         setup.relevance.require(train)
     if setup.mixing is not None and plan.caption_sampling == "together":
         raise TrainingError(
-            "mixed pictures need pairs, a text for each (captions=all or one); captions is together; leave mixing out "
-            "(pcme_plus: --mixing 0)"
+            "mixed images need pairs, a text for each (caption_sampling=all or one); caption_sampling is together; "
+            "turn mixing off (pcme_plus: --mix-prob 0)"
         )
     if plan.precision == "fp16" and processes.device.type != "cuda":
         raise TrainingError(
@@ -51,10 +51,10 @@ def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[st
     norms = batch_norms(setup)
     if norms and plan.grad_cache_chunk:
         raise TrainingError(
-            "gradient caching (--cache-chunk) needs items that do not see each other; this model norms over the batch "
-            f"while training (in {_named(norms)}); do without (vse_infinity: --no-perceptron), keep a pretrained "
-            "encoder's as they came (--encoder-norms kept), freeze it (--freeze-epochs -1), or train without "
-            "--cache-chunk"
+            "gradient caching (--grad-cache-chunk) needs items that do not depend on each other; this model normalises "
+            f"over the batch while training (in {_named(norms)}); leave these norms out (vse_infinity: --no-mlp), "
+            "freeze their statistics (--backbone-norms frozen) or the encoder (--freeze-epochs -1), or train without "
+            "--grad-cache-chunk"
         )
     if norms and processes.count > 1:
         notes.append(
@@ -76,19 +76,19 @@ def _texts(setup: Setup, train: Dataset) -> list[str]:
 
 
 def _groups(train: Dataset) -> list[str]:
-    """A note on a group so large that little is left to be wrong; texts of several pictures join all of them."""
+    """A note on a group so large that little is left to be wrong; texts of several images join all of them."""
     _, sizes = np.unique(train.images.groups[train.links[:, 0]], return_counts=True)
     if len(sizes) == 1:
         raise TrainingError(
             f"training needs pairs of two groups or more, since what is wrong is learnt from other groups; all "
-            f"{counted(len(train.links), 'pair')} are of one: a text of several pictures, or a picture of several "
+            f"{counted(len(train.links), 'pair')} are of one: a text of several images, or an image of several "
             "texts, joins them; give other data, or groups of its own (a column 'group')"
         )
     share = sizes.max() / len(train.links)
     if len(sizes) < 3 or share < LARGE:
         return []
     return [
-        f"{share:.0%} of the pairs hang together in one group, by texts of several pictures or a column 'group', and "
+        f"{share:.0%} of the pairs hang together in one group, by texts of several images or a column 'group', and "
         "never count as wrong for each other: little is learnt from them"
     ]
 
@@ -110,9 +110,9 @@ def _weights(setup: Setup) -> list[str]:
         weighting: object = part.weighting if isinstance(part, Term) else None
         if not isinstance(weighting, _Totalled) or (total := weighting.total_for(size)) >= size:
             continue
-        why = f"lambda below the batch size; take total={weighting.batch or size} or more"
+        why = f"lambda below the batch size; use total_weight={weighting.batch or size} or more"
         if isinstance(weighting, Neighbourhood) and weighting.sums_to_one:
-            why = "placement=inner puts lambda into the softmax alone; take placement=both, outer or scores"
+            why = "total_placement=inner puts lambda into the softmax alone; use both, outer or scores"
         return [
             f"sample weights sum to {total:g} over a batch of {size} pairs, less than one each: what they weight "
             f"counts less beside the rest of the objective ({why})"

@@ -43,17 +43,17 @@ class Processes:
 
     def __init__(self, device: str) -> None:
         try:
-            wanted = torch.device(_automatic() if device == "auto" else device)
+            target = torch.device(_automatic() if device == "auto" else device)
         except RuntimeError as problem:
             raise TrainingError(f"device needs auto, cpu, cuda or mps; it got '{device}'") from problem
-        if wanted.type == "cuda" and not torch.cuda.is_available():
+        if target.type == "cuda" and not torch.cuda.is_available():
             raise TrainingError(f"device '{device}' needs a GPU that PyTorch can use; there is none; use --device cpu")
-        state = PartialState(cpu=wanted.type == "cpu", timeout=PATIENCE)
+        state = PartialState(cpu=target.type == "cpu", timeout=PATIENCE)
         self.rank = int(state.process_index)
         self.count = int(state.num_processes)
-        if self.count > 1 and wanted.type == "cuda":
-            wanted = torch.device("cuda", state.local_process_index)
-        self.device = wanted
+        if self.count > 1 and target.type == "cuda":
+            target = torch.device("cuda", state.local_process_index)
+        self.device = target
 
     @property
     def first(self) -> bool:
@@ -69,13 +69,13 @@ class Processes:
         """The part of `length` items that is this process's: contiguous, sizes differ by at most one."""
         return part(length, self.rank, self.count)
 
-    def tell(self, values: Sequence[float]) -> list[float]:
+    def broadcast(self, values: Sequence[float]) -> list[float]:
         """The first process's numbers, on all; every process gives as many."""
         if self.count == 1:
             return list(values)
-        told = torch.tensor(list(values), dtype=torch.float64, device=_wire(self.device))
-        dist.broadcast(told, 0)
-        return [float(value) for value in told.tolist()]
+        sent = torch.tensor(list(values), dtype=torch.float64, device=_wire(self.device))
+        dist.broadcast(sent, 0)
+        return [float(value) for value in sent.tolist()]
 
     def same_start(self, model: nn.Module) -> None:
         """Give all processes the first one's weights."""
@@ -103,13 +103,13 @@ class Processes:
             weight.grad = summed.to(grad.dtype) if present else None
         return flat[: len(numbers)]
 
-    def in_order(self, items: Embeddings, own: int) -> Embeddings:
-        """Items of a step, of which this process's `own` stand first, in the order that is the same on all."""
+    def in_order(self, items: Embeddings, count: int) -> Embeddings:
+        """Items of a step, of which this process's `count` stand first, in the order that is the same on all."""
         if self.count == 1:
             return items
         # Shares are contiguous, and what others have comes in the order of their ranks.
         before = self.share(len(items)).start
-        return Embeddings.cat([items[own : own + before], items[:own], items[own + before :]])
+        return Embeddings.cat([items[count : count + before], items[:count], items[count + before :]])
 
     def others(
         self, images: Embeddings, texts: Embeddings, groups: Groups
@@ -122,20 +122,20 @@ class Processes:
         longest = max(_numbers(images, n, p) + _numbers(texts, m, t) for n, m, p, t in shapes)
         flat = torch.cat([_flat(images), _flat(texts)])
         rows = _Gather.apply(torch.nn.functional.pad(flat, (0, longest - len(flat))), self.rank)
-        whole = [_whole(images, texts, groups)]
+        own_metadata = [_whole(images, texts, groups)]
         lengths = [
             n * (2 + p * (images.mask is not None)) + m * (2 + t * (texts.mask is not None)) for n, m, p, t in shapes
         ]
-        whole_rows = _gather(torch.nn.functional.pad(whole[0], (0, max(lengths) - len(whole[0]))))
-        found = [
-            _rebuild((images, texts), rows[rank], whole_rows[rank], shapes[rank])
+        metadata = _gather(torch.nn.functional.pad(own_metadata[0], (0, max(lengths) - len(own_metadata[0]))))
+        received = [
+            _rebuild((images, texts), rows[rank], metadata[rank], shapes[rank])
             for rank in range(self.count)
             if rank != self.rank
         ]
         return (
-            Embeddings.cat([piece[0] for piece in found]),
-            Embeddings.cat([piece[1] for piece in found]),
-            Groups(*(torch.cat(pieces) for pieces in zip(*(piece[2] for piece in found), strict=True))),
+            Embeddings.cat([share[0] for share in received]),
+            Embeddings.cat([share[1] for share in received]),
+            Groups(*(torch.cat(parts) for parts in zip(*(share[2] for share in received), strict=True))),
         )
 
 
@@ -187,22 +187,22 @@ def _whole(images: Embeddings, texts: Embeddings, groups: Groups) -> Tensor:
 
 
 def _rebuild(
-    like: tuple[Embeddings, Embeddings], row: Tensor, whole: Tensor, shape: list[int]
+    like: tuple[Embeddings, Embeddings], row: Tensor, metadata: Tensor, shape: list[int]
 ) -> tuple[Embeddings, Embeddings, Groups]:
     counts = shape[:2]
-    groups_and_ids = whole[: 2 * sum(counts)].split([*counts, *counts])
+    groups_and_ids = metadata[: 2 * sum(counts)].split([*counts, *counts])
     start, at = 0, 2 * sum(counts)
     built = []
-    for items, own_ids, count, parts in zip(like, groups_and_ids[2:], counts, shape[2:], strict=True):
-        values: dict[str, Tensor] = {"ids": own_ids}
+    for items, ids, count, parts in zip(like, groups_and_ids[2:], counts, shape[2:], strict=True):
+        values: dict[str, Tensor] = {"ids": ids}
         for name in _FIELDS:
-            wanted = _shape(items, name, count, parts)
-            if wanted is not None:
-                size = wanted[0] * wanted[1] * wanted[2]
-                values[name] = row[start : start + size].reshape(wanted)
+            dimensions = _shape(items, name, count, parts)
+            if dimensions is not None:
+                size = dimensions[0] * dimensions[1] * dimensions[2]
+                values[name] = row[start : start + size].reshape(dimensions)
                 start += size
         if items.mask is not None:
-            values["mask"] = whole[at : at + count * parts].reshape(count, parts).bool()
+            values["mask"] = metadata[at : at + count * parts].reshape(count, parts).bool()
             at += count * parts
         built.append(Embeddings(**values))
     return built[0], built[1], Groups(*groups_and_ids[:2])

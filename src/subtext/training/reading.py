@@ -18,7 +18,7 @@ from subtext.errors import TrainingError
 from subtext.models.model import Branch, Model
 from subtext.neighbours.sampling import Samplers, Side
 from subtext.objectives.scene import Groups, Relevance
-from subtext.training.batch_relevance import Related
+from subtext.training.batch_relevance import LoadedRelevance
 from subtext.training.mixing import Mixing, mixed_truth
 from subtext.training.plan import Plan
 from subtext.training.processes import part
@@ -27,7 +27,7 @@ from subtext.training.rewriting import Rewriter, Rewritten
 
 @dataclass(frozen=True)
 class Neighbours:
-    """One neighbour a picture, a text, or both, read beside a share: row i is that of its row i.
+    """One neighbour an image, a text, or both, read beside a share: row i is that of its row i.
 
     items   side -> tensors        groups  side -> group of each
     strangers  texts drawn at random, as many as texts; None where they are not asked for
@@ -42,12 +42,12 @@ class Neighbours:
 class Reading:
     """What one process reads for one step.
 
-    images, texts  tensors of its share: of pairs, row i of one with row i of the other, or of pictures with all their
+    images, texts  tensors of its share: of pairs, row i of one with row i of the other, or of images with all their
                    texts
-    groups         of each picture and text of its share
+    groups         of each image and text of its share
     share          part of the step's queries that is here, by comparison
-    neighbours     of its pictures and texts, where they are asked for
-    relevance      of its pictures and texts with those of the whole step, likewise
+    neighbours     of its images and texts, where they are asked for
+    relevance      of its images and texts with those of the whole step, likewise
     rewritten      what is made of its texts, likewise
     """
 
@@ -64,29 +64,31 @@ class Reading:
         if device.type == "cpu":
             return self
         groups = Groups(*(value.to(device) for value in self.groups))
-        near = self.neighbours
-        if near is not None:
-            near = Neighbours(
-                {side: _to(tensors, device) for side, tensors in near.items.items()},
-                _to(near.groups, device),
-                None if near.strangers is None else _to(near.strangers, device),
+        neighbours = self.neighbours
+        if neighbours is not None:
+            neighbours = Neighbours(
+                {side: _to(tensors, device) for side, tensors in neighbours.items.items()},
+                _to(neighbours.groups, device),
+                None if neighbours.strangers is None else _to(neighbours.strangers, device),
             )
-        related = self.relevance
-        if related is not None:
-            images, texts = (value.to(device, non_blocking=True) for value in related[:2])
-            related = Relevance(images, texts, related.scale)
-        made = None if self.rewritten is None else self.rewritten.to(device)
-        return Reading(_to(self.images, device), _to(self.texts, device), groups, self.share, near, related, made)
+        relevance = self.relevance
+        if relevance is not None:
+            images, texts = (value.to(device, non_blocking=True) for value in relevance[:2])
+            relevance = Relevance(images, texts, relevance.scale)
+        rewritten = None if self.rewritten is None else self.rewritten.to(device)
+        return Reading(
+            _to(self.images, device), _to(self.texts, device), groups, self.share, neighbours, relevance, rewritten
+        )
 
 
 @dataclass(frozen=True)
 class Reader:
     """Reads the share of one process: rows of a batch -> Reading; `draw` None reads without augmentation.
 
-    together  a picture of several pairs, and a text of several pictures, is read once
-    samplers  draw the neighbours that are read beside; a picture takes that of its first pair
+    together  an image of several pairs, and a text of several images, is read once
+    samplers  draw the neighbours that are read beside; an image takes that of its first pair
     related   gives the relevance that is read beside
-    mixing    mixes the pictures of a share, and says in the place of a relevance how much of each is whose
+    mixing    mixes the images of a share, and says in the place of a relevance how much of each is whose
     rewriter  makes further texts of a batch's own
     """
 
@@ -97,26 +99,26 @@ class Reader:
     processes: int = 1
     rank: int = 0
     samplers: Samplers | None = None
-    related: Related | None = None
+    related: LoadedRelevance | None = None
     mixing: Mixing | None = None
     rewriter: Rewriter | None = None
 
     def __call__(self, rows: NDArray[np.int64]) -> Reading:
-        """The tensors of a batch given as (B, 2) picture row and text row."""
+        """The tensors of a batch given as (B, 2) image row and text row."""
         images, texts = rows, rows
         if self.together:
             images, texts = (rows[np.sort(np.unique(rows[:, side], return_index=True)[1])] for side in (0, 1))
         own_images, own_texts = self._own(images), self._own(texts)
         groups = torch.from_numpy(self.pairs.images.groups)
-        pictures, relevance = self._read("image", own_images[:, 0]), self._relevance(images[:, 0], texts[:, 1])
+        image_tensors, relevance = self._read("image", own_images[:, 0]), self._relevance(images[:, 0], texts[:, 1])
         if self.mixing is not None and self.draw is not None:
             keys = self.pairs.images.keys[own_images[:, 0]]
-            mixed, own = self.mixing(pictures["pixels"], keys, self.draw)
-            pictures, relevance = {**pictures, "pixels": mixed}, mixed_truth(own, len(rows))
-        words = self._read("text", own_texts[:, 1])
+            mixed, own = self.mixing(image_tensors["pixels"], keys, self.draw)
+            image_tensors, relevance = {**image_tensors, "pixels": mixed}, mixed_truth(own, len(rows))
+        text_tensors = self._read("text", own_texts[:, 1])
         return Reading(
-            images=pictures,
-            texts=words,
+            images=image_tensors,
+            texts=text_tensors,
             groups=Groups(*(groups[torch.from_numpy(own[:, 0])] for own in (own_images, own_texts))),
             share={
                 "image_to_text": len(own_images) / len(images),
@@ -124,7 +126,7 @@ class Reader:
             },
             neighbours=self._neighbours({"image": own_images, "text": own_texts}),
             relevance=relevance,
-            rewritten=self._rewritten(own_texts, words),
+            rewritten=self._rewritten(own_texts, text_tensors),
         )
 
     def _rewritten(self, links: NDArray[np.int64], texts: Tensors) -> Rewritten | None:
@@ -133,18 +135,18 @@ class Reader:
         return self.rewriter(self.model.text.input_spec, links, texts, self.draw)
 
     def _relevance(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Relevance | None:
-        """Of the step's pictures and texts; own ones are queries, and the first of the candidates."""
+        """Of the step's images and texts; own ones are queries, and the first of the candidates."""
         if self.related is None:
             return None
-        own = [part(len(rows), self.rank, self.processes) for rows in (images, texts)]
+        cuts = [part(len(rows), self.rank, self.processes) for rows in (images, texts)]
         first = [
             np.r_[rows[cut], rows[: cut.start], rows[cut.stop :]]
-            for rows, cut in zip((images, texts), own, strict=True)
+            for rows, cut in zip((images, texts), cuts, strict=True)
         ]
         if self.processes == 1:
             matrix = self.related(*first)
             return Relevance(matrix, matrix.T, self.related.name)
-        to_texts, to_images = self.related(images[own[0]], first[1]), self.related(first[0], texts[own[1]])
+        to_texts, to_images = self.related(images[cuts[0]], first[1]), self.related(first[0], texts[cuts[1]])
         return Relevance(to_texts, to_images.T, self.related.name)
 
     def _neighbours(self, links: Mapping[Side, NDArray[np.int64]]) -> Neighbours | None:
@@ -180,9 +182,9 @@ def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: 
     Raises TrainingError when none has two pairs, and one for each process.
     """
     least = max(2, processes)
-    found = epoch_batches(pairs, batch_size=plan.batch_size, epoch=epoch, seed=seed, captions=plan.caption_sampling)
+    batches = epoch_batches(pairs, batch_size=plan.batch_size, epoch=epoch, seed=seed, captions=plan.caption_sampling)
     together = plan.caption_sampling == "together"
-    usable = [rows for rows in found if _fewest(rows, together=together) >= least]
+    usable = [rows for rows in batches if _fewest(rows, together=together) >= least]
     if plan.drop_last and not together and len(usable) > 1 and len(usable[-1]) < plan.batch_size:
         usable.pop()
     if not usable:
@@ -194,7 +196,7 @@ def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: 
 
 
 def _fewest(rows: NDArray[np.int64], *, together: bool) -> int:
-    """Pictures or texts of a batch, whichever are fewer."""
+    """Images or texts of a batch, whichever are fewer."""
     return min(len(np.unique(rows[:, side])) for side in (0, 1)) if together else len(rows)
 
 

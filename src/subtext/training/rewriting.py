@@ -38,10 +38,10 @@ class Rewriting:
     """What is made of every text of a batch.
 
     negatives    the kind of noise of one wrong text ("mixture": one of the four ways, drawn anew each time); "none"
-    positives    one right text: "long", its own and another of its picture; "short", its first words; "mixed", either;
-                 "none". Of a picture's only text "long" is the text itself
+    positives    one right text: "long", its own and another of its image; "short", its first words; "mixed", either;
+                 "none". Of an image's only text "long" is the text itself
     shuffle_at   words change places before they are read ("input"), or their vectors do ("embedding")
-    concatenate  a long text is the "own" one and another, or "any" two of the picture's
+    concatenate  a long text is the "own" one and another, or "any" two of the image's
     outscoring   whether wrong texts that score above the right one count; alpha of the paper leaves them out
     unit_parts   whether word vectors have unit length, and get it again
     """
@@ -95,10 +95,10 @@ class Rewritten:
 
 
 class Rewriter:
-    """Makes the further texts of a batch; `lonely` counts texts that are the only one of their picture."""
+    """Makes the further texts of a batch; `lonely` counts texts that are the only one of their image."""
 
-    def __init__(self, asked: Rewriting, pairs: Dataset) -> None:
-        self.asked = asked
+    def __init__(self, rewriting: Rewriting, pairs: Dataset) -> None:
+        self.rewriting = rewriting
         self._pairs = pairs
         self._of_picture: dict[int, list[int]] = {}
         for image, text in pairs.links.tolist():
@@ -108,86 +108,87 @@ class Rewriter:
     def notes(self) -> list[str]:
         """What there is to say before a training begins."""
         lonely = sum(len(texts) == 1 for texts in self._of_picture.values())
-        if not lonely or self.asked.positives not in ("mixed", "long"):
+        if not lonely or self.rewriting.positives not in ("mixed", "long"):
             return []
-        return [f"{counted(lonely, 'picture')} with one text: there is no other to make it longer by, and it stays"]
+        return [f"{counted(lonely, 'image')} with one text: there is no other to make it longer by, and it stays"]
 
     def __call__(self, input_spec: Input, links: NDArray[np.int64], texts: Tensors, draw: Draw) -> Rewritten:
         """What is made of the texts of (B 2) links, whose own tensors are `texts`."""
         keys = self._pairs.texts.keys[links[:, 1]]
         items: dict[str, Tensors] = {}
-        if self.asked.positives != "none":
+        if self.rewriting.positives != "none":
             batch = item_batch(self._pairs.texts, links[:, 1], self._pairs.root)
             items[RETOLD] = input_spec(replace(batch, values=self.retold(links, draw)), draw)
         noise: dict[str, Noise] = {}
         for label, own in {TEXT: texts, **items}.items():
-            if self.asked.negatives == "none":
+            if self.rewriting.negatives == "none":
                 break
             kinds, seeds = generation.sample_noise(
-                keys, self.asked.negatives, seed=draw.seed, epoch=draw.epoch, purpose=f"noise of {label}"
+                keys, self.rewriting.negatives, seed=draw.seed, epoch=draw.epoch, purpose=f"noise of {label}"
             )
-            again = np.flatnonzero((kinds == generation.SHUFFLE) & (self.asked.shuffle_at == "input"))
-            if len(again):
-                items[f"shuffled {label}"] = _shuffled(input_spec, own, again, seeds[again])
-            noise[label] = Noise(kinds, seeds, again.astype(np.int64))
+            shuffled = np.flatnonzero((kinds == generation.SHUFFLE) & (self.rewriting.shuffle_at == "input"))
+            if len(shuffled):
+                items[f"shuffled {label}"] = _shuffled(input_spec, own, shuffled, seeds[shuffled])
+            noise[label] = Noise(kinds, seeds, shuffled.astype(np.int64))
         return Rewritten(items, noise)
 
     def joined(self, draw: Draw) -> list[str]:
-        """Long texts as an epoch may draw them, one for every pair whose picture has another text; if any are made."""
-        if self.asked.positives not in ("mixed", "long"):
+        """Long texts as an epoch may draw them, one for every pair whose image has another text; if any are made."""
+        if self.rewriting.positives not in ("mixed", "long"):
             return []
         links = self._pairs.links
         several = np.array([len(self._of_picture[image]) > 1 for image in links[:, 0].tolist()], dtype=bool)
-        return Rewriter(replace(self.asked, positives="long"), self._pairs).retold(links[several], draw)
+        return Rewriter(replace(self.rewriting, positives="long"), self._pairs).retold(links[several], draw)
 
     def retold(self, links: NDArray[np.int64], draw: Draw) -> list[str]:
         """A text of each pair that says more or less than its own."""
         values, keys = self._pairs.texts.values, self._pairs.texts.keys[links[:, 1]]
-        drawn = draws.uniform(keys, seed=draw.seed, epoch=draw.epoch, purpose="retold", count=3)
-        found = []
-        for (image, text), (way, first, second) in zip(links.tolist(), drawn.tolist(), strict=True):
-            own = str(values[text])
-            long = self.asked.positives == "long" or (self.asked.positives == "mixed" and way < 0.5)
+        samples = draws.uniform(keys, seed=draw.seed, epoch=draw.epoch, purpose="retold", count=3)
+        texts = []
+        for (image, text), (kind, first, second) in zip(links.tolist(), samples.tolist(), strict=True):
+            text_itself = str(values[text])
+            long = self.rewriting.positives == "long" or (self.rewriting.positives == "mixed" and kind < 0.5)
             if not long:
-                found.append(shortened(own, first))
+                texts.append(shortened(text_itself, first))
                 continue
-            every = sorted(self._of_picture[image])
-            start = every[int(first * len(every))] if self.asked.concatenate == "any" else text
-            others = [other for other in every if other != start]
-            if not others:
-                found.append(own)
+            siblings = sorted(self._of_picture[image])
+            start = siblings[int(first * len(siblings))] if self.rewriting.concatenate == "any" else text
+            candidates = [candidate for candidate in siblings if candidate != start]
+            if not candidates:
+                texts.append(text_itself)
                 continue
-            found.append(lengthened(str(values[start]), str(values[others[int(second * len(others))]])))
-        return found
+            texts.append(lengthened(str(values[start]), str(values[candidates[int(second * len(candidates))]])))
+        return texts
 
 
-def noisy(texts: Embeddings, noise: Noise, again: Embeddings | None, asked: Rewriting) -> Embeddings:
+def noisy(texts: Embeddings, noise: Noise, shuffled: Embeddings | None, rewriting: Rewriting) -> Embeddings:
     """Texts with noise, those that were read anew in their places.
 
     Raises RequirementError for texts without word vectors whose vectors are to change.
     """
     if texts.parts is None:
-        if again is None or len(noise.again) < len(texts):
+        if shuffled is None or len(noise.again) < len(texts):
             raise RequirementError(
                 "noise on word vectors needs texts with words in the joint space; this model has one vector a text; "
-                "take negatives=shuffle, negatives=none, or a host that compares words (ascl, scan)"
+                "take negatives=shuffle, negatives=none, or a model that compares words (ascl, scan)"
             )
-        return replace(again, ids=texts.ids)
-    changed = generation.add_noise(texts.parts, texts.mask, noise.kinds, noise.seeds, asked.rates)
-    if asked.unit_parts:
+        return replace(shuffled, ids=texts.ids)
+    changed = generation.add_noise(texts.parts, texts.mask, noise.kinds, noise.seeds, rewriting.rates)
+    if rewriting.unit_parts:
         changed = unit(changed)
-    if again is not None:
-        assert again.parts is not None
+    if shuffled is not None:
+        assert shuffled.parts is not None
         rows = torch.from_numpy(noise.again).to(changed.device)
-        fresh = pad(again.parts, (0, 0, 0, changed.shape[1] - again.parts.shape[1]))
+        fresh = pad(shuffled.parts, (0, 0, 0, changed.shape[1] - shuffled.parts.shape[1]))
         changed = changed.index_copy(0, rows, fresh.to(changed.dtype))
     return Embeddings(unit(masked_mean(changed, texts.mask))[:, None], texts.ids, parts=changed, mask=texts.mask)
 
 
-def wrong_texts(parts: Mapping[str, Embeddings], made: Rewritten, asked: Rewriting) -> dict[str, Embeddings]:
+def wrong_texts(parts: Mapping[str, Embeddings], rewritten: Rewritten, rewriting: Rewriting) -> dict[str, Embeddings]:
     """The noisy texts of a step by the label of what they were made of."""
     return {
-        label: noisy(parts[label], noise, parts.get(f"shuffled {label}"), asked) for label, noise in made.noise.items()
+        label: noisy(parts[label], noise, parts.get(f"shuffled {label}"), rewriting)
+        for label, noise in rewritten.noise.items()
     }
 
 
@@ -213,5 +214,5 @@ def _marks(input_spec: Input) -> Tensor:
             "shuffle=embedding"
         )
     names = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
-    found = {getattr(input_spec.tokeniser, name, None) for name in names}
-    return torch.tensor(sorted(code for code in found if code is not None), dtype=torch.int64)
+    codes = {getattr(input_spec.tokeniser, name, None) for name in names}
+    return torch.tensor(sorted(code for code in codes if code is not None), dtype=torch.int64)

@@ -15,8 +15,8 @@ from subtext.models.checkpoint import Record
 from subtext.models.model import Model
 from subtext.neighbours.sampling import NeighbourDraw
 from subtext.objectives.objective import Objective
-from subtext.training.batch_relevance import Relates
-from subtext.training.memory import Remembers
+from subtext.training.batch_relevance import RelevanceSource
+from subtext.training.memory import MemorySource
 from subtext.training.mixing import Mixing
 from subtext.training.plan import Phase, Plan
 from subtext.training.rewriting import Rewriting
@@ -42,8 +42,8 @@ class Setup:
     plan: Plan
     phases: tuple[Phase, ...] = ()
     neighbours: NeighbourDraw | None = None
-    memories: tuple[Remembers, ...] = ()
-    relevance: Relates | None = None
+    memories: tuple[MemorySource, ...] = ()
+    relevance: RelevanceSource | None = None
     mixing: Mixing | None = None
     rewriting: Rewriting | None = None
     defaults_before: tuple[Mapping[str, object], ...] = ()

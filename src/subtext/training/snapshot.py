@@ -45,21 +45,21 @@ def write_snapshot(run: Path, snapshot: Snapshot, *, keep: int) -> None:
     Raises OutputError when the disk is full; the checkpoints that were there stay.
     """
 
-    def fill(place: Path) -> None:
+    def fill(folder: Path) -> None:
         for kind, tensors in snapshot.tensors.items():
-            put_tensors(place / f"{kind}.safetensors", tensors)
-        (place / STATE).write_text(json.dumps(snapshot.state), encoding="utf-8")
-        sizes = {file.name: _description(file) for file in sorted(place.iterdir())}
-        (place / MANIFEST).write_text(json.dumps(sizes, indent=2), encoding="utf-8")
+            put_tensors(folder / f"{kind}.safetensors", tensors)
+        (folder / STATE).write_text(json.dumps(snapshot.state), encoding="utf-8")
+        sizes = {file.name: _description(file) for file in sorted(folder.iterdir())}
+        (folder / MANIFEST).write_text(json.dumps(sizes, indent=2), encoding="utf-8")
 
     # An epoch's end has a name of its own: writing it must not remove the checkpoint of the epoch's last step.
     ended = _ENDED if snapshot.state["offset"] == 0 else ""
     new = run / FOLDER / f"{_PREFIX}{snapshot.step:08d}{ended}"
     write_folder(new, fill)
     folders = _folders(run)
-    place = folders.index(new) + 1
-    for other in [*folders[: max(place - keep, 0)], *folders[place:]]:
-        shutil.rmtree(other, ignore_errors=True)
+    folder = folders.index(new) + 1
+    for old in [*folders[: max(folder - keep, 0)], *folders[folder:]]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def newest_snapshot(run: Path) -> tuple[Snapshot | None, list[str]]:
@@ -76,11 +76,11 @@ def newest_snapshot(run: Path) -> tuple[Snapshot | None, list[str]]:
 def clean(run: Path) -> None:
     """Remove what a writer that was killed left behind."""
     for parent in (run, run / FOLDER):
-        for left in parent.glob(f"{HIDDEN}*"):
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
+        for leftover in parent.glob(f"{HIDDEN}*"):
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
             else:
-                left.unlink(missing_ok=True)
+                leftover.unlink(missing_ok=True)
 
 
 def _folders(run: Path) -> list[Path]:

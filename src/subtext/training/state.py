@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from subtext.errors import CheckpointError, TrainingError
 from subtext.training.memory import Memories
-from subtext.training.optimiser import Average, pack, unpack
+from subtext.training.optimiser import WeightAverage, pack, unpack
 from subtext.training.plan import Plan
 from subtext.training.snapshot import Snapshot
 
@@ -93,7 +93,7 @@ class State:
 
     model: nn.Module
     optimiser: Optimizer
-    average: Average
+    average: WeightAverage
     scaler: torch.amp.GradScaler
     watch: Watch
     totals: Tensor
@@ -124,7 +124,11 @@ class State:
         }
         kinds = {"weights": dict(self.model.state_dict()), "optimiser": tensors}
         kinds |= {"average": self.average.tensors, "kept": self.kept, **self.memories.tensors()}
-        return Snapshot(step=self.step, tensors={kind: held for kind, held in kinds.items() if held}, state=state)
+        return Snapshot(
+            step=self.step,
+            tensors={kind: tensors_of_kind for kind, tensors_of_kind in kinds.items() if tensors_of_kind},
+            state=state,
+        )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Become what a checkpoint holds, but for the model, which `put_weights` gives its weights before.
@@ -148,15 +152,15 @@ class State:
 
     def keep(self, model: nn.Module, names: list[str]) -> None:
         """Remember the named weights of a model as the best so far."""
-        held = model.state_dict()
-        self.kept = {name: held[name].detach().to("cpu", copy=True) for name in names if name in held}
+        weights = model.state_dict()
+        self.kept = {name: weights[name].detach().to("cpu", copy=True) for name in names if name in weights}
 
     @torch.no_grad()
     def put_kept(self) -> None:
         """Give the model the best weights."""
-        held = self.model.state_dict()
+        weights = self.model.state_dict()
         for name, value in self.kept.items():
-            held[name].copy_(value)
+            weights[name].copy_(value)
 
 
 def put_weights(model: nn.Module, snapshot: Snapshot) -> None:

@@ -2,7 +2,7 @@
 
 Gradient caching (Gao et al. 2021, GradCache): embed all chunks without keeping a graph; compute the loss on all of
 them and its gradient for each embedding; embed each chunk again, now with its graph, and send those gradients back.
-A chunk is some pictures or some texts, so peak memory is that of one side of one chunk. The gradient is that of the
+A chunk is some images or some texts, so peak memory is that of one side of one chunk. The gradient is that of the
 whole batch, because the loss reaches the weights through the embeddings alone. Dropout is the same both times: the
 generator is seeded anew for every chunk. A batch norm in training would break all this, and is refused (`possible`).
 
@@ -29,7 +29,6 @@ from subtext.objectives.scene import (
     Grouped,
     Groups,
     Negatives,
-    add_negatives,
     compare_neighbours,
     compare_with_random,
     compose,
@@ -122,32 +121,35 @@ class Stepper:
         if reading.neighbours is None:
             return scene
         groups = reading.neighbours.groups
-        near = {side: Grouped(parts[f"{side} neighbour"], groups[side]) for side in groups}
-        theirs = _gathered(self._processes, near) if near else {}
-        found: dict[Side, Comparison] = {}
-        for side, own, further in zip(
+        neighbours = {side: Grouped(parts[f"{side} neighbour"], groups[side]) for side in groups}
+        theirs = _gathered(self._processes, neighbours) if neighbours else {}
+        comparisons: dict[Side, Comparison] = {}
+        for side, own_items, other_items in zip(
             SIDES,
             _sides((images, texts, reading.groups)),
             (None, None) if others is None else _sides(others),
             strict=True,
         ):
-            if side in near:
-                both = None if further is None else (further, theirs[side])
-                found[side] = compare_neighbours(similarity, own, near[side], negatives=self._negatives, gathered=both)
-        whole = replace(scene, image_neighbours=found.get("image"), text_neighbours=found.get("text"))
-        return whole if reading.neighbours.strangers is None else self._with_strangers(whole, parts["stranger"])
+            if side in neighbours:
+                both = None if other_items is None else (other_items, theirs[side])
+                comparisons[side] = compare_neighbours(
+                    similarity, own_items, neighbours[side], negatives=self._negatives, gathered=both
+                )
+        near = {f"{side}_neighbours": comparison for side, comparison in comparisons.items()}
+        scene = replace(scene, **near)
+        return scene if reading.neighbours.strangers is None else self._with_strangers(scene, parts["stranger"])
 
-    def _with_strangers(self, scene: Scene, own: Embeddings) -> Scene:
+    def _with_strangers(self, scene: Scene, own_texts: Embeddings) -> Scene:
         """The scene with what texts drawn at random, here and on the other processes, are compared with."""
-        theirs = _gathered(self._processes, {"stranger": Grouped(own, own.ids)})
-        strangers = Embeddings.cat([own, *(further.items for further in theirs.values())])
-        found = {
-            name: compare_with_random(self._model.similarity, whole, strangers)
-            for name, whole in (("random", scene.image_to_text), ("text", scene.text_neighbours))
-            if whole is not None
+        theirs = _gathered(self._processes, {"stranger": Grouped(own_texts, own_texts.ids)})
+        strangers = Embeddings.cat([own_texts, *(group.items for group in theirs.values())])
+        comparisons = {
+            name: compare_with_random(self._model.similarity, comparison, strangers)
+            for name, comparison in (("random", scene.image_to_text), ("text", scene.text_neighbours))
+            if comparison is not None
         }
-        edited = {**scene.edited, "image_to_random": found["random"]}
-        return replace(scene, edited=edited, text_neighbours=found.get("text"))
+        edited = {**scene.edited, "image_to_random": comparisons["random"]}
+        return replace(scene, edited=edited, text_neighbours=comparisons.get("text"))
 
     def _pairs(
         self,
@@ -157,7 +159,7 @@ class Stepper:
         others: tuple[Embeddings, Embeddings, Groups] | None = None,
         scores: Tensor | None = None,
     ) -> Scene:
-        """Pictures against texts, both ways."""
+        """Images against texts, both ways."""
         positives, relevance = self._plan.positives, reading.relevance
         return compose(
             self._model.similarity,
@@ -171,22 +173,22 @@ class Stepper:
         )
 
     def _rewritten(
-        self, parts: Parts, reading: Reading, asked: Rewriting, others: tuple[Embeddings, Embeddings, Groups] | None
+        self, parts: Parts, reading: Reading, rewriting: Rewriting, others: tuple[Embeddings, Embeddings, Groups] | None
     ) -> Scene:
-        """The comparisons of a batch, and those of its pictures with texts that were made, by name."""
+        """The comparisons of a batch, and those of its images with texts that were made, by name."""
         assert reading.rewritten is not None
         similarity, images = self._model.similarity, parts["image"]
-        wrong = wrong_texts(parts, reading.rewritten, asked)
-        near = {label: Grouped(items, reading.groups.texts) for label, items in wrong.items()}
-        theirs = _gathered(self._processes, near) if near else {}
-        for label, others_have in theirs.items():
-            wrong[label] = Embeddings.cat([wrong[label], others_have.items])
+        wrong = wrong_texts(parts, reading.rewritten, rewriting)
+        noisy = {label: Grouped(items, reading.groups.texts) for label, items in wrong.items()}
+        theirs = _gathered(self._processes, noisy) if noisy else {}
+        for label, group in theirs.items():
+            wrong[label] = Embeddings.cat([wrong[label], group.items])
         right = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}
         sets = [*right.values(), *wrong.values()]
         scores: list[Tensor | None] = [None] * len(sets)
         if others is None:
             # All texts in one call: those of equally many words are scored at once, in two thirds of the time.
-            scores = [*similarity(images, Embeddings.cat(sets)).split([len(each) for each in sets], dim=1)]
+            scores = [*similarity(images, Embeddings.cat(sets)).split([len(texts) for texts in sets], dim=1)]
         of_right = dict(zip(right, scores[: len(right)], strict=True))
         of_wrong = dict(zip(wrong, scores[len(right) :], strict=True))
         bases = {TEXT: self._pairs(images, right[TEXT], reading, others, of_right[TEXT])}
@@ -194,38 +196,40 @@ class Stepper:
             retold, plain = right[RETOLD], replace(reading, relevance=None)
             theirs_retold = self._processes.others(images, retold, reading.groups)
             bases[RETOLD] = self._pairs(images, retold, plain, theirs_retold, of_right[RETOLD])
-        found: dict[str, Comparison] = {}
+        edited: dict[str, Comparison] = {}
         for label, base in bases.items():
             comparison = base.image_to_text
             if label in wrong:
-                comparison = add_negatives(
-                    similarity, comparison, wrong[label], outscoring=asked.outscoring, scores=of_wrong[label]
+                comparison = widened(
+                    similarity, comparison, wrong[label], outscoring=rewriting.outscoring, scores=of_wrong[label]
                 )
-            found["image_to_noised" if label == TEXT else "image_to_retold"] = comparison
+            edited["image_to_noised" if label == TEXT else "image_to_retold"] = comparison
         if RETOLD in bases:
-            found["retold_to_image"] = bases[RETOLD].text_to_image
-        return replace(bases[TEXT], edited=found)
+            edited["retold_to_image"] = bases[RETOLD].text_to_image
+        return replace(bases[TEXT], edited=edited)
 
     def _remember(self, scene: Scene, reading: Reading) -> None:
         """Show the memories what was embedded, on all processes in the same order."""
         images, texts = scene.text_to_image.candidates, scene.image_to_text.candidates
         assert images is not None and texts is not None
-        own = reading.groups
+        groups = reading.groups
         self.memories.look(
-            self._processes.in_order(images, len(own.images)), self._processes.in_order(texts, len(own.texts))
+            self._processes.in_order(images, len(groups.images)), self._processes.in_order(texts, len(groups.texts))
         )
 
     def _in_chunks(self, reading: Reading, epoch: Epoch, name: str, share: float) -> tuple[Tensor, Tensor]:
         inputs = _inputs(reading)
         with torch.no_grad():
             parts = {
-                label: leaf(Embeddings.cat([piece for _, piece in self._chunks(*given, epoch, f"{name} {label}")]))
-                for label, given in inputs.items()
+                label: leaf(
+                    Embeddings.cat([chunk for _, chunk in self._chunks(*side_and_tensors, epoch, f"{name} {label}")])
+                )
+                for label, side_and_tensors in inputs.items()
             }
         result = self._compare(parts, reading, epoch, share)
-        for label, given in inputs.items():
-            for rows, piece in self._chunks(*given, epoch, f"{name} {label}"):
-                send_back(piece, parts[label], rows)
+        for label, side_and_tensors in inputs.items():
+            for rows, chunk in self._chunks(*side_and_tensors, epoch, f"{name} {label}"):
+                send_back(chunk, parts[label], rows)
         return result
 
     def _chunks(self, side: Side, inputs: Tensors, epoch: Epoch, name: str) -> Iterator[tuple[slice, Embeddings]]:
@@ -275,13 +279,13 @@ def _sides(items: tuple[Embeddings, Embeddings, Groups]) -> tuple[Grouped, Group
     return Grouped(items[0], items[2].images), Grouped(items[1], items[2].texts)
 
 
-def _gathered(processes: Processes, near: Mapping[Label, Grouped]) -> dict[Label, Grouped]:
+def _gathered(processes: Processes, neighbours: Mapping[Label, Grouped]) -> dict[Label, Grouped]:
     """The neighbours, or texts made, that the other processes have in this step; empty where there are none."""
-    first, *rest = near.values()
+    first, *rest = neighbours.values()
     # Two modalities are gathered at a time; where there is one, the other is empty.
     last = rest[0] if rest else Grouped(first.items[:0], first.groups[:0])
     others = processes.others(first.items, last.items, Groups(first.groups, last.groups))
-    return {} if others is None else dict(zip(near, _sides(others), strict=False))
+    return {} if others is None else dict(zip(neighbours, _sides(others), strict=False))
 
 
 def _differentiable(items: Embeddings) -> dict[str, Tensor]:
@@ -289,12 +293,12 @@ def _differentiable(items: Embeddings) -> dict[str, Tensor]:
     return {name: value for name, value in values.items() if value is not None and value.requires_grad}
 
 
-def send_back(piece: Embeddings, whole: Embeddings, rows: slice) -> None:
+def send_back(chunk: Embeddings, batch: Embeddings, rows: slice) -> None:
     """Send the gradients that the whole batch's embeddings have got through the graph of a piece, its `rows`."""
     outputs: list[Tensor] = []
     grads: list[Tensor] = []
-    for name, value in _differentiable(piece).items():
-        grad = getattr(whole, name).grad
+    for name, value in _differentiable(chunk).items():
+        grad = getattr(batch, name).grad
         if grad is not None:
             outputs.append(value)
             grads.append(grad[rows, : value.shape[1]])

@@ -1,6 +1,6 @@
 """What a teacher knows of training pairs: its scores of a batch, and of candidates that the student takes for near.
 
-The teacher is a trained model, most often one that looks at regions and words together. It embeds all training pictures
+The teacher is a trained model, most often one that looks at regions and words together. It embeds all training images
 and texts once, when a training begins; its scores come divided by a temperature, so that a softmax of them is what it
 believes.
 
@@ -32,7 +32,7 @@ from subtext.models.model import Model
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.ops import draw
 from subtext.ops.numerics import best_views, masked_logsumexp
-from subtext.training.batch_relevance import Related
+from subtext.training.batch_relevance import LoadedRelevance
 from subtext.training.memory import Embed
 
 SCALE = "teacher"
@@ -42,8 +42,8 @@ SAMPLE = 256
 
 
 @dataclass(frozen=True)
-class Known:
-    """A teacher with its embeddings of all training pictures and texts; scores are divided by `temperature`.
+class LoadedTeacher:
+    """A teacher with its embeddings of all training images and texts; scores are divided by `temperature`.
 
     notes  what is to be said of it before a training begins
     """
@@ -56,16 +56,16 @@ class Known:
 
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
-        """Scores of all these pictures with all these texts, by their rows."""
+        """Scores of all these images with all these texts, by their rows."""
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
-        own, others = self.images[torch.from_numpy(images)], self.texts[torch.from_numpy(texts)]
-        found: Tensor = self.model.similarity(own.to(device), others.to(device))
-        return (found.float() / self.temperature).cpu()
+        image_items, text_items = self.images[torch.from_numpy(images)], self.texts[torch.from_numpy(texts)]
+        scores: Tensor = self.model.similarity(image_items.to(device), text_items.to(device))
+        return (scores.float() / self.temperature).cpu()
 
     def of_pairs(self, pairs: Int[np.ndarray, "p two"]) -> Float[np.ndarray, "p"]:
-        """Scores of chosen pairs, ordered by picture."""
-        found = reranking.pair_scores(self.model.similarity, self.images, self.texts, pairs)
-        return np.asarray(found / self.temperature, dtype=np.float32)
+        """Scores of chosen pairs, ordered by image."""
+        scores = reranking.pair_scores(self.model.similarity, self.images, self.texts, pairs)
+        return np.asarray(scores / self.temperature, dtype=np.float32)
 
 
 class Teacher:
@@ -79,14 +79,14 @@ class Teacher:
     def __init__(
         self,
         run: Path,
-        opened: Callable[[Path, str], tuple[Model, Record]],
+        load: Callable[[Path, str], tuple[Model, Record]],
         *,
         temperature: float = 0.0,
         device: str = "cpu",
     ) -> None:
-        self.run, self._opened = run, opened
+        self.run, self._open = run, load
         self._temperature, self._device = temperature, device
-        self._known: dict[str, Known] = {}
+        self._loaded: dict[str, LoadedTeacher] = {}
 
     def require(self, pairs: Dataset) -> None:
         """Raise DataError unless the teacher learnt from these training pairs; CheckpointError where there is none.
@@ -102,19 +102,19 @@ class Teacher:
                 f"{record.data.data or 'pairs made in memory'}); train a teacher on this split, or name another"
             )
 
-    def known(self, pairs: Dataset) -> Known:
+    def load(self, pairs: Dataset) -> LoadedTeacher:
         """What it knows of these pairs. Raises what opening and embedding raise."""
         key = fingerprint(pairs)
-        if key not in self._known:
-            model, _ = self._opened(self.run, self._device)
+        if key not in self._loaded:
+            model, _ = self._open(self.run, self._device)
             cut = cut_note(model.text.input_spec, pairs.texts.values)
             notes = () if cut is None else (f"the teacher {self.run}: {cut}",)
-            plain = Known(model, *embed_pairs(model, pairs), 1.0, notes)
-            self._known[key] = replace(plain, temperature=self._temperature or fitted_temperature(plain, pairs))
-        return self._known[key]
+            plain = LoadedTeacher(model, *embed_pairs(model, pairs), 1.0, notes)
+            self._loaded[key] = replace(plain, temperature=self._temperature or fitted_temperature(plain, pairs))
+        return self._loaded[key]
 
 
-def fitted_temperature(teacher: Known, pairs: Dataset) -> float:
+def fitted_temperature(teacher: LoadedTeacher, pairs: Dataset) -> float:
     """The temperature at which a softmax of the teacher's scores gives a sample of pairs the most, both ways.
 
     Others of a pair's group are left out. Tried are 61 temperatures from a thousandth to a thousand times the standard
@@ -129,7 +129,9 @@ def fitted_temperature(teacher: Known, pairs: Dataset) -> float:
     best, lowest = spread, math.inf
     for power in torch.linspace(-3, 3, 61).tolist():
         logits = scores / (spread * 10**power)
-        both = [masked_logsumexp(one, counted) - logits.diagonal() for one in (logits, logits.T)]
+        both = [
+            masked_logsumexp(direction_logits, counted) - logits.diagonal() for direction_logits in (logits, logits.T)
+        ]
         value = float(torch.stack(both).mean())
         if value < lowest:
             best, lowest = spread * 10**power, value
@@ -146,16 +148,16 @@ class TeacherRelevance:
         """Raise DataError unless the teacher learnt from these pairs."""
         self.teacher.require(pairs)
 
-    def open(self, pairs: Dataset) -> Related:
+    def open(self, pairs: Dataset) -> LoadedRelevance:
         """The scores of these pairs, ready to be looked up."""
-        return _Batch(self.teacher.known(pairs))
+        return _Batch(self.teacher.load(pairs))
 
 
 @dataclass(frozen=True)
 class _Batch:
     """A relevance, by the name of SCALE."""
 
-    teacher: Known
+    teacher: LoadedTeacher
     name: str = SCALE
 
     @property
@@ -177,7 +179,7 @@ _ROWS = 1024
 class MinedNegatives:
     """What `Setup.memories` holds: the teacher's scores of what the student takes for near, mined before each epoch.
 
-    count  candidates of every picture and of every text beside its own partner
+    count  candidates of every image and of every text beside its own partner
 
     Raises RequirementError for a count below 1.
     """
@@ -203,13 +205,13 @@ class MinedNegativesMemory:
     known before the first epoch, when the student finds nothing.
     """
 
-    def __init__(self, asked: MinedNegatives, pairs: Dataset, device: torch.device) -> None:
-        self.asked, self.device = asked, device
-        self.teacher = asked.teacher.known(pairs)
+    def __init__(self, options: MinedNegatives, pairs: Dataset, device: torch.device) -> None:
+        self.description, self.device = options, device
+        self.teacher = options.teacher.load(pairs)
         weights = of_weights(self.teacher.model.state_dict())
-        self.fingerprint = f"distil{asked.count}{weights[:12]}"
+        self.fingerprint = f"distil{options.count}{weights[:12]}"
         self.notes: Sequence[str] = (
-            f"learning from {asked.teacher.run}, whose scores are divided by {self.teacher.temperature:.4g}",
+            f"learning from {options.teacher.run}, whose scores are divided by {self.teacher.temperature:.4g}",
             *self.teacher.notes,
         )
         self.table: Mapping[str, Tensor] | None = None
@@ -224,10 +226,10 @@ class MinedNegativesMemory:
         images, texts = (_bare(items) for items in embed())
         lists = {
             "image_to_text": strangers(
-                images, texts, (self._pairs.images.groups, self._pairs.texts.groups), self.asked.count
+                images, texts, (self._pairs.images.groups, self._pairs.texts.groups), self.description.count
             ),
             "text_to_image": strangers(
-                texts, images, (self._pairs.texts.groups, self._pairs.images.groups), self.asked.count
+                texts, images, (self._pairs.texts.groups, self._pairs.images.groups), self.description.count
             ),
         }
         rows = {side: np.concatenate([self._partners[side][:, None], lists[side]], axis=1) for side in DIRECTIONS}
@@ -275,20 +277,22 @@ class Mined:
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
         """The comparison that the loss is to read."""
-        whole = scene.comparison(self.of)
+        comparison = scene.comparison(self.of)
         name = f"distil/{self.of}"
-        if whole.queries is None:
+        if comparison.queries is None:
             raise RequirementError("mined lists need the embeddings of the queries; this batch has scores alone")
         if epoch.table is None or epoch.bank is None or f"{name}/rows" not in epoch.table:
-            alone = whole.scores.new_zeros(len(whole.scores), 1)
-            return Comparison(alone, Truth(alone == 0, relevance=alone, scale=SCALE), whole.queries)
-        ids = whole.queries.ids
+            no_scores = comparison.scores.new_zeros(len(comparison.scores), 1)
+            return Comparison(no_scores, Truth(no_scores == 0, relevance=no_scores, scale=SCALE), comparison.queries)
+        ids = comparison.queries.ids
         rows, scores = epoch.table[f"{name}/rows"][ids], epoch.table[f"{name}/scores"][ids]
         vectors = epoch.bank[_CANDIDATES[self.of]].vectors[rows.clamp_min(0)]
-        fits = torch.einsum("qkd,qcld->qckl", whole.queries.vectors, vectors.to(whole.queries.vectors.dtype))
+        fits = torch.einsum("qkd,qcld->qckl", comparison.queries.vectors, vectors.to(comparison.queries.vectors.dtype))
         match = torch.zeros_like(rows, dtype=torch.bool)
         match[:, 0] = rows[:, 0] >= 0
-        return Comparison(fits.amax(dim=(2, 3)), Truth(match, rows < 0, relevance=scores, scale=SCALE), whole.queries)
+        return Comparison(
+            fits.amax(dim=(2, 3)), Truth(match, rows < 0, relevance=scores, scale=SCALE), comparison.queries
+        )
 
 
 def strangers(
@@ -300,18 +304,18 @@ def strangers(
     """
     count = min(count, len(candidates))
     theirs = torch.from_numpy(groups[1])
-    found = []
+    lists = []
     for start in range(0, len(queries), _ROWS):
         some = slice(start, start + _ROWS)
         scores = best_views(queries.vectors[some], candidates.vectors)
         scores = scores.masked_fill(torch.from_numpy(groups[0][some])[:, None] == theirs, -torch.inf)
         rows = reranking.best(scores, count)
-        found.append(np.where(np.isneginf(np.take_along_axis(scores.numpy(), rows, axis=1)), -1, rows))
-    return np.concatenate(found)
+        lists.append(np.where(np.isneginf(np.take_along_axis(scores.numpy(), rows, axis=1)), -1, rows))
+    return np.concatenate(lists)
 
 
 def _partners(pairs: Dataset) -> dict[Direction, Int[np.ndarray, "n"]]:
-    """A text of every picture, the first that a row names with it, and a picture of every text; -1 for none."""
+    """A text of every image, the first that a row names with it, and an image of every text; -1 for none."""
     texts = np.full(len(pairs.images), -1, dtype=np.int64)
     images, first = np.unique(pairs.links[:, 0], return_index=True)
     texts[images] = pairs.links[first, 1]
@@ -319,14 +323,14 @@ def _partners(pairs: Dataset) -> dict[Direction, Int[np.ndarray, "n"]]:
 
 
 def _scored(
-    teacher: Known, rows: Mapping[Direction, Int[np.ndarray, "n c"]]
+    teacher: LoadedTeacher, rows: Mapping[Direction, Int[np.ndarray, "n c"]]
 ) -> dict[Direction, Float[np.ndarray, "n c"]]:
     """The teacher's scores of all lists, each pair scored once; 0 where there is no candidate."""
     lists = reranking.Shortlists(*(np.maximum(rows[side], 0) for side in DIRECTIONS))
     pairs = lists.pairs()
     scores = teacher.of_pairs(pairs)
     return {
-        side: np.where(rows[side] < 0, np.float32(0), scores[places]) for side, places in lists.places(pairs).items()
+        side: np.where(rows[side] < 0, np.float32(0), scores[indices]) for side, indices in lists.places(pairs).items()
     }
 
 

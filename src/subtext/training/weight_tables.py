@@ -1,7 +1,7 @@
 """Tables of an epoch: the diversity and discrepancy of every training pair, from embeddings seen before it began.
 
-A pair of picture and text has the row of its text, and both modalities share the graph's lists: a picture's neighbours
-are the pictures of its text's neighbours. The bank of embeddings is overwritten while an epoch goes on; the tables are
+A pair of image and text has the row of its text, and both modalities share the graph's lists: an image's neighbours
+are the images of its text's neighbours. The bank of embeddings is overwritten while an epoch goes on; the tables are
 made at its start and stay, so that one bank does for two (`latest`).
 """
 
@@ -33,7 +33,7 @@ from subtext.ops.neighbour_scores import (
     second_sums,
     select_neighbours,
 )
-from subtext.training.embedding_bank import LatestEmbeddings
+from subtext.training.embedding_bank import EmbeddingBank
 
 MODALITIES = ("image", "text")
 SCORES = ("diversity", "discrepancy")
@@ -56,7 +56,7 @@ class NeighbourScores:
     current     also what the embeddings of now are multiplied by for their discrepancy, as Epoch.bank
     moments     mean and deviation of the scores: of each epoch, or of the first that has scores
     every       score all pairs at each epoch's start, as moments need it, or only those that the epoch reads: where one
-                text of every picture is drawn, a fifth of them or so. There are no moments then
+                text of every image is drawn, a fifth of them or so. There are no moments then
     storage     what the bank is held and saved in
     """
 
@@ -79,24 +79,24 @@ class NeighbourScores:
         fewer texts than `neighbours`.
         """
         graph = Graph.load(self.graph.expanduser())
-        near = graph.within(pairs.texts)
-        wanted = self.neighbours or graph.width
-        if graph.width < wanted:
+        nearest = graph.within(pairs.texts)
+        count = self.neighbours or graph.width
+        if graph.width < count:
             raise DataError(
-                f"neighbours={wanted} needs a graph of as many; {self.graph} has {graph.width} for each text; ask for "
+                f"neighbours={count} needs a graph of as many; {self.graph} has {graph.width} for each text; ask for "
                 "fewer, or build a wider graph (subtext neighbours build)"
             )
-        if len(pairs.texts) <= wanted:
+        if len(pairs.texts) <= count:
             raise DataError(
-                f"scores of {wanted} neighbours need more than {wanted} texts; it got {len(pairs.texts):,}; ask for "
+                f"scores of {count} neighbours need more than {count} texts; it got {len(pairs.texts):,}; ask for "
                 "fewer (neighbours=N)"
             )
-        lists = torch.from_numpy(np.ascontiguousarray(near.neighbours[:, :wanted]))
+        lists = torch.from_numpy(np.ascontiguousarray(nearest.neighbours[:, :count]))
         return NeighbourMemory(self, pairs, ascending(lists).to(device), graph.fingerprint)
 
 
 @dataclass(frozen=True)
-class _Near:
+class _Neighbours:
     """(T E) neighbours of every text, and the same as lists: these take as long to make as a product with them."""
 
     neighbours: Tensor
@@ -114,23 +114,23 @@ class NeighbourMemory:
     set.
     """
 
-    def __init__(self, asked: NeighbourScores, pairs: Dataset, neighbours: Int[Tensor, "t e"], graph: str) -> None:
-        self.asked = asked
+    def __init__(self, options: NeighbourScores, pairs: Dataset, neighbours: Int[Tensor, "t e"], graph: str) -> None:
+        self.options = options
         self.fingerprint = graph
         self.table: dict[str, Tensor] | None = None
         self.bank: dict[str, Embeddings] | None = None
-        self._keys, self._whole = pairs.texts.keys, _Near(neighbours)
-        self._latest = LatestEmbeddings(
-            pairs, mean=asked.views == "mean", storage=_DTYPES[asked.storage], device=neighbours.device
+        self._keys, self._whole = pairs.texts.keys, _Neighbours(neighbours)
+        self._bank = EmbeddingBank(
+            pairs, mean=options.views == "mean", storage=_DTYPES[options.storage], device=neighbours.device
         )
 
     @property
     def notes(self) -> Sequence[str]:
         """When weights begin, and how many pairs will have no score of their own."""
-        alone = int((self._whole.neighbours < 0).all(dim=1).sum())
+        without = int((self._whole.neighbours < 0).all(dim=1).sum())
         late = "weights begin with the second epoch; first=encode has them in the first, too"
-        lonely = f"{counted(alone, 'text')} without neighbours: such a pair counts as the mean of its batch"
-        return (*((late,) if self.asked.first == "uniform" else ()), *((lonely,) if alone else ()))
+        lonely = f"{counted(without, 'text')} without neighbours: such a pair counts as the mean of its batch"
+        return (*((late,) if self.options.first == "uniform" else ()), *((lonely,) if without else ()))
 
     def begin(
         self,
@@ -141,107 +141,117 @@ class NeighbourMemory:
         reads: Int[Tensor, "d"] | None = None,
     ) -> None:
         """Make the tables of an epoch, where anything is known."""
-        passed = (epoch == 0 and self.asked.first == "encode") or (epoch > 0 and self.asked.bank == "evaluation")
-        if passed:
-            self._latest.write(*embed())
-        latest = self._latest.vectors()
+        full_pass = (epoch == 0 and self.options.first == "encode") or (epoch > 0 and self.options.bank == "evaluation")
+        if full_pass:
+            self._bank.write(*embed())
+        latest = self._bank.vectors()
         if not latest:
             return
-        known = self._latest.rows()
-        there = (known["image"] >= 0) & (known["text"] >= 0)
-        near = self._whole if bool(there.all()) else _Near(select_neighbours(self._whole.neighbours, there))
-        wanted = None if self.asked.every or reads is None else reads.to(there.device)
+        rows_of = self._bank.rows()
+        has_embeddings = (rows_of["image"] >= 0) & (rows_of["text"] >= 0)
+        neighbours = (
+            self._whole
+            if bool(has_embeddings.all())
+            else _Neighbours(select_neighbours(self._whole.neighbours, has_embeddings))
+        )
+        items = None if self.options.every or reads is None else reads.to(has_embeddings.device)
         table: dict[str, Tensor] = {}
         bank: dict[str, Embeddings] = {}
         for modality in MODALITIES:
-            rows = known[modality]
-            found = self._scores(latest[modality], near, rows.clamp_min(0), wanted, seed, epoch)
-            for name, values in zip(SCORES, found, strict=True):
-                if name == "discrepancy" and self.asked.scoring.second == "none":
+            rows = rows_of[modality]
+            both_scores = self._scores(latest[modality], neighbours, rows.clamp_min(0), items, seed, epoch)
+            for name, values in zip(SCORES, both_scores, strict=True):
+                if name == "discrepancy" and self.options.scoring.second == "none":
                     continue
                 # One table a pair: half precision would tie pairs.
                 scores = values.float()
-                if wanted is not None:
-                    scores = torch.full_like(rows, torch.nan, dtype=torch.float32).index_copy_(0, wanted, scores)
+                if items is not None:
+                    scores = torch.full_like(rows, torch.nan, dtype=torch.float32).index_copy_(0, items, scores)
                 table[f"{name}/{modality}"] = scores.masked_fill(rows < 0, torch.nan)
-            if self.asked.current:
-                vectors = self._sums(latest[modality], near, rows.clamp_min(0))
+            if self.options.current:
+                vectors = self._sums(latest[modality], neighbours, rows.clamp_min(0))
                 bank[f"discrepancy/{modality}"] = Embeddings(vectors, torch.arange(len(rows), device=rows.device))
         before = {name: value for name, value in (self.table or {}).items() if name.startswith("moments/")}
-        fixed = before if self.asked.moments == "fixed" else {}
-        self.table = table | (fixed or (moments(table) if wanted is None else {}))
+        fixed = before if self.options.moments == "fixed" else {}
+        self.table = table | (fixed or (moments(table) if items is None else {}))
         self.bank = bank or None
-        if passed:
+        if full_pass:
             # A pass is for one epoch: a text that is not drawn must not keep what an untrained model made of it.
-            self._latest.forget()
+            self._bank.forget()
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
         """See the embeddings of a step, where the next epoch's tables are of these."""
-        if self.asked.bank == "training":
-            self._latest.look(images, texts)
+        if self.options.bank == "training":
+            self._bank.look(images, texts)
 
     def tensors(self) -> dict[str, Tensor]:
         """Bank and tables."""
-        found = self._latest.tensors()
+        found = self._bank.tensors()
         found |= {f"table/{name}": value for name, value in (self.table or {}).items()}
         return found | {f"bank/{name}": value.vectors for name, value in (self.bank or {}).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Become what `tensors` gave."""
         parts: dict[str, dict[str, Tensor]] = {"table": {}, "bank": {}}
-        rest: dict[str, Tensor] = {}
+        bank_tensors: dict[str, Tensor] = {}
         for name, value in tensors.items():
-            kind, _, own = name.partition("/")
-            into, key = (parts[kind], own) if kind in parts else (rest, name)
+            kind, _, key_of_kind = name.partition("/")
+            into, key = (parts[kind], key_of_kind) if kind in parts else (bank_tensors, name)
             into[key] = value.to(self._whole.neighbours.device)
-        self._latest.restore(rest)
+        self._bank.restore(bank_tensors)
         self.table = parts["table"] or None
         rows = torch.arange(len(self._whole.neighbours), device=self._whole.neighbours.device)
         self.bank = {name: Embeddings(value, rows) for name, value in parts["bank"].items()} or None
 
     def _scores(
         self,
-        kept: Float[Tensor, "m v h"],
-        near: _Near,
+        bank: Float[Tensor, "m v h"],
+        neighbours: _Neighbours,
         rows: Int[Tensor, "t"],
-        wanted: Int[Tensor, "d"] | None,
+        items: Int[Tensor, "d"] | None,
         seed: int,
         epoch: int,
     ) -> Scores:
-        scoring = self.asked.scoring
-        if kept.shape[1] > 1 and self.asked.views == "max":
+        scoring = self.options.scoring
+        if bank.shape[1] > 1 and self.options.views == "max":
             return pooled_scores(
-                kept[rows].float(),
-                near.neighbours,
+                bank[rows].float(),
+                neighbours.neighbours,
                 scoring,
                 keys=self._keys,
-                samples=self.asked.samples,
+                samples=self.options.samples,
                 seed=seed,
                 epoch=epoch,
-                items=wanted,
+                items=items,
             )
-        return neighbour_scores(self._flat(kept), near.lists, scoring, rows=rows, items=wanted)
+        return neighbour_scores(self._flat(bank), neighbours.lists, scoring, rows=rows, items=items)
 
-    def _sums(self, kept: Float[Tensor, "m v h"], near: _Near, rows: Int[Tensor, "t"]) -> Float[Tensor, "t v h"]:
+    def _sums(
+        self, bank: Float[Tensor, "m v h"], neighbours: _Neighbours, rows: Int[Tensor, "t"]
+    ) -> Float[Tensor, "t v h"]:
         """What an embedding of now is multiplied by for its discrepancy (`current`); of several views their mean or all
         of them, aligned, where both are linear.
         """
-        sums = second_sums(self._flat(kept), near.lists, self.asked.scoring, rows=rows) / kept.shape[1] ** 0.5
-        return sums.unflatten(1, kept.shape[1:])
+        sums = second_sums(self._flat(bank), neighbours.lists, self.options.scoring, rows=rows) / bank.shape[1] ** 0.5
+        return sums.unflatten(1, bank.shape[1:])
 
-    def _flat(self, kept: Float[Tensor, "m v h"]) -> Float[Tensor, "m w"]:
+    def _flat(self, bank: Float[Tensor, "m v h"]) -> Float[Tensor, "m w"]:
         """One vector an item whose inner products are the scores."""
-        flat = kept.float().flatten(1)
-        return flat if kept.shape[1] == 1 else flat / kept.shape[1] ** 0.5
+        flat = bank.float().flatten(1)
+        return flat if bank.shape[1] == 1 else flat / bank.shape[1] ** 0.5
 
 
 def moments(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """(2) mean and population standard deviation of each score there: of either modality, and of both together."""
-    found = {}
-    for name in [each for each in SCORES if f"{each}/image" in table]:
+    moments_of = {}
+    for name in [score for score in SCORES if f"{score}/image" in table]:
         sides = {modality: table[f"{name}/{modality}"] for modality in MODALITIES}
         for whose, values in {**sides, "both": torch.cat(list(sides.values()))}.items():
-            known = values[~values.isnan()].double()
-            pair = torch.stack([known.mean(), known.std(correction=0)]) if len(known) else known.new_zeros(2)
-            found[f"moments/{name}/{whose}"] = pair.float()
-    return found
+            values_known = values[~values.isnan()].double()
+            pair = (
+                torch.stack([values_known.mean(), values_known.std(correction=0)])
+                if len(values_known)
+                else values_known.new_zeros(2)
+            )
+            moments_of[f"moments/{name}/{whose}"] = pair.float()
+    return moments_of

@@ -142,9 +142,9 @@ def _require_words(model: Model, negatives: Negatives, shuffle: Literal["input",
             f"one is {type(head).__name__}; choose negatives=shuffle, negatives=none, or another model"
         )
     if shuffle == "input" and negatives in ("mixture", "shuffle") and isinstance(model.text.encoder, Bag):
-        other = "" if on_words else ", or other noise (negatives=gaussian, cutoff or dropout)"
+        alternative = "" if on_words else ", or other noise (negatives=gaussian, cutoff or dropout)"
         raise RecipeError(
-            f"shuffling needs an encoder that reads the order of words; a bag ignores it; choose text=gru{other}"
+            f"shuffling needs an encoder that reads the order of words; a bag ignores it; choose text=gru{alternative}"
         )
 
 

@@ -1,0 +1,211 @@
+"""Every option of every model and method acts: changing it changes what is built, or it is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from torch import nn
+
+from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.errors import SubtextError
+from subtext.recipes import catalogue
+from subtext.recipes.build import build
+from subtext.recipes.catalogue import Option
+
+TEXTS = ("a dog runs on the beach", "two red boats in the water", "a man rides a horse", "a man runs", "boats")
+SMALL: dict[str, object] = {"embed_dim": 8, "word_dim": 6, "image_size": 32, "gru_dim": 8, "similarity_dim": 6}
+GRAPH = {"graph": "some"}
+METHODS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
+    "amrani": ("vse", {}, {"features": "some.npz"}),
+    "asymmetry": ("scan", {}, {}),
+    "combined": ("vse", {}, GRAPH),
+    "daa": ("vse", {}, {}),
+    "discrepancy": ("vse", {}, GRAPH),
+    "distance": ("vse", {}, {}),
+    "distil": ("vse", {}, {"teacher": "some"}),
+    "diversity": ("vse", {}, GRAPH),
+    "hal": ("vse", {}, {}),
+    "mithun": ("vse", {"negatives": "all"}, {}),
+    "neighbourhoods": ("vse", {}, GRAPH),
+    "random": ("vse", {}, {}),
+    "smooth_ap": ("vse", {}, {}),
+    "struc": ("vse", {}, {}),
+    "thaw": ("clip", {}, {"head_epochs": 2}),
+    "uniform": ("vse", {}, {}),
+}
+"""Method -> a model that it fits, that model's options, and the method's own."""
+TEXT_VALUES = {"image": ("features",), "text": ("gru", "bag"), "device": ("meta",)}
+NO_EFFECT_ALONE = {
+    # Of the values tried these two are the model's own choice.
+    ("ascl", "heads", 8),
+}
+
+
+def alternatives(option: Option, value: object) -> list[object]:
+    """Values that an option may be changed to."""
+    if option.choices is not None:
+        return [choice for choice in option.choices if choice != value]
+    if option.type is bool:
+        return [not value]
+    if option.is_path:
+        return ["elsewhere"]
+    if option.type is str:
+        return [text for text in TEXT_VALUES.get(option.name, ()) if text != value]
+    assert isinstance(value, int | float)
+    tries = [value + 1, value * 2, value / 2, 0.25, 0, 2]
+    result: list[object] = []
+    for number in map(option.type, tries):
+        inside = option.range is None or option.range.least <= number < option.range.below
+        if inside and number != value and number not in result:
+            result.append(number)
+    return result[:2] + [0] * (0 in result[2:])
+
+
+def digest(value: Any) -> Any:
+    """Something that two values share only if they were built alike."""
+    if isinstance(value, torch.Tensor):
+        return hashlib.blake2b(value.detach().numpy().tobytes(), digest_size=8).hexdigest()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, nn.Module):
+        plain = {name: digest(held) for name, held in vars(value).items() if not name.startswith("_")}
+        weights = {name: digest(weight) for name, weight in value.state_dict().items()}
+        return type(value).__name__, repr(value), plain, weights, [digest(child) for child in value.children()]
+    if isinstance(value, partial):
+        return digest([value.func, value.args, value.keywords])
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__name__, {f.name: digest(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): digest(held) for key, held in value.items()}
+    if isinstance(value, Sequence | set) and not isinstance(value, str | bytes):
+        return [digest(held) for held in value]
+    if value is None or isinstance(value, str | int | float | bool | Path | torch.dtype):
+        return value
+    if type(value).__module__.startswith("subtext"):
+        return type(value).__name__, {name: digest(held) for name, held in vars(value).items()}
+    return type(value).__name__
+
+
+def context(kind: str) -> BuildContext:
+    stats = {"mean": {}, "std": {}}
+    shapes = {"": None, "grid": FeatureShape(grid=10, **stats), "both": FeatureShape(10, 10, **stats)}
+    return BuildContext(image_features=shapes[kind], texts=TEXTS)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_models.clip(tmp_path_factory.mktemp("models") / "clip"))
+
+
+def small(model: str, clip: str) -> dict[str, object]:
+    if model == "clip":
+        return {"model": clip}
+    names = {option.name for option in catalogue.models()[model].options}
+    return {name: value for name, value in SMALL.items() if name in names}
+
+
+def built(
+    model: str, options: Mapping[str, object], *, kind: str, methods: Sequence[tuple[str, Mapping[str, object]]] = ()
+) -> Any:
+    """What a setup is made of; None where the options are refused."""
+    try:
+        setup = build(model, options, methods=methods, context=context(kind))
+    except SubtextError:
+        return None
+    return digest([setup.model, setup.objective, setup.plan, setup.phases, setup.neighbours, setup.memories,
+                   setup.relevance, setup.mixing, setup.rewriting])  # fmt: skip
+
+
+def contexts(options: Sequence[Option]) -> list[dict[str, object]]:
+    """The defaults, and each choice made otherwise: an option may be read by one of them alone."""
+    result: list[dict[str, object]] = [{}]
+    for option in options:
+        if option.choices is not None or option.type is bool:
+            result += [{option.name: value} for value in alternatives(option, option.default)]
+    return result
+
+
+@pytest.mark.parametrize("model", catalogue.models())
+def test_an_option_of_a_model_changes_it_or_is_refused(model: str, clip: str) -> None:
+    """By default, and beside every other choice of the model's own options: features of regions, or pixels."""
+    options = [option for option in catalogue.models()[model].options if option.name != "model"]
+    own = [option for option in options if not option.group]
+    ignored = []
+    kind = "" if model == "clip" else "both"
+    for around in contexts(own):
+        start = {**small(model, clip), **around}
+        if kind:
+            start.pop("image_size", None)
+        before = built(model, start, kind=kind)
+        if before is None:
+            continue
+        # The options of images and texts are tried by default alone: they do not depend on the model's own.
+        for option in own if around else options:
+            value = start.get(option.name, option.default)
+            for changed in alternatives(option, value):
+                if option.name in around or (model, option.name, changed) in NO_EFFECT_ALONE:
+                    continue
+                if built(model, {**start, option.name: changed}, kind=kind) == before:
+                    ignored.append((around, option.name, changed))
+    assert not ignored
+
+
+@pytest.mark.parametrize("method", catalogue.methods())
+def test_an_option_of_a_method_changes_the_training_or_is_refused(method: str, clip: str) -> None:
+    """By default, and beside every other choice of the method."""
+    model, changes, needed = METHODS[method]
+    kind = "" if model == "clip" else "both"
+    host = {**small(model, clip), **changes}
+    if kind:
+        host.pop("image_size", None)
+    options = catalogue.methods()[method].options
+    ignored = []
+    for around in contexts(options):
+        start = {**needed, **around}
+        before = built(model, host, kind=kind, methods=[(method, start)])
+        if before is None:
+            continue
+        for option in options:
+            value = start.get(option.name, option.default)
+            for changed in alternatives(option, value):
+                if option.name in around:
+                    continue
+                if built(model, host, kind=kind, methods=[(method, {**start, option.name: changed})]) == before:
+                    ignored.append((around, option.name, changed))
+    assert not ignored
+
+
+def test_every_method_is_tried() -> None:
+    assert set(METHODS) == set(catalogue.methods())
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("neighbourhoods", {**GRAPH, "form": "triplet", "angle": 30}),
+        ("neighbourhoods", {**GRAPH, "form": "angular", "margin": 0.5}),
+        ("neighbourhoods", {**GRAPH, "cross_modal": "model", "text_to_image_weight": 0.1}),
+        ("neighbourhoods", {"image_weight": 0, "text_weight": 0, "pool_size": 7}),
+        ("struc", {"pool_size": 7}),
+        ("struc", {**GRAPH, "structure": "texts", "structure_weight": 0}),
+        ("amrani", {"features": "some.npz", "normalise": "none", "total_weight": 5}),
+        ("distil", {"teacher": "some", "mined_weight": 0, "mined_candidates": 4}),
+    ],
+)
+def test_an_ignored_option_of_a_method_is_refused(method: str, options: dict[str, object]) -> None:
+    with pytest.raises(SubtextError, match=r" needs .*; leave .* out, or change that"):
+        build("vse", {"embed_dim": 8}, methods=[(method, options)], context=context("both"))
+
+
+def test_an_ignored_option_of_a_model_is_refused() -> None:
+    with pytest.raises(SubtextError, match="sample_seed needs rank_by=samples; rank_by is mean; leave sample_seed out"):
+        build("pcme", {"embed_dim": 8, "rank_by": "mean", "sample_seed": 3}, context=context("both"))
