@@ -36,7 +36,9 @@ def test_there_is_something_to_look_at():
 
 
 def test_no_function_takes_any_keyword():
-    assert not [at(path, node) for path, node in every(ast.FunctionDef) if node.args.kwarg is not None]
+    """But `train`, whose options depend on the recipe; the catalogue checks them."""
+    found = [(path, node) for path, node in every(ast.FunctionDef) if node.args.kwarg is not None]
+    assert [node.name for _, node in found] == ["train"]
 
 
 def test_classes_inherit_once():
