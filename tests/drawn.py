@@ -13,7 +13,7 @@ COLOURS = {
     "purple": (130, 40, 160), "brown": (120, 80, 40), "pink": (250, 150, 190), "cyan": (40, 210, 220),
 }  # fmt: skip
 OPTIONS: dict[str, object] = {
-    "image": "tiny", "image_size": 32, "width": 16, "word_dim": 8, "min_count": 1,
+    "image": "tiny", "image_size": 32, "embed_dim": 16, "word_dim": 8, "min_count": 1,
 }  # fmt: skip
 
 

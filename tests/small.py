@@ -221,7 +221,7 @@ def run(out: Path, *, plan: Plan | None = None, options: RunOptions | None = Non
         changes.get("train", pairs()),
         changes.get("val", pairs(12, "val")),
         out,
-        record=Record(model="small", arguments={"width": 8}),
+        record=Record(model="small", arguments={"embed_dim": 8}),
         run=options or RunOptions(device="cpu", workers=0),
         report=changes.get("report"),
     )

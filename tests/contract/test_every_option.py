@@ -43,11 +43,9 @@ METHODS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "uniform": ("vse", {}, {}),
 }
 """Method -> a model that it fits, that model's options, and the method's own."""
-TEXT_VALUES = {"image": ("features",), "text": ("gru", "bag"), "device": ("meta",)}
-NO_EFFECT_ALONE = {
-    # Of the values tried these two are the model's own choice.
-    ("ascl", "heads", 8),
-}
+TEXT_VALUES = {"image": ("tiny",), "text": ("gru", "bag"), "device": ("meta",)}
+OWN_CHOICE = {"heads": 8, "text": "gru", "resize": "crop", "loss": "infonce"}
+"""What 0 or "auto" chooses already; of a text, `dual` chooses another."""
 
 
 def alternatives(option: Option, value: object) -> list[object]:
@@ -65,7 +63,8 @@ def alternatives(option: Option, value: object) -> list[object]:
     result: list[object] = []
     for number in map(option.type, tries):
         inside = option.range is None or option.range.least <= number < option.range.below
-        if inside and number != value and number not in result:
+        # Below 0 stands for a default of its own, as -1 does.
+        if inside and number >= 0 and number != value and number not in result:
             result.append(number)
     return result[:2] + [0] * (0 in result[2:])
 
@@ -77,8 +76,8 @@ def digest(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, nn.Module):
-        plain = {name: digest(held) for name, held in vars(value).items() if not name.startswith("_")}
-        weights = {name: digest(weight) for name, weight in value.state_dict().items()}
+        plain = {name: digest(held) for name, held in vars(value).items() if name not in vars(nn.Module())}
+        weights = {name: digest(held) for name, held in [*value.named_parameters(), *value.named_buffers()]}
         return type(value).__name__, repr(value), plain, weights, [digest(child) for child in value.children()]
     if isinstance(value, partial):
         return digest([value.func, value.args, value.keywords])
@@ -152,7 +151,7 @@ def test_an_option_of_a_model_changes_it_or_is_refused(model: str, clip: str) ->
         for option in own if around else options:
             value = start.get(option.name, option.default)
             for changed in alternatives(option, value)[: 1 if around else None]:
-                if option.name in around or (model, option.name, changed) in NO_EFFECT_ALONE:
+                if option.name in around or (OWN_CHOICE.get(option.name) == changed and model != "dual"):
                     continue
                 if built(model, {**start, option.name: changed}, kind=kind) == before:
                     ignored.append((around, option.name, changed))

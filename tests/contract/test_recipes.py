@@ -488,6 +488,8 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     *[("pvse", name, 0.2, {"views": 1}, "grid") for name in ("mmd_weight", "diversity_weight")],
     *[("pcme_plus", name, value, {}, "grid") for name, value in (("mix_prob", 0.5), ("mix_type", "cutmix"))],
     ("pcme_plus", "mix_type", "mixup", {"image": "tiny", "mix_prob": 0.0}, ""),
+    ("pcme", "sample_seed", 2, {"rank_by": "mean"}, "grid"),
+    ("pcme", "kl_variance", "consistent", {"kl_weight": 0.0}, "grid"),
     ("dsran", "grid_cells", 2, {"image": "tiny"}, ""),
     ("pvse", "legacy_gru", True, {"text": "bag"}, "grid"),
     ("pvse", "legacy_gru", True, {"bidirectional": False}, "grid"),

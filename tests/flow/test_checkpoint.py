@@ -33,7 +33,7 @@ from subtext.models.checkpoint import (
 from subtext.training.setup import RunOptions
 
 RECORD = Record(
-    host="pvse",
+    model="pvse",
     arguments={"views": 4, "image": "grid"},
     methods=(("daa", {"weight": 0.1}), ("hal", {})),
     plan={"lr": 1e-3},
@@ -56,13 +56,13 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     ("other", "named"),
     [
         (replace(RECORD, arguments={"views": 5, "image": "grid"}), "--views 4 -> 5"),
-        (replace(RECORD, host="vse"), "the host: pvse -> vse"),
+        (replace(RECORD, model="vse"), "the model: pvse -> vse"),
         (
             replace(RECORD, methods=RECORD.methods[::-1]),
             "--with daa:weight=0.1 --with hal -> --with hal --with daa:weight=0.1",
         ),
         (replace(RECORD, plan={"lr": 1e-3, "clip": 1}), "--clip not given -> 1"),
-        (replace(RECORD, host="vse", seed=3, arguments={"width": 1}, methods=()), "the host: pvse -> vse"),
+        (replace(RECORD, model="vse", seed=3, arguments={"embed_dim": 1}, methods=()), "the model: pvse -> vse"),
         (replace(RECORD, methods=()), "--with daa:weight=0.1 --with hal -> no --with"),
         (replace(RECORD, data=DataSource(fingerprint="11")), "the pairs: a.jsonl -> other pairs or other splits"),
     ],
@@ -154,7 +154,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     write_folder(tmp_path / "folder", lambda place: (place / "a").write_text("old") and None)
     monkeypatch.setattr("subtext.data.atomic.os.fsync", _full)
     with pytest.raises(OutputError, match=r"run\.json needs to be written.*no free space"):
-        save_record(tmp_path, replace(RECORD, host="other"))
+        save_record(tmp_path, replace(RECORD, model="other"))
     with pytest.raises(OutputError, match="free some space"):
         write_folder(tmp_path / "folder", lambda place: (place / "a").write_text("new") and None)
     monkeypatch.undo()

@@ -30,7 +30,7 @@ def refused(here: Path, host: str, *words: object) -> str:
     ("words", "told", "wrong"),
     [
         (["vse", "--with", "amrani"], "amrani needs features=FILE", "--features"),
-        (["vse", "--with", "neighbourhoods"], "image=0 and text=0", "--image"),
+        (["vse", "--with", "neighbourhoods"], "image_weight=0 and text_weight=0", "--image"),
         (["pvse", "--views", 2, "--with", "discrepancy:graph=near,second=unique"], "views=mean", "--views"),
         (["pvse", "--views", 1, "--with", "discrepancy:graph=near,views=mean"], "leave views out", "--views"),
         (["pvse", "--views", 2, "--with", "diversity:graph=near,views=mean,samples=5"], "views=max", "--views"),

@@ -136,7 +136,7 @@ def test_weights_of_less_than_one_a_pair_are_worth_a_word(name: str, total: floa
     for batch, sure in ((0, total), (32, 4 * total)):
         said = validate_plan(made[name](triplets(PLAN), sure, batch), small.pairs(), Processes("cpu"))
         assert [f"sum to {total:g} over a batch of 8 pairs" in note for note in said] == [True] * (total < 8)
-        assert all(f"take total={batch or 8} or more" in note for note in said)
+        assert all(f"use total_weight={batch or 8} or more" in note for note in said)
 
 
 def test_lambda_within_the_softmax_alone_is_told_and_so_is_what_helps() -> None:
@@ -144,10 +144,10 @@ def test_lambda_within_the_softmax_alone_is_told_and_so_is_what_helps() -> None:
         made = diversity(triplets(PLAN), neighbours=NeighbourOptions(graph="some"), weights=WeightOptions(**common))
         return validate_plan(made, small.pairs(), Processes("cpu"))
 
-    (inner,) = said(placement="inner")
-    assert "sum to 1 over a batch of 8 pairs" in inner and "take placement=both, outer or scores" in inner
+    (inner,) = said(total_placement="inner")
+    assert "sum to 1 over a batch of 8 pairs" in inner and "use both, outer or scores" in inner
     # One softmax has no inner place: total is its sum.
-    assert said(placement="both") == said(placement="inner", combine="mean") == []
+    assert said(total_placement="both") == said(total_placement="inner", combine="mean") == []
     assert (
         validate_plan(amrani(triplets(PLAN), features="some", normalise="none"), small.pairs(), Processes("cpu")) == []
     )
@@ -363,11 +363,15 @@ def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
         (uniform, lambda: random(triplets()), "uniform weights a loss that has no weights yet; 'image_to_text' has"),
         (random, lambda: mithun(triplets()), "random weights a loss that has no weights yet"),
         (random, lambda: replace(triplets(), objective=Objective({"mmd": Penalty(MMD(), 1.0)})), "objective has mmd;"),
-        (distance, lambda: distance(triplets()), "'image_to_text' has them chosen already; take one alone"),
-        (distance, lambda: hal(triplets()), r"distance needs a host with a triplet loss .*; this objective has HAL,"),
+        (distance, lambda: distance(triplets()), "those of 'image_to_text' are sampled already; use one"),
+        (distance, lambda: hal(triplets()), r"distance needs a model with a triplet loss .*; this objective has HAL,"),
         (hal, lambda: uniform(triplets()), "'image_to_text' has sample weights .* lost; name hal before the method"),
-        (hal, lambda: distance(triplets()), "'image_to_text' has chosen negatives that would be lost; name hal before"),
-        (hal, small.setup_with_parts, "hal needs a host .* cosine of their vectors; this one compares by BestWord"),
+        (
+            hal,
+            lambda: distance(triplets()),
+            "'image_to_text' has sampled negatives that would be lost; name hal before",
+        ),
+        (hal, small.setup_with_parts, "hal needs a model .* cosine of their vectors; this one compares by BestWord"),
     ],
 )
 def test_what_cannot_be_done_is_refused(method: Method, setup: Callable[[], Setup], said: str) -> None:
@@ -376,5 +380,5 @@ def test_what_cannot_be_done_is_refused(method: Method, setup: Callable[[], Setu
 
 
 def test_distances_need_their_order() -> None:
-    with pytest.raises(RecipeError, match=r"nearest below furthest; it got 1\.5 and 1\.4"):
+    with pytest.raises(RecipeError, match=r"min_distance below max_distance; it got 1\.5 and 1\.4"):
         distance(triplets(), min_distance=1.5)

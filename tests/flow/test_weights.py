@@ -362,11 +362,11 @@ def test_what_a_host_cannot_carry_is_refused(graph: str) -> None:
             lambda: discrepancy(
                 two_views(plain), neighbours=here, comparison=DiscrepancyOptions(second_order="unique")
             ),
-            "second=unique needs views=mean or aligned",
+            "second_order=unique needs views=mean or aligned",
         ),
         (
             lambda: discrepancy(two_views(plain), neighbours=here, comparison=DiscrepancyOptions(use_current=True)),
-            "current=True needs views=mean or aligned",
+            "use_current=True needs views=mean or aligned",
         ),
         (
             lambda: discrepancy(diversity(plain, neighbours=here), neighbours=here),
