@@ -200,7 +200,7 @@ class Stepper:
         for label, base in bases.items():
             comparison = base.image_to_text
             if label in wrong:
-                comparison = widened(
+                comparison = add_negatives(
                     similarity, comparison, wrong[label], outscoring=rewriting.outscoring, scores=of_wrong[label]
                 )
             edited["image_to_noised" if label == TEXT else "image_to_retold"] = comparison
