@@ -29,6 +29,7 @@ from subtext.objectives.scene import (
     Grouped,
     Groups,
     Negatives,
+    add_negatives,
     compare_neighbours,
     compare_with_random,
     compose,
