@@ -55,12 +55,11 @@ INTEROP = ["src/subtext/export", "src/subtext/interop"]
 CLI = ["subtext.cli:main", "subtext.app.cli:main"]
 MODELS = ["subtext.recipes.catalogue:models", "subtext.recipes.catalogue:hosts"]
 METHODS = ["subtext.recipes.catalogue:methods"]
-TABLES = ["reproduce.published:tables", "subtext.recipes.published:tables"]
+TABLES = ["reproduce.tables.specification:tables", "subtext.recipes.published:tables"]
 SYSTEMS = ["reproduce.systems:__path__", "subtext.recipes.systems:__path__"]
-SYSTEM = ["reproduce.published:System", "subtext.recipes.published:System"]
+SYSTEM = ["reproduce.tables.specification:System", "subtext.recipes.published:System"]
 FIGURES = [
-    "reproduce.figures.known:FIGURES",
-    "reproduce.figures:FIGURES",
+    "reproduce.figures.catalogue:FIGURES",
     "subtext.app.figuring.known:FIGURES",
 ]
 RELEVANCES = ["subtext.evaluation.relevance.grade:NAMES", "subtext.relevance.grade:NAMES"]

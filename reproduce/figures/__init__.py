@@ -1,1 +1,136 @@
-"""`subtext figure`: figures of a paper, drawn from a data set, runs, or what any model gave."""
+"""Published figures: `figure` draws one of a data set, of runs, or of any model's scores or vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from subtext.api.options import (
+    BatchSize,
+    Commas,
+    Data,
+    Device,
+    Features,
+    Flag,
+    Images,
+    Json,
+    Metavar,
+    OnError,
+    Quiet,
+    Range,
+    Section,
+    Seed,
+    Shown,
+    Split,
+    SplitSeed,
+    TextFeatures,
+    Workers,
+    verb,
+)
+
+if TYPE_CHECKING:
+    from reproduce.command import Text
+    from reproduce.figures.config import Figure
+
+
+@verb
+def figure(
+    name: Annotated[str | None, "A figure's name.", Section("Figure"), Metavar("NAME")] = None,
+    systems: Annotated[
+        tuple[str, ...], "Runs, or files of scores or vectors.", Section("Figure"), Metavar("[[NAME=]PATH ...]")
+    ] = (),
+    *,
+    list_figures: Annotated[bool, "List figures and what each needs.", Flag("--list"), Section("Figure")] = False,
+    data: Data = None,
+    images: Images = None,
+    features: Features = None,
+    text_features: TextFeatures = None,
+    split_seed: SplitSeed = None,
+    on_error: OnError = None,
+    split: Split = None,
+    relevance: Annotated[str, "A relevance, as for subtext evaluate.", Section("Relevance")] = "tfidf1",
+    references: Annotated[
+        int | None, "Texts that represent an image, the first N. Default: all.", Range(1), Section("Relevance")
+    ] = None,
+    cache: Annotated[
+        str | Path | None, "Folder that stores matrices of relevance.", Section("Relevance"), Metavar("FOLDER")
+    ] = None,
+    asp_ties: Annotated[
+        Literal["ordinal", "min", "average"], "Ranks of equal values in ASP.", Section("Relevance")
+    ] = "ordinal",
+    item: Annotated[
+        str | None, "Id of the query image or text (1a, 1c). Default: sampled.", Section("Figure contents")
+    ] = None,
+    direction: Annotated[
+        Literal["text_to_image", "image_to_text"], "Direction of the query (1c).", Section("Figure contents")
+    ] = "text_to_image",
+    count: Annotated[
+        int | None, "Length of the lists.", Range(1), Section("Figure contents"), Shown("1a: 10, 1c: 100")
+    ] = None,
+    thresholds: Annotated[
+        tuple[float, ...],
+        "Thresholds (1b). Default: 20 even steps.",
+        Commas(),
+        Metavar("X,X,..."),
+        Section("Figure contents"),
+    ] = (),
+    tops: Annotated[
+        tuple[int, ...],
+        "Values of N (3). Default: twentieths of the gallery.",
+        Range(1),
+        Commas(),
+        Metavar("N,N,..."),
+        Section("Figure contents"),
+    ] = (),
+    seed: Seed = 0,
+    out: Annotated[str | Path | None, "A page, .html; of curves also .svg.", Section("Output"), Metavar("FILE")] = None,
+    json: Json = None,
+    device: Device = "auto",
+    batch_size: BatchSize = 128,
+    workers: Workers = 2,
+    quiet: Quiet = False,
+) -> Figure | Text:
+    """Draw a figure of a paper from your own data, runs, or any model's scores or vectors.
+
+    A system is the folder of a run, or a file of scores or of both sides' vectors with ids (npz, npy, safetensors,
+    parquet); NAME= sets its name in the figure. The written page or drawing is self-contained.
+
+    Raises ArgumentError for an unknown figure; RequirementError for systems that do not fit the figure; OutputError for
+    a file that cannot be written; these before the work begins. Raises what reading and scoring raise.
+    """
+    from reproduce.figures.catalogue import FIGURES, listing
+    from subtext.errors import ArgumentError
+    from subtext.recipes.catalogue import unknown
+
+    if list_figures:
+        from reproduce.command import Text
+
+        return Text(listing())
+    if name is None:
+        raise ArgumentError("name a figure; --list shows the figures")
+    if name not in FIGURES:
+        raise ArgumentError(unknown("figure", name, FIGURES))
+
+    from reproduce.figures.config import FigureConfig, labelled
+    from reproduce.figures.make import make
+    from subtext.api.load import Sources, Work
+
+    sources = Sources.of(data, images, features, text_features, split_seed, on_error)
+    config = FigureConfig(
+        name=name,
+        systems=tuple(labelled(text) for text in systems),
+        work=Work(None, None, sources, split, device, batch_size, workers, quiet),
+        out=None if out is None else Path(out),
+        json=None if json is None or str(json) == "-" else Path(json),
+        relevance=relevance,
+        references=references,
+        cache=None if cache is None else Path(cache),
+        asp_ties=asp_ties,
+        item=item,
+        direction=direction,
+        count=count,
+        thresholds=thresholds,
+        tops=tops,
+        seed=seed,
+    )
+    return make(config)

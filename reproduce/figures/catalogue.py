@@ -1,4 +1,4 @@
-"""The figures that can be drawn, and what each needs; nothing heavy is imported for it."""
+"""The figures and what each needs; importing this is fast."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ PAPER = "Li et al., NeurIPS 2022"
 
 
 @dataclass(frozen=True)
-class Known:
+class FigureKind:
     """A figure.
 
-    title        what it shows                      where  in which paper, and as what
-    least, most  how many systems it is drawn of    systems  what these may be: runs and files of scores, or runs alone
-    curve        whether it is a drawing (SVG, or a page around it), else a page of lists
+    title        what it shows                          where    paper and number of the figure
+    least, most  numbers of systems that it takes       systems  "any": runs and files of scores; "runs": runs only
+    curve        whether it is a drawing (SVG, or a page around it) instead of a page of lists
     """
 
     title: str
@@ -26,13 +26,15 @@ class Known:
 
 
 FIGURES = {
-    "daa2022_fig1a": Known("One picture's texts in order of relevance", f"{PAPER}, Figure 1a", 0, 1, "runs"),
-    "daa2022_fig1b": Known("Pairs above each threshold of relevance", f"{PAPER}, Figure 1b", 0, 1, "runs", curve=True),
-    "daa2022_fig1c": Known(
-        "What two systems of equal recall find first, and how relevant it is", f"{PAPER}, Figure 1c", 2, 2
+    "daa2022_fig1a": FigureKind("One image's texts in order of relevance", f"{PAPER}, Figure 1a", 0, 1, "runs"),
+    "daa2022_fig1b": FigureKind(
+        "Pairs above each threshold of relevance", f"{PAPER}, Figure 1b", 0, 1, "runs", curve=True
     ),
-    "daa2022_fig3": Known("ASP over the N most relevant candidates", f"{PAPER}, Figure 3", 1, 12, curve=True),
-    "daa2022_fig4": Known("ASP after each epoch", f"{PAPER}, Figure 4", 1, 12, "runs", curve=True),
+    "daa2022_fig1c": FigureKind(
+        "Top results of two systems with equal recall, and their relevance", f"{PAPER}, Figure 1c", 2, 2
+    ),
+    "daa2022_fig3": FigureKind("ASP over the N most relevant candidates", f"{PAPER}, Figure 3", 1, 12, curve=True),
+    "daa2022_fig4": FigureKind("ASP after each epoch", f"{PAPER}, Figure 4", 1, 12, "runs", curve=True),
 }
 
 
@@ -40,15 +42,15 @@ def listing() -> str:
     """Every figure with what it needs."""
     lines = []
     for name, figure in FIGURES.items():
-        lines += [f"{name}  {figure.where}: {figure.title}", f"  of: {needed(figure)}"]
+        lines += [f"{name}  {figure.where}: {figure.title}", f"  needs: {needed(figure)}"]
     return "\n".join(lines)
 
 
-def needed(figure: Known) -> str:
-    """What it is drawn of, in words."""
+def needed(figure: FigureKind) -> str:
+    """What it needs, in words."""
     if not figure.least:
         return "a data set, or a run that remembers one"
     count = f"{figure.least}" if figure.least == figure.most else f"{figure.least} to {figure.most}"
     if figure.systems == "runs":
-        return f"{count} runs, trained with --keep-epochs"
+        return f"{count} runs, trained with --save-every-epochs"
     return f"{count} runs, or files of scores or vectors"

@@ -1,71 +1,58 @@
-"""A figure from what was asked to the files that it leaves."""
+"""Draws a figure and writes its files."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
-from reproduce.figures import of_data, of_epochs, of_systems
-from reproduce.figures.request import Asked, Drawn
+from reproduce.figures import of_dataset, of_epochs, of_systems
+from reproduce.figures.config import Figure, FigureConfig
 from subtext.data.atomic import require_file, write_text
 from subtext.errors import RequirementError
 from subtext.report.page import Page, Section, render
 
-MAKERS: dict[str, Callable[[Asked], Drawn]] = {
-    "daa2022_fig1a": of_data.one_picture,
-    "daa2022_fig1b": of_data.many_thresholds,
+MAKERS: dict[str, Callable[[FigureConfig], Figure]] = {
+    "daa2022_fig1a": of_dataset.texts_of_one_image,
+    "daa2022_fig1b": of_dataset.pairs_above_thresholds,
     "daa2022_fig1c": of_systems.two_lists,
-    "daa2022_fig3": of_systems.over_tops,
-    "daa2022_fig4": of_epochs.by_epoch,
+    "daa2022_fig3": of_systems.asp_by_n,
+    "daa2022_fig4": of_epochs.asp_by_epoch,
 }
 
 
-def make(asked: Asked) -> Drawn:
-    """Draw it, and write the files that are asked for.
+def make(config: FigureConfig) -> Figure:
+    """Draw the figure and write its files.
 
-    Raises what reading and scoring raise; RequirementError for what does not suit the figure, OutputError for a file
-    that cannot be written, both before the work begins.
+    Raises what reading and scoring raise; RequirementError for systems that do not fit the figure, OutputError for a
+    file that cannot be written, both before the work begins.
     """
     from subtext.evaluation.relevance.grade import check
 
-    asked.check()
-    check(asked.relevance)
-    files = [path for path in (asked.out, asked.json_out) if path is not None]
-    for path in files:
+    config.check()
+    check(config.relevance)
+    for path in config.files:
         require_file(path)
-    if len({path.resolve() for path in files}) < len(files):
-        raise RequirementError(f"figure and numbers need a file each; both are to go to {asked.out}")
-    drawn = MAKERS[asked.name](asked)
-    if asked.out is not None:
-        write_text(asked.out, drawn.drawing if asked.out.suffix == ".svg" else render(page(asked, drawn)))
-    if asked.json_out is not None:
-        write_text(asked.json_out, json_text(drawn) + "\n")
-    return drawn
+    if len({path.resolve() for path in config.files}) < len(config.files):
+        raise RequirementError(f"--out and --json both write to {config.out}; give two different files")
+    figure = replace(MAKERS[config.name](config), files=tuple(config.files))
+    if config.out is not None:
+        write_text(config.out, figure.drawing if config.out.suffix == ".svg" else render(_page(config, figure)))
+    if config.json is not None:
+        write_text(config.json, figure.json_text() + "\n")
+    return figure
 
 
-def page(asked: Asked, drawn: Drawn) -> Page:
-    """The figure as one page that needs nothing but itself."""
-    sections = list(drawn.sections)
-    if drawn.drawing:
-        sections.append(Section(asked.figure.title, "", (), drawing=drawn.drawing))
+def _page(config: FigureConfig, figure: Figure) -> Page:
+    """The figure as a self-contained page."""
+    sections = list(figure.sections)
+    if figure.drawing:
+        sections.append(Section(config.kind.title, "", (), drawing=figure.drawing))
     return Page(
-        title=asked.figure.title,
-        lead=f"{drawn.lead} {drawn.said}",
+        title=config.kind.title,
+        lead=f"{figure.lead} {figure.summary}",
         verdict="",
         figures=(),
         figures_text="",
         sections=sections,
-        facts=drawn.facts,
+        facts=figure.facts,
     )
-
-
-def json_text(drawn: Drawn) -> str:
-    """Its numbers as indented JSON."""
-    return json.dumps(drawn.numbers, indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def told(asked: Asked, drawn: Drawn) -> str:
-    """What the command says."""
-    written = [str(path) for path in (asked.out, asked.json_out) if path is not None and path != Path("-")]
-    return "\n".join([drawn.said, *([", ".join(written)] if written else [])])

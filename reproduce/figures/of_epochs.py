@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reproduce.figures.of_data import lead
+from reproduce.figures.config import Figure, FigureConfig
+from reproduce.figures.of_dataset import lead
 from reproduce.figures.of_systems import spelt
-from reproduce.figures.request import Asked, Drawn
 from reproduce.figures.systems import about, facts_of, pairs_of, relevance_of
 from subtext.api.load import open_work
 from subtext.core import DIRECTIONS, Direction
@@ -41,13 +41,13 @@ class Course:
         return [(float(epoch), found[name]) for epoch, found in self.figures.items() if name in found]
 
 
-def by_epoch(asked: Asked) -> Drawn:
+def asp_by_epoch(config: FigureConfig) -> Figure:
     """Figure 4: ASP after each epoch, with chance and the best order; recall beside it in the numbers."""
-    pairs, split = pairs_of(asked)
-    name = f"asp({asked.relevance})"
-    needed = any(not logged(path, name) for _, path in asked.systems)
-    graded = relevance_of(asked, pairs) if needed else None
-    courses = {label: _course(asked, (label, path), pairs, graded) for label, path in asked.systems}
+    pairs, split = pairs_of(config)
+    name = f"asp({config.relevance})"
+    needed = any(not logged(path, name) for _, path in config.systems)
+    graded = relevance_of(config, pairs) if needed else None
+    courses = {label: _course(config, (label, path), pairs, graded) for label, path in config.systems}
     panels = [_chart(courses, direction, name) for direction in DIRECTIONS]
     last = ", ".join(
         f"{label} {spelt(direction)} {line[0][1]:.1f} to {line[-1][1]:.1f}"
@@ -55,11 +55,11 @@ def by_epoch(asked: Asked) -> Drawn:
         for direction in DIRECTIONS
         if (line := course.line(f"{direction}/{name}"))
     )
-    return Drawn(
+    return Figure(
         lead=lead(pairs, split),
-        said=f"{name} from the first epoch measured to the last: {last}.",
-        numbers={**about(asked, pairs, split), "systems": [_told(label, courses[label]) for label in courses]},
-        facts=facts_of(asked, pairs, split) + [(label, str(path)) for label, path in asked.systems],
+        summary=f"{name} from the first epoch measured to the last: {last}.",
+        numbers={**about(config, pairs, split), "systems": [_told(label, courses[label]) for label in courses]},
+        facts=facts_of(config, pairs, split) + [(label, str(path)) for label, path in config.systems],
         drawing=charts(panels),
     )
 
@@ -90,33 +90,33 @@ def logged(run: Path, name: str) -> dict[int, dict[str, float]]:
     return found
 
 
-def _course(asked: Asked, system: tuple[str, Path], pairs: Dataset, graded: Graded | None) -> Course:
+def _course(config: FigureConfig, system: tuple[str, Path], pairs: Dataset, graded: Graded | None) -> Course:
     """Of one run.
 
     Raises RequirementError when it has neither; what opening and evaluating raise.
     """
     label, run = system
-    if found := logged(run, f"asp({asked.relevance})"):
+    if found := logged(run, f"asp({config.relevance})"):
         return Course(found, {}, {})
     places = kept(run)
     if not places:
         raise RequirementError(
-            f"{asked.name} needs epochs that were kept; {run} has none and its log no ASP; train with --keep-epochs 1"
+            f"{config.name} needs ASP in the log, or saved epochs; {run} has neither; train with --save-every-epochs 1"
         )
     assert graded is not None
-    extra = ExtraMetrics(relevances=(graded,), asp_ties=asked.asp_ties, gain=(), ndcg=())
+    extra = ExtraMetrics(relevances=(graded,), asp_ties=config.asp_ties, gain=(), ndcg=())
     figures: dict[int, dict[str, float]] = {}
     chance: dict[str, float] = {}
     ceiling: dict[str, float] = {}
     for epoch, place in places.items():
-        say(f"{label}, epoch {epoch}", quiet=asked.work.quiet)
-        opened = open_work(replace(asked.work, run=place))
+        say(f"{label}, epoch {epoch}", quiet=config.work.quiet)
+        opened = open_work(replace(config.work, run=place))
         if fingerprint(opened.pairs) != fingerprint(pairs):
             raise RequirementError(
-                f"{asked.name} compares on the same pairs; {place} remembers other ones; name them (--data, --split)"
+                f"{config.name} compares on the same pairs; {place} remembers other ones; name them (--data, --split)"
             )
         items = embed_pairs(
-            opened.model, pairs, batch_size=asked.work.batch_size, workers=asked.work.workers, progress=None
+            opened.model, pairs, batch_size=config.work.batch_size, workers=config.work.workers, progress=None
         )
         result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=QUIET, extra=extra)
         figures[epoch], chance, ceiling = result.figures, result.chance, result.ceiling

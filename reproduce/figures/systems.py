@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reproduce.figures.request import Asked, is_run
+from reproduce.figures.config import FigureConfig, is_run
 from subtext.api.external import Files, read_output, read_split
 from subtext.api.load import Work, open_work, remembered
 from subtext.data.dataset import Dataset
@@ -34,74 +34,74 @@ class System:
     path: Path
 
 
-def pairs_of(asked: Asked) -> tuple[Dataset, str]:
-    """The split that is asked for, without looking at pictures: of the data named, or of the first run's own.
+def pairs_of(config: FigureConfig) -> tuple[Dataset, str]:
+    """The split that is config for, without looking at pictures: of the data named, or of the first run's own.
 
     Raises what reading raises; RequirementError where no data is named and no run remembers any.
     """
-    sources, split = asked.work.sources, asked.work.split
-    run = next((path for _, path in asked.systems if is_run(path)), None)
+    sources, split = config.work.sources, config.work.split
+    run = next((path for _, path in config.systems if is_run(path)), None)
     if run is not None:
         record = load_record(run)
         sources = sources.over(remembered(record.data))
         split = split or record.data.val_split
     if sources.data is None:
-        raise RequirementError(f"{asked.name} needs a data set; none is named and no run remembers one; give --data")
+        raise RequirementError(f"{config.name} needs a data set; none is named and no run remembers one; give --data")
     return read_split(sources, split)
 
 
-def systems_of(asked: Asked) -> tuple[list[System], Dataset, str]:
+def systems_of(config: FigureConfig) -> tuple[list[System], Dataset, str]:
     """Every system with its scores of the same pairs, these pairs, and the name of their split.
 
     Raises RequirementError when runs remember different data; what opening and reading raise.
     """
     found: dict[str, System] = {}
     known: list[tuple[Dataset, str]] = []
-    for name, path in asked.systems:
+    for name, path in config.systems:
         if is_run(path):
-            source, pairs, split = _of_run(name, replace(asked.work, run=path))
+            source, pairs, split = _of_run(name, replace(config.work, run=path))
             known.append((pairs, split))
             found[name] = System(name, source, path)
-    pairs, split = known[0] if known else read_split(asked.work.sources, asked.work.split)
+    pairs, split = known[0] if known else read_split(config.work.sources, config.work.split)
     if any(fingerprint(other) != fingerprint(pairs) for other, _ in known):
         raise RequirementError(
-            f"{asked.name} compares on the same pairs; these runs remember different ones; name them (--data, --split)"
+            f"{config.name} compares on the same pairs; these runs remember different ones; name them (--data, --split)"
         )
-    for name, path in asked.systems:
+    for name, path in config.systems:
         if name not in found:
             found[name] = System(name, _of_file(path, pairs), path)
-    return [found[name] for name, _ in asked.systems], pairs, split
+    return [found[name] for name, _ in config.systems], pairs, split
 
 
-def relevance_of(asked: Asked, pairs: Dataset) -> Graded:
-    """The relevance that is asked for.
+def relevance_of(config: FigureConfig, pairs: Dataset) -> Graded:
+    """The relevance that is config for.
 
     Raises what `relevance.grade.graded` raises.
     """
     say(
-        f"relevance {asked.relevance}: {len(pairs.images):,} pictures x {len(pairs.texts):,} texts",
-        quiet=asked.work.quiet,
+        f"relevance {config.relevance}: {len(pairs.images):,} pictures x {len(pairs.texts):,} texts",
+        quiet=config.work.quiet,
     )
-    return graded(pairs, asked.relevance, Relevance(references=asked.references, cache=asked.cache))
+    return graded(pairs, config.relevance, Relevance(references=config.references, cache=config.cache))
 
 
-def facts_of(asked: Asked, pairs: Dataset, split: str, systems: Sequence[System] = ()) -> list[tuple[str, str]]:
+def facts_of(config: FigureConfig, pairs: Dataset, split: str, systems: Sequence[System] = ()) -> list[tuple[str, str]]:
     """How a figure was made, for its page."""
-    references = "" if asked.references is None else f", of the first {asked.references} texts of a picture"
+    references = "" if config.references is None else f", of the first {config.references} texts of a picture"
     return [
-        ("figure", f"{asked.name}, after {asked.figure.where}"),
+        ("figure", f"{config.name}, after {config.kind.where}"),
         *[(system.name, str(system.path)) for system in systems],
         ("data", f"split {split}, {fingerprint(pairs)}"),
-        ("relevance", asked.relevance + references),
+        ("relevance", config.relevance + references),
     ]
 
 
-def about(asked: Asked, pairs: Dataset, split: str) -> dict[str, object]:
+def about(config: FigureConfig, pairs: Dataset, split: str) -> dict[str, object]:
     """What stands at the head of every figure's JSON."""
     return {
-        "figure": asked.name,
-        "relevance": asked.relevance,
-        "references": asked.references,
+        "figure": config.name,
+        "relevance": config.relevance,
+        "references": config.references,
         "split": split,
         "data_fingerprint": fingerprint(pairs),
         "pictures": len(pairs.images),
@@ -116,7 +116,7 @@ def texts_of(pairs: Dataset) -> list[str]:
     ]
 
 
-def picture_of(pairs: Dataset, row: int) -> str | None:
+def thumbnail_of(pairs: Dataset, row: int) -> str | None:
     """A picture for a page; None where it cannot be shown."""
     value = pairs.images.values[row]
     return None if value is None else thumbnail(value, pairs.root)

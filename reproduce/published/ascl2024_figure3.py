@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reproduce.systems import ascl2024 as systems
-from reproduce.tables.specification import Column, Published, Row
+from reproduce.tables.specification import Column, PublishedTable, Row
 
 _NAMES = {
     "shuffle_embedding": "noise: Shuffle, of word vectors (not in the paper)",
@@ -14,7 +14,7 @@ _NAMES = {
 }
 """Mixture and both are one system, AsCL itself: each panel has it."""
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="COCO and Flickr30K: the sum of six recalls, by noise and by further right texts",
     paper=f"{systems.PAPER}, Figure 3",
     columns=tuple(Column(data, "rsum") for data in ("coco", "flickr30k")),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from reproduce.systems import ascl2024 as systems
 from reproduce.tables.figure_names import SPACE
-from reproduce.tables.specification import Column, Published, Row
+from reproduce.tables.specification import Column, PublishedTable, Row
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="COCO: alignment (lower is nearer), and uniformity (higher is further apart)",
     paper=f"{systems.PAPER}, Figure 4",
     columns=tuple(Column("coco", name) for name in SPACE),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from reproduce.systems import ascl2024 as systems
 from reproduce.tables.figure_names import LENGTHS
-from reproduce.tables.specification import Column, Published, Row
+from reproduce.tables.specification import Column, PublishedTable, Row
 
 COLUMNS = (
     *(f"texts(words {size})" for size in LENGTHS),
     *(f"text_to_image/recall@{k}(words {size})" for k in (1, 5, 10) for size in LENGTHS),
 )
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="COCO: recall of texts that ask for pictures, by how many words they have",
     paper=f"{systems.PAPER}, Figure 5",
     columns=tuple(Column("coco", name) for name in COLUMNS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reproduce.systems import ascl2024 as systems
-from reproduce.tables.specification import Published, Row, System, ranked
+from reproduce.tables.specification import PublishedTable, Row, System, ranked
 
 _RECALLS = ("recall@1", "recall@5", "recall@10")
 
@@ -12,7 +12,7 @@ def _row(key: str, name: str, system: System | None, percent: str) -> Row:
     return Row(key, name, system, tuple(round(float(value) / 100, 4) for value in percent.split()))
 
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="COCO and Flickr30K: partners found first",
     paper=f"{systems.PAPER}, Table I",
     columns=(*ranked("coco", _RECALLS), *ranked("flickr30k", _RECALLS)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reproduce.systems import ascl2024 as systems
-from reproduce.tables.specification import Published, Row, System, ranked
+from reproduce.tables.specification import PublishedTable, Row, System, ranked
 
 _RECALLS = ("recall@1", "recall@5")
 
@@ -13,7 +13,7 @@ def _row(key: str, name: str, system: System, percent: str) -> Row:
     return Row(key, name, system, printed, baseline="" if key == "ascl" else "ascl")
 
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="COCO and Flickr30K: generated texts, cross attention, and the loss",
     paper=f"{systems.PAPER}, Table II",
     columns=(*ranked("coco", _RECALLS), *ranked("flickr30k", _RECALLS)),

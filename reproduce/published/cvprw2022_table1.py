@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reproduce.systems import cvprw2022 as systems
-from reproduce.tables.specification import Column, Published, Row
+from reproduce.tables.specification import Column, PublishedTable, Row
 
 
 def _extreme(key: str, beta: float, gamma: float, printed: tuple[float, float, float, float]) -> Row:
@@ -11,7 +11,7 @@ def _extreme(key: str, beta: float, gamma: float, printed: tuple[float, float, f
     return Row(key, f"β={beta:g}, γ={gamma:g}", system, printed, figure="both")
 
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="Settings, statistics of the two scores, and extreme combinations",
     paper=f"{systems.PAPER}, Table 1",
     columns=tuple(Column(data, "both") for data in ("coco", "goodnews", "politics", "conccap")),

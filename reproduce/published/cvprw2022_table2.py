@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reproduce.systems import cvprw2022 as systems
-from reproduce.tables.specification import Column, Published, Row, System, both_ways
+from reproduce.tables.specification import Column, PublishedTable, Row, System, both_ways
 
 _VAL: dict[str, object] = {"how": "val", "beta": systems.BETA, "gamma": systems.GAMMA}
 
@@ -12,7 +12,7 @@ def _row(key: str, name: str, system: System, printed: tuple[float | None, ...])
     return Row(key, name, system, printed, baseline="" if key == "pvse" else "pvse")
 
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="Choice among c, sample weights and their baselines",
     paper=f"{systems.PAPER}, Table 2",
     columns=(*both_ways(("coco", "goodnews", "politics", "conccap")), Column("", "average")),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from reproduce.systems import cvprw2022 as systems
-from reproduce.tables.specification import Published, Row, System, both_ways
+from reproduce.tables.specification import PublishedTable, Row, System, both_ways
 
 
 def _row(key: str, name: str, system: System, printed: tuple[float, float]) -> Row:
     return Row(key, name, system, printed, baseline="" if key == "uniform" else "uniform")
 
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="Choice among c, ablation of the sample weights",
     paper=f"{systems.PAPER}, Table 3",
     columns=both_ways(("politics",)),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from reproduce.systems import daa2022 as systems
 from reproduce.tables.figure_names import ASP
-from reproduce.tables.specification import Published, ranked
+from reproduce.tables.specification import PublishedTable, ranked
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="COCO: plausible matches, partners found first, and the order of the whole list",
     paper=f"{systems.PAPER}, Table 1",
     columns=(*ranked("coco", ("pmrp", "recall@1", ASP), "(1k)"), *ranked("coco", ("pmrp", "recall@1", ASP))),

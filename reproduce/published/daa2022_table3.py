@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from reproduce.systems import daa2022 as systems
 from reproduce.tables.figure_names import ASP
-from reproduce.tables.specification import Published, ranked
+from reproduce.tables.specification import PublishedTable, ranked
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="Flickr30K: partners found first, and the order of the whole list",
     paper=f"{systems.PAPER}, Table 3",
     columns=ranked("flickr30k", ("recall@1", ASP)),

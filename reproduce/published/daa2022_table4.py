@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from reproduce.systems import daa2022 as systems
 from reproduce.tables.figure_names import ASP
-from reproduce.tables.specification import Published, Row, ranked
+from reproduce.tables.specification import PublishedTable, Row, ranked
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="COCO: learning partners first, and learning the order of the whole list",
     paper=f"{systems.PAPER}, Table 4",
     columns=ranked("coco", ("pmrp", "recall@1", ASP)),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from reproduce.systems import eccv2020 as systems
-from reproduce.tables.specification import Published, Row, both_ways
+from reproduce.tables.specification import PublishedTable, Row, both_ways
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="Choice among c, PVSE with and without the within-modality losses on literal captions",
     paper=f"{systems.PAPER}, section 4.3",
     columns=both_ways(("flickr30k",)),

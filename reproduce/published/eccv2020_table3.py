@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from reproduce.systems import eccv2020 as systems
-from reproduce.tables.specification import Column, Published, Row
+from reproduce.tables.specification import Column, PublishedTable, Row
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="Share of the 200 nearest texts of the test set that stay neighbours in the joint space",
     paper=f"{systems.PAPER}, Table 3",
     columns=tuple(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from reproduce.systems import eccv2020 as systems
-from reproduce.tables.specification import Published, Row, both_ways
+from reproduce.tables.specification import PublishedTable, Row, both_ways
 
-TABLE = Published(
+TABLE = PublishedTable(
     title="Choice among c, without the loss on texts or the loss on pictures",
     paper=f"{systems.PAPER}, Table 4",
     columns=both_ways(("goodnews", "politics")),

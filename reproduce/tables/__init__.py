@@ -1,1 +1,211 @@
-"""`subtext table`: the rows of a published table trained under one protocol, and put beside what was printed."""
+"""PublishedTable tables, trained here: `table` puts our numbers beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from subtext.api.options import Device, Flag, Metavar, OnError, Quiet, Range, Section, Shown, SplitSeed, Workers, verb
+
+if TYPE_CHECKING:
+    from reproduce.command import Text
+    from reproduce.tables.make import TableResult
+    from reproduce.tables.specification import PublishedTable
+    from subtext.api.load import Sources
+
+
+@verb
+def table(
+    name: Annotated[str | None, "A table's name.", Section("Table"), Metavar("NAME")] = None,
+    *,
+    list_tables: Annotated[bool, "List tables, their rows and data sets.", Flag("--list"), Section("Table")] = False,
+    out: Annotated[
+        str | Path, "Folder for runs, shared graphs and the table.", Section("Table"), Metavar("DIR")
+    ] = "tables",
+    rows: Annotated[
+        str, "Keys of rows, with commas between them.", Shown("all"), Section("Table"), Metavar("KEY,...")
+    ] = "",
+    plan: Annotated[bool, "List the trainings and their state; train nothing.", Section("Table")] = False,
+    data: Annotated[
+        tuple[str, ...],
+        "A data set; repeatable. NAME is one of --list or your own; yours gets its own columns. Of a folder "
+        "without NAME, subfolders with names of --list are used.",
+        Section("Data"),
+        Metavar("NAME=DATA"),
+    ] = (),
+    images: Annotated[
+        tuple[str, ...], "Folder that image paths start from; repeatable.", Section("Data"), Metavar("NAME=DIR")
+    ] = (),
+    features: Annotated[
+        tuple[str, ...],
+        "Precomputed image features, used instead of ResNet-50; repeatable.",
+        Section("Data"),
+        Metavar("NAME=FILE"),
+    ] = (),
+    text_features: Annotated[
+        tuple[str, ...], "Precomputed text features; repeatable.", Section("Data"), Metavar("NAME=FILE")
+    ] = (),
+    split: Annotated[str, "Split to evaluate.", Section("Data")] = "test",
+    val_split: Annotated[
+        str,
+        "Split that selects the epoch. If it is the evaluated split, a tenth of the training images selects instead.",
+        Section("Data"),
+    ] = "val",
+    split_seed: SplitSeed = None,
+    on_error: OnError = None,
+    seeds: Annotated[int, "Trainings per row.", Range(1), Section("Protocol")] = 3,
+    trials: Annotated[int, "Learning rates per row, chosen by validation.", Range(1, 5), Section("Protocol")] = 1,
+    subset: Annotated[
+        int | None, "Number of training images, the same for all rows. Default: all.", Range(2), Section("Protocol")
+    ] = None,
+    sweep: Annotated[
+        int,
+        "COMBINED-VAL on your own data: training images for choosing β : γ among nine ratios; 0: use 3 : 1.",
+        Range(0),
+        Section("Protocol"),
+    ] = 1000,
+    epochs: Annotated[int | None, "Training epochs. Default: as in the table.", Range(1), Section("Protocol")] = None,
+    changes: Annotated[
+        tuple[str, ...],
+        "Change an option of every row's model or training; repeatable.",
+        Flag("--set"),
+        Section("Protocol"),
+        Metavar("OPTION=VALUE"),
+    ] = (),
+    c: Annotated[int, "Candidates of a c-way choice on your own data set.", Range(2), Section("Protocol")] = 20,
+    space: Annotated[
+        str, "Text space: doc2vec, lsa, sentence:NAME or text-features:FILE.", Section("Neighbours")
+    ] = "doc2vec",
+    neighbours: Annotated[int, "Neighbours of each text.", Range(1), Section("Neighbours")] = 200,
+    min_count: Annotated[int, "doc2vec: leave rarer words out.", Range(1), Section("Neighbours")] = 20,
+    graph: Annotated[
+        tuple[str, ...],
+        "An existing graph of the training texts, used with its own text space; repeatable.",
+        Section("Neighbours"),
+        Metavar("NAME=DIR"),
+    ] = (),
+    device: Device = "auto",
+    workers: Workers = 2,
+    quiet: Quiet = False,
+) -> TableResult | Text:
+    """Train the rows of a published table under one protocol, and show our numbers beside the paper's.
+
+    Each cell has the mean and standard deviation over seeds, the paper's number, and a paired test against the row's
+    baseline. A cell without data or method says what it lacks; nothing else takes its place. Run the same command
+    again to resume; finished runs are not trained again.
+
+    Raises ArgumentError for a table that does not exist and for a malformed NAME=VALUE; RecipeError for unknown rows
+    and options; and what reading, building and evaluating raise.
+    """
+    from reproduce.tables.specification import tables
+    from subtext.errors import ArgumentError
+    from subtext.recipes.catalogue import unknown
+
+    if list_tables:
+        from reproduce.command import Text
+
+        return Text(listing())
+    if name is None:
+        raise ArgumentError("name a table; --list shows the tables")
+    if name not in tables():
+        raise ArgumentError(unknown("table", name, tables()))
+    chosen = tables()[name]
+    options = _assignments("--set", changes)
+    if epochs is not None:
+        options["epochs"] = str(epochs)
+    sources = _sources(chosen, data, images, features, text_features, split_seed=split_seed, on_error=on_error)
+
+    from reproduce.tables.config import TableConfig
+    from reproduce.tables.make import make, plan_of
+
+    config = TableConfig(
+        name=name,
+        table=chosen,
+        rows=chosen.select([key.strip() for key in rows.split(",") if key.strip()]),
+        out=Path(out),
+        data=sources,
+        changes={option.replace("-", "_"): value for option, value in options.items()},
+        seeds=seeds,
+        trials=trials,
+        subset=subset,
+        sweep=sweep,
+        split=split,
+        val_split=val_split,
+        c=c,
+        space=space,
+        neighbours=neighbours,
+        min_count=min_count,
+        graphs={key: Path(folder) for key, folder in _assignments("--graph", graph).items()},
+        device=device,
+        workers=workers,
+        quiet=quiet,
+    )
+    return plan_of(config) if plan else make(config)
+
+
+def listing() -> str:
+    """Every table with its rows and data sets."""
+    from reproduce.tables.specification import DATA_SETS, tables
+
+    lines = []
+    for name, table in tables().items():
+        data = ", ".join(f"{key} ({DATA_SETS[key].name}, {DATA_SETS[key].c}-way)" for key in table.data)
+        lines += [f"{name}  {table.paper}: {table.title}", f"  data: {data}"]
+        lines.append(f"  rows: {', '.join(row.key for row in table.rows if row.trained)}")
+    return "\n".join(lines)
+
+
+def _sources(
+    table: PublishedTable,
+    data: Sequence[str],
+    images: Sequence[str],
+    features: Sequence[str],
+    text_features: Sequence[str],
+    *,
+    split_seed: int | None,
+    on_error: Literal["raise", "skip"] | None,
+) -> dict[str, Sources]:
+    """The data sets by key, each with its images and features."""
+    from subtext.api.load import Sources
+    from subtext.errors import ArgumentError
+    from subtext.recipes.catalogue import unknown
+
+    paths: dict[str, str] = {}
+    for text in data:
+        key, equals, path = text.partition("=")
+        if equals and not Path(text).exists():
+            paths[key] = path
+        elif subfolders := {key: str(Path(text, key)) for key in table.data if Path(text, key).exists()}:
+            paths |= subfolders
+        else:
+            resolved = Path(text).resolve()
+            paths[(resolved.stem if resolved.is_file() else resolved.name).lower().replace(" ", "_")] = text
+    default = next(iter(paths)) if len(paths) == 1 else None
+    files = {"--data": paths}
+    for flag, texts in (("--images", images), ("--features", features), ("--text-features", text_features)):
+        files[flag] = _assignments(flag, texts, default=default)
+        for key in files[flag]:
+            if key not in paths:
+                raise ArgumentError(f"{flag} {key}=...: {unknown('data set of --data', key, paths)}")
+    for flag, by_key in files.items():
+        for key, path in by_key.items():
+            if not Path(path).expanduser().exists():
+                raise ArgumentError(f"{flag} {key}={path} needs an existing file or folder; there is none")
+    return {
+        key: Sources.of(*(by_key.get(key) for by_key in files.values()), split_seed=split_seed, on_error=on_error)
+        for key in paths
+    }
+
+
+def _assignments(flag: str, texts: Sequence[str], *, default: str | None = None) -> dict[str, str]:
+    """Values by name from texts NAME=VALUE; a text without a name belongs to `default`."""
+    from subtext.errors import ArgumentError
+
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals and default is None:
+            raise ArgumentError(f"{flag} needs the form NAME=VALUE; it got '{text}'")
+        values[name.strip() if equals else str(default)] = value.strip() if equals else text
+    return values

@@ -1,141 +1,166 @@
-"""A table from beginning to end: what is there is kept, what is missing is trained, and the files are written."""
+"""A table from the data sets to the files: finished runs are reused, missing ones are trained."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from typing import Any
 
+from reproduce.command import Text
+from reproduce.tables.config import TableConfig, measure_of
+from reproduce.tables.material import require_prepared
 from reproduce.tables.plot import plot
-from reproduce.tables.prepared import require_prepared
-from reproduce.tables.request import Asked, measure_of
-from reproduce.tables.run import Bench, Found, Stopped, run_row, there
-from reproduce.tables.sheet import sheet
+from reproduce.tables.run import Bench, RowResult, Stopped, finished_row, run_row
+from reproduce.tables.sheet import Sheet, as_json, grid, latex, markdown, sheet
 from reproduce.tables.specification import UNSWEPT, Row
-from reproduce.tables.sweep import at, is_swept, known, status, sweep_of
-from reproduce.tables.trainings import Training, seeds_of, trials_of
-from reproduce.tables.writer import Sheet, as_json, grid, latex, markdown
+from reproduce.tables.trainings import Training, is_swept, seeds_of, settled, status, sweep_of, trials_of, with_ratio
 from subtext.data.atomic import write_text
 from subtext.errors import counted
 from subtext.report.progress import say
 from subtext.report.text_table import Cell, table
 
+FORMATS = {"md": markdown, "tex": latex, "json": as_json, "svg": plot}
+"""Ending of a file -> what makes its text of a sheet."""
+
 
 @dataclass(frozen=True)
-class Made:
-    """What is said in the end, whether somebody stopped it before, and whether a row could not be run."""
+class TableResult:
+    """A table, and how the run ended.
 
-    text: str
-    stopped: bool = False
+    sheet   its cells, ours and the paper's     config  what was reproduced
+    stopped  why the run was stopped; empty if it was not
+    failed   whether a row could not be run
+    """
+
+    sheet: Sheet
+    config: TableConfig
+    stopped: str = ""
     failed: bool = False
 
+    @property
+    def exit_code(self) -> int:
+        """130 for a stopped run, 1 where a row failed."""
+        return 130 if self.stopped else int(self.failed)
 
-def make(asked: Asked) -> Made:
-    """Train what is missing of the chosen rows, data set by data set, and write OUT/NAME.md, .tex, .json and .svg.
+    def to_json(self) -> dict[str, Any]:
+        """Every cell and the protocol, as in the JSON file."""
+        return dict(json.loads(as_json(self.sheet)))
 
-    The files are written anew after every row: they tell at any time what there is. The same call after any end, a kill
-    among them, goes on. A row that cannot be run says why, and the others are run.
+    def __str__(self) -> str:
+        if self.stopped:
+            return self.stopped
+        files = ", ".join(str(self.config.out / f"{self.config.name}.{ending}") for ending in FORMATS)
+        return f"{_text(self.sheet)}\nwritten: {files}"
 
-    Raises DataError for data that the table's paper read otherwise.
+    __repr__ = __str__
+
+
+def make(config: TableConfig) -> TableResult:
+    """Train the missing runs of the chosen rows, data set by data set, and write OUT/NAME.md, .tex, .json and .svg.
+
+    The files are rewritten after every row. The same call resumes after any end, even a kill. A row that cannot be run
+    says why, and the others are run.
+
+    Raises DataError for data in another form than the table's paper read.
     """
-    require_prepared(asked)
-    results = _there(asked)
-    todo = [(row, data) for data in asked.data for row in asked.rows if _wanted(asked, row, data)]
-    todo = [(row, data) for row, data in todo if (row.key, data) not in results and not asked.missing(row, data)]
-    written = _write(asked, results)
+    require_prepared(config)
+    results = _finished(config)
+    todo = [(row, data) for data in config.data for row in config.rows if _measurements(config, row, data)]
+    todo = [(row, data) for row, data in todo if (row.key, data) not in results and not config.missing(row, data)]
+    written = _write(config, results)
     bench: Bench | None = None
     for number, (row, data) in enumerate(todo, start=1):
         if bench is None or bench.key != data:
-            bench = Bench(asked, data)
-        told = f"row {number} of {len(todo)}"
+            bench = Bench(config, data)
+        label = f"row {number} of {len(todo)}"
         try:
-            found = run_row(bench, row, _wanted(asked, row, data), told)
+            result = run_row(bench, row, _measurements(config, row, data), label)
         except Stopped as stop:
-            return Made(str(stop), stopped=True)
-        say(f"{told}: {found.failed or 'done'}", quiet=asked.quiet)
-        results[row.key, data] = found
-        written = _write(asked, results)
-    failed = any(found.failed for found in results.values())
-    where = ", ".join(str(asked.out / f"{asked.name}.{ending}") for ending in ("md", "tex", "json", "svg"))
-    return Made(f"{_plain(written)}\nwritten: {where}", failed=failed)
+            return TableResult(written, config, stopped=str(stop))
+        say(f"{label}: {result.failed or 'done'}", quiet=config.quiet)
+        results[row.key, data] = result
+        written = _write(config, results)
+    return TableResult(written, config, failed=any(result.failed for result in results.values()))
 
 
-def plan(asked: Asked) -> str:
-    """Which trainings there are and how far each row is; no data is read, and nothing trained."""
-    require_prepared(asked)
-    rows: list[list[Cell]] = []
-    left = 0
-    keys = list(dict.fromkeys([*asked.table.data, *asked.data]))
-    for row in asked.rows:
-        for data in keys:
+def plan_of(config: TableConfig) -> Text:
+    """The trainings of the table and the state of each row; reads no data and trains nothing."""
+    require_prepared(config)
+    lines: list[list[Cell]] = []
+    remaining = 0
+    for row in config.rows:
+        for data in dict.fromkeys([*config.table.data, *config.data]):
             if not row.trained:
                 continue
-            # What a row joins is counted with its own row, where that is chosen too.
-            parts = [each for each in asked.table.members(row) if each is row or each not in asked.rows]
-            runs = [] if (missing := asked.missing(row, data)) else _trainings(asked, parts, data)
-            count = len(runs)
-            if missing:
-                rows.append([row.key, asked.data_set(data).name, count, f"not run: needs {missing}"])
-                continue
-            if there(asked, row, data, _wanted(asked, row, data)) is not None:
-                rows.append([row.key, asked.data_set(data).name, count, "all there"])
-                continue
+            missing, name = config.missing(row, data), config.data_set(data).name
+            # The members of a joined row are counted with their own rows, where these are chosen too.
+            members = [member for member in config.table.members(row) if member is row or member not in config.rows]
+            runs = [] if missing else _trainings(config, members, data)
             states = [status(run) for run in runs]
-            open_ = sum(state != "finished" for state in states)
-            left += open_
-            begun = states.count("begun")
-            told = f"{open_} to train" if open_ else "to be measured"
-            rows.append([row.key, asked.data_set(data).name, count, told + (f", {begun} begun" if begun else "")])
-    head = f"{asked.name}: {counted(asked.seeds, 'seed')}, {counted(asked.trials, 'trial')} a row"
-    return "\n".join([head, table(["row", "data", "trainings", "state"], rows), f"to train: {left}"])
+            if missing:
+                state = f"not run: needs {missing}"
+            elif finished_row(config, row, data, _measurements(config, row, data)) is not None:
+                state = "finished"
+            else:
+                unfinished, started = sum(state != "finished" for state in states), states.count("started")
+                remaining += unfinished
+                state = f"{unfinished} to train" if unfinished else "to be measured"
+                state += f", {started} started" if started else ""
+            lines.append([row.key, name, len(runs), state])
+    head = f"{config.name}: {counted(config.seeds, 'seed')}, {counted(config.trials, 'trial')} per row"
+    return Text("\n".join([head, table(["row", "data", "trainings", "state"], lines), f"to train: {remaining}"]))
 
 
-def _trainings(asked: Asked, parts: list[Row], data: str) -> list[Training]:
-    """All that rows need on a data set: sweeps, trials and seeds; before a choice is made, as if of the first."""
-    found: list[Training] = []
-    for row in parts:
-        if is_swept(row, data) and asked.sweep:
-            found += sweep_of(asked, row, data)[1]
-        trials = trials_of(asked, known(asked, row, data) or at(row, data, UNSWEPT), data)
-        found += [*trials, *seeds_of(trials[0], asked)[1:]]
-    # A sweep on as many pictures as the table learns from has one of its trainings among its own.
-    return list({run.folder: run for run in found}.values())
+def _trainings(config: TableConfig, rows: list[Row], data: str) -> list[Training]:
+    """All trainings of rows on a data set: sweeps, trials and seeds, with the first trial where none is chosen yet."""
+    runs: list[Training] = []
+    for row in rows:
+        if is_swept(row, data) and config.sweep:
+            runs += sweep_of(config, row, data)[1]
+        trials = trials_of(config, settled(config, row, data) or with_ratio(row, data, UNSWEPT), data)
+        runs += [*trials, *seeds_of(trials[0], config)[1:]]
+    # A sweep over as many images as the table trains on shares one training with the table.
+    return list({run.folder: run for run in runs}.values())
 
 
-def _there(asked: Asked) -> dict[tuple[str, str], Found]:
-    """What is there already, baselines that are not among the chosen rows with it."""
-    found = {}
-    for data in asked.data:
-        for row in asked.table.rows:
-            wanted = _wanted(asked, row, data)
-            if wanted and not asked.missing(row, data) and (had := there(asked, row, data, wanted)) is not None:
-                found[row.key, data] = had
-    return found
+def _finished(config: TableConfig) -> dict[tuple[str, str], RowResult]:
+    """The results of finished rows, with baselines that are not among the chosen rows."""
+    results = {}
+    for data in config.data:
+        for row in config.table.rows:
+            names = _measurements(config, row, data)
+            if names and not config.missing(row, data):
+                result = finished_row(config, row, data, names)
+                if result is not None:
+                    results[row.key, data] = result
+    return results
 
 
-def _wanted(asked: Asked, row: Row, data: str) -> list[str]:
+def _measurements(config: TableConfig, row: Row, data: str) -> list[str]:
     """The measurements that a row needs on a data set."""
     if not row.trained:
         return []
-    return list(dict.fromkeys(measure_of(asked, row, column) for column in asked.columns if column.data == data))
+    return list(dict.fromkeys(measure_of(config, row, column) for column in config.columns if column.data == data))
 
 
-def _write(asked: Asked, results: dict[tuple[str, str], Found]) -> Sheet:
-    made = sheet(asked, results)
-    for ending, text in {"md": markdown(made), "tex": latex(made), "json": as_json(made), "svg": plot(made)}.items():
-        write_text(asked.out / f"{asked.name}.{ending}", text)
-    return made
+def _write(config: TableConfig, results: dict[tuple[str, str], RowResult]) -> Sheet:
+    written = sheet(config, results)
+    for ending, text_of in FORMATS.items():
+        write_text(config.out / f"{config.name}.{ending}", text_of(written))
+    return written
 
 
-def _plain(made: Sheet) -> str:
-    """The table for a screen: columns that nothing of was run are told in a line, unless there are no others."""
-    kept = [place for place in range(len(made.columns)) if any(line.cells[place].ours for line in made.lines)]
-    kept = kept or list(range(len(made.columns)))
+def _text(written: Sheet) -> str:
+    """The table for a terminal; columns without any value of ours become a line below it, unless all are."""
+    columns = range(len(written.columns))
+    filled = [column for column in columns if any(line.cells[column].ours for line in written.lines)] or list(columns)
     shown = replace(
-        made,
-        columns=tuple(made.columns[place] for place in kept),
-        lines=tuple(replace(line, cells=tuple(line.cells[place] for place in kept)) for line in made.lines),
+        written,
+        columns=tuple(written.columns[column] for column in filled),
+        lines=tuple(replace(line, cells=tuple(line.cells[column] for column in filled)) for line in written.lines),
     )
-    rows: list[list[Cell]] = [list(row) for row in grid(shown)]
-    hidden = [name for place, name in enumerate(made.columns) if place not in kept]
-    told = [f"not run here, and in the files with the paper's numbers: {', '.join(hidden)}"] if hidden else []
-    notes = [f"note: {note}" for note in made.notes]
-    return "\n".join([made.title, table(["", *shown.columns], rows), *told, *notes])
+    lines: list[list[Cell]] = [list(line) for line in grid(shown)]
+    hidden = [name for column, name in enumerate(written.columns) if column not in filled]
+    remarks = [f"not run here, and in the files with the paper's numbers: {', '.join(hidden)}"] if hidden else []
+    notes = [f"note: {note}" for note in written.notes]
+    return "\n".join([written.title, table(["", *shown.columns], lines), *remarks, *notes])

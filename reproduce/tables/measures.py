@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from reproduce.tables.config import TableConfig
 from reproduce.tables.figure_names import RANKINGS, SPACE
 from reproduce.tables.material import Loaded, graph_of_scored, one_text_each, require
-from reproduce.tables.request import Asked
 from reproduce.tables.specification import Shared
 from subtext.core import DIRECTIONS, Comparison, Embeddings
 from subtext.data.fingerprint import fingerprint
@@ -55,34 +55,34 @@ class Measured:
     data: str
 
 
-def measure(name: str, model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
+def measure(name: str, model: Model, key: str, config: TableConfig, loaded: Loaded) -> Measured:
     """One measurement: "choice" with its c, "rankings", "space" or "lengths", or "preservation" or "scores" with what
     marks the graph.
 
     Raises RequirementError when the data set is too small for it.
     """
     if name.startswith("choice"):
-        return _choice(int(name.removeprefix("choice")), model, asked, loaded)
+        return _choice(int(name.removeprefix("choice")), model, config, loaded)
     if name == "rankings":
-        return _rankings(model, asked, loaded)
+        return _rankings(model, config, loaded)
     if name == "space":
-        return _space(model, asked, loaded)
+        return _space(model, config, loaded)
     if name == "lengths":
-        return _lengths(model, asked, loaded)
-    return (_preservation if name.startswith("preservation") else _scores)(model, key, asked, loaded)
+        return _lengths(model, config, loaded)
+    return (_preservation if name.startswith("preservation") else _scores)(model, key, config, loaded)
 
 
-def _choice(c: int, model: Model, asked: Asked, loaded: Loaded) -> Measured:
+def _choice(c: int, model: Model, config: TableConfig, loaded: Loaded) -> Measured:
     pairs = loaded.scored
     result = evaluate(
-        model, pairs, protocol=Protocol(recall=(1,), c_way=(c,), bootstrap=0), batch_size=256, workers=asked.workers
+        model, pairs, protocol=Protocol(recall=(1,), c_way=(c,), bootstrap=0), batch_size=256, workers=config.workers
     )
     values: dict[str, NDArray[np.float64]] = {
         way: result.per_query[f"{way}/{c}_way@1"] for way in DIRECTIONS if f"{way}/{c}_way@1" in result.per_query
     }
     if len(values) < len(DIRECTIONS):
         raise RequirementError(
-            f"a choice among {c} needs {counted(c - 1, 'wrong candidate')} a query; the split '{asked.split}' has "
+            f"a choice among {c} needs {counted(c - 1, 'wrong candidate')} a query; the split '{config.split}' has "
             f"{counted(len(pairs.images), 'picture')} and {counted(len(pairs.texts), 'text')}; score a larger split"
         )
     figures = {way: float(np.nanmean(column)) for way, column in values.items()}
@@ -92,7 +92,7 @@ def _choice(c: int, model: Model, asked: Asked, loaded: Loaded) -> Measured:
     return Measured(figures, values, clusters, fingerprint(pairs))
 
 
-def _rankings(model: Model, asked: Asked, loaded: Loaded) -> Measured:
+def _rankings(model: Model, config: TableConfig, loaded: Loaded) -> Measured:
     """Figures of whole rankings; NaN where there are no labels, or the pictures make no folds of 1,000."""
     pairs = loaded.scored
     count, left = divmod(len(pairs.images), FOLD)
@@ -102,7 +102,7 @@ def _rankings(model: Model, asked: Asked, loaded: Loaded) -> Measured:
         pairs,
         protocol=Protocol(recall=RECALLS, c_way=(), bootstrap=0, also_folds=(count,) if count > 1 and not left else ()),
         batch_size=256,
-        workers=asked.workers,
+        workers=config.workers,
         extra=ExtraMetrics(relevances=(graded(pairs),), r_precision=True, labels=labels),
     )
     names = [f"{way}/{name}{size}" for way in DIRECTIONS for name in RANKINGS for size in ("", "(1k)")]
@@ -119,13 +119,13 @@ def _rankings(model: Model, asked: Asked, loaded: Loaded) -> Measured:
     return Measured(figures, values, {name: sides[name.split("/")[0]] for name in values}, fingerprint(pairs))
 
 
-def _space(model: Model, asked: Asked, loaded: Loaded) -> Measured:
+def _space(model: Model, config: TableConfig, loaded: Loaded) -> Measured:
     pairs = loaded.scored
-    found = space(*embed_pairs(model, pairs, batch_size=256, workers=asked.workers), pairs)
+    found = space(*embed_pairs(model, pairs, batch_size=256, workers=config.workers), pairs)
     return Measured({name: found.get(name, np.nan) for name in SPACE}, {}, {}, fingerprint(pairs))
 
 
-def _lengths(model: Model, asked: Asked, loaded: Loaded) -> Measured:
+def _lengths(model: Model, config: TableConfig, loaded: Loaded) -> Measured:
     """Recall of drawn texts against all pictures, by how many words they have; NaN where none has so many."""
     pairs = loaded.scored
     drawn = draw.permutation(len(pairs.texts), seed=0, epoch=0, purpose="texts by length")
@@ -137,7 +137,7 @@ def _lengths(model: Model, asked: Asked, loaded: Loaded) -> Measured:
         pairs,
         protocol=Protocol(recall=RECALLS, c_way=(), bootstrap=0),
         batch_size=256,
-        workers=asked.workers,
+        workers=config.workers,
         extra=ExtraMetrics(lengths=lengths),
     )
     owners = of_pairs(pairs).clusters("text_to_image")
@@ -153,10 +153,10 @@ def _lengths(model: Model, asked: Asked, loaded: Loaded) -> Measured:
     return Measured(figures, values, clusters, fingerprint(pairs))
 
 
-def _preservation(model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
+def _preservation(model: Model, key: str, config: TableConfig, loaded: Loaded) -> Measured:
     pairs = one_text_each(loaded.scored)
-    graph = graph_of_scored(asked, key, pairs, loaded)
-    sides = dict(zip(("image", "text"), embed_pairs(model, pairs, batch_size=256, workers=asked.workers), strict=True))
+    graph = graph_of_scored(config, key, pairs, loaded)
+    sides = dict(zip(("image", "text"), embed_pairs(model, pairs, batch_size=256, workers=config.workers), strict=True))
     values = {f"{side}_preservation": _kept(model, items, graph) for side, items in sides.items()}
     figures = {name: float(np.nanmean(column)) for name, column in values.items()}
     rows = np.arange(len(graph), dtype=np.int64)
@@ -174,12 +174,12 @@ def _kept(model: Model, items: Embeddings, graph: Graph) -> NDArray[np.float64]:
     return np.asarray(torch.cat(found).numpy(), dtype=np.float64)
 
 
-def _scores(model: Model, key: str, asked: Asked, loaded: Loaded) -> Measured:
+def _scores(model: Model, key: str, config: TableConfig, loaded: Loaded) -> Measured:
     """Mean, deviation and their product of both scores over the training pairs, both modalities together."""
     train = loaded.material.train
-    require(asked, key, Shared.TEXT_GRAPH, loaded)
-    graph = Graph.load(asked.graph(key, Shared.TEXT_GRAPH)).within(train.texts)
-    images, texts = embed_pairs(model, train, batch_size=256, workers=asked.workers)
+    require(config, key, Shared.TEXT_GRAPH, loaded)
+    graph = Graph.load(config.graph(key, Shared.TEXT_GRAPH)).within(train.texts)
+    images, texts = embed_pairs(model, train, batch_size=256, workers=config.workers)
     pictures = pictures_of_texts(train)
     alone = pictures < 0
     banks = [images.vectors[torch.from_numpy(np.where(alone, 0, pictures))], texts.vectors]

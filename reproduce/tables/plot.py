@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reproduce.tables.writer import Cell, Sheet, number
+from reproduce.tables.sheet import Cell, Sheet, number
 from subtext.report.plots import OURS, RULE, SOFT, THEIRS, svg
 
 

@@ -1,4 +1,4 @@
-"""Rows carried out: each training that is not there is run, or gone on with, and measured once."""
+"""Trains and measures rows: finished trainings are reused, interrupted ones resumed, each is measured once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reproduce.tables.config import TableConfig, built_for
 from reproduce.tables.material import Loaded, load, require
 from reproduce.tables.measures import Measured, measure
-from reproduce.tables.request import Asked, built_for
 from reproduce.tables.specification import Row
-from reproduce.tables.sweep import known, status, sweep_of
-from reproduce.tables.trainings import Scored, Training, scored_of, seeds_of, trials_of
+from reproduce.tables.trainings import Scored, Training, scored_of, seeds_of, settled, status, sweep_of, trials_of
 from subtext.api.load import choose_device
 from subtext.api.train import build_setup, initial_record
 from subtext.data.atomic import write_file, write_text
@@ -36,62 +35,62 @@ from subtext.report.progress import say, training_meter
 from subtext.training.fit import fit
 from subtext.training.setup import Fitted, RunOptions
 
-MENDABLE = (CheckpointError, DataError, RecipeError, RequirementError, TrainingError)
-"""What ends one row, and leaves the others."""
+ROW_ERRORS = (CheckpointError, DataError, RecipeError, RequirementError, TrainingError)
+"""Errors that end one row; the other rows are run."""
 
 
 class Stopped(SubtextError):
-    """Somebody asked to stop; what was done is kept."""
+    """The user stopped a training; its last checkpoint is kept."""
 
 
 @dataclass
 class Bench:
-    """A data set on which rows are trained: what they share is read and built when the first of them needs it."""
+    """A data set on which rows are trained; its pairs and what rows share are read and built on first use."""
 
-    asked: Asked
+    config: TableConfig
     key: str
 
     @cached_property
     def loaded(self) -> Loaded:
         """The pairs."""
-        return load(self.asked, self.key)
+        return load(self.config, self.key)
 
-    def fitted(self, run: Training, *, number: str) -> Fitted:
-        """Train, go on, or open what is finished.
+    def fitted(self, run: Training, *, label: str) -> Fitted:
+        """Train, resume, or open a finished run.
 
-        Raises Stopped when somebody asked to stop; what preparing and training raise.
+        Raises Stopped when the user stops it; what preparing and training raise.
         """
-        asked = self.asked
-        for kind in sorted(built_for(run.row), key=lambda each: each.name):
-            require(asked, self.key, kind, self.loaded)
-        say(f"{number}: {run.row.name} on {asked.data_set(self.key).name}, seed {run.seed}", quiet=asked.quiet)
+        config = self.config
+        for kind in sorted(built_for(run.row), key=lambda kind: kind.name):
+            require(config, self.key, kind, self.loaded)
+        say(f"{label}: {run.row.name} on {config.data_set(self.key).name}, seed {run.seed}", quiet=config.quiet)
         job, material = run.job, self.loaded.material
         setup = build_setup(job, material, seed=run.seed)
-        cache = asked.shared(self.key) / "cache"
+        cache = config.shared(self.key) / "cache"
         options = RunOptions(
             seed=run.seed,
-            device=choose_device(asked.device),
-            workers=asked.workers,
+            device=choose_device(config.device),
+            workers=config.workers,
             resume=True,
             keep_checkpoints=1,
             cache=cache,
         )
-        with training_meter(quiet=asked.quiet) as told:
+        with training_meter(quiet=config.quiet) as report:
             record = initial_record(job, material, setup)
-            fitted = fit(setup, material.train, material.val, job.out, record=record, run=options, report=told)
+            fitted = fit(setup, material.train, material.val, job.out, record=record, run=options, report=report)
         if fitted.record.status == "stopped":
-            raise Stopped(f"stopped in {run.folder}; the same command goes on from there")
+            raise Stopped(f"stopped in {run.folder}; run the same command again to resume")
         return fitted
 
 
 @dataclass
-class Found:
-    """What a row gave on a data set: a value a seed for each measurement, or why there is none.
+class RowResult:
+    """The measurements of a row on a data set, or why there are none.
 
-    trained   the trainings behind it, a seed each        figures  measurement -> figures, a seed each
-    queries   figure -> (seeds, queries) values           clusters figure -> (queries) pictures
-    sizes     part of the data set -> pictures, texts and pairs
-    missing   for its cells                               failed   for the notes
+    trained   the trainings, one per seed                 figures   measurement -> figures per seed
+    queries   figure -> (seeds, queries) values           clusters  figure -> (queries) images
+    sizes     part of the data set -> images, texts and pairs
+    missing   text of its cells                           failed    text of the notes
     """
 
     trained: list[Training] = field(default_factory=list)
@@ -103,84 +102,82 @@ class Found:
     failed: str = ""
 
 
-def run_row(bench: Bench, row: Row, wanted: list[str], number: str) -> Found:
-    """Train and measure a row with every seed, after its trials.
+def run_row(bench: Bench, row: Row, measurements: list[str], label: str) -> RowResult:
+    """Train a row with every seed, after its trials, and measure it.
 
-    wanted  measurements
-
-    What cannot be done for this row alone is told in `failed`. Raises Stopped when somebody asked to stop.
+    An error of this row alone is reported in `failed`. Raises Stopped when the user stops a training.
     """
-    asked = bench.asked
-    if (found := there(asked, row, bench.key, wanted)) is not None:
-        return found
+    config = bench.config
+    if (result := finished_row(config, row, bench.key, measurements)) is not None:
+        return result
     try:
-        settled = [_settled(bench, member, number) for member in asked.table.members(row)]
-        members = [seeds_of(_best(bench, trials_of(asked, member, bench.key), number), asked) for member in settled]
-        runs = scored_of(asked, row, members)
+        rows = [_with_swept_ratio(bench, member, label) for member in config.table.members(row)]
+        members = [seeds_of(_best(bench, trials_of(config, member, bench.key), label), config) for member in rows]
+        runs = scored_of(config, row, members)
         for run in runs:
-            _measure(bench, run, wanted, number)
-    except MENDABLE as problem:
-        return Found(missing="not run: see the notes", failed=f"{row.name} on {bench.key}: {problem}")
-    return gathered(runs, wanted, asked.split)
+            _measure(bench, run, measurements, label)
+    except ROW_ERRORS as problem:
+        return RowResult(missing="not run: see the notes", failed=f"{row.name} on {bench.key}: {problem}")
+    return read_measurements(runs, measurements, config.split)
 
 
-def there(asked: Asked, row: Row, data: str, wanted: list[str]) -> Found | None:
-    """What a row gave before; None unless every trial and every seed of it is there and measured."""
+def finished_row(config: TableConfig, row: Row, data: str, measurements: list[str]) -> RowResult | None:
+    """The result of a row; None unless all its trials and seeds are trained and measured."""
     members = []
-    for each in asked.table.members(row):
-        if (member := known(asked, each, data)) is None:
+    for unsettled in config.table.members(row):
+        if (member := settled(config, unsettled, data)) is None:
             return None
-        trials = trials_of(asked, member, data)
+        trials = trials_of(config, member, data)
         if any(status(run) != "finished" for run in trials):
             return None
-        members.append(seeds_of(_chosen(trials, [load_record(run.folder) for run in trials]), asked))
-    runs = scored_of(asked, row, members)
-    if not all(_npz(run.measured(name, asked.split)).is_file() for run in runs for name in wanted):
+        members.append(seeds_of(_chosen(trials, [load_record(run.folder) for run in trials]), config))
+    runs = scored_of(config, row, members)
+    if not all(_npz(run.measured(name, config.split)).is_file() for run in runs for name in measurements):
         return None
-    return gathered(runs, wanted, asked.split)
+    return read_measurements(runs, measurements, config.split)
 
 
-def gathered(runs: list[Scored], wanted: list[str], split: str) -> Found:
-    """What was measured of trainings that are all there."""
-    found = Found(trained=[training for run in runs for training in run.trainings])
-    for name in wanted:
-        places = [run.measured(name, split) for run in runs]
-        told = [_read(place) for place in places]
-        found.figures[name], found.sizes = [each["figures"] for each in told], told[0]["sizes"]
-        each = []
-        for place in places:
-            with np.load(_npz(place), allow_pickle=False) as file:
-                each.append({key: np.asarray(file[key]) for key in file.files})
-        for key in each[0]:
-            side, _, figure = key.partition("/")
-            if side == "query":
-                found.queries[figure] = np.stack([values[key] for values in each]).astype(np.float64)
+def read_measurements(runs: list[Scored], measurements: list[str], split: str) -> RowResult:
+    """The written measurements of the models of each seed."""
+    result = RowResult(trained=[training for run in runs for training in run.trainings])
+    for name in measurements:
+        paths = [run.measured(name, split) for run in runs]
+        contents = [json.loads(_json(path).read_text(encoding="utf-8")) for path in paths]
+        result.figures[name], result.sizes = [content["figures"] for content in contents], contents[0]["sizes"]
+        arrays = []
+        for path in paths:
+            with np.load(_npz(path), allow_pickle=False) as file:
+                arrays.append({key: np.asarray(file[key]) for key in file.files})
+        for key in arrays[0]:
+            kind, _, figure = key.partition("/")
+            if kind == "query":
+                result.queries[figure] = np.stack([values[key] for values in arrays]).astype(np.float64)
             else:
-                found.clusters[figure] = each[0][key].astype(np.int64)
-    return found
+                result.clusters[figure] = arrays[0][key].astype(np.int64)
+    return result
 
 
-def _settled(bench: Bench, row: Row, number: str) -> Row:
-    """The row with its ratio, after the sweep that chooses it where that is still to be made."""
-    if (there_ := known(bench.asked, row, bench.key)) is not None:
-        return there_
-    small, runs = sweep_of(bench.asked, row, bench.key)
-    few = Bench(small, bench.key)
-    for place, run in enumerate(runs, start=1):
+def _with_swept_ratio(bench: Bench, row: Row, label: str) -> Row:
+    """The row with its ratio, after the sweep that chooses it."""
+    if (row_with_ratio := settled(bench.config, row, bench.key)) is not None:
+        return row_with_ratio
+    small, runs = sweep_of(bench.config, row, bench.key)
+    small_bench = Bench(small, bench.key)
+    for number, run in enumerate(runs, start=1):
         if status(run) != "finished":
-            few.fitted(run, number=f"{number}, ratio {place} of {len(runs)}")
-    settled = known(bench.asked, row, bench.key)
-    assert settled is not None
-    return settled
+            small_bench.fitted(run, label=f"{label}, ratio {number} of {len(runs)}")
+    row_with_ratio = settled(bench.config, row, bench.key)
+    assert row_with_ratio is not None
+    return row_with_ratio
 
 
-def _best(bench: Bench, trials: list[Training], number: str) -> Training:
-    """Of the trials the one with the best validation; the first of equals."""
+def _best(bench: Bench, trials: list[Training], label: str) -> Training:
+    """The trial with the best validation recall; of equal ones the first."""
     if len(trials) == 1:
         return trials[0]
-    told = f"{number}, one of {counted(len(trials), 'trial')}"
+    label = f"{label}, one of {counted(len(trials), 'trial')}"
     records: list[Record] = [
-        load_record(run.folder) if status(run) == "finished" else bench.fitted(run, number=told).record
+        load_record(run.folder) if status(run) == "finished" else bench.fitted(run, label=label).record
         for run in trials
     ]
     return _chosen(trials, records)
@@ -191,25 +188,27 @@ def _chosen(trials: list[Training], records: list[Record]) -> Training:
     return trials[sums.index(max(sums))]
 
 
-def _measure(bench: Bench, run: Scored, wanted: list[str], number: str) -> None:
-    missing = [name for name in wanted if not _npz(run.measured(name, bench.asked.split)).is_file()]
+def _measure(bench: Bench, run: Scored, measurements: list[str], label: str) -> None:
+    """Write the measurements that do not exist yet."""
+    config = bench.config
+    missing = [name for name in measurements if not _npz(run.measured(name, config.split)).is_file()]
     if not missing:
         return
-    fitted = [bench.fitted(training, number=number) for training in run.trainings]
-    model = fitted[0].model if len(fitted) == 1 else ensemble([each.model for each in fitted])
+    fitted = [bench.fitted(training, label=label) for training in run.trainings]
+    model = fitted[0].model if len(fitted) == 1 else ensemble([member.model for member in fitted])
     for name in missing:
-        found = measure(name, model, bench.key, bench.asked, bench.loaded)
-        _keep(run.measured(name, bench.asked.split), found, [each.record for each in fitted], bench.loaded)
+        measured = measure(name, model, bench.key, config, bench.loaded)
+        _write(run.measured(name, config.split), measured, [member.record for member in fitted], bench.loaded)
 
 
-def _keep(place: Path, found: Measured, records: list[Record], loaded: Loaded) -> None:
-    """Write figures, then values a query: where the second is, both are whole.
+def _write(path: Path, measured: Measured, records: list[Record], loaded: Loaded) -> None:
+    """Write the figures, then the values per query: where the second file exists, both are complete.
 
-    records  of the trainings that were scored together
+    records  of the trainings whose models were evaluated together
     """
-    about: dict[str, Any] = {
-        "figures": dict(found.figures),
-        "data": found.data,
+    content: dict[str, Any] = {
+        "figures": dict(measured.figures),
+        "data": measured.data,
         "sizes": loaded.counts(),
         "trained_on": records[0].data.fingerprint,
         "epochs": max(record.epochs for record in records),
@@ -217,20 +216,20 @@ def _keep(place: Path, found: Measured, records: list[Record], loaded: Loaded) -
         "seconds": sum(record.seconds for record in records),
         "version": records[0].version,
     }
-    write_text(place.with_name(f"{place.name}.json"), json.dumps(about, indent=2) + "\n")
-    arrays: dict[str, NDArray[Any]] = {f"query/{name}": values for name, values in found.queries.items()}
-    arrays |= {f"picture/{name}": values for name, values in found.clusters.items()}
+    write_text(_json(path), json.dumps(content, indent=2) + "\n")
+    arrays: dict[str, NDArray[Any]] = {f"query/{name}": values for name, values in measured.queries.items()}
+    arrays |= {f"picture/{name}": values for name, values in measured.clusters.items()}
 
-    def fill(path: Path) -> None:
-        with path.open("wb") as file:
+    def fill(target: Path) -> None:
+        with target.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
 
-    write_file(_npz(place), fill)
+    write_file(_npz(path), fill)
 
 
-def _npz(place: Path) -> Path:
-    return place.with_name(f"{place.name}.npz")
+def _npz(path: Path) -> Path:
+    return path.with_name(f"{path.name}.npz")
 
 
-def _read(place: Path) -> dict[str, Any]:
-    return dict(json.loads(place.with_name(f"{place.name}.json").read_text(encoding="utf-8")))
+def _json(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")

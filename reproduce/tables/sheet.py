@@ -1,80 +1,262 @@
-"""From what rows gave to the sheet that is printed: cells, paired tests, and the notes below."""
+"""A published table beside ours, as Markdown, LaTeX, plain lines and JSON.
+
+From what rows gave to the sheet that is printed: cells, paired tests, and the notes below.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 
 import subtext
+from reproduce.tables.config import FACTORS, TableConfig, measure_of
 from reproduce.tables.figure_names import FIGURES
-from reproduce.tables.request import FACTORS, Asked, measure_of
-from reproduce.tables.run import Found
+from reproduce.tables.run import RowResult
 from reproduce.tables.specification import RATIOS, Column, Row
-from reproduce.tables.sweep import is_swept, sweep_of
-from reproduce.tables.writer import Against, Cell, Line, Sheet
+from reproduce.tables.trainings import is_swept, sweep_of
 from subtext.errors import counted
 from subtext.evaluation.intervals import holm, paired
 
-Results = Mapping[tuple[str, str], Found]
+SURE = 0.05
+"""Corrected p-value below which a difference bears a mark."""
+
+_LATEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "→": r"$\to$", "−": r"$-$", "λ": r"$\lambda$", "Γ": r"$\Gamma$",
+          "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "μ": r"$\mu$", "σ": r"$\sigma$", "Ω": r"$\Omega$",
+          "Ψ": r"$\Psi$", "·": r"$\cdot$", "|": r"$|$", **{sign: f"\\{sign}" for sign in "&%$#_{}"}}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Against:
+    """A paired test against another row.
+
+    name         of that row             difference   ours minus theirs     low, high   95 % interval
+    p_value      two-sided               corrected    for all tests of the table (Holm)
+    Numbers that there are not, for want of pictures, are NaN.
+    """
+
+    name: str
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    corrected: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether the corrected p-value is below 0.05 and the interval leaves 0 out."""
+        return self.corrected < SURE and (self.low > 0 or self.high < 0)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell.
+
+    ours     one value a seed; empty where nothing was measured     paper  the printed number
+    missing  why there is no value of ours, as in "not run: needs COCO"
+    """
+
+    ours: tuple[float, ...] = ()
+    paper: float | None = None
+    missing: str = ""
+    against: Against | None = None
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds; NaN where nothing was measured."""
+        return fmean(self.ours) if self.ours else math.nan
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over seeds; NaN below two of them."""
+        return stdev(self.ours) if len(self.ours) > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: a name and a cell for each column."""
+
+    name: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A whole table.
+
+    notes  sentences below it, in order        about  what else the JSON holds: protocol, data, runs
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def grid(sheet: Sheet) -> list[list[str]]:
+    """Every row as up to three lines of text: ours, the paper's, and the difference from its baseline.
+
+    The first cell is the label; a line that would be empty is left out.
+    """
+    written: list[list[str]] = []
+    for line in sheet.lines:
+        written.append([line.name, *[_ours(cell) for cell in line.cells]])
+        if any(cell.paper is not None for cell in line.cells):
+            written.append(["  paper", *["-" if c.paper is None else number(c.paper) for c in line.cells]])
+        names = {cell.against.name for cell in line.cells if cell.against is not None}
+        for name in sorted(names):
+            tests = [c.against if c.against is not None and c.against.name == name else None for c in line.cells]
+            written.append([f"  against {name}", *[_test(test) for test in tests]])
+    return written
+
+
+def markdown(sheet: Sheet) -> str:
+    """The table as a Markdown page."""
+    lines = [f"# {sheet.title}", "", _row(["", *sheet.columns]), "|" + "---|" * (len(sheet.columns) + 1)]
+    for label, *cells in grid(sheet):
+        lines.append(_row([label.strip() if label.startswith(" ") else f"**{label}**", *cells]))
+    return "\n".join([*lines, "", *(f"* {note}" for note in sheet.notes)]) + "\n"
+
+
+def latex(sheet: Sheet) -> str:
+    """The table as a LaTeX `table` with booktabs rules."""
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        "\\begin{table}",
+        "\\centering\\small",
+        f"\\begin{{tabular}}{{l{'r' * len(sheet.columns)}}}",
+        "\\toprule",
+        " & ".join(["", *map(_escaped, sheet.columns)]) + " \\\\",
+    ]
+    for label, *cells in grid(sheet):
+        if not label.startswith(" "):
+            lines.append("\\midrule")
+        indent = "\\quad " if label.startswith(" ") else ""
+        lines.append(" & ".join([indent + _escaped(label.strip()), *map(_escaped, cells)]) + " \\\\")
+    notes = " ".join(_escaped(note) for note in sheet.notes)
+    lines += ["\\bottomrule", "\\end{tabular}", f"\\caption{{{_escaped(sheet.title)}. {notes}}}", "\\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(sheet: Sheet) -> str:
+    """Everything, as indented JSON; a number that there is not is null."""
+    rows = []
+    for line in sheet.lines:
+        cells = {}
+        for column, cell in zip(sheet.columns, line.cells, strict=True):
+            test = None if cell.against is None else asdict(cell.against) | {"sure": cell.against.sure}
+            cells[column] = {
+                "mean": cell.mean, "spread": cell.spread, "seeds": list(cell.ours), "paper": cell.paper,
+                "not_run": cell.missing or None, "against": test,
+            }  # fmt: skip
+        rows.append({"row": line.name, "cells": cells})
+    whole = {"title": sheet.title, **sheet.about, "columns": list(sheet.columns), "rows": rows, "notes": sheet.notes}
+    return json.dumps(_finite(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def number(value: float) -> str:
+    """A value as papers print it: four decimals, whole numbers as they are.
+
+    >>> number(0.62701), number(196.0)
+    ('0.6270', '196')
+    """
+    return f"{value:.0f}" if value == round(value) and abs(value) > 1 else f"{value:.4f}"
+
+
+def _ours(cell: Cell) -> str:
+    if not cell.ours:
+        return cell.missing or "-"
+    mark = "*" if cell.against is not None and cell.against.sure else ""
+    return number(cell.mean) + ("" if math.isnan(cell.spread) else f" ± {cell.spread:.4f}") + mark
+
+
+def _test(test: Against | None) -> str:
+    if test is None:
+        return "-"
+    if math.isnan(test.p_value):
+        return f"{test.difference:+.4f}"
+    return f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}] p {test.corrected:.3f}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in text)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Results = Mapping[tuple[str, str], RowResult]
 """(row, data set) -> what it gave; both by key."""
 Sizes = Mapping[str, dict[str, dict[str, int]]]
 """Data set -> part -> pictures, texts and pairs, for data sets that rows were trained on."""
 
 
-def sheet(asked: Asked, results: Results) -> Sheet:
+def sheet(config: TableConfig, results: Results) -> Sheet:
     """The table of all chosen rows, with our cells and the paper's."""
-    columns = asked.columns
+    columns = config.columns
     sizes = {data: found.sizes for (_, data), found in results.items() if found.sizes}
-    lines = [Line(row.name, tuple(_cell(asked, row, column, results) for column in columns)) for row in asked.rows]
-    lines = [_averaged(asked, row, line) for row, line in zip(asked.rows, lines, strict=True)]
+    lines = [Line(row.name, tuple(_cell(config, row, column, results) for column in columns)) for row in config.rows]
+    lines = [_averaged(config, row, line) for row, line in zip(config.rows, lines, strict=True)]
     failed = [found.failed for found in results.values() if found.failed]
     return Sheet(
-        title=f"{asked.table.paper}: {asked.table.title}",
-        columns=tuple(_head(asked, column) for column in columns),
+        title=f"{config.table.paper}: {config.table.title}",
+        columns=tuple(_head(config, column) for column in columns),
         lines=tuple(_corrected(lines)),
         notes=(
-            *_protocol(asked, sizes),
-            *_given(asked),
-            *_swept(asked, results),
-            *asked.table.notes,
+            *_protocol(config, sizes),
+            *_given(config),
+            *_swept(config, results),
+            *config.table.notes,
             *(f"Not run: {reason}" for reason in failed),
         ),
-        about=_about(asked, results, sizes),
+        about=_about(config, results, sizes),
     )
 
 
-def _head(asked: Asked, column: Column) -> str:
+def _head(config: TableConfig, column: Column) -> str:
     if not column.data:
         return "Avg"
-    return f"{asked.data_set(column.data).name} {FIGURES[column.figure].label}"
+    return f"{config.data_set(column.data).name} {FIGURES[column.figure].label}"
 
 
-def _cell(asked: Asked, row: Row, column: Column, results: Results) -> Cell:
-    own = list(asked.table.columns)
+def _cell(config: TableConfig, row: Row, column: Column, results: Results) -> Cell:
+    own = list(config.table.columns)
     paper = row.printed[own.index(column)] if column in own else None
     if not column.data:
         return Cell(paper=paper)
     if not row.trained:
         return Cell(paper=paper, missing="taken as printed" if column in own else "")
-    if needs := asked.missing(row, column.data):
+    if needs := config.missing(row, column.data):
         return Cell(paper=paper, missing=f"not run: needs {needs}")
     found = results.get((row.key, column.data))
     if found is None or found.missing:
         return Cell(paper=paper, missing=found.missing if found else "not run yet")
-    figure = asked.table.figure(row, column)
-    ours = tuple(each[figure] for each in found.figures[measure_of(asked, row, column)])
+    figure = config.table.figure(row, column)
+    ours = tuple(each[figure] for each in found.figures[measure_of(config, row, column)])
     if np.isnan(ours).all():
         # No labels, folds of other sizes, no texts of that length.
         return Cell(paper=paper, missing="nothing to measure it by")
-    return Cell(ours, paper, against=_test(asked, row, column, results))
+    return Cell(ours, paper, against=_sheet_test(config, row, column, results))
 
 
-def _test(asked: Asked, row: Row, column: Column, results: Results) -> Against | None:
+def _sheet_test(config: TableConfig, row: Row, column: Column, results: Results) -> Against | None:
     """Ours against the row's baseline, where both have values for the same queries and seeds."""
-    figure = asked.table.figure(row, column)
+    figure = config.table.figure(row, column)
     mine, theirs = (results.get((key, column.data)) for key in (row.key, row.baseline))
     if mine is None or theirs is None or figure not in mine.queries or figure not in theirs.queries:
         return None
@@ -82,17 +264,17 @@ def _test(asked: Asked, row: Row, column: Column, results: Results) -> Against |
     if values[0].shape != values[1].shape:
         return None
     test = paired(values[0], values[1], mine.clusters[figure])
-    name = next(each.name for each in asked.table.rows if each.key == row.baseline)
+    name = next(each.name for each in config.table.rows if each.key == row.baseline)
     return Against(name, test.difference, test.low, test.high, test.p_value, test.p_value)
 
 
-def _averaged(asked: Asked, row: Row, line: Line) -> Line:
+def _averaged(config: TableConfig, row: Row, line: Line) -> Line:
     """The line with the mean of the table's own columns, where all of them were run."""
-    own = [cell for cell, column in zip(line.cells, asked.columns, strict=True) if column in asked.table.columns]
-    parts = [cell for cell, column in zip(own, asked.table.columns, strict=True) if column.data]
+    own = [cell for cell, column in zip(line.cells, config.columns, strict=True) if column in config.table.columns]
+    parts = [cell for cell, column in zip(own, config.table.columns, strict=True) if column.data]
     lacking = sum(not cell.ours for cell in parts)
     cells = list(line.cells)
-    for place, column in enumerate(asked.columns):
+    for place, column in enumerate(config.columns):
         if column.data or not row.trained:
             continue
         if lacking:
@@ -121,44 +303,44 @@ def _corrected(lines: list[Line]) -> list[Line]:
     ]
 
 
-def _protocol(asked: Asked, sizes: Sizes) -> list[str]:
+def _protocol(config: TableConfig, sizes: Sizes) -> list[str]:
     """How our numbers were made, in sentences."""
     selects = (
         "a tenth of the training pictures, the same for every row,"
-        if asked.selects is None
-        else f"the split '{asked.selects}'"
+        if config.selection_split is None
+        else f"the split '{config.selection_split}'"
     )
-    factors = ", ".join(f"x {factor:.3g}" for factor in FACTORS[: asked.trials])
+    factors = ", ".join(f"x {factor:.3g}" for factor in FACTORS[: config.trials])
     tuning = (
         "no row is tuned: the settings are the table's"
-        if asked.trials == 1
-        else f"every row tries {asked.trials} learning rates ({factors}) with seed 0, and keeps the one with the best "
+        if config.trials == 1
+        else f"every row tries {config.trials} learning rates ({factors}) with seed 0, and keeps the one with the best "
         "validation recall"
     )
     notes = [
-        f"Ours: mean ± standard deviation over {counted(asked.seeds, 'seed')}, scored on the split '{asked.split}' "
+        f"Ours: mean ± standard deviation over {counted(config.seeds, 'seed')}, scored on the split '{config.split}' "
         f"after training; {selects} selects the epoch; {tuning}.",
         "Against a baseline: difference, 95 % interval by resampling pictures and seeds, and p by changing signs of "
         "pictures, corrected for all tests of the table (Holm); * where p is below 0.05 and the interval leaves 0 out.",
     ]
-    for key in asked.data:
-        notes.append(_size(asked, key, sizes))
-    if asked.changes:
-        told = ", ".join(f"{name}={value}" for name, value in asked.changes.items())
+    for key in config.data:
+        notes.append(_size(config, key, sizes))
+    if config.changes:
+        told = ", ".join(f"{name}={value}" for name, value in config.changes.items())
         notes.append(f"Changed for every row that has the option: {told}.")
     return notes
 
 
-def _swept(asked: Asked, results: Results) -> list[str]:
+def _swept(config: TableConfig, results: Results) -> list[str]:
     """Where a row's ratio on the user's own data is from."""
     notes = []
-    for (key, data), (beta, gamma) in _ratios(asked, results).items():
-        row = next(row for row in asked.table.rows if row.key == key)
-        told = f"{row.name} on {asked.data_set(data).name}: β = {beta:g}, γ = {gamma:g}"
-        if not asked.sweep:
+    for (key, data), (beta, gamma) in _ratios(config, results).items():
+        row = next(row for row in config.table.rows if row.key == key)
+        told = f"{row.name} on {config.data_set(data).name}: β = {beta:g}, γ = {gamma:g}"
+        if not config.sweep:
             notes.append(f"{told}, which was not swept (--sweep 0); the paper has none for this data set.")
             continue
-        small, runs = sweep_of(asked, row, data)
+        small, runs = sweep_of(config, row, data)
         value = "loss" if runs[0].job.plan.get("select") == "loss" else "recall"
         notes.append(
             f"{told}, the best of {len(RATIOS)} ratios by validation {value} after learning from at most "
@@ -167,11 +349,11 @@ def _swept(asked: Asked, results: Results) -> list[str]:
     return notes
 
 
-def _ratios(asked: Asked, results: Results) -> dict[tuple[str, str], tuple[object, object]]:
+def _ratios(config: TableConfig, results: Results) -> dict[tuple[str, str], tuple[object, object]]:
     """(row, data set) -> beta and gamma, where the paper has none for it."""
     found = {}
-    for row in asked.rows:
-        for data in asked.data:
+    for row in config.rows:
+        for data in config.data:
             known = results.get((row.key, data))
             if known and known.trained and is_swept(row, data):
                 methods = dict(known.trained[0].job.methods)
@@ -179,65 +361,66 @@ def _ratios(asked: Asked, results: Results) -> dict[tuple[str, str], tuple[objec
     return found
 
 
-def _size(asked: Asked, key: str, sizes: Sizes) -> str:
-    data = asked.data_set(key)
+def _size(config: TableConfig, key: str, sizes: Sizes) -> str:
+    data = config.data_set(key)
     parts = sizes.get(key)
     told = ", ".join(f"{part} {n['pictures']:,}" for part, n in parts.items()) if parts else "nothing trained on it"
     paper = f"; the paper had about {data.pictures:,}" if data.pictures else "; not a data set of the paper"
-    cut = "" if asked.subset is None else f", at most {asked.subset:,} of them learnt from"
-    chosen = any(FIGURES[column.figure].measure == "choice" for column in asked.columns if column.data)
+    cut = "" if config.subset is None else f", at most {config.subset:,} of them learnt from"
+    chosen = any(FIGURES[column.figure].measure == "choice" for column in config.columns if column.data)
     choice = f"; choice among {data.c}" if chosen else ""
-    read = "; read as precomputed features, where the papers' ResNet-50 learns" if asked.data[key].features else ""
+    read = "; read as precomputed features, where the papers' ResNet-50 learns" if config.data[key].features else ""
     return f"{data.name} (pictures): {told}{cut}{paper}{choice}{read}."
 
 
-def _graph(asked: Asked, key: str) -> dict[str, Any]:
+def _graph(config: TableConfig, key: str) -> dict[str, Any]:
     """What the texts' neighbours are: as the table builds them, or as a graph that was given says."""
-    if (found := asked.given(key)) is not None:
+    if (found := config.existing_graph(key)) is not None:
         return found.to_json()
-    return {"neighbours": asked.neighbours, "space": asked.space, "min_count": asked.min_count}
+    return {"neighbours": config.neighbours, "space": config.space, "min_count": config.min_count}
 
 
-def _given(asked: Asked) -> list[str]:
+def _given(config: TableConfig) -> list[str]:
     """Which graphs the table did not build."""
     notes = []
-    for key in asked.data:
-        if (found := asked.given(key)) is not None:
+    for key in config.data:
+        if (found := config.existing_graph(key)) is not None:
             notes.append(
-                f"{asked.data_set(key).name}: neighbours of texts are those of a graph that was given "
+                f"{config.data_set(key).name}: neighbours of texts are those of a graph that was given "
                 f"({found.neighbours} each, by {found.settings.get('distance')} in {found.space.get('name')}; "
-                f"{found.mark[:8]}), whatever --space, --neighbours and --min-count say."
+                f"{found.fingerprint[:8]}), whatever --space, --neighbours and --min-count say."
             )
     return notes
 
 
-def _about(asked: Asked, results: Results, sizes: Sizes) -> dict[str, Any]:
+def _about(config: TableConfig, results: Results, sizes: Sizes) -> dict[str, Any]:
     """What the JSON holds beside the cells."""
     return {
-        "table": asked.name,
-        "paper": asked.table.paper,
+        "table": config.name,
+        "paper": config.table.paper,
         "version": subtext.__version__,
         "protocol": {
-            "seeds": asked.seeds, "trials": asked.trials, "factors": list(FACTORS[: asked.trials]),
-            "subset": asked.subset, "sweep": asked.sweep, "split": asked.split, "val_split": asked.val_split,
-            "changes": dict(asked.changes),
-            "plan": dict(asked.table.plan),
+            "seeds": config.seeds, "trials": config.trials, "factors": list(FACTORS[: config.trials]),
+            "subset": config.subset, "sweep": config.sweep, "split": config.split, "val_split": config.val_split,
+            "changes": dict(config.changes),
+            "plan": dict(config.table.plan),
         },
         "data": {
             key: {
-                **asked.sources(key), "c": asked.data_set(key).c, "sizes": sizes.get(key), "graph": _graph(asked, key),
+                **config.sources(key), "c": config.data_set(key).c, "sizes": sizes.get(key),
+                "graph": _graph(config, key),
             }
-            for key in asked.data
+            for key in config.data
         },
         "swept": {
             f"{row}/{data}": {"beta": beta, "gamma": gamma}
-            for (row, data), (beta, gamma) in _ratios(asked, results).items()
+            for (row, data), (beta, gamma) in _ratios(config, results).items()
         },
         "plans": {
             f"{row}/{data}": dict(found.trained[0].job.plan) for (row, data), found in results.items() if found.trained
         },
         "runs": {
-            f"{row}/{data}": [str(run.folder.relative_to(asked.out)) for run in found.trained]
+            f"{row}/{data}": [str(run.folder.relative_to(config.out)) for run in found.trained]
             for (row, data), found in results.items()
         },
     }  # fmt: skip

@@ -166,7 +166,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedTable:
     """A table.
 
     title    what it shows, in our words             paper   where it was printed
@@ -209,7 +209,7 @@ class Published:
         """The rows whose models a row joins; the row itself where it joins none."""
         return tuple(each for each in self.rows if each.key in row.mean_of) or (row,)
 
-    def chosen(self, keys: Sequence[str]) -> tuple[Row, ...]:
+    def select(self, keys: Sequence[str]) -> tuple[Row, ...]:
         """The rows of these keys, in the table's order; all for none.
 
         Raises RecipeError for a key that there is not, with near ones.
@@ -222,7 +222,7 @@ class Published:
 
 
 @cache
-def tables() -> dict[str, Published]:
+def tables() -> dict[str, PublishedTable]:
     """Every table by name, which is that of its file."""
     from reproduce import published as package
 

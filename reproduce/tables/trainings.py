@@ -1,17 +1,22 @@
-"""The trainings that follow from what `subtext table` was asked for, each in a folder named after all of it."""
+"""The trainings of a table, each in a folder that is named after everything that decides its result.
+
+Rows whose ratio of beta and gamma a sweep chooses have further trainings on a subset.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reproduce.tables.request import FACTORS, Asked, digest, options_of
-from reproduce.tables.specification import Row, Shared
+from reproduce.tables.config import FACTORS, TableConfig, digest, options_of
+from reproduce.tables.specification import RATIOS, UNSWEPT, Ratio, Row, Shared
 from subtext.api.load import Sources
 from subtext.api.train import Job
 from subtext.data.build_context import BuildContext
 from subtext.models import renamed_options
+from subtext.models.checkpoint import Record, load_record
 from subtext.recipes import build as unread
 from subtext.recipes import catalogue
 from subtext.recipes.catalogue import models
@@ -22,7 +27,7 @@ from subtext.training.plan import Plan
 class Training:
     """One training of a row: on a data set, with a seed and a learning rate.
 
-    folder  the run's        factor  what the table's learning rate is multiplied by
+    folder  of the run        factor  of the table's learning rate
     """
 
     row: Row
@@ -35,59 +40,58 @@ class Training:
 
 @dataclass(frozen=True)
 class Scored:
-    """What is scored of a row for a seed: one training, or several whose models are joined.
+    """The models that are evaluated for one row and seed: those of one training, or several that are joined.
 
-    folder  the one training's, or one that is named after all of them; its files stand beside it
+    folder  that of the one training, or one named after all of them; the measurements are written beside it
     """
 
     trainings: tuple[Training, ...]
     folder: Path
 
     def measured(self, measure: str, split: str) -> Path:
-        """Where its figures stand, without the ending: figures in JSON, values a query in npz."""
+        """Path of a measurement without its ending: figures in JSON, values per query in npz."""
         return self.folder.with_name(f"{self.folder.name}.{measure}.{split}")
 
 
-def training(asked: Asked, row: Row, data: str, *, seed: int, factor: float = 1.0) -> Training:
-    """The training of a row, whose folder's name changes with everything that is asked of it.
+def training(config: TableConfig, row: Row, data: str, *, seed: int, factor: float = 1.0) -> Training:
+    """The training of a row; the name of its folder changes with everything that decides the result.
 
-    Raises RecipeError for a change that an option does not take.
+    Raises RecipeError for a value that an option does not take.
     """
     assert row.system is not None
     system = row.system.on(data)
-    sources = asked.data[data]
-    pixels = asked.table.pixels if sources.features is None else {}
-    values = {**system.options, **pixels, **asked.table.plan, **system.plan}
-    arguments, plan = _settled(system.host, values, asked, sources)
-    plan["lr"] = _rate(plan, system.host) * factor
+    sources = config.data[data]
+    pixels = config.table.pixels if sources.features is None else {}
+    values = {**system.options, **pixels, **config.table.plan, **system.plan}
+    arguments, plan = _arguments_and_plan(system.host, values, config, sources)
+    plan["lr"] = _learning_rate(plan, system.host) * factor
     methods = [
-        (name, renamed_options.current(_supplied(asked, data, options), renamed_options.of_method(name)))
+        (name, renamed_options.current(_resolved(config, data, options), renamed_options.of_method(name)))
         for name, options in system.methods
     ]
-    # The rate stands in the run's own name, so that trials of one row lie side by side; what is shared is known by its
-    # name, so that everything may be moved together.
-    others = {name: value for name, value in plan.items() if name != "lr"}
-    # Folders keep the names that they had before options were renamed.
-    spelt = [
+    # The learning rate is part of the run's name, so the trials of a row lie side by side. Shared files count by name
+    # alone, so the complete folder can be moved. Options count by their earlier names, so older folders are found.
+    plan_but_rate = {name: value for name, value in plan.items() if name != "lr"}
+    named = [
         (
             name,
             renamed_options.earlier(
-                {key: _known_by(asked, data, value) for key, value in options.items()}, renamed_options.of_method(name)
+                {key: _name_of(config, data, value) for key, value in options.items()}, renamed_options.of_method(name)
             ),
         )
         for name, options in methods
     ]
-    told = [
+    identity = [
         system.host,
         renamed_options.earlier(arguments, renamed_options.of_model(system.host)),
-        spelt,
-        renamed_options.earlier(others, renamed_options.PLAN),
-        asked.cut(data),
-        *_since(methods),
+        named,
+        renamed_options.earlier(plan_but_rate, renamed_options.PLAN),
+        config.cut(data),
+        *_new_defaults(methods),
     ]
     label = "+".join([system.host, *(name for name, _ in methods)])
     rate = f"-rate{plan['lr']:.3g}"
-    folder = asked.out / "runs" / data / f"{label}-{digest(told)}" / f"seed{seed}{rate}"
+    folder = config.out / "runs" / data / f"{label}-{digest(identity)}" / f"seed{seed}{rate}"
     job = Job(
         model=system.host,
         options=arguments,
@@ -98,100 +102,152 @@ def training(asked: Asked, row: Row, data: str, *, seed: int, factor: float = 1.
         plan=plan,
         sources=sources,
         out=folder,
-        val_split=asked.selects,
-        quiet=asked.quiet,
+        val_split=config.selection_split,
+        quiet=config.quiet,
     )
     return Training(row, data, seed, factor, job, folder)
 
 
-def trials_of(asked: Asked, row: Row, data: str) -> list[Training]:
+def trials_of(config: TableConfig, row: Row, data: str) -> list[Training]:
     """The trainings among which a row's learning rate is chosen, all with the first seed."""
-    return [training(asked, row, data, seed=0, factor=factor) for factor in FACTORS[: asked.trials]]
+    return [training(config, row, data, seed=0, factor=factor) for factor in FACTORS[: config.trials]]
 
 
-def scored_of(asked: Asked, row: Row, members: Sequence[Sequence[Training]]) -> list[Scored]:
-    """What is scored of a row, a seed each.
+def scored_of(config: TableConfig, row: Row, members: Sequence[Sequence[Training]]) -> list[Scored]:
+    """The models that are evaluated for a row, one per seed.
 
-    members  the trainings of the rows that it joins, or its own alone, a seed each
+    members  trainings per seed, of each row that this row joins or of this row alone
     """
     if not row.mean_of:
-        return [Scored((training,), training.folder) for training in members[0]]
-    found = []
-    for parts in zip(*members, strict=True):
-        told = [str(part.folder.relative_to(asked.out)) for part in parts]
-        place = asked.out / "runs" / parts[0].data / f"{row.key}-{digest(told)}" / f"seed{parts[0].seed}"
-        found.append(Scored(parts, place))
-    return found
+        return [Scored((run,), run.folder) for run in members[0]]
+    joined = []
+    for runs in zip(*members, strict=True):
+        identity = [str(run.folder.relative_to(config.out)) for run in runs]
+        folder = config.out / "runs" / runs[0].data / f"{row.key}-{digest(identity)}" / f"seed{runs[0].seed}"
+        joined.append(Scored(runs, folder))
+    return joined
 
 
-def seeds_of(first: Training, asked: Asked) -> list[Training]:
-    """The chosen training with every seed, the first of which it has had."""
-    more = [training(asked, first.row, first.data, seed=s, factor=first.factor) for s in range(1, asked.seeds)]
-    return [replace(first, seed=0), *more]
+def seeds_of(first: Training, config: TableConfig) -> list[Training]:
+    """The chosen training with every seed; it has the first seed itself."""
+    later = [training(config, first.row, first.data, seed=s, factor=first.factor) for s in range(1, config.seeds)]
+    return [replace(first, seed=0), *later]
 
 
-def _supplied(asked: Asked, data: str, options: Mapping[str, object]) -> dict[str, object]:
-    """A method's options with what rows share in its place; a graph that was given has its own number of neighbours."""
-    found = asked.given(data) if Shared.TEXT_GRAPH in options.values() else None
+def is_swept(row: Row, data: str) -> bool:
+    """Whether a sweep chooses a row's ratio on a data set, because the paper has none for it."""
+    return row.system is not None and row.system.on(data).swept
+
+
+def with_ratio(row: Row, data: str, ratio: Ratio) -> Row:
+    """The row with a ratio, where a sweep chooses it; any other row unchanged."""
+    return replace(row, system=row.system.on(data).at(ratio)) if row.system and is_swept(row, data) else row
+
+
+def sweep_of(config: TableConfig, row: Row, data: str) -> tuple[TableConfig, list[Training]]:
+    """The trainings among which a row's ratio is chosen, in the order of RATIOS, and their configuration.
+
+    They are those of a table on fewer images: with seed 0, the table's learning rate and a graph of their own texts.
+    """
+    subset = config.sweep if config.subset is None else min(config.sweep, config.subset)
+    small = replace(config, subset=subset)
+    return small, [training(small, with_ratio(row, data, ratio), data, seed=0) for ratio in RATIOS]
+
+
+def settled(config: TableConfig, row: Row, data: str) -> Row | None:
+    """The row with the ratio that its sweep chose, or unchanged where nothing is swept; None before the sweep's end."""
+    if not is_swept(row, data):
+        return row
+    if not config.sweep:
+        return with_ratio(row, data, UNSWEPT)
+    runs = sweep_of(config, row, data)[1]
+    if any(status(run) != "finished" for run in runs):
+        return None
+    return with_ratio(row, data, best_ratio([load_record(run.folder) for run in runs]))
+
+
+def status(run: Training) -> str:
+    """State of a training: "finished", "started" or "not started"."""
+    if not (run.folder / "run.json").is_file():
+        return "not started"
+    return "finished" if load_record(run.folder).status == "finished" else "started"
+
+
+def validation_score(record: Record) -> float:
+    """The value by which a training's plan selects the epoch; larger is better, so a loss is negated."""
+    if record.plan.get("select") == "loss":
+        return -record.best.get("loss", math.inf)
+    return record.best.get("rsum", -math.inf)
+
+
+def best_ratio(records: Sequence[Record]) -> Ratio:
+    """The best ratio of trainings in the order of RATIOS; of equal ones the first."""
+    scores = [validation_score(record) for record in records]
+    return RATIOS[scores.index(max(scores))]
+
+
+def _resolved(config: TableConfig, data: str, options: Mapping[str, object]) -> dict[str, object]:
+    """A method's options with the shared values filled in; an existing graph has its own number of neighbours."""
+    graph = config.existing_graph(data) if Shared.TEXT_GRAPH in options.values() else None
     shared: dict[object, object] = {
-        Shared.NEIGHBOURS: asked.neighbours if found is None else found.neighbours,
-        Shared.FEATURES: asked.data[data].features,
-        Shared.TEXT_PLACES: asked.places(data),
-        **{kind: asked.graph(data, kind) for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH)},
+        Shared.NEIGHBOURS: config.neighbours if graph is None else graph.neighbours,
+        Shared.FEATURES: config.data[data].features,
+        Shared.TEXT_PLACES: config.text_vectors(data),
+        **{kind: config.graph(data, kind) for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH)},
     }
     return {key: shared[value] if isinstance(value, Shared) else value for key, value in options.items()}
 
 
-def _known_by(asked: Asked, data: str, value: object) -> object:
-    """An option's value as a run's name has it: of what is shared the name, of a graph that was given what is in it."""
-    found = asked.given(data)
-    if found is not None and value == found.folder:
-        return found.mark
+def _name_of(config: TableConfig, data: str, value: object) -> object:
+    """An option's value in the identity of a run: the name of a shared file, the fingerprint of an existing graph."""
+    graph = config.existing_graph(data)
+    if graph is not None and value == graph.folder:
+        return graph.fingerprint
     return value.name if isinstance(value, Path) else value
 
 
-def _settled(
-    host: str, own: Mapping[str, object], asked: Asked, sources: Sources
+def _arguments_and_plan(
+    host: str, values: Mapping[str, object], config: TableConfig, sources: Sources
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """Host options and plan of a row: its own, without what the user's changes leave nothing to read it, and these.
+    """Model options and plan of a row with the user's changes, without options that nothing then reads.
 
-    A change that the row's host does not know is not made there.
+    A change that the row's model does not have is left out.
     """
-    known = {option.name: option for option in options_of(host)}
+    options = {option.name: option for option in options_of(host)}
     renamed = {**renamed_options.PLAN, **renamed_options.of_model(host)}
-    asked_for = renamed_options.current(asked.changes, renamed)
-    changes = {name: known[name].read(value) for name, value in asked_for.items() if name in known}
-    values = {**renamed_options.current(own, renamed), **changes}
+    requested = renamed_options.current(config.changes, renamed)
+    changes = {name: options[name].read(value) for name, value in requested.items() if name in options}
+    values = {**renamed_options.current(values, renamed), **changes}
     facts = unread.chosen_facts(values, BuildContext())
     if sources.features is not None and values.get("image", "auto") == "auto":
         facts["image"] = ("features", "regions", "regions beside a vector")
     if facts["image"][0] in ("features", "tiny", "auto") and "backbone" not in facts.get("text", ()):
-        # Nothing is pretrained: a plan's words on that are not read.
+        # Nothing is pretrained, so no option of a pretrained body is read.
         facts["body"] = ()
-    kept = {
+    read = {
         name: value
         for name, value in values.items()
-        if name in changes or name not in known or known[name].holds(facts)
+        if name in changes or name not in options or options[name].holds(facts)
     }
     plan = set(Plan.__dataclass_fields__)
     return (
-        {name: value for name, value in kept.items() if name not in plan},
-        {name: value for name, value in kept.items() if name in plan},
+        {name: value for name, value in read.items() if name not in plan},
+        {name: value for name, value in read.items() if name in plan},
     )
 
 
-def _rate(plan: Mapping[str, object], host: str) -> float:
+def _learning_rate(plan: Mapping[str, object], host: str) -> float:
     rate = plan.get("lr", models()[host].plan.lr)
     assert isinstance(rate, int | float)
     return float(rate)
 
 
-def _since(methods: Sequence[tuple[str, Mapping[str, object]]]) -> list[dict[str, object]]:
-    """What is not said of options that did something else before there were any: their rows are others since."""
-    found = []
-    for name, given in methods:
+def _new_defaults(methods: Sequence[tuple[str, Mapping[str, object]]]) -> list[dict[str, object]]:
+    """Defaults of options whose absence once meant another value: rows without them are other rows since."""
+    defaults = []
+    for name, values in methods:
         options = catalogue.methods()[name].options
-        found.append(
-            {o.old_name or o.name: o.default for o in options if o.before != o.default and o.name not in given}
+        defaults.append(
+            {o.old_name or o.name: o.default for o in options if o.before != o.default and o.name not in values}
         )
-    return [each for each in found if each]
+    return [changed for changed in defaults if changed]

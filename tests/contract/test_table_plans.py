@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reproduce.tables.request import Asked
-from reproduce.tables.specification import Published, Row, System, tables
-from reproduce.tables.trainings import training
+from reproduce.tables.config import TableConfig
+from reproduce.tables.specification import UNSWEPT, PublishedTable, Row, Shared, System, tables
+from reproduce.tables.trainings import training, with_ratio
 from subtext.api.load import Sources
 from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.recipes import build as unread
@@ -25,7 +26,7 @@ TWO_PLANS = {"daa2022_table1": "SAF and SGR have the plan of Section 5.2 for the
 """Table whose paper trains its systems in two ways -> what its notes say of that."""
 
 
-def trained(table: Published) -> list[Row]:
+def trained(table: PublishedTable) -> list[Row]:
     return [row for row in table.rows if row.system is not None]
 
 
@@ -34,7 +35,7 @@ def on(row: Row, data: str) -> System:
     return row.system.on(data)
 
 
-def as_pixels(table: Published, system: System) -> dict[str, object]:
+def as_pixels(table: PublishedTable, system: System) -> dict[str, object]:
     """What is read of the host's plan with the table's and the system's in it, where pictures are pixels."""
     found = recorded_options({**asdict(catalogue.models()[system.host].plan), **table.plan, **system.plan})
     # Methods say this for themselves: the other test builds them.
@@ -52,13 +53,13 @@ def as_features(name: str, row: Row, data: str) -> dict[str, object]:
     known = {option.name for each in trained(table) for option in catalogue.models()[on(each, data).host].options}
     changes = {option: value for option, value in SMALL.items() if option in known}
     sources = Sources(data=Path("pairs.jsonl"), features=Path("features.npz"))
-    asked = Asked(name=name, table=table, rows=(row,), out=Path("out"), data={data: sources}, changes=changes)
-    job = training(asked, row, data, seed=0).job
+    config = TableConfig(name=name, table=table, rows=(row,), out=Path("out"), data={data: sources}, changes=changes)
+    job = training(config, row, data, seed=0).job
     regions = catalogue.models()[job.host].name in ("scan", "imram", "sgraf", "ascl", "dsran", "chan")
     shape = FeatureShape(pooled=None if regions else 8, grid=8)
     context = BuildContext(image_features=shape, texts=("two dogs run", "a red hat"), seed=0)
     return recorded_options(
-        asdict(build(job.host, job.arguments, methods=job.methods, plan=job.plan, context=context).plan)
+        asdict(build(job.host, job.options, methods=job.methods, plan=job.plan, context=context).plan)
     )
 
 
@@ -102,3 +103,29 @@ def test_the_plan_of_eccv_is_that_of_its_section_three() -> None:
     for row in table.rows:
         found = as_features("eccv2020_table1", row, "politics")
         assert found.items() >= (told | {"warmup": 0.0, "average": "none", "clip": 0.0}).items(), row.key
+
+
+FOLDERS = json.loads((Path(__file__).parent.parent / "data" / "v0_1" / "table_folders.json").read_text())
+"""Table, data set and inputs -> row or shared file -> its folder, as the first version named it."""
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_a_training_finds_the_folder_that_the_first_version_named(case: str) -> None:
+    name, key, inputs = case.split()
+    table = tables()[name]
+    if inputs == "features":
+        sources = Sources.of("/data/pairs.jsonl", features="/data/features.npz", split_seed=3, on_error="skip")
+    else:
+        sources = Sources.of("/data/pairs.jsonl", images="/data/images")
+    config = TableConfig(name=name, table=table, rows=table.rows, out=Path("/out"), data={key: sources})
+    folders = {
+        "text_graph": config.graph(key, Shared.TEXT_GRAPH).name,
+        "image_graph": config.graph(key, Shared.IMAGE_GRAPH).name,
+        "scored": config.scored_graph(key).name,
+        "places": config.text_vectors(key).name,
+    }
+    for row in trained(table):
+        if not row.system.lacks():  # type: ignore[union-attr]
+            run = training(config, with_ratio(row, key, UNSWEPT), key, seed=0)
+            folders[row.key] = str(run.folder.relative_to(Path("/out/runs") / key))
+    assert folders == FOLDERS[case]

@@ -1,11 +1,21 @@
-"""Published tables: their numbers agree with each other, and their rows can be asked of the recipes that there are."""
+"""Published tables: their numbers agree with each other, and recipes have the options of their rows."""
 
 from __future__ import annotations
 
 import pytest
 
 from reproduce.tables.figure_names import FIGURES, LENGTHS
-from reproduce.tables.specification import DATA_SETS, RATIOS, ByData, Published, Row, Shared, System, both_ways, tables
+from reproduce.tables.specification import (
+    DATA_SETS,
+    RATIOS,
+    ByData,
+    PublishedTable,
+    Row,
+    Shared,
+    System,
+    both_ways,
+    tables,
+)
 from subtext.errors import RecipeError
 from subtext.evaluation.measure import words
 from subtext.recipes import catalogue
@@ -208,8 +218,8 @@ def test_what_is_lacking_is_named() -> None:
 def test_a_row_that_does_not_fit_is_refused() -> None:
     columns = both_ways(("coco",))
     with pytest.raises(RecipeError, match="2 printed numbers and a baseline among the rows; 'a' has 1 numbers"):
-        Published("t", "p", columns, (Row("a", "A", None, (0.1,)),), {}, {}, ())
+        PublishedTable("t", "p", columns, (Row("a", "A", None, (0.1,)),), {}, {}, ())
     with pytest.raises(RecipeError, match="baseline 'b'"):
-        Published("t", "p", columns, (Row("a", "A", None, (0.1, 0.2), baseline="b"),), {}, {}, ())
+        PublishedTable("t", "p", columns, (Row("a", "A", None, (0.1, 0.2), baseline="b"),), {}, {}, ())
     with pytest.raises(RecipeError, match="no row called 'pvs'; did you mean pvse"):
-        tables()["cvprw2022_table2"].chosen(["pvs"])
+        tables()["cvprw2022_table2"].select(["pvs"])

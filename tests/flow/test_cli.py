@@ -243,3 +243,14 @@ def test_the_help_of_a_host_has_sections() -> None:
     assert places == sorted(places)
     assert "[all|hardest|semi-hard]" in text and "[default: hardest]" in text
     assert text.index("--lr FLOAT") < text.index("--resume")
+
+
+@pytest.mark.parametrize("name", ["table", "figure", "gallery", "weights"])
+def test_a_command_that_moved_out_of_the_package_names_its_module(name: str) -> None:
+    from click.testing import CliRunner
+
+    from subtext.cli import main
+
+    answer = CliRunner().invoke(main, [name, "--help"])
+    assert answer.exit_code == 2 and f"subtext {name} is now python -m reproduce." in answer.output
+    assert name not in COMMANDS

@@ -188,20 +188,20 @@ def test_what_it_refuses(home: Path, tmp_path: Path) -> None:
     bare.mkdir()
     (bare / "run.json").write_text((home / "run" / "run.json").read_text())
     for words, code, sentence in (
-        (["daa2022_fig1b"], 2, "name a figure and a file"),
+        ([], 2, "name a figure"),
         (["daa2022_fig2", *out], 2, "did you mean daa2022_fig"),
         (["daa2022_fig1b", *out, "-q"], 1, "needs a data set"),
         (["daa2022_fig1b", one, *here, *out], 1, "one.npz is a file"),
-        (["daa2022_fig1c", one, *here, *out], 1, "drawn of 2 runs, or files of scores or vectors; it got 1"),
-        (["daa2022_fig3", one, one, *here, *out], 1, "needs systems with names of their own; it got one, one"),
+        (["daa2022_fig1c", one, *here, *out], 1, "needs 2 runs, or files of scores or vectors; it got 1"),
+        (["daa2022_fig3", one, one, *here, *out], 1, "needs systems with different names; it got one, one"),
         (["daa2022_fig4", one, *here, *out], 1, "one.npz is a file"),
-        (["daa2022_fig4", bare, *out, "-q"], 1, "train with --keep-epochs 1"),
+        (["daa2022_fig4", bare, *out, "-q"], 1, "train with --save-every-epochs 1"),
         (["daa2022_fig1a", *here, "--out", tmp_path / "x.svg"], 1, "is written as .html; it got x.svg"),
         (["daa2022_fig3", one, *here, "--out", tmp_path / "x.png"], 1, "is written as .html or .svg"),
         (["daa2022_fig1a", *here, *out, "--item", "nobody"], 1, "'nobody' is none of them"),
         (["daa2022_fig1a", *here, *out, "--relevance", "bleu"], 1, "it got 'bleu'"),
         (["daa2022_fig1b", *here, *out, "--thresholds", "a"], 2, "needs numbers with commas"),
-        (["daa2022_fig1b", *here, *out, "--json", tmp_path / "x.html"], 1, "need a file each"),
+        (["daa2022_fig1b", *here, *out, "--json", tmp_path / "x.html"], 1, "give two different files"),
         (["daa2022_fig3", tmp_path / "none", *here, *out], 1, "needs to be the folder of a run"),
         (["daa2022_fig3", tmp_path / "none.npz", *here, *out], 1, "it is not there"),
     ):

@@ -13,7 +13,7 @@ import torch
 from command import call
 from scenes import random_items
 
-from reproduce.neighbour_shift import pulled_pairs
+from reproduce.gallery.page import pulled_pairs
 from subtext.core import Embeddings
 from subtext.errors import DataError
 from subtext.models.similarity.cosine import Cosine

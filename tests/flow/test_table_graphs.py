@@ -12,9 +12,8 @@ import pytest
 from command import call
 
 from reproduce.tables import material
-from reproduce.tables.arguments import read_given
-from reproduce.tables.request import Asked
-from reproduce.tables.specification import Column, Published, Row, Shared, System, tables
+from reproduce.tables.config import TableConfig, read_graph
+from reproduce.tables.specification import Column, PublishedTable, Row, Shared, System, tables
 from reproduce.tables.trainings import training
 from subtext.api.load import Sources
 from subtext.errors import DataError, RequirementError
@@ -59,7 +58,7 @@ def kept(monkeypatch: Any) -> None:
     rows = tuple(Row(key, key, System("pvse", {"word_dim": 8, "views": views}), (None,) * 4) for key, views in
                  (("one", 1), ("two", 2)))  # fmt: skip
     columns = tuple(Column("coco", figure) for figure in FIGURES)
-    table = Published("t", "p", columns, rows, tables()["cvprw2022_table2"].plan, {}, ())
+    table = PublishedTable("t", "p", columns, rows, tables()["cvprw2022_table2"].plan, {}, ())
     monkeypatch.setitem(tables(), "eccv2020_table3", table)
 
 
@@ -131,7 +130,7 @@ def test_places_are_others_in_another_space(made: Path, graphs: tuple[Path, Path
     sources = Sources(data=made / "pairs.jsonl", features=made / "features.npz")
 
     def folder(**more: Any) -> Path:
-        asked = Asked(name="t", table=table, rows=table.rows, out=Path("out"), data={"mine": sources}, **more)
+        asked = TableConfig(name="t", table=table, rows=table.rows, out=Path("out"), data={"mine": sources}, **more)
         return training(asked, next(row for row in table.rows if row.key == "amrani"), "mine", seed=0).folder
 
     given = [{"mine": graph} for graph in graphs]
@@ -143,12 +142,14 @@ def test_names_without_a_given_graph_stay_as_they_were() -> None:
     """What was trained before a given graph stood in a run's name is found again."""
     table = tables()["cvprw2022_table2"]
     sources = Sources(data=Path("/data/p.jsonl"), features=Path("/data/f.npz"))
-    asked = Asked(name="t", table=table, rows=table.rows, out=Path("/o"), data={"coco": sources})
+    asked = TableConfig(name="t", table=table, rows=table.rows, out=Path("/o"), data={"coco": sources})
     row = next(each for each in table.rows if each.key == "diversity")
     assert training(asked, row, "coco", seed=0).folder == Path(
         "/o/runs/coco/pvse+diversity-f485dc1f92/seed0-rate0.0001"
     )
-    without = Asked(name="t", table=table, rows=(), out=Path("/o"), data={"coco": Sources(data=Path("/data/p.jsonl"))})
+    without = TableConfig(
+        name="t", table=table, rows=(), out=Path("/o"), data={"coco": Sources(data=Path("/data/p.jsonl"))}
+    )
     assert without.graph("coco", Shared.TEXT_GRAPH) == Path("/o/shared/coco/text_graph-7896b1108f")
     assert without.graph("coco", Shared.IMAGE_GRAPH) == Path("/o/shared/coco/image_graph-47b0cf45e4")
 
@@ -161,14 +162,14 @@ def test_a_graph_that_is_none_is_refused_before_anything_is_trained(made: Path, 
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "graph.json").write_text('{"kind": "something"}')
     with pytest.raises(DataError, match="it is of another kind"):
-        read_given(tmp_path / "odd")
+        read_graph(tmp_path / "odd")
 
 
 def test_a_space_that_settings_do_not_make_again_has_to_be_named(graphs: tuple[Path, Path]) -> None:
     from dataclasses import replace
 
-    given = read_given(graphs[0])
-    assert given.again(lambda: Lsa(), "cpu") == Lsa(width=5)
+    given = read_graph(graphs[0])
+    assert given.text_space(lambda: Lsa(), "cpu") == Lsa(width=5)
     of_file = replace(given, space={"name": "features", "of": "texts", "features": "f"})
-    with pytest.raises(RequirementError, match="was made in, features; --space is lsa"):
-        of_file.again(lambda: Lsa(), "cpu")
+    with pytest.raises(RequirementError, match=", features; --space is lsa"):
+        of_file.text_space(lambda: Lsa(), "cpu")

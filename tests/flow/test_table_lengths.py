@@ -11,8 +11,8 @@ import small
 import torch
 
 from reproduce.tables import measures
+from reproduce.tables.config import TableConfig
 from reproduce.tables.material import Loaded
-from reproduce.tables.request import Asked
 from reproduce.tables.specification import tables
 from subtext.api.train import Material
 from subtext.data.dataset import Dataset, Items
@@ -43,12 +43,12 @@ def made() -> tuple[Dataset, torch.Tensor]:
 def test_recall_by_length_is_that_of_the_drawn_texts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pairs, scores = made()
 
-    def scored(model: object, given: Dataset, *, protocol: Any, further: Any, **rest: object) -> Any:
-        return evaluate_matrix(scores, given, protocol=protocol, further=further)
+    def scored(model: object, given: Dataset, *, protocol: Any, extra: Any, **rest: object) -> Any:
+        return evaluate_matrix(scores, given, protocol=protocol, extra=extra)
 
     monkeypatch.setattr(measures, "evaluate", scored)
     monkeypatch.setattr(measures, "TEXTS", DRAWN)
-    asked = Asked("ascl2024_figure5", tables()["ascl2024_figure5"], (), tmp_path)
+    asked = TableConfig("ascl2024_figure5", tables()["ascl2024_figure5"], (), tmp_path)
     found = measures.measure(
         "lengths", small.setup().model, "mine", asked, Loaded(Material(pairs, None, None, None), pairs)
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command import call
 
-from reproduce.tables.prepared import POLITICS
+from reproduce.tables.material import POLITICS
 from reproduce.tables.specification import tables
 from subtext.data.read import read
 from subtext.data.write import write_dataset

@@ -9,13 +9,11 @@ from typing import Any
 import made_data
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from command import call
+from command import call, invoke
 from dying import killed_at_flush
 
 from reproduce.tables.specification import RATIOS
-from reproduce.weight_tuning import best_ratio, worth
-from subtext.cli import main
+from reproduce.tables.trainings import best_ratio, validation_score
 from subtext.models.checkpoint import Record, load_record
 
 
@@ -48,7 +46,8 @@ def told(file: Path) -> dict[str, Any]:
 
 def fewer(monkeypatch: pytest.MonkeyPatch, *ratios: tuple[float, float]) -> None:
     """A smaller grid, for what needs no nine trainings."""
-    monkeypatch.setattr("reproduce.weight_tuning.RATIOS", ratios)
+    monkeypatch.setattr("reproduce.weights.ratio_sweep.RATIOS", ratios)
+    monkeypatch.setattr("reproduce.tables.trainings.RATIOS", ratios)
 
 
 def test_nine_ratios_are_trained_on_one_subset_and_the_best_is_named(made: Path, whole: tuple[Path, str]) -> None:
@@ -111,7 +110,7 @@ def test_a_sweep_that_is_killed_goes_on(
 
 
 def test_another_sweep_is_not_mixed_in(made: Path, whole: tuple[Path, str]) -> None:
-    answer = CliRunner().invoke(main, [str(word) for word in words(made, whole[0], "--subset", 18)])
+    answer = invoke(*words(made, whole[0], "--subset", 18))
     assert answer.exit_code == 1 and "needs the training that" in answer.output
 
 
@@ -136,13 +135,13 @@ def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(
     plain = words(made, tmp_path / "out")
     place = plain.index("--with")
     changed = [str(word).replace("{g}", str(made / "graph")) for word in change]
-    answer = CliRunner().invoke(main, [*map(str, plain[:place] + plain[place + 2 :]), *changed])
+    answer = invoke(*plain[:place], *plain[place + 2 :], *changed)
     assert answer.exit_code == 1 and sentence in " ".join(answer.output.split()), answer.output
     assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_host_is_answered_with_near_names() -> None:
-    answer = CliRunner().invoke(main, ["weights", "tune", "pvs", "--help"])
+    answer = invoke("weights", "tune", "pvs", "--help")
     assert answer.exit_code == 2 and "did you mean pvse" in answer.output
 
 
@@ -154,8 +153,8 @@ def test_ties_go_to_the_first_of_the_grid_and_losses_are_better_small() -> None:
     assert best_ratio([record("rsum", rsum=100.0)] * 9) == (1, 1)
     assert best_ratio([record("rsum", rsum=value) for value in (1, 2, 5, 4, 5, 1, 1, 1, 1)]) == (2, 1)
     losses = [record("loss", loss=value, rsum=9 - value) for value in (3, 2, 2, 3, 4, 5, 6, 7, 8)]
-    assert best_ratio(losses) == (1, 2) and worth(losses[0]) == -3
-    assert worth(record("rsum")) == -np.inf
+    assert best_ratio(losses) == (1, 2) and validation_score(losses[0]) == -3
+    assert validation_score(record("rsum")) == -np.inf
 
 
 def test_trainings_that_are_all_equal_say_so(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

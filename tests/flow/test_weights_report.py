@@ -13,10 +13,8 @@ import made_data
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
-from reproduce.weight_statistics import alone, explain, mean_weights, spread
-from subtext.cli import main
+from reproduce.weights.statistics import explain, mean_weights, single_score, spread
 from subtext.core import Comparison, Embeddings, Epoch, Scene, Truth
 from subtext.errors import DataError
 from subtext.evaluation.metrics.agreement import spearman
@@ -90,7 +88,7 @@ def test_a_mean_weight_is_that_of_many_batches() -> None:
     made = table(40)
     made["diversity/text"][7] = torch.nan
     weighting = Neighbourhood(96.0, batch=8)
-    found = mean_weights(made, alone(weighting, "diversity"), batch=8, batchings=400)
+    found = mean_weights(made, single_score(weighting, "diversity"), batch=8, repeats=400)
     assert found[7].isnan() and float(found[~found.isnan()].mean()) == pytest.approx(12.0, rel=0.02)
     # A loop over batches drawn by another generator says the same of the heaviest pair.
     generator, heaviest, seen = np.random.default_rng(1), int(found.nan_to_num(-1).argmax()), []
@@ -100,7 +98,7 @@ def test_a_mean_weight_is_that_of_many_batches() -> None:
         image, text = ((-made[f"diversity/{m}"][rows]).softmax(dim=0) * 96 * 8 / 8 for m in ("image", "text"))
         seen.append(float(((image - text).abs().softmax(dim=0) * 96)[-1]))
     assert float(found[heaviest]) == pytest.approx(np.mean(seen), rel=0.1)
-    whole = mean_weights(made, alone(weighting, "diversity"), batch=64, batchings=1)
+    whole = mean_weights(made, single_score(weighting, "diversity"), batch=64, repeats=1)
     assert float(whole.nansum()) == pytest.approx(96.0 * 39 / 8), "a batch larger than the data is the data"
 
 
@@ -119,35 +117,34 @@ def test_spreads_leave_out_what_is_not_known() -> None:
 def test_the_command(tmp_path: Path) -> None:
     data, features = made_data.write(tmp_path)
     run, graph, plot = tmp_path / "run", tmp_path / "graph", tmp_path / "scores.svg"
-    call = CliRunner().invoke
     build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 4, "--neighbours", 3, "-q"]
-    assert call(main, list(map(str, build))).exit_code == 0
+    assert command.invoke(*build).exit_code == 0
     train = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--epochs", 2]
     train += ["--batch-size", 16, "--device", "cpu", "--out", run, "-q", "--with", f"diversity:graph={graph}"]
-    done = call(main, list(map(str, train)))
+    done = command.invoke(*train)
     assert done.exit_code == 0, done.output
     assert json.loads((run / "run.json").read_text())["methods"][0][1]["graph"] == str(graph)
     page = tmp_path / "pairs.html"
     report = ["weights", "report", run, "--graph", graph, "--plot", plot, "--device", "cpu", "-q"]
     report += ["--page", page, "--top", 3]
-    told = call(main, list(map(str, report)))
+    told = command.invoke(*report)
     assert told.exit_code == 0, told.output
     assert "Spearman's correlation" in told.output and "effective sample size" in told.output
     assert plot.read_text().startswith("<svg") and "diversity/image" in plot.read_text()
     assert page.read_text().count("<li") == 24, "three at each end of both scores, and of two ways to combine them"
-    found = json.loads(call(main, [*map(str, report), "--json"]).stdout)
+    found = json.loads(command.invoke(*report, "--json", "-").stdout)
     assert set(found["spreads"]) == {f"{s}/{m}" for s in ("diversity", "discrepancy") for m in ("image", "text")}
     assert 0 < found["effective"]["discrepancy"] <= 1
     assert set(found["effective"]) == {"diversity", "discrepancy", "combined 3:1", "combined by statistics"}
     assert found["effective"]["combined by statistics"] > 0.99, "nearly uniform, as printed"
     assert found["combine"] == {"diversity": "absdiff", "discrepancy": "absdiff", "combined": "mean"}
-    other = json.loads(call(main, [*map(str, report), "--json", "--beta", "1", "--gamma", "4"]).stdout)["effective"]
+    other = json.loads(command.invoke(*report, "--json", "-", "--beta", "1", "--gamma", "4").stdout)["effective"]
     assert other["combined 1:4"] != found["effective"]["combined 3:1"] and other["diversity"] == pytest.approx(
         found["effective"]["diversity"]
     )
     assert "combined 3:1 " in told.output and "combined: mean" in told.output
-    one = call(main, [*map(str, report), "--views", "mean"])
-    assert one.exit_code == 1 and "--views mean needs a run with several views of an item" in one.output
+    one = command.invoke(*report, "--views", "mean")
+    assert one.exit_code == 1 and "--views mean needs a run with several views per item" in one.output
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +169,7 @@ def weighted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_gain_beside_unevenness(weighted: Path) -> None:
     pairs = [f"{weighted / f'div-{seed}'}={weighted / f'plain-{seed}'}" for seed in range(3)]
     pairs.append(f"{weighted / 'dis'}={weighted / 'plain-0'}")
-    told = json.loads(command.call("weights", "gain", *pairs, "-q", "--json").stdout)
+    told = json.loads(command.call("weights", "gain", *pairs, "-q", "--json", "-").stdout)
     assert [run["score"] for run in told["runs"]] == ["diversity"] * 3 + ["discrepancy"]
     for run in told["runs"]:
         before, after = (
@@ -181,7 +178,7 @@ def test_gain_beside_unevenness(weighted: Path) -> None:
         )
         assert (run["before"], run["after"]) == (before, after)
         assert run["gain"] == pytest.approx(100 * (after - before) / before)
-        report = ["weights", "report", run["run"], "--graph", weighted / "graph", "-q", "--json"]
+        report = ["weights", "report", run["run"], "--graph", weighted / "graph", "-q", "--json", "-"]
         # Lambda is for 32 pairs, unless it is said to be for others; batches are of 16.
         own = ["--total", 20 if run["score"] == "diversity" else 98, "--pairs", 16]
         seen = json.loads(command.call(*report, *own).stdout)
@@ -202,16 +199,16 @@ def test_gain_beside_unevenness(weighted: Path) -> None:
     words = command.call("weights", "gain", *pairs, pairs[0], "-q").stdout
     assert "discrepancy: 1 pair of runs; a correlation needs 3 or more" in words
     assert "where the paper finds small variance good" in words and "over 3 pairs of runs" in words
-    assert "also differ in epochs (4, 1)" in words and "measured on the split val" in words
+    assert "also differ in epochs (4, 1)" in words and "evaluated on the split val" in words
 
 
 def test_gain_refuses_what_is_not_weighted_or_not_comparable(weighted: Path, tmp_path: Path) -> None:
     told = command.call("weights", "gain", f"{weighted / 'plain-0'}={weighted / 'plain-1'}", "-q", code=1)
     assert "needs to be trained with diversity or discrepancy" in told.output
     told = command.call("weights", "gain", f"{weighted / 'first'}={weighted / 'plain-0'}", "-q", code=1)
-    assert "first needs an epoch with weights: the one that it kept is its first, which is uniform" in told.output
+    assert "first needs an epoch with weights: it kept its first, whose weights are uniform" in told.output
     told = command.call("weights", "gain", weighted / "div-0", "-q", code=2)
-    assert "needs two folders of runs with = between them: runs" in told.output
+    assert "needs two folders of runs with = between them" in told.output
     told = command.call("weights", "gain", f"{weighted / 'div-0'}={weighted / 'none'}", "-q", code=2)
     assert "none is no run" in " ".join(told.output.replace("│", " ").split())
     data, features = made_data.write(tmp_path)
@@ -219,11 +216,11 @@ def test_gain_refuses_what_is_not_weighted_or_not_comparable(weighted: Path, tmp
     train = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--epochs", 1]
     command.call(*train, "--batch-size", 16, "--out", tmp_path / "other", "-q", "--workers", 0)
     told = command.call("weights", "gain", f"{weighted / 'div-0'}={tmp_path / 'other'}", "-q", code=1)
-    assert "a gain needs two runs measured on the same pairs" in told.output
+    assert "a gain needs two runs evaluated on the same pairs" in told.output
 
 
 def test_gain_refuses_a_baseline_that_finds_nothing(weighted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from reproduce import weight_gain as gaining
+    from reproduce.weights import gain_report as gaining
 
     def tied(*given: object, **rest: object) -> SimpleNamespace:
         return SimpleNamespace(figures={"rsum": 0.0})

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from reproduce.tables.plot import plot
-from reproduce.tables.writer import Against, Cell, Line, Sheet, as_json, latex, markdown
+from reproduce.tables.sheet import Against, Cell, Line, Sheet, as_json, latex, markdown
 
 TEST = Against("PVSE", 0.012, 0.004, 0.021, 0.002, 0.004)
 SHEET = Sheet(

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from reproduce.figures.asp_curve import asp_curve, asp_lines, mean_of
-from reproduce.figures.thresholds import above
-from reproduce.figures.top_k import alike, first_of, firsts
+from reproduce.figures.of_dataset import count_above
+from reproduce.figures.of_systems import asp_curve, asp_lines, mean_of, queries_of_equal_recall, top_list, top_results
 from subtext.core import DIRECTIONS, Comparison
 from subtext.errors import RequirementError
 from subtext.evaluation.metrics import asp as reference
@@ -118,7 +117,7 @@ def test_pairs_above_thresholds_are_counted_one_by_one(monkeypatch: pytest.Monke
     groups = np.repeat(np.arange(PICTURES), 2)
     match = of_groups(np.arange(PICTURES), groups)
     levels = (0.3, 0.0, 0.5, 0.7)
-    found = above(graded, match, levels)
+    found = count_above(graded, match, levels)
     assert found.thresholds.tolist() == np.sort(np.float32(levels)).tolist() and found.pictures == PICTURES
     for level, pairs, own in zip(found.thresholds, found.pairs, found.own, strict=True):
         rows = [(i, t) for i in range(PICTURES) for t in range(TEXTS) if graded.values[i, t] > level]
@@ -126,7 +125,7 @@ def test_pairs_above_thresholds_are_counted_one_by_one(monkeypatch: pytest.Monke
         assert pairs == graded.above(float(level))
     whole = graded.blocks
     monkeypatch.setattr(Graded, "blocks", lambda self, direction: whole(direction, 4 * TEXTS * 3))
-    assert above(graded, match, levels).pairs.tolist() == found.pairs.tolist()
+    assert count_above(graded, match, levels).pairs.tolist() == found.pairs.tolist()
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -134,7 +133,7 @@ def test_first_lists_are_those_of_a_plain_sort(direction: str) -> None:
     source, graded = made(1)
     groups = np.repeat(np.arange(PICTURES), 2)
     match = of_groups(np.arange(PICTURES), groups)
-    found = firsts(source, graded, match, direction, ks=(1, 2), top=4)
+    found = top_results(source, graded, match, direction, ks=(1, 2), top=4)
     scores, values = (turned(each, direction) for each in (source.scores.numpy(), graded.values))
     own = turned(np.arange(PICTURES)[:, None] == groups[None], direction)
     for query in range(len(scores)):
@@ -143,30 +142,30 @@ def test_first_lists_are_those_of_a_plain_sort(direction: str) -> None:
         best = scores[query, own[query]].max()
         rank = int(((scores[query] >= best) & ~own[query]).sum())
         assert found.hits[query].tolist() == [rank < 1, rank < 2]
-        listed = first_of(source, graded, direction, query, 4)
+        listed = top_list(source, graded, direction, query, 4)
         assert listed.relevance.mean() == pytest.approx(found.worth[query])
         np.testing.assert_array_equal(listed.scores, scores[query, listed.candidates])
         np.testing.assert_array_equal(listed.relevance, values[query, listed.candidates])
         assert (np.diff(listed.scores) <= 0).all()
     with pytest.raises(RequirementError, match="has no query 99"):
-        first_of(source, graded, direction, 99, 4)
+        top_list(source, graded, direction, 99, 4)
 
 
 def test_queries_that_recall_cannot_tell_apart() -> None:
     source, graded = made()
     match = of_groups(np.arange(PICTURES), np.repeat(np.arange(PICTURES), 2))
-    one = firsts(source, graded, match, "text_to_image", ks=(1, 3))
-    assert alike(one, one).tolist() == np.flatnonzero(one.hits[:, 0] == 1).tolist()
+    one = top_results(source, graded, match, "text_to_image", ks=(1, 3))
+    assert queries_of_equal_recall(one, one).tolist() == np.flatnonzero(one.hits[:, 0] == 1).tolist()
     perfect = Matrix(torch.from_numpy(np.eye(PICTURES, dtype=np.float32)[:, np.repeat(np.arange(PICTURES), 2)]))
-    best = firsts(perfect, graded, match, "text_to_image", ks=(1, 3))
-    assert alike(one, best).tolist() == np.flatnonzero(one.hits[:, 0] == 1).tolist()
-    worst = firsts(Matrix(-perfect.scores), graded, match, "text_to_image", ks=(1, 3))
-    assert alike(worst, worst).tolist() == list(range(TEXTS)), "none is found at 1: all that are equal"
-    assert not len(alike(best, worst))
+    best = top_results(perfect, graded, match, "text_to_image", ks=(1, 3))
+    assert queries_of_equal_recall(one, best).tolist() == np.flatnonzero(one.hits[:, 0] == 1).tolist()
+    worst = top_results(Matrix(-perfect.scores), graded, match, "text_to_image", ks=(1, 3))
+    assert queries_of_equal_recall(worst, worst).tolist() == list(range(TEXTS)), "none at 1: all that are equal"
+    assert not len(queries_of_equal_recall(best, worst))
 
 
 def test_a_score_that_is_no_number_stands_last_in_a_list() -> None:
     source, graded = made()
     source.scores[0, 3] = torch.nan
-    listed = first_of(source, graded, "image_to_text", 0, TEXTS)
+    listed = top_list(source, graded, "image_to_text", 0, TEXTS)
     assert listed.candidates[-1] == 3 and np.isnan(listed.scores[-1])

@@ -6,14 +6,13 @@ Results go to standard output, progress and remarks to standard error.
 
 from __future__ import annotations
 
-import errno
 import importlib
 from typing import Any
 
 import click
 
 from subtext import __version__
-from subtext.errors import SubtextError
+from subtext.cli.command import error_messages
 
 COMMANDS = {
     "demo": "The whole way on real pictures that come as Python packages, in minutes.",
@@ -34,6 +33,14 @@ COMMANDS = {
     "runs": "List what was trained: recipe, data, best figures, disk use.",
 }
 """Command name -> its line in `subtext --help`. Module `subtext.cli.NAME` defines the click command NAME."""
+
+MOVED = {
+    "figure": "reproduce.figures",
+    "gallery": "reproduce.gallery",
+    "table": "reproduce.tables",
+    "weights": "reproduce.weights",
+}
+"""Former command -> the module that has it, outside the package."""
 
 EXAMPLE = """\b
 Example:
@@ -64,6 +71,11 @@ class Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first word names; an unknown one is answered with near names."""
+        if args and args[0] in MOVED:
+            click.echo(
+                f"subtext {args[0]} is now python -m {MOVED[args[0]]}, run from a copy of the repository", err=True
+            )
+            ctx.exit(2)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from subtext.recipes.catalogue import unknown
 
@@ -76,21 +88,9 @@ class Lazy(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what Subtext refuses becomes one sentence and exit code 1."""
-        try:
+        """Run the command; an error of Subtext becomes one sentence and exit code 1."""
+        with error_messages(ctx):
             return super().invoke(ctx)
-        except SubtextError as error:
-            click.echo(f"error: {error}", err=True)
-            ctx.exit(1)
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise
-            where = f": {error.filename}" if error.filename else ""
-            click.echo(f"error: {error.strerror or error}{where}", err=True)
-            ctx.exit(1)
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(130)
 
 
 @click.group(

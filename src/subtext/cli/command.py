@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
@@ -14,7 +16,7 @@ import click
 
 from subtext.api.options import Parameter, parameters
 from subtext.cli.options import as_typed
-from subtext.errors import ArgumentError
+from subtext.errors import ArgumentError, SubtextError
 
 PATH = click.Path(path_type=Path)
 """Any path; whether it exists is checked where it is read, so that the sentence can say what was expected there."""
@@ -263,6 +265,28 @@ def _commas(parameter: Parameter) -> Callable[[click.Context, click.Parameter, s
         return values
 
     return read
+
+
+@contextmanager
+def error_messages(ctx: click.Context) -> Iterator[None]:
+    """Turn errors of Subtext and of the system into one sentence and exit code 1, an interruption into code 130."""
+    try:
+        yield
+    except ArgumentError:
+        # The command turns it into a usage error.
+        raise
+    except SubtextError as error:
+        click.echo(f"error: {error}", err=True)
+        ctx.exit(1)
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        where = f": {error.filename}" if error.filename else ""
+        click.echo(f"error: {error.strerror or error}{where}", err=True)
+        ctx.exit(1)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        ctx.exit(130)
 
 
 def example(*lines: str) -> str:

@@ -1,4 +1,4 @@
-"""What the neighbourhood scores of a data set look like, and how uneven the weights are that come of them."""
+"""Statistics of the neighbourhood scores of a data set, and of the weights that result."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SCORES, MODALITIES = ("diversity", "discrepancy"), ("image", "text")
 class Spread:
     """One score of one modality over a data set.
 
-    known      pairs that have it            mean, deviation  over them, the latter of the population
-    low, high  ends of the histogram         counts           (BINS) pairs in each of its equal parts
+    known      pairs that have it            mean, deviation  over them; the population's deviation
+    low, high  ends of the histogram         counts           (BINS) pairs per bin
     """
 
     known: int
@@ -43,7 +43,7 @@ class Spread:
 class Weights:
     """Scores and weights of a data set.
 
-    pairs        that have all scores
+    pairs        number with all scores
     spreads      "diversity/image" and so on
     correlation  modality -> Spearman's between the two scores; "both" over the pairs of both (the paper: .052)
     effective    weighting -> effective sample size of its weights over the sample size, (sum w)^2 / (n sum w^2), mean
@@ -68,10 +68,10 @@ def explain(
     batch: int = 32,
     seed: int = 0,
 ) -> Weights:
-    """Describe the tables of an epoch, and the weights of each score, and of both combined, in random batches.
+    """Describe the score tables of an epoch, and the weights of each score and of both combined, in random batches.
 
     weighting  total, sign, combination and placement of the weights of each score; its beta and gamma are not read
-    combined   name -> a weighting with a beta and gamma of its own, or with statistics
+    combined   name -> a weighting with beta and gamma, or with statistics
 
     Raises DataError where fewer than two pairs have all scores.
     """
@@ -79,16 +79,18 @@ def explain(
     known = ~torch.stack(list(values.values())).isnan().any(dim=0)
     if int(known.sum()) < 2:
         raise DataError(f"explaining weights needs two pairs with neighbours or more; it got {int(known.sum())}")
-    kept = {name: value[known] for name, value in values.items()}
+    complete = {name: value[known] for name, value in values.items()}
     order = draw.permutation(int(known.sum()), seed=seed, epoch=0, purpose="weights")
-    ways = {score: alone(weighting, score) for score in SCORES} | dict(combined or {})
-    signed = {name: [_signed(values, known, way, modality) for modality in MODALITIES] for name, way in ways.items()}
+    weightings = {score: single_score(weighting, score) for score in SCORES} | dict(combined or {})
+    signed = {name: [_signed(values, known, w, modality) for modality in MODALITIES] for name, w in weightings.items()}
     return Weights(
         pairs=int(known.sum()),
         spreads={name: spread(value) for name, value in values.items()},
-        correlation={m: spearman(kept[f"diversity/{m}"].numpy(), kept[f"discrepancy/{m}"].numpy()) for m in MODALITIES}
-        | {"both": spearman(*(torch.cat([kept[f"{score}/{m}"] for m in MODALITIES]).numpy() for score in SCORES))},
-        effective={name: effective(signed[name][0], signed[name][1], way, order, batch) for name, way in ways.items()},
+        correlation={
+            m: spearman(complete[f"diversity/{m}"].numpy(), complete[f"discrepancy/{m}"].numpy()) for m in MODALITIES
+        }
+        | {"both": spearman(*(torch.cat([complete[f"{score}/{m}"] for m in MODALITIES]).numpy() for score in SCORES))},
+        effective={name: effective(*signed[name], w, order, batch) for name, w in weightings.items()},
     )
 
 
@@ -97,14 +99,14 @@ def mean_weights(
     weighting: Neighbourhood,
     *,
     batch: int = 32,
-    batchings: int = 50,
+    repeats: int = 50,
     seed: int = 0,
 ) -> Float[Tensor, "n"]:
-    """(N) the weight of every pair, mean over random cuts of the data set into batches.
+    """(N) the weight of every pair, mean over random partitions of the data set into batches.
 
-    weighting  with its beta and gamma, or statistics; `alone` gives that of one score
+    weighting  with beta and gamma, or statistics; `single_score` gives that of one score
 
-    A weight is relative to its batch, so a single batch says little of a pair. NaN for a pair that lacks a score.
+    A weight is relative to its batch, so that of one batch means little. NaN for a pair without a score.
     """
     values = {name: table[name].double() for score in SCORES for m in MODALITIES if (name := f"{score}/{m}")}
     read = [score for score in SCORES if getattr(weighting, score)]
@@ -113,24 +115,23 @@ def mean_weights(
     image, text = (torch.full((len(known),), torch.nan, dtype=torch.float64) for _ in MODALITIES)
     image[rows], text[rows] = (_signed(values, known, weighting, modality) for modality in MODALITIES)
     total, size = torch.zeros(len(known), dtype=torch.float64), min(batch, len(rows))
-    for batching in range(batchings):
-        order = rows[torch.from_numpy(draw.permutation(len(rows), seed=seed, epoch=batching, purpose="weights"))]
-        # A rest is filled up from the front, so that every weight is of a whole batch; those count again there alone.
+    for repeat in range(repeats):
+        order = rows[torch.from_numpy(draw.permutation(len(rows), seed=seed, epoch=repeat, purpose="weights"))]
+        # The last batch is filled from the front, so every batch is complete; the repeated pairs count once.
         for start in range(0, len(order), size or 1):
             chosen = torch.cat([order[start:], order])[:size]
             fresh = min(size, len(order) - start)
             total[chosen[:fresh]] += _weights(image, text, weighting, chosen)[:fresh]
-    found = torch.full_like(total, torch.nan)
-    found[rows] = total[rows] / batchings
-    return found
+    means = torch.full_like(total, torch.nan)
+    means[rows] = total[rows] / repeats
+    return means
 
 
 def unevenness(
     table: Mapping[str, Tensor], weighting: Neighbourhood, score: str, *, batch: int = 32, seed: int = 0
 ) -> tuple[float, float]:
-    """How uneven one score is, and the weights that come of it alone.
+    """A score's standard deviation, mean of both modalities, and the effective sample size of its weights.
 
-    Gives the score's standard deviation, mean of both modalities, and the effective sample size as `Weights` has it.
     Raises DataError where fewer than two pairs have the score.
     """
     values = {name: table[name].double() for m in MODALITIES if (name := f"{score}/{m}")}
@@ -140,15 +141,15 @@ def unevenness(
             f"a deviation of {score} needs two pairs with neighbours or more; it got {int(known.sum())}; build a graph "
             "of more texts"
         )
-    way = alone(weighting, score)
+    single = single_score(weighting, score)
     order = draw.permutation(int(known.sum()), seed=seed, epoch=0, purpose="weights")
-    image, text = (_signed(values, known, way, modality) for modality in MODALITIES)
+    image, text = (_signed(values, known, single, modality) for modality in MODALITIES)
     deviation = float(np.mean([spread(value).deviation for value in values.values()]))
-    return deviation, effective(image, text, way, order, batch)
+    return deviation, effective(image, text, single, order, batch)
 
 
 def spread(values: Float[Tensor, "n"]) -> Spread:
-    """Mean, deviation and histogram of the values that are known."""
+    """Mean, deviation and histogram of the values that are not NaN."""
     known = values[~values.isnan()].double().numpy()
     if not len(known):
         return Spread(0, float("nan"), float("nan"), 0.0, 0.0, [0] * BINS)
@@ -165,9 +166,9 @@ def effective(
     order: NDArray[np.int64],
     batch: int,
 ) -> float:
-    """Effective sample size of the weights over the sample size, mean over whole batches (one at least).
+    """Effective sample size of the weights over the sample size, mean over complete batches (at least one).
 
-    image, text  u of either modality: signed scores, as `Neighbourhood` has them
+    image, text  u of each modality: signed scores, as in `Neighbourhood`
     """
     size = min(batch, len(order))
     shares = []
@@ -177,7 +178,7 @@ def effective(
     return float(np.mean(shares))
 
 
-def alone(weighting: Neighbourhood, score: str) -> Neighbourhood:
+def single_score(weighting: Neighbourhood, score: str) -> Neighbourhood:
     """The weighting with one of the scores."""
     return replace(
         weighting, diversity=float(score == "diversity"), discrepancy=float(score == "discrepancy"), statistics="none"
@@ -187,21 +188,21 @@ def alone(weighting: Neighbourhood, score: str) -> Neighbourhood:
 def _signed(
     values: Mapping[str, Tensor], known: Bool[Tensor, "n"], weighting: Neighbourhood, modality: str
 ) -> Float[Tensor, "k"]:
-    """(K) u of one modality for the pairs that are known; statistics are of all that have a score."""
+    """(K) u of one modality for the pairs with all scores; statistics are of all pairs with the score."""
     total = torch.zeros(int(known.sum()), dtype=torch.float64)
-    told = moments(values) if weighting.statistics != "none" else {}
+    statistics = moments(values) if weighting.statistics != "none" else {}
     for score, coefficient in (("diversity", weighting.diversity), ("discrepancy", weighting.discrepancy)):
         if not coefficient:
             continue
-        if told:
-            whose = modality if weighting.statistics == "each" else "both"
-            coefficient = coefficient * float(told[f"moments/{score}/{whose}"].double().prod())
+        if statistics:
+            scope = modality if weighting.statistics == "each" else "both"
+            coefficient = coefficient * float(statistics[f"moments/{score}/{scope}"].double().prod())
         total += weighting.sign * coefficient * values[f"{score}/{modality}"][known]
     return total
 
 
 def _weights(image: Tensor, text: Tensor, weighting: Neighbourhood, rows: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """What the pairs of one batch weigh."""
+    """The weights of the pairs of one batch."""
     return joined(
         image[rows],
         text[rows],

@@ -1,17 +1,21 @@
-"""`subtext gallery compare`: what two runs find for the same queries, side by side on one page."""
+"""`subtext gallery compare`: what two runs find for the same queries, side by side on one page.
+
+Which semantic neighbours one run has pulled together, relative to another.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from reproduce.neighbour_shift import Pulled, pulled_pairs
 from subtext.api.load import Work, open_work
 from subtext.core import Embeddings
 from subtext.data.atomic import require_file, write_text
@@ -29,16 +33,89 @@ from subtext.ops import draw
 from subtext.report.page import Found, Page, Search, Section, render
 from subtext.report.progress import meter
 
+_AT_A_TIME = 512
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """Sampled pairs of neighbours.
+
+    left, right  (M) rows of texts, or of pictures
+    near         of each run (M): the cosine, in standard deviations above random pairs of the same run
+    """
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    near: tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def pulled_pairs(
+    graph: Graph,
+    runs: Sequence[tuple[nn.Module, Embeddings]],
+    *,
+    pictures: NDArray[np.int64] | None = None,
+    count: int = 10_000,
+    seed: int = 0,
+) -> Pulled:
+    """At most `count` pairs of neighbours of the graph, each once, and how near they lie in two runs.
+
+    runs      similarity and embeddings of the graph's texts, of one run and the other; of the pictures with `pictures`
+    pictures  (N) of each text, below 0 for none: pairs are then of pictures whose texts are neighbours
+
+    Raises DataError when the graph knows no neighbours among its texts, or these have no pictures.
+    """
+    rows, places = np.nonzero(np.asarray(graph.neighbours) >= 0)
+    left, right = rows.astype(np.int64), np.asarray(graph.neighbours)[rows, places].astype(np.int64)
+    if pictures is not None:
+        left, right = pictures[left], pictures[right]
+        known = (left >= 0) & (right >= 0) & (left != right)
+        left, right = left[known], right[known]
+    if not len(left):
+        what = "texts" if pictures is None else "texts of different pictures"
+        raise DataError(f"this graph knows no neighbours among these {what}; build one of them (--split, --among)")
+    # Two items that are each other's neighbours are one pair.
+    once = np.unique(np.stack([np.minimum(left, right), np.maximum(left, right)], axis=1), axis=0)
+    order = draw.permutation(len(once), seed=seed, epoch=0, purpose="gallery neighbours")[:count]
+    left, right = once[order].T
+    there = len(runs[0][1])
+    some = np.arange(min(count, 4 * there), dtype=np.int64)
+    ends = draw.integers(some, there, seed=seed, epoch=0, purpose="gallery random pairs", count=2)
+    apart = ends[:, 0] != ends[:, 1]
+    near = []
+    for similarity, items in runs:
+        by_chance = _cosines(similarity, items, ends[apart, 0], ends[apart, 1])
+        spread = by_chance.std() or 1.0
+        near.append((_cosines(similarity, items, left, right) - by_chance.mean()) / spread)
+    return Pulled(left, right, (near[0], near[1]))
+
+
+def _cosines(
+    similarity: nn.Module, items: Embeddings, left: NDArray[np.int64], right: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """(M) cosine of each item with its own partner."""
+    cosine = getattr(similarity, "cosine", similarity)
+    found = []
+    with torch.inference_mode():
+        for start in range(0, len(left), _AT_A_TIME):
+            rows = slice(start, start + _AT_A_TIME)
+            one, other = (items[torch.from_numpy(side[rows])] for side in (left, right))
+            found.append(cosine(one, other).diagonal().double())
+    return torch.cat(found).numpy()
+
+
 RARE, COMMON = 2, 0.05
 """A word is drawn from those in at least so many texts, and in at most this share of them."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Two runs, where the data is, and what is to be shown; fields are the command's options."""
+class GalleryConfig:
+    """Two runs on a data set, and what the page shows.
 
-    first: Path
-    second: Path
+    works  one per run        words  queries; sampled where there are none        count  sampled words and images
+    top    results per query  graph  of the split's texts                         pairs  sampled from it
+    """
+
+    works: tuple[Work, ...]
     out: Path
     words: tuple[str, ...] = ()
     count: int = 4
@@ -46,14 +123,6 @@ class Asked:
     graph: Path | None = None
     pairs: int = 10_000
     seed: int = 0
-    works: tuple[Work, ...] = ()
-
-    @staticmethod
-    def from_options(values: Mapping[str, Any]) -> Asked:
-        """What the command was told."""
-        own = {field.name: values[field.name] for field in fields(Asked) if field.name != "works"}
-        works = tuple(Work.from_options({**values, "run": values[name]}) for name in ("first", "second"))
-        return Asked(**own, works=works)
 
 
 @dataclass(frozen=True)
@@ -67,26 +136,26 @@ class Side:
     texts: Embeddings
 
 
-def compare(asked: Asked) -> str:
+def write_page(config: GalleryConfig) -> str:
     """Write the page; gives what to say of it.
 
     Raises RequirementError when a run's vectors do not decide its scores, or the runs remember different data; and what
     opening, reading and the graph raise.
     """
-    require_file(asked.out)
-    graph = None if asked.graph is None else Graph.load(asked.graph.expanduser())
-    sides, pairs, split = _opened(asked)
-    moved = [] if graph is None else _moved(graph.within(pairs.texts), sides, pairs, asked)
-    sections = [*_searches(asked, sides, pairs), *moved]
-    write_text(asked.out, render(_page(asked, sides, pairs, split, sections)))
-    return f"{asked.out}: {sides[0].name} and {sides[1].name} on the split {split}"
+    require_file(config.out)
+    graph = None if config.graph is None else Graph.load(config.graph.expanduser())
+    sides, pairs, split = _opened(config)
+    moved = [] if graph is None else _moved(graph.within(pairs.texts), sides, pairs, config)
+    sections = [*_searches(config, sides, pairs), *moved]
+    write_text(config.out, render(_page(config, sides, pairs, split, sections)))
+    return f"{config.out}: {sides[0].name} and {sides[1].name} on the split {split}"
 
 
-def _opened(asked: Asked) -> tuple[list[Side], Dataset, str]:
+def _opened(config: GalleryConfig) -> tuple[list[Side], Dataset, str]:
     sides: list[Side] = []
     known: list[tuple[Dataset, str]] = []
-    names = _names(asked.first, asked.second)
-    for name, work in zip(names, asked.works, strict=True):
+    names = _names(*(work.run for work in config.works if work.run is not None))
+    for name, work in zip(names, config.works, strict=True):
         opened = open_work(work).by_mean("a gallery")
         assert opened.record is not None
         items = len(opened.pairs.images) + len(opened.pairs.texts)
@@ -110,18 +179,18 @@ def _names(first: Path, second: Path) -> tuple[str, str]:
     return str(first), str(second)
 
 
-def _searches(asked: Asked, sides: Sequence[Side], pairs: Dataset) -> list[Section]:
+def _searches(config: GalleryConfig, sides: Sequence[Side], pairs: Dataset) -> list[Section]:
     sections = []
     if not any(isinstance(side.model.text.input_spec, FeatureInput) for side in sides):
         told = "Marked where the word is in a text of the picture. The number is the run's own score: it orders."
-        words = asked.words or _drawn_words(_texts(pairs), asked.count, asked.seed)
-        found = [_by_word(side, word, pairs, asked.top) for word in words for side in sides]
+        words = config.words or _drawn_words(_texts(pairs), config.count, config.seed)
+        found = [_by_word(side, word, pairs, config.top) for word in words for side in sides]
         sections.append(Section("Words to pictures", told, found, len(sides)))
-    elif asked.words:
+    elif config.words:
         raise RequirementError("words need runs that read words; one of these reads features; leave --word out")
     told = "Marked where the text is one of the picture's own. The number is the run's own score: it orders."
-    rows = draw.permutation(len(pairs.images), seed=asked.seed, epoch=0, purpose="gallery pictures")[: asked.count]
-    found = [_by_picture(side, row, pairs, asked.top) for row in rows.tolist() for side in sides]
+    rows = draw.permutation(len(pairs.images), seed=config.seed, epoch=0, purpose="gallery pictures")[: config.count]
+    found = [_by_picture(side, row, pairs, config.top) for row in rows.tolist() for side in sides]
     return [*sections, Section("Pictures to texts", told, found, len(sides))]
 
 
@@ -167,7 +236,7 @@ def _best(scores: NDArray[np.float32], top: int) -> list[int]:
     return [int(row) for row in np.argsort(-scores, kind="stable")[:top]]
 
 
-def _moved(graph: Graph, sides: Sequence[Side], pairs: Dataset, asked: Asked) -> list[Section]:
+def _moved(graph: Graph, sides: Sequence[Side], pairs: Dataset, config: GalleryConfig) -> list[Section]:
     """Which texts that are neighbours each run has pulled closest, and which pictures of such texts."""
     owners, texts = pictures_of_texts(pairs), _texts(pairs)
     first = np.full(len(pairs.images), -1, dtype=np.int64)
@@ -181,12 +250,12 @@ def _moved(graph: Graph, sides: Sequence[Side], pairs: Dataset, asked: Asked) ->
 
     by_text = [(side.model.similarity, side.texts) for side in sides]
     by_picture = [(side.model.similarity, side.images) for side in sides]
-    moved = pulled_pairs(graph, by_text, count=asked.pairs, seed=asked.seed)
-    found = _closest("texts", moved, sides, pairs.texts.ids, text, asked.top)
+    moved = pulled_pairs(graph, by_text, count=config.pairs, seed=config.seed)
+    found = _closest("texts", moved, sides, pairs.texts.ids, text, config.top)
     if np.unique(owners[owners >= 0]).size < 2:
         return found
-    moved = pulled_pairs(graph, by_picture, pictures=owners, count=asked.pairs, seed=asked.seed)
-    return [*found, *_closest("pictures", moved, sides, pairs.images.ids, picture, asked.top)]
+    moved = pulled_pairs(graph, by_picture, pictures=owners, count=config.pairs, seed=config.seed)
+    return [*found, *_closest("pictures", moved, sides, pairs.images.ids, picture, config.top)]
 
 
 def _shown(pairs: Dataset, picture: int) -> str | None:
@@ -226,7 +295,9 @@ def _closest(
     return sections
 
 
-def _page(asked: Asked, sides: Sequence[Side], pairs: Dataset, split: str, sections: Sequence[Section]) -> Page:
+def _page(
+    config: GalleryConfig, sides: Sequence[Side], pairs: Dataset, split: str, sections: Sequence[Section]
+) -> Page:
     facts = [
         (
             side.name,
@@ -235,7 +306,7 @@ def _page(asked: Asked, sides: Sequence[Side], pairs: Dataset, split: str, secti
         )
         for side in sides
     ]
-    data = asked.works[0].sources.data or Path(sides[0].record.data.data)
+    data = config.works[0].sources.data or Path(sides[0].record.data.data)
     return Page(
         title=f"{sides[0].name} beside {sides[1].name}",
         lead=f"{len(pairs.images):,} pictures and {len(pairs.texts):,} texts, the split {split} of {data.name}.",
@@ -243,5 +314,5 @@ def _page(asked: Asked, sides: Sequence[Side], pairs: Dataset, split: str, secti
         figures=(),
         figures_text="",
         sections=sections,
-        facts=[*facts, ("drawn by seed", str(asked.seed))],
+        facts=[*facts, ("drawn by seed", str(config.seed))],
     )

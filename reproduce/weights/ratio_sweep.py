@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reproduce.tables.material import SUBSET, drawn
+from reproduce.tables.material import SUBSET, sample_images
 from reproduce.tables.specification import RATIOS, Ratio
+from reproduce.tables.trainings import best_ratio
 from subtext.api.train import Job, TrainingData, build_setup, initial_record, read_training_data
 from subtext.data.atomic import require_file, write_text
 from subtext.errors import DataError, RecipeError, counted
@@ -48,7 +48,7 @@ def tune(job: Job, *, subset: int, spelt: Sequence[str], file: Path | None = Non
     if file is not None:
         require_file(file)
     whole, seed = read_training_data(job), int(job.run.get("seed", 0))
-    material = replace(whole, train=drawn(whole.train, subset, SUBSET, seed=seed)[0])
+    material = replace(whole, train=sample_images(whole.train, subset, SUBSET, seed=seed)[0])
     near = _require_neighbours(job, material)
     # The outputs of frozen encoders are the same for all.
     cache = job.run.get("cache") or job.out / "cache"
@@ -72,19 +72,6 @@ def tune(job: Job, *, subset: int, spelt: Sequence[str], file: Path | None = Non
     if file is not None:
         write_text(file, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return Tuned(_told(found, job))
-
-
-def worth(record: Record) -> float:
-    """How well a finished training does by what its plan selects the epoch by; larger is better, also of a loss."""
-    if record.plan.get("select") == "loss":
-        return -record.best.get("loss", math.inf)
-    return record.best.get("rsum", -math.inf)
-
-
-def best_ratio(records: Sequence[Record]) -> Ratio:
-    """Of the trainings of RATIOS, in their order, the ratio that does best; the first of equals."""
-    values = [worth(record) for record in records]
-    return RATIOS[values.index(max(values))]
 
 
 def _option(job: Job, spelt: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""`subtext weights tune HOST`: every host recipe is a command, as for `subtext train`."""
+"""`python -m reproduce.weights tune HOST`: every host recipe is a command, as for `subtext train`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Hosts(Models):
     options_metavar="",
     subcommand_metavar="HOST --data DATA --with combined:graph=GRAPH,... --out DIR [OPTIONS]",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=example("subtext weights tune pvse --data pairs.jsonl --with combined:graph=graphs/d2v --out sweep"),
+    epilog=example("python -m reproduce.weights tune pvse --data pairs.jsonl --with combined:graph=g --out sweep"),
 )
 def tune() -> None:
     """Choose beta and gamma of the method combined (COMBINED-VAL) by validation, on a small subset."""
@@ -62,7 +62,7 @@ def _command(recipe: Recipe) -> Command:
         by what selects the epoch (--select); of equals the first. Options are those of `subtext train {recipe.name}`;
         the last line is the one to train with.""",
         examples=[
-            f"subtext weights tune {recipe.name} --data pairs.jsonl --with combined:graph=graphs/d2v --out sweep",
+            f"python -m reproduce.weights tune {recipe.name} --data pairs.jsonl --with combined:graph=g --out sweep",
         ],
         usage="--data DATA --with combined:graph=GRAPH,... --out DIR [OPTIONS]",
     )
@@ -76,7 +76,7 @@ def _command(recipe: Recipe) -> Command:
 def _tune(ctx: click.Context, recipe: Recipe) -> None:
     own = {"subset", "file"}
     job = job_of(recipe.name, {name: value for name, value in arguments(ctx).items() if name not in own})
-    from reproduce.weight_tuning import tune as carry_out
+    from reproduce.weights.ratio_sweep import tune as carry_out
 
     with spelt_as_typed(ctx):
         tuned = carry_out(job, subset=ctx.params["subset"], spelt=ctx.params["with_"], file=ctx.params["file"])

@@ -1,0 +1,63 @@
+"""The commands `python -m reproduce.NAME`, made from signatures of functions as those of `subtext` are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from subtext.cli.command import HELP, Command, error_messages, verb_command
+
+
+@dataclass(frozen=True)
+class Text:
+    """A result that is a text alone."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def command(verb: Callable[..., Any], *, name: str, examples: Sequence[str], usage: str) -> Command:
+    """The command of a function; it prints the result, or the result's JSON for `--json -`.
+
+    A result with an `exit_code` ends the command with that code.
+    """
+    made = verb_command(verb, name=name, examples=examples, usage=usage, show=_show)
+    act = made.act
+
+    def reported(ctx: click.Context) -> None:
+        with error_messages(ctx):
+            act(ctx)
+
+    made.act = reported
+    return made
+
+
+class ReportingGroup(click.Group):
+    """A group whose commands end with one sentence for an error."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error becomes one sentence and exit code 1."""
+        with error_messages(ctx):
+            return super().invoke(ctx)
+
+
+def group(name: str, help: str, commands: Sequence[click.Command]) -> click.Group:
+    """A command of several others."""
+    return ReportingGroup(name, help=help, commands=commands, context_settings={"help_option_names": list(HELP)})
+
+
+def _show(result: Any) -> None:
+    ctx = click.get_current_context()
+    if ctx.params.get("json") == Path("-"):
+        click.echo(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
+    else:
+        click.echo(str(result))
+    if code := getattr(result, "exit_code", 0):
+        ctx.exit(code)

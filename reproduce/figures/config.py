@@ -1,0 +1,122 @@
+"""The configuration of a figure, and a figure that is drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reproduce.figures.catalogue import FIGURES, FigureKind, needed
+from subtext.api.load import Work
+from subtext.core import Direction
+from subtext.errors import RequirementError
+from subtext.ops.semantic_rank import RankTies
+from subtext.report.page import Section
+
+
+@dataclass(frozen=True)
+class FigureConfig:
+    """A figure and its options.
+
+    name        of `catalogue.FIGURES`                  systems  (label, path) of runs, or of files of scores or vectors
+    out         HTML, or SVG for a drawing              json     file of its numbers; None for none
+    relevance   name of a relevance                     references  first texts that represent an image; None for all
+    cache       folder for the relevance matrix         asp_ties    ranks of equal values in ASP
+    item        id of the query image or text; None for a sampled one
+    direction   of the query, in figure 1c              count  length of the lists; None for that of the paper
+    thresholds, tops  of figures 1b and 3; empty for even steps        seed  of the sampled item
+    work        data and execution; its run is unused
+    """
+
+    name: str
+    systems: tuple[tuple[str, Path], ...]
+    work: Work
+    out: Path | None = None
+    json: Path | None = None
+    relevance: str = "tfidf1"
+    references: int | None = None
+    cache: Path | None = None
+    asp_ties: RankTies = "ordinal"
+    item: str | None = None
+    direction: Direction = "text_to_image"
+    count: int | None = None
+    thresholds: tuple[float, ...] = ()
+    tops: tuple[int, ...] = ()
+    seed: int = 0
+
+    @property
+    def kind(self) -> FigureKind:
+        """The figure's entry in the catalogue."""
+        return FIGURES[self.name]
+
+    @property
+    def files(self) -> list[Path]:
+        """The files to write."""
+        return [path for path in (self.out, self.json) if path is not None]
+
+    def check(self) -> None:
+        """Raise RequirementError for systems, labels or a file that do not fit the figure."""
+        kind, labels = self.kind, [label for label, _ in self.systems]
+        if not kind.least <= len(self.systems) <= kind.most:
+            raise RequirementError(f"{self.name} needs {needed(kind)}; it got {len(self.systems)}")
+        files = [path.name for _, path in self.systems if not is_run(path)]
+        if files and kind.systems == "runs":
+            raise RequirementError(f"{self.name} needs {needed(kind)}; {files[0]} is a file")
+        if len(set(labels)) < len(labels):
+            raise RequirementError(
+                f"{self.name} needs systems with different names; it got {', '.join(labels)}; write NAME=PATH"
+            )
+        endings = (".html", ".svg") if kind.curve else (".html",)
+        if self.out is not None and self.out.suffix not in endings:
+            raise RequirementError(f"{self.name} is written as {' or '.join(endings)}; it got {self.out.name}")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that is drawn.
+
+    lead      what it shows, for its page          summary  its main result in a sentence
+    numbers   behind it, as plain data             facts    (name, value) of how it was made
+    sections  of its page                          drawing  SVG; empty for a page of lists
+    files     that were written
+    """
+
+    lead: str
+    summary: str
+    numbers: dict[str, Any]
+    facts: Sequence[tuple[str, str]]
+    sections: Sequence[Section] = ()
+    drawing: str = ""
+    files: tuple[Path, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Its numbers."""
+        return self.numbers
+
+    def json_text(self) -> str:
+        """Its numbers as indented JSON."""
+        return json.dumps(self.numbers, indent=2, ensure_ascii=False, allow_nan=False)
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary, *([", ".join(map(str, self.files))] if self.files else [])])
+
+    __repr__ = __str__
+
+    def _repr_svg_(self) -> str | None:
+        return self.drawing or None
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path means the folder of a run, not a file."""
+    return path.is_dir() or not path.suffix
+
+
+def labelled(text: str) -> tuple[str, Path]:
+    """(label, path) of `NAME=PATH`, or of a path, whose label is its name."""
+    name, equals, path = text.partition("=")
+    if equals and name and not Path(text).exists():
+        return name, Path(path).expanduser()
+    whole = Path(text).expanduser()
+    return whole.stem if whole.is_file() else whole.resolve().name, whole

@@ -1,0 +1,257 @@
+"""A table's configuration, the paths of what its rows share, and existing graphs that the user names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from reproduce.tables.figure_names import FIGURES
+from reproduce.tables.specification import DATA_SETS, Column, DataSet, PublishedTable, Row, Shared, System
+from subtext.api.load import Sources, choose_device
+from subtext.errors import DataError, RecipeError, RequirementError
+from subtext.neighbours.build import GraphOptions
+from subtext.neighbours.doc2vec import Doc2Vec
+from subtext.neighbours.lsa import Lsa
+from subtext.neighbours.spaces import Sentence, Space
+from subtext.recipes.catalogue import Option, models, plan_options, unknown
+from subtext.training.plan import Plan
+
+SPACES: Mapping[str, Any] = {"doc2vec": Doc2Vec, "lsa": Lsa, "sentence": Sentence}
+"""Text spaces that their settings alone define."""
+FACTORS = (1.0, 3.0, 1 / 3, 10.0, 0.1)
+"""Factors of the learning rate in a row's trials, in their order."""
+
+
+@dataclass(frozen=True)
+class ExistingGraph:
+    """The manifest of a graph that the user names.
+
+    fingerprint  of its texts, space and settings and, in newer graphs, of the neighbours themselves
+    neighbours   of each text
+    space        "name" of the text space, and its settings
+    settings     how neighbours were chosen
+    """
+
+    folder: Path
+    fingerprint: str
+    neighbours: int
+    space: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    @property
+    def choice(self) -> GraphOptions:
+        """The same choice of neighbours, for other texts."""
+        same_image, distance = self.settings.get("same_picture", "drop"), self.settings.get("distance")
+        return GraphOptions(self.neighbours, candidate_split="all", same_image=same_image, distance=distance)
+
+    def text_space(self, configured: Callable[[], Space], device: str) -> Space:
+        """Its text space, not yet fitted.
+
+        configured  makes the space of the command's options, for spaces that their settings do not define, such as a
+                    file of features
+
+        Raises RequirementError where such a space is not the one of the options.
+        """
+        settings = {name: value for name, value in self.space.items() if name != "name"}
+        name = str(self.space.get("name"))
+        if name in SPACES and set(settings) <= {option.name for option in fields(SPACES[name])}:
+            where = {"device": choose_device(device)} if name == "sentence" else {}
+            defined: Space = SPACES[name](**settings, **where)
+            return defined
+        space = configured()
+        if dict(space.settings()) != dict(self.space):
+            raise RequirementError(
+                f"vectors of other texts need the text space of {self.folder}, {name}; --space is "
+                f"{space.settings()['name']}; name the space that the graph was built with"
+            )
+        return space
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for a table's JSON."""
+        return {
+            "given": str(self.folder.expanduser().resolve()),
+            "fingerprint": self.fingerprint,
+            "neighbours": self.neighbours,
+            "space": dict(self.space),
+            "settings": dict(self.settings),
+        }
+
+
+def read_graph(folder: Path) -> ExistingGraph:
+    """Read a graph's manifest; the arrays are read and checked where they are used.
+
+    Raises DataError where the folder is no graph.
+    """
+    file = folder / "graph.json"
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        if manifest["kind"] != "subtext graph":
+            raise ValueError("it is of another kind")
+        fingerprint = "-".join(str(manifest[name]) for name in ("fingerprint", "arrays") if manifest.get(name))
+        neighbours, space, settings = int(manifest["neighbours"]), dict(manifest["space"]), dict(manifest["settings"])
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        reason = "does not exist" if isinstance(problem, FileNotFoundError) else f"cannot be read ({problem!r})"
+        raise DataError(
+            f"--graph needs a folder that `subtext neighbours build` wrote; {folder} is none: {file.name} {reason}"
+        ) from problem
+    return ExistingGraph(folder, fingerprint, neighbours, space, settings)
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """A table and the protocol of its reproduction.
+
+    name, table   of `specification.tables()`        rows       to train
+    data          key -> its sources                 changes    model options and plan fields for every row, as text
+    seeds         trainings per row                  trials     learning rates per row, chosen by validation
+    sweep         training images of a sweep that chooses a row's ratio on a data set; 0: no sweep
+    subset        training images; None for all      split      is evaluated      val_split  selects the epoch
+    c             candidates of a c-way choice on a data set that is not the papers'
+    space, neighbours, min_count   of the graphs that rows share
+    graphs        key -> existing graph of the training texts, used with its own space and neighbours
+    """
+
+    name: str
+    table: PublishedTable
+    rows: tuple[Row, ...]
+    out: Path
+    data: Mapping[str, Sources] = field(default_factory=dict)
+    changes: Mapping[str, str] = field(default_factory=dict)
+    seeds: int = 3
+    trials: int = 1
+    subset: int | None = None
+    sweep: int = 1000
+    split: str = "test"
+    val_split: str = "val"
+    c: int = 20
+    space: str = "doc2vec"
+    neighbours: int = 200
+    min_count: int = 20
+    graphs: Mapping[str, Path] = field(default_factory=dict)
+    device: str = "auto"
+    workers: int = 2
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        rows = [member for row in self.rows for member in self.table.members(row)]
+        options = {
+            name
+            for row in rows
+            if row.system
+            for option in options_of(row.system.host)
+            for name in (option.name, option.old_name)
+            if name
+        }
+        for name in self.changes:
+            if name not in options:
+                raise RecipeError(unknown("option of these rows", name, dict.fromkeys(sorted(options))))
+
+    def data_set(self, key: str) -> DataSet:
+        """A data set of the papers, or one of the user."""
+        return DATA_SETS.get(key, DataSet(key, key, self.c))
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The table's columns, and the same figures for each further data set, before the means."""
+        columns = self.table.columns
+        figures = dict.fromkeys(column.figure for column in columns if column.data)
+        added = [Column(key, figure) for key in self.data if key not in self.table.data for figure in figures]
+        return (*(c for c in columns if c.data), *added, *(c for c in columns if not c.data))
+
+    def shared(self, data: str) -> Path:
+        """Folder of what the rows on a data set share: graphs and the outputs of frozen encoders."""
+        return self.out / "shared" / data
+
+    def graph(self, data: str, kind: Shared) -> Path:
+        """Folder of a graph."""
+        if kind is Shared.TEXT_GRAPH and data in self.graphs:
+            return self.graphs[data]
+        identity = self.neighbourhood(data) if kind is Shared.TEXT_GRAPH else [*self.cut(data), self.neighbours]
+        return self.shared(data) / f"{kind.name.lower()}-{digest(identity)}"
+
+    def scored_graph(self, data: str) -> Path:
+        """Folder of the graph of the evaluated texts."""
+        return self.shared(data) / f"scored_graph-{digest([*self.neighbourhood(data), self.split])}"
+
+    def text_vectors(self, data: str) -> Path:
+        """File of the training texts' vectors in the space of the graph."""
+        graph = self.existing_graph(data)
+        space = [self.space, self.min_count] if graph is None else [dict(graph.space)]
+        return self.shared(data) / f"text_places-{digest([*self.cut(data), *space])}.npz"
+
+    def existing_graph(self, data: str) -> ExistingGraph | None:
+        """The graph that the user names; None where the table builds its own.
+
+        Raises DataError where the folder is no graph.
+        """
+        return read_graph(self.graphs[data]) if data in self.graphs else None
+
+    def neighbourhood(self, data: str) -> list[object]:
+        """Everything that decides which texts are neighbours."""
+        graph = self.existing_graph(data)
+        choice: list[object] = [self.neighbours, self.space, self.min_count] if graph is None else [graph.fingerprint]
+        return [*self.cut(data), *choice]
+
+    @property
+    def selection_split(self) -> str | None:
+        """The split that selects the epoch; None where a part of the training images does."""
+        return None if self.split == self.val_split else self.val_split
+
+    def cut(self, data: str) -> list[object]:
+        """Everything that decides which pairs are trained on."""
+        return [self.sources(data), self.subset, self.selection_split]
+
+    def sources(self, data: str) -> dict[str, Any]:
+        """The sources of a data set as plain data."""
+        return self.data[data].to_json()
+
+    def missing(self, row: Row, data: str) -> str:
+        """What a row lacks on a data set, as in "COCO, the method hal"; empty when it can be run."""
+        if row.mean_of:
+            return next(filter(None, (self.missing(member, data) for member in self.table.members(row))), "")
+        if row.system is None:
+            return ""
+        needs = [] if data in self.data else [self.data_set(data).name]
+        if lacks := row.system.lacks():
+            needs.append(lacks)
+        elif data in self.data and self.data[data].features is None and _reads_features(row.system):
+            needs.append("--features, which its method reads")
+        return ", ".join(needs)
+
+
+def measure_of(config: TableConfig, row: Row, column: Column) -> str:
+    """The measurement that fills a cell, with what it depends on: a graph even where the row was trained without."""
+    measure = FIGURES[config.table.figure(row, column)].measure
+    if measure in ("preservation", "scores"):
+        return f"{measure}-{digest(config.neighbourhood(column.data))}"
+    return f"{measure}{config.data_set(column.data).c}" if measure == "choice" else measure
+
+
+def built_for(row: Row) -> set[Shared]:
+    """The shared files that a row's methods need before training."""
+    values = _method_values(row.system) if row.system else []
+    return {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH, Shared.TEXT_PLACES) if kind in values}
+
+
+def _reads_features(system: System) -> bool:
+    values = _method_values(system)
+    return Shared.IMAGE_GRAPH in values or Shared.FEATURES in values
+
+
+def _method_values(system: System) -> list[object]:
+    return [value for _, options in system.methods for value in options.values()]
+
+
+def options_of(host: str) -> list[Option]:
+    """The options of a model and of its training; none for an unknown model."""
+    return [*models()[host].options, *plan_options(Plan())] if host in models() else []
+
+
+def digest(identity: object) -> str:
+    """Ten hexadecimal digits of plain data."""
+    text = json.dumps(identity, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
