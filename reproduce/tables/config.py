@@ -203,7 +203,11 @@ class TableConfig:
 
     def cut(self, data: str) -> list[object]:
         """Everything that decides which pairs are trained on."""
-        return [self.sources(data), self.subset, self.selection_split]
+        sources = self.sources(data)
+        # Folders keep the names that they had when this option was called `bad` and its values refuse and skip.
+        on_error = sources.pop("on_error")
+        sources["bad"] = "refuse" if on_error == "raise" else on_error
+        return [sources, self.subset, self.selection_split]
 
     def sources(self, data: str) -> dict[str, Any]:
         """The sources of a data set as plain data."""

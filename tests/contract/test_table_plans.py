@@ -55,11 +55,11 @@ def as_features(name: str, row: Row, data: str) -> dict[str, object]:
     sources = Sources(data=Path("pairs.jsonl"), features=Path("features.npz"))
     config = TableConfig(name=name, table=table, rows=(row,), out=Path("out"), data={data: sources}, changes=changes)
     job = training(config, row, data, seed=0).job
-    regions = catalogue.models()[job.host].name in ("scan", "imram", "sgraf", "ascl", "dsran", "chan")
+    regions = catalogue.models()[job.model].name in ("scan", "imram", "sgraf", "ascl", "dsran", "chan")
     shape = FeatureShape(pooled=None if regions else 8, grid=8)
     context = BuildContext(image_features=shape, texts=("two dogs run", "a red hat"), seed=0)
     return recorded_options(
-        asdict(build(job.host, job.options, methods=job.methods, plan=job.plan, context=context).plan)
+        asdict(build(job.model, job.options, methods=job.methods, plan=job.plan, context=context).plan)
     )
 
 
