@@ -1,0 +1,58 @@
+"""A store from outside the package is one file and an entry point: build, search, add, delete and verify run on it."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import drawn
+import pytest
+import stored
+from command import call
+
+from subtext.errors import RequirementError
+from subtext.search.stores import opened
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.store import Store, View, Writer
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("memory", "memory_store:Memory", "subtext.stores")
+    monkeypatch.setattr(opened, "entry_points", lambda group, name="": [point] if name in ("", "memory") else [])
+
+
+def test_a_store_has_fifteen_methods() -> None:
+    assert sum(len(part.__abstractmethods__) for part in (Store, View, Writer)) == 15
+
+
+def test_commands_run_on_it_as_on_a_folder(tmp_path: Path) -> None:
+    runs = drawn.runs(tmp_path, "run")
+    given = ["--run", runs / "run", "--data", runs / "data", "--quiet"]
+    answers = []
+    for index in ("memory://library", str(tmp_path / "library")):
+        call("index", "build", index, *given)
+        assert ": whole" in call("index", "verify", index).stdout
+        assert "1 image and 2 texts deleted" in call("index", "delete", index, "red").stdout
+        assert "3 left out" in call("index", "update", index, "-q").stdout
+        found = call("search", index, "a blue square", "--where", "place < 8", "--top", 5).stdout
+        call("index", "add", index, "--data", runs / "data", "--restore-deleted", "--quiet")
+        assert "images            12" in call("index", "info", index).stdout
+        answers.append((found, call("search", index, "a red square", "--top", 9).stdout))
+    assert answers[0] == answers[1]
+
+
+def test_its_items_and_hits_are_those_of_a_folder(tmp_path: Path) -> None:
+    folder = stored.made(tmp_path / "index", words=40)
+    own = opened.create_store("memory://made", stored.manifest())
+    with own.writing("build") as writer:
+        writer.put(stored.images(range(40)))
+        writer.put(stored.texts(range(40)))
+    with own.reading() as mine, folder.reading() as theirs:
+        stored.assert_same_items(mine, theirs)
+    assert isinstance(folder, Folder) and own.problems() == []
+
+
+def test_an_unknown_scheme_is_named() -> None:
+    with pytest.raises(RequirementError, match="no store opens addresses of ftp://; installed are memory, postgres"):
+        opened.open_store("ftp://somewhere/library")
