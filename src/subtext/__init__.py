@@ -28,6 +28,22 @@ if TYPE_CHECKING:
     from subtext.api.evaluate import evaluate
     from subtext.api.export import Export, export
     from subtext.api.extend import register_method, register_metric
+    from subtext.api.index.build import IndexChange, add_to_index, build_index, move_index, update_index, watch_index
+    from subtext.api.index.calibrate import CalibrationReport, calibrate
+    from subtext.api.index.importing import import_index
+    from subtext.api.index.maintain import (
+        IndexInfo,
+        IndexReport,
+        VerifyResult,
+        backup_index,
+        compact_index,
+        delete_from_index,
+        index_info,
+        migrate_index,
+        restore_index,
+        upgrade_index,
+        verify_index,
+    )
     from subtext.api.load import Run, from_pretrained, load, open_engine, open_run, save_pretrained
     from subtext.api.neighbours import NeighbourGraph, NeighbourReport, build_neighbours, neighbours, show_neighbours
     from subtext.api.prepare import JoinedFeatures, PreparedDataset, corrupt, dedup, join, prepare
@@ -51,6 +67,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Answer": "subtext.search",
+    "CalibrationReport": "subtext.api.index.calibrate",
     "CheckReport": "subtext.curation.check",
     "Comparison": "subtext.core",
     "Curation": "subtext.api.curate",
@@ -59,6 +76,9 @@ _MODULES = {
     "Export": "subtext.api.export",
     "Hit": "subtext.search",
     "Index": "subtext.search",
+    "IndexChange": "subtext.api.index.build",
+    "IndexInfo": "subtext.api.index.maintain",
+    "IndexReport": "subtext.api.index.maintain",
     "JoinedFeatures": "subtext.api.prepare",
     "Metric": "subtext.evaluation.metric",
     "Model": "subtext.models.model",
@@ -72,21 +92,32 @@ _MODULES = {
     "Run": "subtext.api.load",
     "RunList": "subtext.api.runs",
     "Term": "subtext.objectives.objective",
+    "VerifyResult": "subtext.api.index.maintain",
+    "add_to_index": "subtext.api.index.build",
     "audit": "subtext.api.audit",
+    "backup_index": "subtext.api.index.maintain",
+    "build_index": "subtext.api.index.build",
     "build_neighbours": "subtext.api.neighbours",
+    "calibrate": "subtext.api.index.calibrate",
     "check": "subtext.api.check",
+    "compact_index": "subtext.api.index.maintain",
     "compare": "subtext.api.compare",
     "corrupt": "subtext.api.prepare",
     "curate": "subtext.api.curate",
     "dedup": "subtext.api.prepare",
+    "delete_from_index": "subtext.api.index.maintain",
     "detect_noise": "subtext.api.detect_noise",
     "embed": "subtext.api.embed",
     "ensemble": "subtext.api.ensemble",
     "evaluate": "subtext.api.evaluate",
     "export": "subtext.api.export",
     "from_pretrained": "subtext.api.load",
+    "import_index": "subtext.api.index.importing",
+    "index_info": "subtext.api.index.maintain",
     "join": "subtext.api.prepare",
     "load": "subtext.api.load",
+    "migrate_index": "subtext.api.index.maintain",
+    "move_index": "subtext.api.index.build",
     "neighbours": "subtext.api.neighbours",
     "open_engine": "subtext.api.load",
     "open_index": "subtext.api.search",
@@ -96,6 +127,7 @@ _MODULES = {
     "register_method": "subtext.api.extend",
     "register_metric": "subtext.api.extend",
     "replace_terms": "subtext.recipes.method_terms",
+    "restore_index": "subtext.api.index.maintain",
     "runs": "subtext.api.runs",
     "save_pretrained": "subtext.api.load",
     "score": "subtext.api.score",
@@ -103,6 +135,10 @@ _MODULES = {
     "serve": "subtext.server.serve",
     "show_neighbours": "subtext.api.neighbours",
     "train": "subtext.api.train",
+    "update_index": "subtext.api.index.build",
+    "upgrade_index": "subtext.api.index.maintain",
+    "verify_index": "subtext.api.index.maintain",
+    "watch_index": "subtext.api.index.build",
 }
 """Public name -> the module that defines it."""
 
