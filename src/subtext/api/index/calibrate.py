@@ -160,7 +160,7 @@ def _require_unseen(opened: Opened) -> None:
     source = record.data
     used = [name for name in (source.train_split, source.val_split) if name is not None]
     try:
-        every = read(remembered(source), quiet=True).pairs
+        every = read(remembered(source), quiet=True)
     except (DataError, RequirementError) as problem:
         raise RequirementError(
             "calibration needs pairs used neither for training nor for model selection, and the run's own data "
