@@ -220,7 +220,7 @@ def test_the_command_calibrates_and_search_tells_probabilities(place: Path, told
     assert "calibrated by 120 images and 120 texts of split held" in told and "calibration error" in told
     store = Folder(place / "index").store
     ElementTree.parse(store / "calibration.svg")
-    assert "120 pictures of split held" in call("index", "info", place / "index").stdout
+    assert "120 images of split held" in call("index", "info", place / "index").stdout
     engine = open_index(place / "index")
     answer = engine.search("a red square", top=12)
     likely = [hit.probability for hit in answer.hits]

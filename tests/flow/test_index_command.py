@@ -135,7 +135,7 @@ def test_a_search_is_filtered(place: Path) -> None:
     assert (
         "none has 'colour'; there are" in call("search", place / "index", "a", "--where", "colour = 1", code=1).stderr
     )
-    assert "holds no such pictures" in call("search", place / "index", "a", "--where", "place > 1000").stdout
+    assert "no images of this index meet these conditions" in call("search", place / "index", "a", "--where", "place > 1000").stdout
 
 
 def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,9 +187,9 @@ def test_an_index_moves_to_another_model(place: Path, runs: Path) -> None:
     old = open_index(place / "index")
     told = call("index", "move", place / "index", "--run", runs / "views", "-q").stdout
     assert "11 images and 22 texts now have vectors of" in told
-    assert old.folder.moved and len(old.search("a square", top=50)) == 11
+    assert old.store.moved and len(old.search("a square", top=50)) == 11
     new = open_index(place / "index")
-    assert new.folder.manifest.run == str(runs / "views") and new.folder.manifest.views == {"images": 3, "texts": 3}
+    assert new.store.manifest.run == str(runs / "views") and new.store.manifest.views == {"images": 3, "texts": 3}
     model = load(runs / "views")
     wanted = model.similarity.cosine(
         model.embed_images([place / "data" / "blue.png"]), model.embed_texts(["a blue square"])
