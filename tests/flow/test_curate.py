@@ -102,7 +102,7 @@ def test_planted_pairs_are_told_with_probabilities_that_come_true(planted):
 def test_alignment_is_what_a_plain_loop_says(planted):
     found, (images, texts) = planted
     pairs = found.dataset
-    mine, crowd = align(pairs, images, texts, others=200)
+    mine, crowd = align(pairs, images, texts, other_count=200)
     x, y = (each.vectors.numpy()[:, 0].astype(np.float64) for each in (images, texts))
     t = crowd.temperature
     of_texts, of_images = crowd.text_groups, crowd.image_groups
