@@ -18,6 +18,7 @@ from reproduce.tables.specification import (
 )
 from subtext.errors import RecipeError
 from subtext.evaluation.measure import words
+from subtext.models import renamed_options
 from subtext.recipes import catalogue
 from subtext.recipes.catalogue import plan_options, read_options
 from subtext.training.plan import Plan
@@ -69,7 +70,7 @@ def test_a_rows_own_plan_is_of_training_options(name: str, key: str) -> None:
     system = row(name, key).system
     assert system is not None
     for data in (*tables()[name].data, "mine"):
-        plan = {**tables()[name].plan, **system.on(data).plan}
+        plan = renamed_options.current({**tables()[name].plan, **system.on(data).plan}, renamed_options.PLAN)
         assert read_options("training option", plan_options(Plan()), plan).items() >= plan.items()
 
 
@@ -82,7 +83,7 @@ def test_the_plans_of_daa_are_those_of_its_section_five() -> None:
 
     options, plan = of("daa2022_table1", "pcme_bert_daa", "coco")
     assert options.items() >= {"draws": 5, "width": 1024, "scale": 15.0, "shift": 15.0, "kl": 1e-5}.items()
-    told = {"epochs": 70, "freeze_epochs": 30, "backbone_lr_scale": 0.1, "lr": 1.5e-4, "batch_size": 128}
+    told = {"epochs": 70, "freeze_epochs": 30, "encoder_factor": 0.1, "lr": 1.5e-4, "batch_size": 128}
     assert plan.items() >= {**told, "optimiser": "adamp", "schedule": "cosine", "warmup": 3 / 70}.items()
     options, plan = of("daa2022_table2", "pcme", "cub")
     wanted = {"draws": 5, "width": 512, "scale": 5.0, "shift": 5.0, "kl": 1e-3, "uniformity": 10.0}
