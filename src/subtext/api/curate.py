@@ -161,20 +161,20 @@ def curate(
     vectors = embedded(opened, work)
     neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=quiet)
     with meter("checking images", len(opened.pairs.images), quiet=quiet) as progress:
-        judged = judge(opened.pairs, *vectors, graph=neighbours, workers=workers, progress=progress)
-    why = left_out(judged, drop or DROP, least=mismatch_threshold)
+        judgement = judge(opened.pairs, *vectors, graph=neighbours, workers=workers, progress=progress)
+    why = left_out(judgement, drop or DROP, least=mismatch_threshold)
     out_mask = np.array([bool(reasons) for reasons in why])
-    report = _report(judged, why, opened, work, truth)
+    report = _report(judgement, why, opened, work, truth)
     for file in exports:
-        export_pairs(judged, np.flatnonzero(~out_mask), file)
-    write_rows(judged, why, np.arange(len(judged), dtype=np.int64), folder / "pairs.parquet")
-    write_rows(judged, why, np.flatnonzero(out_mask), folder / "left_out.jsonl")
+        export_pairs(judgement, np.flatnonzero(~out_mask), file)
+    write_rows(judgement, why, np.arange(len(judgement), dtype=np.int64), folder / "pairs.parquet")
+    write_rows(judgement, why, np.flatnonzero(out_mask), folder / "left_out.jsonl")
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     write_text(folder / "report.json", text, errors="surrogateescape")
-    head = Head(f"Pairs of {Path(report['data']).name}", _lead(judged, page_pairs), _lines(report))
-    html = page(judged, why, _first(judged, why, page_pairs), head)
+    head = Head(f"Pairs of {Path(report['data']).name}", _lead(judgement, page_pairs), _lines(report))
+    html = page(judgement, why, _first(judgement, why, page_pairs), head)
     write_text(folder / "index.html", html, errors="surrogateescape")
-    return Curation(report, judged.columns, why, folder, exports)
+    return Curation(report, judgement.columns, why, folder, exports)
 
 
 def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
@@ -188,8 +188,10 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     if path is not None:
         return Graph.load(path)
     try:
-        with meter("neighbours", len(pairs.texts), quiet=quiet) as told:
-            return build_graph(pairs, Lsa(), GraphOptions(neighbours=2 * NEAR, candidate_split="all"), compared=told)
+        with meter("neighbours", len(pairs.texts), quiet=quiet) as progress:
+            return build_graph(
+                pairs, Lsa(), GraphOptions(neighbours=2 * NEAR, candidate_split="all"), compared=progress
+            )
     except DataError as problem:
         say(f"note: nothing is said of neighbours: {problem}", quiet=quiet)
         return None
@@ -201,44 +203,44 @@ def embedded(opened: Opened, work: Work) -> tuple[Embeddings, Embeddings]:
     from subtext.report.progress import meter
 
     pairs = opened.pairs
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
-        return embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
+    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
+        return embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
 
 
 def _report(
-    judged: Judged, why: Sequence[Sequence[str]], opened: Opened, work: Work, labels: Labels | None
+    judgement: Judged, why: Sequence[Sequence[str]], opened: Opened, work: Work, labels: Labels | None
 ) -> dict[str, Any]:
     """What was found, as plain data."""
     from subtext.api.evaluate import split_role
     from subtext.curation.kinds import KINDS
 
-    columns = judged.columns
+    columns = judgement.columns
     split = opened.split if labels is None else work.split or "all"
     kinds = Counter(kind for kind in columns["kind"] if kind is not None)
     data = work.sources.data or (opened.record.data.data if opened.record is not None else "")
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "data": str(data),
         "run": str(work.run),
         "split": split,
         "split_role": split_role(replace(opened, split=split), work.sources)[0],
-        "pairs": len(judged),
+        "pairs": len(judgement),
         "left_out": sum(map(bool, why)),
         "reasons": dict(Counter(reason.split(" (")[0] for reasons in why for reason in reasons).most_common()),
         "kinds": {kind: kinds[kind] for kind in KINDS} if kinds else None,
-        "shares": judged.shares,
+        "shares": judgement.shares,
         "copies": {
-            "pictures": _copies(judged.pairs.images.ids, columns["picture"], columns["picture_copies"]),
-            "texts": _copies(judged.pairs.texts.ids, columns["text"], columns["text_copies"]),
+            "pictures": _copies(judgement.pairs.images.ids, columns["picture"], columns["picture_copies"]),
+            "texts": _copies(judgement.pairs.texts.ids, columns["text"], columns["text_copies"]),
         },
         "leaks": int(sum(columns["leak"])),
         "flags": dict(Counter(flag for flags in columns["flags"] for flag in flags).most_common()),
         "languages": dict(Counter(str(name) for name in columns["language"]).most_common(10)),
-        "how": judged.how,
+        "how": judgement.how,
     }
-    return found if labels is None else {**found, "planted": planted(judged, labels)}
+    return report if labels is None else {**report, "planted": planted(judgement, labels)}
 
 
-def planted(judged: Judged, labels: Labels) -> dict[str, Any]:
+def planted(judgement: Judged, labels: Labels) -> dict[str, Any]:
     """How well the kinds are told, by labels of planted looseness: areas under the curve, calibration error, hits.
 
     The area is that of each probability against all other pairs, but of "loose" against the literal alone.
@@ -249,16 +251,16 @@ def planted(judged: Judged, labels: Labels) -> dict[str, Any]:
     from subtext.evaluation.metrics.detection import auc
     from subtext.ops.reliability import reliability
 
-    truth = [TRUTHS[str(kind)] for kind in labels.of(judged.pairs)[judged.pairs.links[:, 1]]]
-    marked = {kind: np.array([own == kind for own in truth]) for kind in KINDS}
-    found: dict[str, Any] = {"pairs": {kind: int(own.sum()) for kind, own in marked.items()}}
+    truth = [TRUTHS[str(kind)] for kind in labels.of(judgement.pairs)[judgement.pairs.links[:, 1]]]
+    marked = {kind: np.array([is_kind == kind for is_kind in truth]) for kind in KINDS}
+    report: dict[str, Any] = {"pairs": {kind: int(is_kind.sum()) for kind, is_kind in marked.items()}}
     for kind in KINDS:
-        if not marked[kind].any() or judged.columns[kind][0] is None:
+        if not marked[kind].any() or judgement.columns[kind][0] is None:
             continue
-        likely = np.array(judged.columns[kind], dtype=np.float64)
+        likely = np.array(judgement.columns[kind], dtype=np.float64)
         among = marked["literal"] | marked["loose"] if kind == "loose" else np.ones(len(likely), dtype=np.bool_)
-        called = np.array([own == kind for own in judged.columns["kind"]])
-        found[kind] = {
+        called = np.array([is_kind == kind for is_kind in judgement.columns["kind"]])
+        report[kind] = {
             "auc": auc(likely[among], marked[kind][among]),
             "calibration_error": reliability(np.clip(likely, 0, 1), marked[kind]).error,
             "said": float(likely.mean()),
@@ -266,7 +268,7 @@ def planted(judged: Judged, labels: Labels) -> dict[str, Any]:
             "called": int(called.sum()),
             "called_rightly": int((called & marked[kind]).sum()),
         }
-    return found
+    return report
 
 
 def _copies(every: Sequence[str], ids: Sequence[str], numbers: Sequence[int]) -> dict[str, int]:
@@ -288,41 +290,42 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
             "finds hardly one; let a run judge what it has not seen (train on one half, look at the other)"
         )
     if report["kinds"]:
-        told = ", ".join(f"{kind} {count:,} ({100 * count / total:.1f} %)" for kind, count in report["kinds"].items())
-        lines.append(f"likeliest kinds: {told}")
+        kinds = ", ".join(f"{kind} {count:,} ({100 * count / total:.1f} %)" for kind, count in report["kinds"].items())
+        lines.append(f"likeliest kinds: {kinds}")
     copies = report["copies"]
-    for what in ("pictures", "texts"):
-        own = copies[what]
-        if own["items"]:
+    for modality in ("pictures", "texts"):
+        counts = copies[modality]
+        if counts["items"]:
             lines.append(
-                f"copies among {what}: {own['items']:,} of {own['of']:,}, in {counted(own['groups'], 'group')}"
+                f"copies among {modality}: {counts['items']:,} of {counts['of']:,}, "
+                f"in {counted(counts['groups'], 'group')}"
             )
     if report["leaks"]:
         lines.append(f"leaks: {counted(report['leaks'], 'pair')} with a copy in a held-out split")
     if report["flags"]:
         lines.append("flags: " + ", ".join(f"{flag} {count:,}" for flag, count in report["flags"].items()))
-    for kind, own in report.get("planted", {}).items():
+    for kind, counts in report.get("planted", {}).items():
         if kind in KINDS:
             lines.append(
-                f"planted, {kind}: area under the curve {own['auc']:.3f}, calibration error "
-                f"{own['calibration_error']:.3f}; {own['called_rightly']:,} of {own['called']:,} called so are"
+                f"planted, {kind}: area under the curve {counts['auc']:.3f}, calibration error "
+                f"{counts['calibration_error']:.3f}; {counts['called_rightly']:,} of {counts['called']:,} called so are"
             )
     return lines
 
 
-def _lead(judged: Judged, shown: int) -> str:
-    most = min(shown, len(judged))
+def _lead(judgement: Judged, shown: int) -> str:
+    most = min(shown, len(judgement))
     return (
-        f"The {most:,} of {len(judged):,} pairs that are most likely mismatched, and what was left out. Probabilities "
-        "are one model's, beside pairs put together by chance or from neighbours' texts: look before you delete."
+        f"The {most:,} of {len(judgement):,} pairs that are most likely mismatched, and what was left out. "
+        "Probabilities are one model's, beside pairs put together by chance or from neighbours' texts: look before you delete."
     )
 
 
-def _first(judged: Judged, why: Sequence[Sequence[str]], shown: int) -> list[int]:
+def _first(judgement: Judged, why: Sequence[Sequence[str]], shown: int) -> list[int]:
     """The pairs for the page: the likeliest mismatches, else the least aligned."""
-    wrong = [value if value is not None else 0.0 for value in judged.columns["mismatched"]]
-    order = sorted(range(len(judged)), key=lambda link: (-wrong[link], judged.columns["alignment"][link], link))
+    wrong = [value if value is not None else 0.0 for value in judgement.columns["mismatched"]]
+    order = sorted(range(len(judgement)), key=lambda link: (-wrong[link], judgement.columns["alignment"][link], link))
     half = order[: shown // 2]
     also = [link for link in order if why[link] and link not in set(half)][: shown - len(half)]
-    rest = [link for link in order if link not in {*half, *also}]
-    return [*half, *also, *rest][:shown]
+    remaining = [link for link in order if link not in {*half, *also}]
+    return [*half, *also, *remaining][:shown]

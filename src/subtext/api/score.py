@@ -149,14 +149,14 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
 
     pairs = opened.pairs
     images, texts = embedded(opened, work)
-    many = len(pairs.links) >= FEWEST
-    near = graph_of(pairs, graph, quiet=work.quiet) if many else None
-    columns, _ = kinds_of_pairs(pairs, images, texts, graph=near)
+    has_many = len(pairs.links) >= FEWEST
+    neighbours = graph_of(pairs, graph, quiet=work.quiet) if has_many else None
+    columns, _ = kinds_of_pairs(pairs, images, texts, graph=neighbours)
     likely = None if calibration is None else calibration.curve
     spread = opened.model.image.uncertainty(images), opened.model.text.uncertainty(texts)
     rows = []
-    for place, (image, text) in enumerate(pairs.links.tolist()):
-        cosine, literal = columns["cosine"][place], columns["literal"][place]
+    for index, (image, text) in enumerate(pairs.links.tolist()):
+        cosine, literal = columns["cosine"][index], columns["literal"][index]
         sides = ("picture", image, spread[0]), ("text", text, spread[1])
         words = pairs.texts.values[text]
         path = pairs.images.values[image]
@@ -169,8 +169,8 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
                 "similarity": cosine,
                 "probability": None if likely is None else float(likely(np.array([cosine]))[0]),
                 "looseness": None if literal is None else 1 - literal,
-                "kind": columns["kind"][place],
-                **{f"{name}_uncertainty": float(own[row]) for name, row, own in sides if own is not None},
+                "kind": columns["kind"][index],
+                **{f"{name}_uncertainty": float(values[row]) for name, row, values in sides if values is not None},
             }
         )
     return rows
@@ -182,13 +182,13 @@ def _calibration(index: Path | str, opened: Opened) -> Calibration:
 
     store = open_store(index)
     require_model(store.manifest, opened.model)
-    found = store.calibration()
-    if found is None:
+    calibration = store.calibration()
+    if calibration is None:
         raise RequirementError(
             f"a probability needs an index that is calibrated; {store.path} is not; calibrate it (subtext index "
             "calibrate), or leave --index out"
         )
-    return found
+    return calibration
 
 
 def _note(count: int, calibration: Calibration | None) -> str:
@@ -215,8 +215,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
     for row in rows[:SHOWN]:
         words = str(row["caption"] or row["text"])
         figures = [row[name] for name in ("similarity", "probability", "looseness")]
-        told = ["-" if value is None else f"{value:.3f}" for value in figures]
+        cells = ["-" if value is None else f"{value:.3f}" for value in figures]
         short = words if len(words) <= WIDTH else words[: WIDTH - 1] + "…"
-        body.append([row["path"] or row["picture"], *told, row["kind"] or "-", short])
-    more = [f"and {len(rows) - SHOWN:,} more; --json or --out FILE has them all"] if len(rows) > SHOWN else []
-    return "\n".join([table(["picture", "similarity", "probability", "looseness", "kind", "text"], body), *more])
+        body.append([row["path"] or row["picture"], *cells, row["kind"] or "-", short])
+    note = [f"and {len(rows) - SHOWN:,} more; --json or --out FILE has them all"] if len(rows) > SHOWN else []
+    return "\n".join([table(["picture", "similarity", "probability", "looseness", "kind", "text"], body), *note])

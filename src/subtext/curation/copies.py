@@ -31,18 +31,18 @@ def picture_copies(looks: list[Look | None]) -> NDArray[np.int64]:
     for row, look in enumerate(looks):
         if look is not None:
             joined.join(first.setdefault(look.digest, row), row)
-    seen = [row for row, look in enumerate(looks) if look is not None and look.greys is not None]
+    readable = [row for row, look in enumerate(looks) if look is not None and look.greys is not None]
     bits = np.array([look.bits for look in looks if look is not None and look.greys is not None], dtype=np.uint64)
     greys = [look.greys for look in looks if look is not None and look.greys is not None]
-    for start in range(0, len(seen), _BLOCK):
+    for start in range(0, len(readable), _BLOCK):
         apart = np.bitwise_count(bits[start : start + _BLOCK, None] ^ bits[None, start:])
-        for place, other in zip(*np.nonzero(apart <= BITS), strict=True):
-            if place < other and float(greys[start + place] @ greys[start + other]) >= ALIKE:
-                joined.join(seen[start + place], seen[start + other])
+        for place, second in zip(*np.nonzero(apart <= BITS), strict=True):
+            if place < second and float(greys[start + place] @ greys[start + second]) >= ALIKE:
+                joined.join(readable[start + place], readable[start + second])
     return joined.numbers()
 
 
-def text_copies(pairs: Dataset, *, told: Callable[[int], None] | None = None) -> tuple[NDArray[np.int64], str]:
+def text_copies(pairs: Dataset, *, progress: Callable[[int], None] | None = None) -> tuple[NDArray[np.int64], str]:
     """(T) a number for each text, equal for copies of different pictures; -1 without; and how they were found.
 
     Near copies by MinHash where datasketch is installed; else texts of `LONG` words or more that are the same.
@@ -59,7 +59,7 @@ def text_copies(pairs: Dataset, *, told: Callable[[int], None] | None = None) ->
     how = f"equal texts of {LONG} words or more"
     if all(isinstance(value, str) for value in pairs.texts.values):
         try:
-            copies = near_copies(pairs, progress=told).copy_of
+            copies = near_copies(pairs, progress=progress).copy_of
             for copy in np.flatnonzero(copies >= 0).tolist():
                 if long[copy]:
                     joined.join(int(copies[copy]), copy)
@@ -73,23 +73,23 @@ def text_copies(pairs: Dataset, *, told: Callable[[int], None] | None = None) ->
 def leaks(items: Items, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
     """(N) whether an item has a copy in a held-out split other than its own, and should go: the held-out one stays."""
     splits = np.array([str(split) for split in items.splits])
-    found = np.zeros(len(items), dtype=np.bool_)
+    leaked = np.zeros(len(items), dtype=np.bool_)
     for number in np.unique(numbers[numbers >= 0]):
         rows = np.flatnonzero(numbers == number)
-        held = [name for name in HELD_OUT if (splits[rows] == name).any()]
-        if held:
-            found[rows[splits[rows] != held[0]]] = True
-    return found
+        held_out_splits = [name for name in HELD_OUT if (splits[rows] == name).any()]
+        if held_out_splits:
+            leaked[rows[splits[rows] != held_out_splits[0]]] = True
+    return leaked
 
 
 def later(items: Items, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
     """(N) whether an item is a copy of one that stays: of a held-out one, else of the first."""
-    rank = {name: place for place, name in enumerate(HELD_OUT)}
+    rank = {name: position for position, name in enumerate(HELD_OUT)}
     order = np.argsort([rank.get(str(split), len(HELD_OUT)) for split in items.splits], kind="stable")
-    found = numbers >= 0
+    has_copy = numbers >= 0
     _, first = np.unique(numbers[order], return_index=True)
-    found[order[first]] = False
-    return found
+    has_copy[order[first]] = False
+    return has_copy
 
 
 class _Joined:

@@ -105,11 +105,11 @@ def kinds_of_pairs(
     if len(pairs.links) < FEWEST or len(chance) < FEWEST:
         return columns | {name: [None] * len(pairs.links) for name in (*KINDS, "kind")}, None
     vectors = [alignment.vectors.float().numpy() for alignment in (images, texts)]
-    made = {
+    details = {
         "chance": chance,
         "near": np.zeros((0, 2), np.int64) if graph is None else near_links(graph, pairs, seed=seed),
     }
-    worth = {name: aligned(crowd, pairs, vectors[0], vectors[1], links).alignment for name, links in made.items()}
+    worth = {name: aligned(crowd, pairs, vectors[0], vectors[1], links).alignment for name, links in details.items()}
     kinds = kinds_of(alignments.alignment, worth["chance"], worth["near"] if len(worth["near"]) else None)
     likely = {name: getattr(kinds, name).tolist() for name in KINDS}
     return columns | likely | {"kind": list(kinds.likeliest)}, kinds

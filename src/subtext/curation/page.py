@@ -64,7 +64,7 @@ class Head:
     lines: Sequence[str]
 
 
-def page(judged: Judged, why: Sequence[Sequence[str]], links: Sequence[int], head: Head) -> str:
+def page(judgement: Judged, why: Sequence[Sequence[str]], links: Sequence[int], head: Head) -> str:
     """The page with the chosen pairs, as one HTML document; it loads nothing, and all texts are escaped.
 
     why    of every pair the reasons to leave it out
@@ -72,18 +72,20 @@ def page(judged: Judged, why: Sequence[Sequence[str]], links: Sequence[int], hea
     """
     sums = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{sums}'"
-    names = [name for name in NUMBERS if name in judged.columns and any(v is not None for v in judged.columns[name])]
+    names = [
+        name for name in NUMBERS if name in judgement.columns and any(v is not None for v in judgement.columns[name])
+    ]
     pictures: dict[int, str | None] = {}
     cards = []
     for link in links:
-        row = int(judged.pairs.links[link, 0])
+        row = int(judgement.pairs.links[link, 0])
         if row not in pictures:
-            value = judged.pairs.images.values[row]
-            pictures[row] = None if value is None else thumbnail(value, judged.pairs.root)
-        cards.append(_card(judged.row(link), why[link], pictures[row], names))
+            value = judgement.pairs.images.values[row]
+            pictures[row] = None if value is None else thumbnail(value, judgement.pairs.root)
+        cards.append(_card(judgement.row(link), why[link], pictures[row], names))
     options = "".join(f'<option value="{name.replace("_", "")}">{escape(_said(name))}</option>' for name in names)
     kinds = "".join(f'<option value="{name}">{name}</option>' for name in ("all", "literal", "loose", "mismatched"))
-    found = "".join(f"<li>{escape(line)}</li>" for line in head.lines)
+    items = "".join(f"<li>{escape(line)}</li>" for line in head.lines)
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -91,7 +93,7 @@ def page(judged: Judged, why: Sequence[Sequence[str]], links: Sequence[int], hea
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="color-scheme" content="light dark">',
             f"<title>{escape(head.title)}</title><style>{STYLE}{_MORE}</style></head><body>",
-            f"<header><h1>{escape(head.title)}</h1><p>{escape(head.lead)}</p><ul>{found}</ul></header><main>",
+            f"<header><h1>{escape(head.title)}</h1><p>{escape(head.lead)}</p><ul>{items}</ul></header><main>",
             '<div class="tools">',
             f'<label>Sort by<select id="by">{options}</select></label>',
             '<label>Order<select id="way"><option value="down">largest first</option>'
@@ -111,19 +113,20 @@ def _card(row: dict[str, Any], why: Sequence[str], picture: str | None, names: S
     shown = f'<img src="{escape(picture)}" alt="{escape(row["picture"])}" loading="lazy">' if picture else ""
     kind = row["kind"] or ""
     likely = f"{kind} {row[kind]:.2f}" if kind else ""
-    known = [name for name in names if row[name] is not None and name != kind]
-    first, rest = (
-        [f"{_said(name)} {row[name]:.2f}" for name in known if (name in FIRST) is here] for here in (True, False)
+    present = [name for name in names if row[name] is not None and name != kind]
+    first, remaining = (
+        [f"{_said(name)} {row[name]:.2f}" for name in present if (name in FIRST) is is_first]
+        for is_first in (True, False)
     )
-    folded = f"<details><summary>more</summary>{escape(' · '.join(rest))}</details>" if rest else ""
+    folded = f"<details><summary>more</summary>{escape(' · '.join(remaining))}</details>" if remaining else ""
     odd = [*row["flags"], *(["copies"] if row["picture_copies"] >= 0 or row["text_copies"] >= 0 else [])]
     out = f'<p class="out">left out: {escape("; ".join(why))}</p>' if why else ""
-    more = escape(" · ".join([str(row["split"]), str(row["language"] or "und"), *odd]))
+    details = escape(" · ".join([str(row["split"]), str(row["language"] or "und"), *odd]))
     return (
         f'<li class="{kind}" data-kind="{kind}" data-out="{int(bool(why))}" {data}>'
         f"{shown or '<span class=gone>no picture</span>'}<p>{escape(str(caption))}</p>"
         f'<span class="kind">{escape(likely)}</span>{out}<div class="facts">{escape(" · ".join(first))}{folded}</div>'
-        f'<span class="facts">{escape(str(row["picture"]))} · {more}</span></li>'
+        f'<span class="facts">{escape(str(row["picture"]))} · {details}</span></li>'
     )
 
 

@@ -70,14 +70,14 @@ class Output:
         Raises DataError that counts the items without an entry, and names the first three.
         """
         row_of = {name: row for row, name in enumerate(self.names[axis])}
-        found = [_row(row_of, name, value) for name, value in zip(items.ids, items.values, strict=True)]
-        missing = [name for name, row in zip(items.ids, found, strict=True) if row < 0]
+        row_numbers = [_row(row_of, name, value) for name, value in zip(items.ids, items.values, strict=True)]
+        missing = [name for name, row in zip(items.ids, row_numbers, strict=True) if row < 0]
         if missing:
             raise DataError(
                 f"{self.path} needs an entry for every item of the split; {len(missing)} of {len(items)} have none: "
                 f"{_some(missing)}; it names {_some(self.names[axis])}"
             )
-        return np.array(found, dtype=np.int64)
+        return np.array(row_numbers, dtype=np.int64)
 
 
 def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | None = None) -> Output:
@@ -231,7 +231,11 @@ def _table(path: Path, columns: Sequence[str]) -> dict[str, Any]:
 
 def _vector_rows(path: Path, modality: str) -> Output:
     columns = _table(path, ("id", "vector"))
-    rows = [row for row, one in enumerate(columns.get("modality", [modality] * len(columns["id"]))) if one == modality]
+    rows = [
+        row
+        for row, item_modality in enumerate(columns.get("modality", [modality] * len(columns["id"])))
+        if item_modality == modality
+    ]
     try:
         values = np.array([columns["vector"][row] for row in rows], dtype=np.float32)
     except (TypeError, ValueError) as error:
@@ -242,10 +246,10 @@ def _vector_rows(path: Path, modality: str) -> Output:
 def _long_scores(path: Path) -> Output:
     table = _table(path, ("image_id", "text_id", "score"))
     names = [list(dict.fromkeys(str(value) for value in table[column])) for column in ("image_id", "text_id")]
-    indices = [{name: place for place, name in enumerate(side)} for side in names]
+    indices = [{name: index for index, name in enumerate(side)} for side in names]
     values = np.full((len(names[0]), len(names[1])), np.nan, dtype=np.float32)
     rows, columns = (
-        [place[str(value)] for value in table[c]] for place, c in zip(indices, ("image_id", "text_id"), strict=True)
+        [index[str(value)] for value in table[c]] for index, c in zip(indices, ("image_id", "text_id"), strict=True)
     )
     values[rows, columns] = table["score"]
     if len(rows) != values.size or np.isnan(values).any():

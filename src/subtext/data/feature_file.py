@@ -103,19 +103,19 @@ class FeatureFile:
         Raises DataError that counts the items which have no row, and names the first three.
         """
         row_of = self._row_of
-        found = [row_of.get(name, -1) for name in ids]
-        if values is not None and -1 in found:
-            for index, row in enumerate(found):
+        row_numbers = [row_of.get(name, -1) for name in ids]
+        if values is not None and -1 in row_numbers:
+            for index, row in enumerate(row_numbers):
                 value = values[index]
                 if row < 0 and isinstance(value, str):
-                    found[index] = row_of.get(value, row_of.get(PurePosixPath(value).name, -1))
-        if -1 in found:
-            missing = [name for name, row in zip(ids, found, strict=True) if row < 0]
+                    row_numbers[index] = row_of.get(value, row_of.get(PurePosixPath(value).name, -1))
+        if -1 in row_numbers:
+            missing = [name for name, row in zip(ids, row_numbers, strict=True) if row < 0]
             raise DataError(
                 f"{self.path} needs a row for every item; {len(missing)} of {len(ids)} have none, first "
                 f"{_some(missing)}; it names {_some(self.names)}: names are joined to an item's id, path or file name"
             )
-        return np.asarray(found, dtype=np.int64)
+        return np.asarray(row_numbers, dtype=np.int64)
 
     def name_of(self, *names: str) -> str | None:
         """The first of these names that has a row, as it is given or as a path's file name; None where none has."""

@@ -61,13 +61,13 @@ class FeatureInput:
         for name in _AXES:
             rows, required = getattr(self.file, name), getattr(self, name)
             got = None if rows is None else rows.shape[-1]
-            more = BOX if self.boxes and name == "grid" else 0
+            box_columns = BOX if self.boxes and name == "grid" else 0
             if new:
-                object.__setattr__(self, name, None if got is None else got + more)
-            elif required is not None and got != required - more:
+                object.__setattr__(self, name, None if got is None else got + box_columns)
+            elif required is not None and got != required - box_columns:
                 raise DataError(
-                    f"the {self.modality} encoder needs '{name}' features of width {required - more}; {self.file.path} "
-                    f"has {'none' if got is None else got}; give features made as those that it was trained on"
+                    f"the {self.modality} encoder needs '{name}' features of width {required - box_columns}; "
+                    f"{self.file.path} has {'none' if got is None else got}; give features made as those that it was trained on"
                 )
         if self.boxes:
             # Here, and not when the first batch is read.
@@ -144,11 +144,11 @@ class FeatureInput:
         """
         if not path.is_file():
             raise DataError(f"{self._needs}; {path} is not there")
-        found = open_npz(path, tuple(self._widths)) if path.suffix == ".npz" else open_npy(path)
+        opened = open_npz(path, tuple(self._widths)) if path.suffix == ".npz" else open_npy(path)
         try:
-            if isinstance(found, np.ndarray):
-                return dict(self._parts(_alone(found, _AXES.get(next(iter(self._widths), ""), 1))))
-            return dict(self._parts({name: _alone(array, _AXES[name]) for name, array in found.items()}))
+            if isinstance(opened, np.ndarray):
+                return dict(self._parts(_alone(opened, _AXES.get(next(iter(self._widths), ""), 1))))
+            return dict(self._parts({name: _alone(array, _AXES[name]) for name, array in opened.items()}))
         except DataError as error:
             raise DataError(f"{path} needs the features of one item; {error}") from error
 
@@ -240,20 +240,20 @@ class FeatureInput:
     def _needs(self) -> str:
         """What an item has to be, as the beginning of a sentence."""
         arrays = {name: f"an array ({'regions, ' * (_AXES[name] - 1)}{width})" for name, width in self._widths.items()}
-        one = _told(arrays) if len(arrays) > 1 else next(iter(arrays.values()), "an array")
-        one += f" whose last {BOX} numbers of a region are its box, in shares of the image," * self.boxes
-        return f"this model reads {self._what} features: it needs {one} for each item, or its name in a file of them"
+        description = _told(arrays) if len(arrays) > 1 else next(iter(arrays.values()), "an array")
+        description += f" whose last {BOX} numbers of a region are its box, in shares of the image," * self.boxes
+        return f"this model reads {self._what} features: it needs {description} for each item, or its name in a file"
 
     def _mask(self, grid: NDArray[np.float32], batch: Batch, draw: Draw | None) -> NDArray[np.bool_]:
         mask = _real(grid)
         if draw is None or not self.region_drop:
             return mask
-        drawn = draws.uniform(
+        uniforms = draws.uniform(
             batch.keys, seed=draw.seed, epoch=draw.epoch, purpose=f"{self.modality} region drop", count=mask.shape[1]
         )
-        drawn[~mask] = -1.0
-        retained = drawn >= self.region_drop
-        retained[np.arange(len(retained)), drawn.argmax(axis=1)] = True
+        uniforms[~mask] = -1.0
+        retained = uniforms >= self.region_drop
+        retained[np.arange(len(retained)), uniforms.argmax(axis=1)] = True
         return retained
 
 

@@ -90,8 +90,8 @@ def open_source(path: Path, images: Path | None) -> Source:
         raise DataError(f"the image folder needs to exist; {images} {'is a file' if images.exists() else 'does not'}")
     if path.is_file() and path.stat().st_size == 0:
         raise DataError(f"{path} needs rows; the file is empty")
-    known = readers()
-    reader = next((reader for reader in known if reader.recognises(path)), None)
+    available = readers()
+    reader = next((reader for reader in available if reader.recognises(path)), None)
     if reader is not None:
         return reader.read(path, images)
     if path.is_file():
@@ -101,7 +101,7 @@ def open_source(path: Path, images: Path | None) -> Source:
     if not path.is_dir():
         raise DataError(f"a data set needs a file, a folder or a pattern of tars; {path} does not exist")
     files = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
-    forms = "; ".join(reader.LOOKS_FOR for reader in known)
+    forms = "; ".join(reader.LOOKS_FOR for reader in available)
     raise DataError(f"{path} has no known format; looked for {forms}; it contains {files}")
 
 

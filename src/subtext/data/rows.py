@@ -71,8 +71,8 @@ class Source:
 class RowError(Exception):
     """The reason why a row cannot be used; readers turn it into a Problem. `name` as in Problem."""
 
-    def __init__(self, what: str, name: str = "") -> None:
-        super().__init__(what)
+    def __init__(self, problem: str, name: str = "") -> None:
+        super().__init__(problem)
         self.name = name
 
     def at(self, where: str) -> Problem:

@@ -22,7 +22,7 @@ def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
 
     Raises DataError when an array has no captions file beside it.
     """
-    found = {}
+    splits = {}
     for prefix in SPLIT_FILES:
         path = folder / f"{prefix}_ims.npy"
         if not path.is_file():
@@ -33,10 +33,10 @@ def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
         array = open_npy(path)
         if array.ndim < 2:
             raise DataError(f"{path} needs a row of numbers per image, or several; it has shape {array.shape}")
-        found[prefix] = (array, captions, 5 if _repeated(array) else 1)
-    if not found:
+        splits[prefix] = (array, captions, 5 if _repeated(array) else 1)
+    if not splits:
         raise DataError(f"{folder} needs train_ims.npy, dev_ims.npy or test_ims.npy for features in SCAN's form")
-    return found
+    return splits
 
 
 def scan_names(prefix: str, count: int) -> list[str]:

@@ -156,10 +156,10 @@ class SubwordInput:
             mask[index, : max(1, len(row))] = True
             special[index, : len(row)] = np.asarray(marks[index], dtype=bool)
         if draw is not None and self.token_mask:
-            drawn = draws.uniform(
+            uniforms = draws.uniform(
                 batch.keys, seed=draw.seed, epoch=draw.epoch, purpose="token mask", count=tokens.shape[1]
             )
-            tokens = np.where((drawn < self.token_mask) & ~special, self._mask_code or 0, tokens)
+            tokens = np.where((uniforms < self.token_mask) & ~special, self._mask_code or 0, tokens)
         return _tensors(tokens, mask, batch)
 
     def save(self, folder: Path) -> None:
@@ -198,8 +198,8 @@ def _rules(backend: Any) -> dict[str, Any]:
 def _texts(batch: Batch) -> list[str]:
     for name, value in zip(batch.ids, batch.values, strict=True):
         if not isinstance(value, str):
-            what = "none" if value is None else type(value).__name__
-            raise DataError(f"item '{name}' needs a text; it got {what}; read features, or give its words")
+            type_name = "none" if value is None else type(value).__name__
+            raise DataError(f"item '{name}' needs a text; it got {type_name}; read features, or give its words")
     return list(batch.values)
 
 
@@ -253,8 +253,8 @@ class OpenClipInput:
                 "install subtext[encoders], with the torchvision that belongs to this torch"
             ) from error
         read = open_clip.get_tokenizer(self.architecture)
-        found: Tensor = read(list(texts)) if room is None else read(list(texts), context_length=room)
-        return found.to(torch.int64)
+        token_ids: Tensor = read(list(texts)) if room is None else read(list(texts), context_length=room)
+        return token_ids.to(torch.int64)
 
     def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
         """The tokens of a batch. Raises DataError when an item has no text, RequirementError without open_clip."""

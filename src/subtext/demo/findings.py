@@ -74,22 +74,24 @@ def measure(out: Path, *, seed: int, workers: int, quiet: bool) -> Findings:
     """Evaluate the run on the test split, keep the figures as `out`/figures.json, and draw a few texts to show."""
     model = load(out / "run")
     pairs = read(out / "data").split("test")
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=quiet) as told:
-        images, texts = embed_pairs(model, pairs, workers=workers, progress=told)
+    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=quiet) as progress:
+        images, texts = embed_pairs(model, pairs, workers=workers, progress=progress)
     result = evaluate_embeddings(model.similarity, images, texts, pairs)
     result.save(out / "figures.json")
-    known = _known(model, pairs)
+    vocabulary = _known(model, pairs)
     shuffled = draw.permutation(len(texts), seed=seed, epoch=0, purpose="demo samples")
-    order = shuffled[known[shuffled]][:SAMPLES]
+    order = shuffled[vocabulary[shuffled]][:SAMPLES]
     pictures = images.vectors.float().numpy()
-    found = nearest(texts.vectors.float().numpy()[order], pictures, top=len(images))
+    ranking = nearest(texts.vectors.float().numpy()[order], pictures, top=len(images))
     owner = dict(pairs.links[:, ::-1].tolist())
     answers = []
-    for row, rows, scores in zip(order.tolist(), found.rows, found.scores, strict=True):
-        own = owner[row]
-        place = int(np.flatnonzero(rows == own)[0]) + 1
-        answers.append(Answer(str(pairs.texts.values[row]), rows[:SHOWN].tolist(), scores[:SHOWN].tolist(), own, place))
-    return Findings(result, pairs, answers, share_known=100 * float(known.mean()))
+    for row, rows, scores in zip(order.tolist(), ranking.rows, ranking.scores, strict=True):
+        target = owner[row]
+        rank = int(np.flatnonzero(rows == target)[0]) + 1
+        answers.append(
+            Answer(str(pairs.texts.values[row]), rows[:SHOWN].tolist(), scores[:SHOWN].tolist(), target, rank)
+        )
+    return Findings(result, pairs, answers, share_known=100 * float(vocabulary.mean()))
 
 
 def _known(model: Model, pairs: Dataset) -> NDArray[np.bool_]:

@@ -84,22 +84,22 @@ class Shown:
     stopped: bool = False
 
 
-def demo(asked: Demo) -> Shown:
+def demo(settings: Demo) -> Shown:
     """Take every step that is not done yet; the same call again goes on where an earlier one was stopped.
 
     Raises RequirementError when packages are missing, or the folder is not this demonstration's.
     """
     started = time.monotonic()
-    _enter(asked)
-    step = _Steps(5, quiet=asked.quiet)
-    step(f"pictures and texts of emoji -> {asked.out / 'data'}", lambda: _prepare(asked))
-    if step(f"training from scratch -> {asked.out / 'run'}", lambda: _train(asked)):
+    _enter(settings)
+    step = _Steps(5, quiet=settings.quiet)
+    step(f"pictures and texts of emoji -> {settings.out / 'data'}", lambda: _prepare(settings))
+    if step(f"training from scratch -> {settings.out / 'run'}", lambda: _train(settings)):
         return Shown("stopped; the same command goes on from there", stopped=True)
-    findings = step("evaluating on emoji that were held out", lambda: _evaluate(asked))
-    step(f"index of all pictures -> {asked.out / 'index'}", lambda: _index(asked))
-    page = asked.out / "page.html"
-    step(f"three searches -> {page}", lambda: _page(asked, findings, page))
-    say(f"all in {duration(time.monotonic() - started)}", quiet=asked.quiet)
+    findings = step("evaluating on emoji that were held out", lambda: _evaluate(settings))
+    step(f"index of all pictures -> {settings.out / 'index'}", lambda: _index(settings))
+    page = settings.out / "page.html"
+    step(f"three searches -> {page}", lambda: _page(settings, findings, page))
+    say(f"all in {duration(time.monotonic() - started)}", quiet=settings.quiet)
     return Shown(f"{findings.text()}\n\nopen the page:\n  {_opener()} {shlex.quote(str(page))}")
 
 
@@ -109,13 +109,13 @@ class _Steps:
     def __init__(self, count: int, *, quiet: bool) -> None:
         self.count, self.done, self.quiet = count, 0, quiet
 
-    def __call__(self, what: str, take: Callable[[], T]) -> T:
+    def __call__(self, step: str, take: Callable[[], T]) -> T:
         self.done += 1
-        say(f"[{self.done}/{self.count}] {what}", quiet=self.quiet)
+        say(f"[{self.done}/{self.count}] {step}", quiet=self.quiet)
         started = time.monotonic()
-        found = take()
+        result = take()
         say(f"      {duration(time.monotonic() - started)}", quiet=self.quiet)
-        return found
+        return result
 
 
 def _enter(asked: Demo) -> None:
@@ -123,11 +123,11 @@ def _enter(asked: Demo) -> None:
     settings = {"seed": asked.seed, "limit": asked.limit, "arguments": ARGUMENTS, "plan": asked.plan}
     mark = asked.out / MARK
     if mark.is_file():
-        found = json.loads(mark.read_text(encoding="utf-8"))
-        if found.get("settings") != settings:
+        recorded = json.loads(mark.read_text(encoding="utf-8"))
+        if recorded.get("settings") != settings:
             raise RequirementError(
-                f"{asked.out} holds a demonstration of other settings ({found.get('settings')}); name another folder "
-                "with --out, or remove this one"
+                f"{asked.out} holds a demonstration of other settings ({recorded.get('settings')}); "
+                "name another folder with --out, or remove this one"
             )
         return
     if asked.out.exists() and (not asked.out.is_dir() or any(asked.out.iterdir())):
@@ -138,52 +138,54 @@ def _enter(asked: Demo) -> None:
     write_text(mark, json.dumps({"settings": settings, "version": __version__}, indent=2) + "\n")
 
 
-def _prepare(asked: Demo) -> None:
-    folder = asked.out / "data"
+def _prepare(settings: Demo) -> None:
+    folder = settings.out / "data"
     if folder.is_dir():
-        say("      already there", quiet=asked.quiet)
+        say("      already there", quiet=settings.quiet)
         return
-    total = len(emoji()[: asked.limit])
-    with meter("drawing", total, quiet=asked.quiet) as told:
-        prepare(folder, seed=asked.seed, limit=asked.limit, progress=told)
+    total = len(emoji()[: settings.limit])
+    with meter("drawing", total, quiet=settings.quiet) as progress:
+        prepare(folder, seed=settings.seed, limit=settings.limit, progress=progress)
 
 
-def _train(asked: Demo) -> bool:
+def _train(settings: Demo) -> bool:
     """Train, or go on; True when somebody stopped it."""
     from subtext.api.train import train
 
-    run = asked.out / "run"
+    run = settings.out / "run"
     try:
         if load_record(run).status == "finished":
-            say("      already trained", quiet=asked.quiet)
+            say("      already trained", quiet=settings.quiet)
             return False
     except CheckpointError:
         pass  # Nothing was begun, or not as far as a record: training starts, or goes on from its own checkpoints.
-    options = {"seed": asked.seed, "device": asked.device, "workers": asked.workers, "quiet": asked.quiet}
-    trained = train(HOST, data=asked.out / "data", out=run, resume=run.exists(), **options, **ARGUMENTS, **asked.plan)
+    options = {"seed": settings.seed, "device": settings.device, "workers": settings.workers, "quiet": settings.quiet}
+    trained = train(
+        HOST, data=settings.out / "data", out=run, resume=run.exists(), **options, **ARGUMENTS, **settings.plan
+    )
     return trained.record.status == "stopped"
 
 
-def _evaluate(asked: Demo) -> Findings:
+def _evaluate(settings: Demo) -> Findings:
     from subtext.demo.findings import measure
 
-    return measure(asked.out, seed=asked.seed, workers=asked.workers, quiet=asked.quiet)
+    return measure(settings.out, seed=settings.seed, workers=settings.workers, quiet=settings.quiet)
 
 
-def _index(asked: Demo) -> None:
+def _index(settings: Demo) -> None:
     from subtext.api.index.build import build_index, interrupted_build
 
-    index = asked.out / "index"
+    index = settings.out / "index"
     if index.is_dir() and interrupted_build(index) is None:
-        say("      already there", quiet=asked.quiet)
+        say("      already there", quiet=settings.quiet)
         return
-    build_index(index, run=asked.out / "run", device=asked.device, workers=asked.workers, quiet=asked.quiet)
+    build_index(index, run=settings.out / "run", device=settings.device, workers=settings.workers, quiet=settings.quiet)
 
 
-def _page(asked: Demo, findings: Findings, page: Path) -> None:
+def _page(settings: Demo, findings: Findings, page: Path) -> None:
     from subtext.demo.showing import show
 
-    say(show(asked.out, findings, page), quiet=asked.quiet)
+    say(show(settings.out, findings, page), quiet=settings.quiet)
 
 
 def _opener() -> str:

@@ -43,11 +43,11 @@ class Asked:
     @property
     def told(self) -> str:
         """The remark, and where the picture stands that has the query as a text."""
-        places = [place for place, hit in enumerate(self.hits, start=1) if self.is_right(hit)]
-        if not places:
+        ranks = [rank for rank, hit in enumerate(self.hits, start=1) if self.is_right(hit)]
+        if not ranks:
             return self.remark
-        first = self.hits[places[0] - 1]
-        return f"{self.remark} Its picture was {_part(first)}; place {places[0]:,} of {len(self.hits):,}."
+        first = self.hits[ranks[0] - 1]
+        return f"{self.remark} Its picture was {_part(first)}; place {ranks[0]:,} of {len(self.hits):,}."
 
 
 def show(out: Path, findings: Findings, page: Path) -> str:
@@ -56,10 +56,10 @@ def show(out: Path, findings: Findings, page: Path) -> str:
     answered = [Asked(query, remark, index.search(text=query, top=len(index))) for query, remark in QUERIES]
     write_text(page, render(_page(out, findings, index, answered)))
     lines = []
-    for asked in answered:
-        lines.append(f'      "{asked.query}"   {asked.told}')
+    for answer in answered:
+        lines.append(f'      "{answer.query}"   {answer.told}')
         lines += [
-            f"        {hit.score:.2f}  {_symbol(hit)}  {hit.captions[0]} ({_part(hit)})" for hit in asked.hits[:3]
+            f"        {hit.score:.2f}  {_symbol(hit)}  {hit.captions[0]} ({_part(hit)})" for hit in answer.hits[:3]
         ]
     return "\n".join(lines)
 
@@ -110,16 +110,16 @@ def _figures(findings: Findings) -> list[Figure]:
     return figures
 
 
-def _found(asked: Asked) -> list[Found]:
+def _found(answer: Asked) -> list[Found]:
     return [
         Found(
             title=hit.captions[0],
             score=hit.score,
             picture=None if hit.path is None else thumbnail(hit.path),
             notes=[_part(hit)],
-            right=asked.is_right(hit),
+            right=answer.is_right(hit),
         )
-        for hit in asked.hits[:TOP]
+        for hit in answer.hits[:TOP]
     ]
 
 
@@ -128,11 +128,11 @@ def _sample(findings: Findings, answer: Answer) -> Search:
     first: dict[int, str] = {}
     for image, text in findings.held_out.links.tolist():
         first.setdefault(image, str(texts.values[text]))
-    found = [
+    hits = [
         Found(first[row], score, thumbnail(images.values[row], findings.held_out.root), right=row == answer.own)
         for row, score in zip(answer.rows, answer.scores, strict=True)
     ]
-    return Search(answer.text, found, f"Its own picture is at place {answer.place:,} of {len(images):,}.")
+    return Search(answer.text, hits, f"Its own picture is at place {answer.place:,} of {len(images):,}.")
 
 
 def _facts(record: Record, index: Index) -> list[tuple[str, str]]:

@@ -104,67 +104,67 @@ class Record:
         Raises CheckpointError, naming `where`, when the text is not JSON or has fields that this version does not know.
         """
         try:
-            found = current_record(json.loads(text))
-            _require_kinds(found)
-            source = found.pop("data", {})
+            values = current_record(json.loads(text))
+            _require_kinds(values)
+            source = values.pop("data", {})
             if "bad" in source:
                 # Runs of version 0.1 call it so.
                 source["on_error"] = source.pop("bad").replace("refuse", "raise")
-            methods = tuple((str(name), dict(arguments)) for name, arguments in found.pop("methods", ()))
-            phases = tuple(dict(phase) for phase in found.pop("phases", ()))
-            return Record(**found, data=DataSource(**source), methods=methods, phases=phases)
+            methods = tuple((str(name), dict(arguments)) for name, arguments in values.pop("methods", ()))
+            phases = tuple(dict(phase) for phase in values.pop("phases", ()))
+            return Record(**values, data=DataSource(**source), methods=methods, phases=phases)
         except (ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise CheckpointError(
                 f"{where} needs to be the record of a run of this version of Subtext; {problem}; "
                 "use the version that wrote it, or train again"
             ) from problem
 
-    def differences(self, other: Record, defaults_before: Sequence[Mapping[str, object]] = ()) -> list[str]:
-        """What would make `other` another training: one "--option this -> other" each; empty when it is the same.
+    def differences(self, record: Record, defaults_before: Sequence[Mapping[str, object]] = ()) -> list[str]:
+        """What would make `record` another training: one "--option this -> other" each; empty when it is the same.
 
         defaults_before  values that held for options which this record, of an older version, does not have: those of
                          the model and the plan, then those of each method. Without it a missing option is a difference
 
         Options are spelt as the command line has them. Another model is reported alone: its options are others anyway.
         """
-        if self.model != other.model:
-            return [f"the model: {self.model} -> {other.model}"]
+        if self.model != record.model:
+            return [f"the model: {self.model} -> {record.model}"]
         found: list[str] = []
-        mine, theirs = ({"seed": each.seed} | _plain(each.arguments) | _plain(each.plan) for each in (self, other))
+        mine, theirs = ({"seed": each.seed} | _plain(each.arguments) | _plain(each.plan) for each in (self, record))
         mine = _said(mine, theirs, defaults_before[0] if defaults_before else {})
         for name in sorted(set(mine) | set(theirs)):
             _compare(name, mine.get(name), theirs.get(name), found)
         methods = self.methods
-        if [name for name, _ in methods] == [name for name, _ in other.methods] and len(defaults_before) == len(
+        if [name for name, _ in methods] == [name for name, _ in record.methods] and len(defaults_before) == len(
             methods
         ) + 1:
             methods = tuple(
-                (name, _said(had, has, held))
-                for (name, had), (_, has), held in zip(methods, other.methods, defaults_before[1:], strict=True)
+                (name, _said(had, has, defaults))
+                for (name, had), (_, has), defaults in zip(methods, record.methods, defaults_before[1:], strict=True)
             )
-        if _plain(methods) != _plain(other.methods):
-            found.append(f"{_with(methods)} -> {_with(other.methods)}")
-        if _plain(self.phases) != _plain(other.phases):
-            found.append(f"phases {list(self.phases)} -> {list(other.phases)}")
-        if self.data.fingerprint != other.data.fingerprint:
+        if _plain(methods) != _plain(record.methods):
+            found.append(f"{_with(methods)} -> {_with(record.methods)}")
+        if _plain(self.phases) != _plain(record.phases):
+            found.append(f"phases {list(self.phases)} -> {list(record.phases)}")
+        if self.data.fingerprint != record.data.fingerprint:
             found.append(f"the pairs: {self.data.data or 'those of the run'} -> other pairs or other splits")
-        if self.data.inputs != other.data.inputs:
+        if self.data.inputs != record.data.inputs:
             found.append(
                 "what pictures and texts are read as: other features or cache precision, or files that have changed"
             )
         return found
 
 
-def _require_kinds(found: dict[str, Any]) -> None:
+def _require_kinds(values: dict[str, Any]) -> None:
     """Raise TypeError where a field is not of the kind that its default is of."""
     kinds: dict[type, tuple[type, ...]] = {
         tuple: (list,), DataSource: (dict,), float: (float, int), type(None): (int, type(None)),
     }  # fmt: skip
     empty = Record(model="")
-    for name in sorted(set(found) & {each.name for each in fields(Record)}):
+    for name in sorted(set(values) & {record_field.name for record_field in fields(Record)}):
         default = type(getattr(empty, name))
-        if not isinstance(found[name], kinds.get(default, (default,))) or isinstance(found[name], bool):
-            raise TypeError(f"'{name}' is {found[name]!r:.60}")
+        if not isinstance(values[name], kinds.get(default, (default,))) or isinstance(values[name], bool):
+            raise TypeError(f"'{name}' is {values[name]!r:.60}")
 
 
 def save_record(run: Path, record: Record) -> None:
@@ -204,12 +204,12 @@ def save_assets(run: Path, model: nn.Module) -> None:
 
     def fill(folder: Path) -> None:
         for modality in ("image", "text"):
-            place = folder / modality
-            place.mkdir()
+            path = folder / modality
+            path.mkdir()
             branch = getattr(model, modality)
-            branch.input_spec.save(place)
+            branch.input_spec.save(path)
             if hasattr(branch.encoder, "save_assets"):
-                branch.encoder.save_assets(place)
+                branch.encoder.save_assets(path)
 
     write_folder(run / ASSETS, fill)
 
@@ -244,20 +244,20 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     write_file(path, lambda place: put_tensors(place, tensors))
 
 
-def put_tensors(place: Path, tensors: Mapping[str, Tensor]) -> None:
+def put_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors to a file that is not yet in its place; those that share memory are written each."""
-    seen: set[int] = set()
+    pointers: set[int] = set()
     plain: dict[str, Tensor] = {}
     for name, value in tensors.items():
         flat = value.detach().cpu().contiguous()
         memory = flat.untyped_storage()
-        plain[name] = flat.clone() if memory.data_ptr() in seen or memory.nbytes() != flat.nbytes else flat
-        seen.add(memory.data_ptr())
-    place.touch()
-    mode = place.stat().st_mode
-    save_file(plain, place, metadata={"format": "pt"})
+        plain[name] = flat.clone() if memory.data_ptr() in pointers or memory.nbytes() != flat.nbytes else flat
+        pointers.add(memory.data_ptr())
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(plain, path, metadata={"format": "pt"})
     # It makes a file that its owner alone may read; a run is for whom its folder is for.
-    place.chmod(mode)
+    path.chmod(mode)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -274,13 +274,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def library_versions() -> dict[str, str]:
     """Versions of Python and of the libraries underneath, as a Record has them."""
-    found = {name: version(name) for name in ("torch", "transformers", "accelerate", "numpy", "safetensors")}
-    return {"python": platform.python_version(), **found}
+    versions = {name: version(name) for name in ("torch", "transformers", "accelerate", "numpy", "safetensors")}
+    return {"python": platform.python_version(), **versions}
 
 
-def _said(had: Mapping[str, Any], has: Mapping[str, Any], held: Mapping[str, object]) -> dict[str, Any]:
+def _said(had: Mapping[str, Any], has: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
     """The options of an older record, and for those that it lacks and the newer one has what holds defaults_before."""
-    old = {name: held[name] for name in has if name in held} | dict(had)
+    old = {name: values[name] for name in has if name in values} | dict(had)
     # A file or folder may stand there as it was typed: it is the same from where it was typed.
     typed = {
         name for name, value in old.items() if isinstance(value, str) and str(Path(value).absolute()) == has.get(name)
@@ -292,14 +292,14 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _compare(name: str, mine: Any, theirs: Any, found: list[str]) -> None:
+def _compare(name: str, mine: Any, theirs: Any, differences: list[str]) -> None:
     if mine == theirs:
         return
     spelt = name.replace("_", "-")
     if isinstance(mine, bool) and isinstance(theirs, bool):
-        found.append(f"--{'' if mine else 'no-'}{spelt} -> --{'' if theirs else 'no-'}{spelt}")
+        differences.append(f"--{'' if mine else 'no-'}{spelt} -> --{'' if theirs else 'no-'}{spelt}")
     else:
-        found.append(f"--{spelt} {_value(mine)} -> {_value(theirs)}")
+        differences.append(f"--{spelt} {_value(mine)} -> {_value(theirs)}")
 
 
 def _value(value: Any) -> str:
@@ -308,5 +308,5 @@ def _value(value: Any) -> str:
 
 def _with(methods: tuple[tuple[str, dict[str, Any]], ...]) -> str:
     """The methods as --with has them."""
-    told = ((name, ",".join(f"{key}={value}" for key, value in given.items())) for name, given in methods)
-    return " ".join(f"--with {':'.join(filter(None, one))}" for one in told) or "no --with"
+    texts = ((name, ",".join(f"{key}={value}" for key, value in options.items())) for name, options in methods)
+    return " ".join(f"--with {':'.join(filter(None, text))}" for text in texts) or "no --with"

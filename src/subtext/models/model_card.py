@@ -85,10 +85,10 @@ def _use(record: Record) -> list[str]:
     images = "image_features" if record.data.features else '["a.jpg"]'
     texts = "text_features" if record.data.text_features else '["a dog on the grass"]'
     arrays = [
-        f"# this model reads precomputed {what} features, made as those that it was trained on: of each one array, "
+        f"# this model reads precomputed {modality} features, made as those that it was trained on: of each one array, "
         'or {"pooled": array, "grid": array} where it reads both'
-        for what, given in (("image", record.data.features), ("text", record.data.text_features))
-        if given
+        for modality, features in (("image", record.data.features), ("text", record.data.text_features))
+        if features
     ]
     return [
         "## Use",

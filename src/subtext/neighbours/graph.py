@@ -74,10 +74,10 @@ class Graph:
         marks = marks_of(texts)
         if len(marks) == len(self) and bool((marks == self.marks).all()):
             return
-        known = int(np.isin(marks, self.marks).sum())
+        matching = int(np.isin(marks, self.marks).sum())
         raise DataError(
             f"this graph needs the {len(self):,} texts that it was built for; it got {len(marks):,}, of which it knows "
-            f"{known:,}{_hint(known, len(marks))}"
+            f"{matching:,}{_hint(matching, len(marks))}"
         )
 
     def within(self, texts: Items) -> Graph:
@@ -127,8 +127,8 @@ class Graph:
             for name, kind in _ARRAYS.items():
                 np.save(target / f"{name}.npy", getattr(self, name).astype(kind), allow_pickle=False)
             (target / _IDS).write_text(json.dumps(self.ids, ensure_ascii=False), encoding="utf-8")
-            told = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-            (target / _MANIFEST).write_text(told, encoding="utf-8")
+            text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+            (target / _MANIFEST).write_text(text, encoding="utf-8")
 
         atomic.write_folder(folder, fill)
 
@@ -155,8 +155,8 @@ class Graph:
         if len(lengths) != 1 or graph.neighbours.shape != shape or graph.distances.shape != shape:
             raise DataError(f"{folder} is a damaged graph: its arrays are not {shape}; build it again")
         # Graphs of earlier versions tell of their texts and settings alone.
-        whole = manifest.get("arrays") in (None, graph._digest())
-        if graph.fingerprint != manifest.get("fingerprint") or not whole:
+        intact = manifest.get("arrays") in (None, graph._digest())
+        if graph.fingerprint != manifest.get("fingerprint") or not intact:
             raise DataError(f"{folder} is a damaged graph: its arrays are not those of its manifest; build it again")
         return graph
 
@@ -188,8 +188,8 @@ def pictures_of_texts(pairs: Dataset) -> NDArray[np.int64]:
 def _manifest(folder: Path) -> dict[str, Any]:
     file = folder / _MANIFEST
     if not file.is_file():
-        what = "is not there" if not folder.exists() else f"has no {_MANIFEST}"
-        raise DataError(f"{folder} needs to be a folder that `subtext neighbours build` wrote; it {what}")
+        reason = "is not there" if not folder.exists() else f"has no {_MANIFEST}"
+        raise DataError(f"{folder} needs to be a folder that `subtext neighbours build` wrote; it {reason}")
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as problem:
@@ -204,7 +204,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _hint(known: int, count: int) -> str:
-    if known == count:
+def _hint(matching: int, count: int) -> str:
+    if matching == count:
         return "; they are part of it, or in another order: Graph.within cuts it"
     return "; it was built for other data: build one for this data (subtext neighbours build)"

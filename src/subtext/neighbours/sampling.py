@@ -136,32 +136,32 @@ class Samplers:
     strangers: Strangers | None = None
 
 
-def open_samplers(asked: NeighbourDraw, pairs: Dataset) -> Samplers:
+def open_samplers(request: NeighbourDraw, pairs: Dataset) -> Samplers:
     """What draws the neighbours of these pairs: they alone are ever drawn.
 
     Raises DataError when a graph cannot be read, was built for other data, or has fewer neighbours than the pool; and
     when no image has two texts, where other texts of the same image are asked for.
     """
-    strangers = Strangers(pairs) if asked.strangers else None
-    if not asked.sides:
-        return Samplers({}, asked.negatives, "strangers", strangers=strangers)
-    if asked.graph is None:
-        return Samplers({"text": Sampler(pairs, _captions(pairs))}, asked.negatives, "captions")
-    paths: dict[Side, Path] = {"image": asked.image_graph or asked.graph, "text": asked.graph}
-    made: dict[Path, tuple[Sampler, str]] = {}
+    strangers = Strangers(pairs) if request.strangers else None
+    if not request.sides:
+        return Samplers({}, request.negatives, "strangers", strangers=strangers)
+    if request.graph is None:
+        return Samplers({"text": Sampler(pairs, _captions(pairs))}, request.negatives, "captions")
+    paths: dict[Side, Path] = {"image": request.image_graph or request.graph, "text": request.graph}
+    opened: dict[Path, tuple[Sampler, str]] = {}
     notes: list[str] = []
-    for path in dict.fromkeys(paths[side] for side in asked.sides):
+    for path in dict.fromkeys(paths[side] for side in request.sides):
         graph = Graph.load(path.expanduser())
-        sampler = Sampler(pairs, _nearest(graph, pairs, asked.pool_size, path))
-        made[path] = (sampler, graph.fingerprint)
+        sampler = Sampler(pairs, _nearest(graph, pairs, request.pool_size, path))
+        opened[path] = (sampler, graph.fingerprint)
         if sampler.without:
             notes.append(
                 f"{counted(sampler.without, 'text')} without a neighbour in {path}: a random other pair stands for it"
             )
     return Samplers(
-        {side: made[paths[side]][0] for side in asked.sides},
-        asked.negatives,
-        "-".join([*(fingerprint for _, fingerprint in made.values()), *(["strangers"] if asked.strangers else [])]),
+        {side: opened[paths[side]][0] for side in request.sides},
+        request.negatives,
+        "-".join([*(fingerprint for _, fingerprint in opened.values()), *(["strangers"] if request.strangers else [])]),
         tuple(notes),
         strangers,
     )
@@ -198,7 +198,7 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
         )
     choices = np.full((len(pairs.texts), longest - 1), -1, dtype=np.int32)
     for image, text in _first_links(pairs):
-        siblings = [other for other in of_picture[image] if other != text] or [text]
+        siblings = [sibling for sibling in of_picture[image] if sibling != text] or [text]
         choices[text, : len(siblings)] = siblings
     return choices
 

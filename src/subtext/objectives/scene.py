@@ -94,7 +94,7 @@ def compose(
 
 def compare_neighbours(
     similarity: nn.Module,
-    own: Grouped,
+    other_side: Grouped,
     neighbours: Grouped,
     *,
     negatives: Negatives = "anchors",
@@ -109,23 +109,23 @@ def compare_neighbours(
     Scores are cosines, without the scale and shift of the similarity, which belong to images against texts.
     Candidates are neighbours (those of this process first), then items; no items for negatives="neighbours".
     """
-    neighbour_groups, item_groups = [neighbours], [own]
+    neighbour_groups, item_groups = [neighbours], [other_side]
     if gathered is not None:
         item_groups.append(gathered[0])
         neighbour_groups.append(gathered[1])
     parts = neighbour_groups if negatives == "neighbours" else neighbour_groups + item_groups
     candidates = Embeddings.cat([part.items for part in parts])
     groups = torch.cat([part.groups for part in parts])
-    match = torch.eye(len(own.items), len(candidates), dtype=torch.bool, device=groups.device)
-    ignored = (groups == own.groups[:, None]) | (groups == neighbours.groups[:, None])
+    match = torch.eye(len(other_side.items), len(candidates), dtype=torch.bool, device=groups.device)
+    ignored = (groups == other_side.groups[:, None]) | (groups == neighbours.groups[:, None])
     count = sum(len(part.items) for part in neighbour_groups)
     if negatives == "anchors":
         ignored[:, :count] = True
     origin = torch.full((len(candidates),), Origin.PAIR, dtype=torch.uint8, device=groups.device)
     origin[:count] = Origin.NEIGHBOUR
     # The similarity takes images and texts; cosines of one modality are the same formula.
-    scores = getattr(similarity, "cosine", similarity)(own.items, candidates)
-    return Comparison(scores, Truth(match, ignored & ~match), own.items, candidates, origin)
+    scores = getattr(similarity, "cosine", similarity)(other_side.items, candidates)
+    return Comparison(scores, Truth(match, ignored & ~match), other_side.items, candidates, origin)
 
 
 def add_negatives(

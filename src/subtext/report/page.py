@@ -148,24 +148,24 @@ def _section(section: Section) -> str:
 
 
 def _search(search: Search) -> str:
-    cards = "".join(_card(rank, found) for rank, found in enumerate(search.found, start=1))
+    cards = "".join(_card(rank, hit) for rank, hit in enumerate(search.found, start=1))
     remark = f'<p class="small">{escape(search.remark)}</p>' if search.remark else ""
-    asked = ""
+    heading = ""
     if search.picture is not None:
-        asked = f'<img class="asked" src="{escape(search.picture)}" alt="{escape(search.query)}">'
-    return f'<article><h3>“{escape(search.query)}”</h3>{asked}{remark}<ol class="cards">{cards}</ol></article>'
+        heading = f'<img class="asked" src="{escape(search.picture)}" alt="{escape(search.query)}">'
+    return f'<article><h3>“{escape(search.query)}”</h3>{heading}{remark}<ol class="cards">{cards}</ol></article>'
 
 
-def _card(place: int, found: Found) -> str:
-    picture = f'<img src="{escape(found.picture)}" alt="{escape(found.title)}" loading="lazy">' if found.picture else ""
-    if found.picture is None:
+def _card(rank: int, hit: Found) -> str:
+    picture = f'<img src="{escape(hit.picture)}" alt="{escape(hit.title)}" loading="lazy">' if hit.picture else ""
+    if hit.picture is None:
         picture = '<span class="gone">no image</span>'
-    notes = "".join(f'<span class="note">{escape(note)}</span>' for note in found.notes)
-    mark = ' class="right"' if found.right else ""
-    tick = '<span class="tick">asked for</span>' if found.right else ""
+    notes = "".join(f'<span class="note">{escape(note)}</span>' for note in hit.notes)
+    mark = ' class="right"' if hit.right else ""
+    tick = '<span class="tick">asked for</span>' if hit.right else ""
     return (
-        f'<li{mark}>{picture}<span class="score">{place}. {found.score:.2f}</span>{tick}'
-        f'<span class="title">{escape(found.title)}</span>{notes}</li>'
+        f'<li{mark}>{picture}<span class="score">{rank}. {hit.score:.2f}</span>{tick}'
+        f'<span class="title">{escape(hit.title)}</span>{notes}</li>'
     )
 
 

@@ -58,8 +58,8 @@ def read(path: Path, images: Path | None) -> Source:
         texts.setdefault(image, {})[name] = words.strip()
     splits = _splits(file.parent)
     if splits and (without := [image for image in texts if Path(image).stem not in splits]):
-        what = f"the lists of the splits name no split for {counted(len(without), 'image')}; left out"
-        problems.append(Problem(without[0], what, fatal=False))
+        problem = f"the lists of the splits name no split for {counted(len(without), 'image')}; left out"
+        problems.append(Problem(without[0], problem, fatal=False))
         texts = {image: lines for image, lines in texts.items() if Path(image).stem in splits}
     folder = folder_of(texts, root, _IMAGES)
     return Source([*problems, *rows_of(_records(texts, splits, folder), None)], root)

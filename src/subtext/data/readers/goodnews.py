@@ -44,8 +44,8 @@ def read(path: Path, images: Path | None) -> Source:
     splits = _splits(path / _SPLITS)
     problems = []
     if splits and (without := [name for name in captions if name not in splits]):
-        what = f"{_SPLITS} names no split for {counted(len(without), 'image')}; left out"
-        problems.append(Problem(without[0], what, fatal=False))
+        problem = f"{_SPLITS} names no split for {counted(len(without), 'image')}; left out"
+        problems.append(Problem(without[0], problem, fatal=False))
         captions = {name: caption for name, caption in captions.items() if name in splits}
     folder = folder_of((f"{name}.jpg" for name in captions), root, _IMAGES)
     return Source([*problems, *rows_of(_records(captions, splits, folder), None)], root)

@@ -75,8 +75,8 @@ def read(path: Path, images: Path | None) -> Source:
             text, image = image, text
         if image not in image_side or text not in text_side:
             name = image if image not in image_side else text
-            what = f"judges '{name}', which is neither in corpus nor in queries"
-            problems.append(Problem(judgement.where, what, name=f"'{name}'"))
+            problem = f"judges '{name}', which is neither in corpus nor in queries"
+            problems.append(Problem(judgement.where, problem, name=f"'{name}'"))
         else:
             triples.append((text, image, judgement))
     rows = list(_rows(image_side, text_side, triples))
