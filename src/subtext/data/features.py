@@ -67,7 +67,8 @@ class FeatureInput:
             elif required is not None and got != required - box_columns:
                 raise DataError(
                     f"the {self.modality} encoder needs '{name}' features of width {required - box_columns}; "
-                    f"{self.file.path} has {'none' if got is None else got}; give features made as those that it was trained on"
+                    f"{self.file.path} has {'none' if got is None else got}; give features made "
+                    "as the training features were"
                 )
         if self.boxes:
             # Here, and not when the first batch is read.
