@@ -317,8 +317,8 @@ def _lead(judgement: Judged, shown: int) -> str:
     most = min(shown, len(judgement))
     return (
         f"The {most:,} of {len(judgement):,} pairs that are most likely mismatched, and what was left out. "
-        "The probabilities are one model's, from a comparison with random pairs and with neighbours' texts: look at the "
-        "pairs before you delete any."
+        "The probabilities are one model's, from a comparison with random pairs and with neighbours' texts: look at "
+        "the pairs before you delete any."
     )
 
 
