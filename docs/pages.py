@@ -32,6 +32,8 @@ def write() -> None:
         (GENERATED / f"{room_name(room)}.rst").write_text(room_page(room), encoding="utf-8")
     (GENERATED / "commands.md").write_text(commands_page(), encoding="utf-8")
     for path in sorted((ROOT / "examples").glob("*.py")):
+        if "# %%" not in path.read_text(encoding="utf-8"):
+            continue
         (GENERATED / f"example_{path.stem}.md").write_text(example_page(path), encoding="utf-8")
     for name in ("CHANGELOG", "CONTRIBUTING"):
         shutil.copy(ROOT / f"{name}.md", GENERATED / f"{name.lower()}.md")
@@ -135,11 +137,9 @@ def rewrite_links(app: Any, name: str, source: list[str]) -> None:
             return f"[{text}](generated/example_{Path(target).stem}.md)"
         return f"`{target}`"
 
-    def root_page(match: re.Match[str]) -> str:
-        return f"](../{match[1]}"
-
     if name.startswith("generated/"):
-        source[0] = re.sub(r"\]\(docs/([^)\s]+)", root_page, source[0])
+        source[0] = re.sub(r"\]\(docs/", "](../", source[0])
+        source[0] = re.sub(r"\]\(examples/(\w+)\.py\)", r"](example_\1.md)", source[0])
     else:
         source[0] = LINK.sub(page, source[0])
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from subtext.api.ensemble import ensemble
     from subtext.api.evaluate import evaluate
     from subtext.api.export import Export, export
-    from subtext.api.extend import register_method, register_metric
+    from subtext.api.extend import register_method, register_metric, register_reader
     from subtext.api.index.build import IndexChange, add_to_index, build_index, move_index, update_index, watch_index
     from subtext.api.index.calibrate import CalibrationReport, calibrate
     from subtext.api.index.importing import import_index
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from subtext.curation.check import CheckReport
     from subtext.data.dataset import Dataset
     from subtext.data.read import read
+    from subtext.data.rows import Row, Source
     from subtext.evaluation.metric import Metric
     from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
@@ -89,8 +90,10 @@ _MODULES = {
     "PairScores": "subtext.api.score",
     "PreparedDataset": "subtext.api.prepare",
     "Query": "subtext.search",
+    "Row": "subtext.data.rows",
     "Run": "subtext.api.load",
     "RunList": "subtext.api.runs",
+    "Source": "subtext.data.rows",
     "Term": "subtext.objectives.objective",
     "VerifyResult": "subtext.api.index.maintain",
     "add_to_index": "subtext.api.index.build",
@@ -126,6 +129,7 @@ _MODULES = {
     "read": "subtext.data.read",
     "register_method": "subtext.api.extend",
     "register_metric": "subtext.api.extend",
+    "register_reader": "subtext.api.extend",
     "replace_terms": "subtext.recipes.method_terms",
     "restore_index": "subtext.api.index.maintain",
     "runs": "subtext.api.runs",

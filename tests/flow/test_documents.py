@@ -26,7 +26,12 @@ from subtext.cli import main
 from subtext.data.read import read
 from subtext.recipes.catalogue import RECOMMENDED
 
-DOCUMENTS = ("CONTRIBUTING.md", *(f"docs/{name}.md" for name in ("choosing", "answers", "scaling", "care")))
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{name}.md" for name in ("tutorial", "concepts", "choosing", "answers", "two_stages")),
+    *(f"docs/{name}.md" for name in ("serving", "scaling", "care", "datasets")),
+)
 RUN_AS_CODE = ("python",)
 RUN_AS_COMMANDS = ("bash", "console")
 SHOWN_ONLY = {
@@ -59,7 +64,7 @@ NOT_RUN = {
     "subtext neighbours build graph --data FOLDER": "the same",
     "subtext data prepare politics ": "needs Politics; test_published.py reads a made one",
     "subtext data dedup politics2.jsonl ": "needs Politics; test_published.py reads a made one",
-    "python -m reproduce.tables cvprw2022_table3 --data politics": "needs Politics",
+    "python -m reproduce.": "test_table_command.py, test_figure_command.py and test_weights_report.py run them",
 }
 """What commands start with that are not run, and why. Their options are compared with the command's help."""
 

@@ -84,7 +84,7 @@ def test_the_readmes_tree_is_the_tree():
     for line in block[1].splitlines():
         named[line.startswith(" ")] |= set(re.findall(r"(?<!\S)[a-z_]+(?:/|\.py)(?!\S)", line))
     rooms = {f"{path.parent.name}/" for path in SOURCE.glob("*/__init__.py")}
-    files = {path.name for path in SOURCE.glob("*.py")} - {"__init__.py"}
+    files = {path.name for path in SOURCE.glob("*.py")} - {"__init__.py", "__main__.py"}
     assert named[True] == rooms | files
     assert all((ROOT / name).is_dir() for name in named[False])
 

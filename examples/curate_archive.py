@@ -1,0 +1,56 @@
+# %% [markdown]
+# # Curate an archive
+#
+# Find the pairs whose text does not belong to the image. A fifth of the captions here are exchanged on purpose, so we
+# can check the result. A model cannot judge pairs that it was trained on: train on one half, curate the other.
+
+# %%
+import json
+import random
+import tempfile
+from pathlib import Path
+
+from shapes import write_shapes
+
+import subtext as st
+
+folder = Path(tempfile.mkdtemp())
+clean = write_shapes(folder / "shapes")
+
+# %%
+rows = [json.loads(line) for line in clean.read_text(encoding="utf-8").splitlines()]
+rng = random.Random(0)
+rng.shuffle(rows)
+for i, row in enumerate(rows):
+    row["split"] = "train" if i % 2 else "archive"
+    row["caption"] = row.pop("captions")[i % 2]
+    del row["group"]
+wrong = rng.sample([row for row in rows if row["split"] == "archive"], 14)
+captions = [row["caption"] for row in wrong]
+for row, caption in zip(wrong, captions[1:] + captions[:1], strict=True):
+    row["caption"] = caption
+data = folder / "shapes" / "archive.jsonl"
+data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+# %%
+run = st.train(
+    "dual",
+    data=data,
+    out=folder / "run",
+    val_split=None,
+    image="tiny",
+    image_size=32,
+    embed_dim=64,
+    epochs=12,
+    batch_size=32,
+    min_count=1,
+    quiet=True,
+)
+
+# %% [markdown]
+# `curate` writes a page to sort and filter, and a table of all pairs with the probability of each kind: literal, loose,
+# mismatched. It also lists duplicates, unreadable images and copies in other splits.
+
+# %%
+result = st.curate(data, run=run, split="archive", out=folder / "curated", quiet=True)
+print(result)

@@ -1,0 +1,56 @@
+# %% [markdown]
+# # Train and evaluate
+#
+# From a file of pairs to recall with confidence intervals. The data is made: 144 drawings of coloured shapes, two
+# captions each. Replace `data` by your own file.
+
+# %%
+import tempfile
+from pathlib import Path
+
+from shapes import write_shapes
+
+import subtext as st
+
+folder = Path(tempfile.mkdtemp())
+data = write_shapes(folder / "shapes")
+
+# %% [markdown]
+# Look at the data first. `check` reports every problem row by row, duplicates, and leaks between splits.
+
+# %%
+print(st.check(data))
+
+# %% [markdown]
+# Train the default model, a dual encoder, from scratch. The keyword arguments are the options that
+# `subtext train dual --help` lists. A data set without splits is divided 80-10-10.
+
+# %%
+run = st.train(
+    "dual",
+    data=data,
+    out=folder / "run",
+    image="tiny",
+    image_size=32,
+    embed_dim=64,
+    epochs=6,
+    batch_size=32,
+    min_count=1,
+    quiet=True,
+)
+print(run)
+
+# %% [markdown]
+# Evaluate on the test split: the training did not use it, and the epoch was selected on the validation split.
+
+# %%
+result = st.evaluate(run, split="test", quiet=True)
+print(result)
+
+# %% [markdown]
+# The loaded model compares any images and texts.
+
+# %%
+images = run.model.embed_images([str(folder / "shapes/images/red-circle-0.png")])
+texts = run.model.embed_texts(["a red circle", "a blue square"])
+print(run.model.compare(images, texts))

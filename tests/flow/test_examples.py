@@ -1,0 +1,36 @@
+"""The examples run as scripts, each in a process of its own, and have the cells of a notebook."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from walk import ROOT
+
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "shapes.py")
+
+
+def test_there_are_five() -> None:
+    assert len(EXAMPLES) == 5
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(example) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    result = subprocess.run([sys.executable, example], capture_output=True, text=True, env=environment, timeout=600)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_a_notebook_that_imports_the_public_api(example) -> None:
+    text = example.read_text(encoding="utf-8")
+    cells = text.split("\n# %%")
+    assert text.startswith("# %% [markdown]\n# # ") and len(cells) >= 4
+    for cell in cells[1:]:
+        if cell.startswith(" [markdown]"):
+            assert all(line.startswith("#") for line in cell.strip().splitlines()[1:])
+    imports = [line for line in text.splitlines() if line.lstrip().startswith(("import subtext", "from subtext"))]
+    assert imports == ["import subtext as st"]
