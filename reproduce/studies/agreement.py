@@ -1,6 +1,6 @@
 """Which relevance agrees best with the others? Flickr8k's validation captions, ranked by one and judged by another.
 
-    SUBTEXT_DATA=... python runs/agreement.py [--split val]
+    SUBTEXT_DATA=... python -m reproduce.studies.agreement [--split val]
 
 SUBTEXT_DATA points at a folder with flickr8k/captions.jsonl and flickr8k/mobilenet_pooled.npz. Relevance of a picture
 and a caption: the words that they share (tfidf1, ciderd, cider: the picture's captions are its references), their

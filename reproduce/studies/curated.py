@@ -1,14 +1,15 @@
 """Literal, loose or mismatched: how well the kinds of planted pairs are told on Flickr8k.
 
-    SUBTEXT_DATA=... python runs/curated.py RUN [RUN ...]
-    SUBTEXT_DATA=... python runs/curated.py --loosened DIR [--seeds 0 1 2] [--rows NUMBER ...] [--first N] [--epochs N]
+    SUBTEXT_DATA=... python -m reproduce.studies.curated RUN [RUN ...]
+    SUBTEXT_DATA=... python -m reproduce.studies.curated --loosened DIR [--seeds 0 1 2] [--rows NUMBER ...]
+        [--first N] [--epochs N]
 
 Texts change places, with those of neighbours (ranks 1 to 20 of a graph of their words) or with any, as `subtext data
 loosen` does it, in the shares of `PLANTED`. Told are the shares that are estimated beside the true ones, the
 calibration error of each probability, the area under the curve of the mismatched against all others and of the loose
 against the literal, and of the pairs that are called mismatched how many are. Means of the runs, or of the seeds.
 
-RUN: each was trained on other pictures, with pairs as they are (`runs/flickr8k.py` leaves such runs); the pairs of val
+RUN: each was trained on other pictures, with pairs as they are (`studies.flickr8k` leaves such runs); the pairs of val
 are loosened and judged.
 
 --loosened: the case of an archive, of which no part is known to be clean. All pairs are loosened, each split within
@@ -30,9 +31,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import selection, subtext
 from numpy.typing import NDArray
 
+from reproduce.studies.common import selection, subtext
 from subtext.api.load import open_run
 from subtext.core import Embeddings
 from subtext.curation.judged import kinds_of_pairs

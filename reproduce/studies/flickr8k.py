@@ -1,6 +1,6 @@
 """Flickr8k under one protocol: the rows of the README, and what each setting is worth.
 
-    SUBTEXT_DATA=... python runs/flickr8k.py --out DIR [--rows dual pvse ...] [--seeds 0 1 2] [--grid FILE]
+    SUBTEXT_DATA=... python -m reproduce.studies.flickr8k --out DIR [--rows dual pvse ...] [--seeds 0 1 2] [--grid FILE]
 
 SUBTEXT_DATA points at a folder with flickr8k/captions.jsonl (6,000 train and 1,000 val pictures) and
 flickr8k/mobilenet_pooled.npz. The last 500 train pictures are the selection set: they choose the epoch, and chose the
@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import HEAD, line, measured, selection
+
+from reproduce.studies.common import HEAD, line, measured, selection
 
 HELD_OUT = 500
 BAG = "--text bag --word-drop 0 --token-mask 0.2 --min-count 2 --feature-scaling unit --feature-dropout 0.1"

@@ -1,10 +1,11 @@
 """Sample weights and semantic neighbourhoods on Flickr8k: every system of both papers under one protocol.
 
-    SUBTEXT_DATA=... python runs/nonliteral.py --out DIR [--grid FILE] [--rows ...] [--seeds 0 1 2] [--epochs 12]
+    SUBTEXT_DATA=... python -m reproduce.studies.nonliteral --out DIR [--grid FILE] [--rows ...] [--seeds 0 1 2]
+        [--epochs 12]
 
 SUBTEXT_DATA points at a folder with flickr8k/captions.jsonl and flickr8k/mobilenet_pooled.npz. The last 500 train
 pictures choose the epoch; val is scored once a run. An epoch is one drawn caption of each of the other 5,500. Rows of
-PVSE need --grid (as `runs/flickr8k.py` does): a picture then has several views. Every row tries the same two rates
+PVSE need --grid (as `studies.flickr8k` does): a picture then has several views. Every row tries the same two rates
 with its first seed, and takes the one with the better selection set. Everything is written below DIR, and the same call
 again goes on where it was stopped. Under the table stands what each row gains over its controls, seed by seed.
 """
@@ -18,8 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import HEAD, line, measured, neighbours, selection
-from flickr8k import with_grid
+from reproduce.studies.common import HEAD, line, measured, neighbours, selection
+from reproduce.studies.flickr8k import with_grid
 
 HELD_OUT = 500
 RATES = (4e-3, 1e-3)

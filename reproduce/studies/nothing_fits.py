@@ -1,8 +1,8 @@
 """What scores are worth, and whether "nothing here fits" is told: Flickr8k's validation pictures as an index.
 
-    SUBTEXT_DATA=... python runs/nothing_fits.py RUN [RUN ...] --out DIR
+    SUBTEXT_DATA=... python -m reproduce.studies.nothing_fits RUN [RUN ...] --out DIR
 
-Each RUN was trained and selected on other pictures (`runs/flickr8k.py` leaves such runs). An index of the 1,000
+Each RUN was trained and selected on other pictures (`studies.flickr8k` leaves such runs). An index of the 1,000
 pictures of `val` and their texts is built below DIR and calibrated: one half is fitted on, the other measured. Told are
 the calibration errors, and the area under the ROC curve of three scores, of questions with an answer (the measured
 half's captions) against two kinds of questions without one:
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import subtext
 from numpy.typing import NDArray
 
+from reproduce.studies.common import subtext
 from subtext.api.load import open_run
 from subtext.api.search import open_index
 from subtext.data.words import tokenise

@@ -1,6 +1,7 @@
 """Training from pixels: a small random backbone, and a pretrained one, frozen and fine-tuned.
 
-    SUBTEXT_DATA=... python runs/pixels.py --out DIR [--rows tiny_coco ...] [--seeds 0 1 2] [--weights FILE]
+    SUBTEXT_DATA=... python -m reproduce.studies.pixels --out DIR [--rows tiny_coco ...] [--seeds 0 1 2]
+        [--weights FILE]
 
 SUBTEXT_DATA points at a folder with tiny_coco/ (50 train and 50 val pictures) and flickr8k/ (6,000 and 1,000, of 160
 pixels). The network of the "frozen" and "fine-tuned" rows is ImageNet's MobileNetV1-0.75 in Keras' arrays, FILE.
@@ -19,7 +20,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import HEAD, line, measured, selection
+from reproduce.studies.common import HEAD, line, measured, selection
 
 HELD_OUT, LEARNT = 500, 1000
 FROZEN = "dual --image BACKBONE --image-size 160 --freeze-epochs -1"

@@ -1,9 +1,10 @@
 """Planted looseness on Flickr8k: who finds the pairs that were loosened, and how well each retrieves all the same.
 
-    SUBTEXT_DATA=... python runs/planted.py --out DIR --grid FILE [--shares 0.2 0.5] [--kinds neighbour mismatch]
+    SUBTEXT_DATA=... python -m reproduce.studies.planted --out DIR --grid FILE [--shares 0.2 0.5]
+        [--kinds neighbour mismatch]
                                             [--rows ...] [--seeds 0 1 2] [--epochs 12]
 
-Data, selection set and systems are those of `runs/nonliteral.py` (its table is the share 0), all with the rate of its
+Data, selection set and systems are those of `studies.nonliteral` (its table is the share 0), all with the rate of its
 "pvse". For each kind and share the pairs of train are loosened, and apart from them those of val, and a graph of what
 train became is built. Each row is trained with each seed; every third epoch is kept. Told are: recall on val as it was;
 text-to-image R@10 on the loosened val, where a planted pair is the right one, for its literal and its loose texts; and
@@ -24,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import HEAD, line, measured, neighbours, selection, subtext
-from flickr8k import with_grid
-from nonliteral import HELD_OUT, RATES
-from nonliteral import ROWS as ALL
 from safetensors.torch import load_file
 
+from reproduce.studies.common import HEAD, line, measured, neighbours, selection, subtext
+from reproduce.studies.flickr8k import with_grid
+from reproduce.studies.nonliteral import HELD_OUT, RATES
+from reproduce.studies.nonliteral import ROWS as ALL
 from subtext.evaluation.metrics.agreement import spearman
 
 EVERY = 3

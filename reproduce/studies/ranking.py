@@ -1,9 +1,9 @@
 """Do losses of whole lists lift ASP, recall, or both? DAA and Smooth-AP on Flickr8k beside the plain recipes.
 
-    SUBTEXT_DATA=... python runs/ranking.py --out DIR [--rows ...] [--seeds 0 1 2]
+    SUBTEXT_DATA=... python -m reproduce.studies.ranking --out DIR [--rows ...] [--seeds 0 1 2]
 
 SUBTEXT_DATA points at a folder with flickr8k/captions.jsonl and flickr8k/mobilenet_pooled.npz. Protocol of
-`runs/flickr8k.py`: the last 500 train pictures choose the epoch, val is scored once a run. Told are recall and ASP
+`studies.flickr8k`: the last 500 train pictures choose the epoch, val is scored once a run. Told are recall and ASP
 under two relevances (50 is a random order) on val, and ASP of the selection set after each so many-th epoch. Weights
 are the methods' own where none is named (DAA's comes to 0.39 here). Everything is written below DIR, and the same call
 again goes on where it was stopped.
@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import HEAD, line, measured, selection, subtext
-from flickr8k import HELD_OUT, SCORED
+from reproduce.studies.common import HEAD, line, measured, selection, subtext
+from reproduce.studies.flickr8k import HELD_OUT, SCORED
 
 EVERY = 6
 RELEVANCES = ("tfidf1", "ciderd")

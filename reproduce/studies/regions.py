@@ -1,6 +1,6 @@
 """Flickr8k with grid features: models that look at regions and words together, beside one that does not.
 
-    SUBTEXT_DATA=... python runs/regions.py --grid FILE --out DIR [--rows scan ascl ...] [--seeds 0 1 2]
+    SUBTEXT_DATA=... python -m reproduce.studies.regions --grid FILE --out DIR [--rows scan ascl ...] [--seeds 0 1 2]
 
 FILE is an .npz with `names`, `pooled` and `grid` (pictures, cells, width). All rows share a width of 256, standardised
 features, 32 pairs a step, one drawn caption of every picture an epoch, and the same epochs; the last 200 train pictures
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common import HEAD, NAMES, line, measured, selection, subtext
+from reproduce.studies.common import HEAD, NAMES, line, measured, selection, subtext
 
 HELD_OUT = 200
 WORDS = "--text gru --min-count 2 --word-width 200"

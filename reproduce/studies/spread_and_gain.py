@@ -1,9 +1,10 @@
 """Over data sets and looseness: how uneven the weights of DIVERSITY and DISCREPANCY are, and what they gain.
 
-    SUBTEXT_DATA=... python runs/spread_and_gain.py --out DIR [--flickr8k DIR] [--planted DIR] [--wikipedia DIR]
+    SUBTEXT_DATA=... python -m reproduce.studies.spread_and_gain --out DIR [--flickr8k DIR] [--planted DIR]
+        [--wikipedia DIR]
 
-The folders are those of `runs/nonliteral.py`, `runs/planted.py` and `runs/wikipedia.py`, whose runs are read; none
-is trained. For each weighted run `subtext weights report` tells the scores' deviation and the effective sample size of
+The folders are those of `studies.nonliteral`, `studies.planted` and `studies.wikipedia`, whose runs are read; none
+is trained. For each weighted run `weights report` tells the scores' deviation and the effective sample size of
 the weights in that run's own space; the gain is over "pvse" with the same seed, in per cent of its sum of recalls (of
 its mean average precision on Wikipedia). Told are all points and Spearman's correlation over them. The paper finds
 small variance good for DIVERSITY and the opposite for DISCREPANCY.
@@ -72,11 +73,8 @@ def of(score: str, data: str, folder: Path, graph: Path, out: Path) -> list[Poin
         told = out / f"{data}-{score}-{seed}.json"
         if not told.is_file():
             views = [] if data == "wikipedia" else ["--views", "mean"]
-            words = ["weights", "report", str(mine[seed].with_suffix("")), "--graph", str(graph), *views, "--json"]
-            done = subprocess.run(
-                [sys.executable, "-m", "subtext", *words], check=True, text=True, stdout=subprocess.PIPE
-            )
-            told.write_text(done.stdout, encoding="utf-8")
+            words = ["report", str(mine[seed].with_suffix("")), "--graph", str(graph), *views, "--json", str(told)]
+            subprocess.run([sys.executable, "-m", "reproduce.weights", *words], check=True, stdout=subprocess.DEVNULL)
         report = json.loads(told.read_text(encoding="utf-8"))
         spread = np.mean([report["spreads"][f"{score}/{side}"]["deviation"] for side in ("image", "text")])
         before, after = worth(theirs[seed]), worth(mine[seed])

@@ -1,6 +1,7 @@
 """Flickr8k with grid features: a dual encoder alone, taught by a model of pairs, and re-ranked by it.
 
-    SUBTEXT_DATA=... python runs/teaching.py --grid FILE --out DIR [--seeds 0 1 2] [--first 2000] [--mined 16]
+    SUBTEXT_DATA=... python -m reproduce.studies.teaching --grid FILE --out DIR [--seeds 0 1 2] [--first 2000]
+        [--mined 16]
 
 FILE is an .npz with `names`, `pooled` and `grid` (pictures, cells, width). Both models learn from the same pictures;
 the last 500 train pictures choose the epochs, and val is scored once a run: the teacher, the student without it and
@@ -17,14 +18,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import HEAD, line, measured, selection, subtext
-from regions import FEATURES, WORDS
+from reproduce.studies.common import HEAD, line, measured, selection, subtext
+from reproduce.studies.regions import FEATURES, WORDS
 
 HELD_OUT = 500
 TEACHER = (
     f"scan --width 256 --batch-size 32 --optimiser adam --lr 5e-4 --schedule cosine --easy-epochs 3 {FEATURES} {WORDS}"
 )
-"""SCAN as it learns in `runs/regions.py`: raw features and larger batches left it near chance."""
+"""SCAN as it learns in `reproduce.studies.regions`: raw features and larger batches left it near chance."""
 STUDENT = "dual"
 COUNTS = "10,20,50,100,200"
 

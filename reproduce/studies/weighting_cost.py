@@ -1,9 +1,10 @@
 """What weights of neighbourhoods cost of an epoch on Flickr8k: the processor's time for banks and tables, of all of it.
 
-    SUBTEXT_DATA=... python runs/weighting_cost.py --out DIR --grid FILE [--rows ...] [--epochs 4] [--captions all]
+    SUBTEXT_DATA=... python -m reproduce.studies.weighting_cost --out DIR --grid FILE [--rows ...] [--epochs 4]
+        [--captions all]
                                                  [--text gru]
 
-Rows are those of `runs/nonliteral.py`, with one thread; an epoch draws one text of every picture, or has all of them.
+Rows are those of `studies.nonliteral`, with one thread; an epoch draws one text of every picture, or has all of them.
 Texts are bags of words, the cheapest encoder that there is, or read by a GRU, as the papers' PVSE does.
 It goes from one making of the tables to the next: batches, the selection set that is scored after it, and what the log
 and the checkpoints take. The first has no tables and is left out, and so is the last, which nothing ends. Told are the
@@ -22,10 +23,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import neighbours, selection
-from flickr8k import with_grid
-from nonliteral import HELD_OUT, ROWS
 
+from reproduce.studies.common import neighbours, selection
+from reproduce.studies.flickr8k import with_grid
+from reproduce.studies.nonliteral import HELD_OUT, ROWS
 from subtext.cli import main as subtext
 from subtext.training.weight_tables import NeighbourMemory
 

@@ -1,6 +1,6 @@
 """Sample weights where pairs are loose: Wikipedia's featured articles, a section's topics and the picture beside it.
 
-    SUBTEXT_DATA=... python runs/wikipedia.py --out DIR [--rows ...] [--seeds 0 1 2 3 4]
+    SUBTEXT_DATA=... python -m reproduce.studies.wikipedia --out DIR [--rows ...] [--seeds 0 1 2 3 4]
 
 SUBTEXT_DATA points at a folder with wikipedia/ of Rasiwasia et al. 2010: 2,173 train and 693 test pairs as 128 SIFT
 words and 10 LDA topics, each of one of ten classes. A model is two linear maps. The last 300 train pairs choose the
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import scipy.io
 import torch
-from common import subtext
 
+from reproduce.studies.common import subtext
 from subtext.core import Comparison, Truth
 from subtext.evaluation.metrics.average_precision import AveragePrecision
 from subtext.evaluation.metrics.recall import Recall
