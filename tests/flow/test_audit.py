@@ -231,7 +231,7 @@ def test_scores_that_are_no_numbers() -> None:
 def test_a_picture_that_holds_its_first_caption() -> None:
     checks = audited(model(), made(leak=0.8))
     assert {name for name, check in checks.items() if check.outcome == "fail"} == {"captions"}
-    assert checks["captions"].found.startswith("text 1 finds its picture in")
+    assert checks["captions"].found.startswith("text 1 finds its image in")
     few = made()
     few = few.subset(np.arange(20), np.arange(20 * EACH))
     assert audited(model(), few)["captions"].outcome == "not applicable"
@@ -280,10 +280,10 @@ def test_pictures_of_the_training_split_are_found_again(tmp_path: Path) -> None:
     honest = on_disk(tmp_path, "test", ["a"] * 4, ["4.png", "5.png", "gray.png", "gone.png"])
     told: list[int] = []
     check = overlap.images(honest, train, progress=told.append)
-    assert check.outcome == "pass" and "1 picture could not be read" in check.found and told == list(range(1, 10))
+    assert check.outcome == "pass" and "1 image could not be read" in check.found and told == list(range(1, 10))
     leaky = on_disk(tmp_path, "test", ["a"] * 4, ["4.png", "smaller.jpg", "copy.png", "7.png"])
     check = overlap.images(leaky, train, workers=0)
-    assert check.outcome == "fail" and "2 of 4 pictures (50 %)" in check.found
+    assert check.outcome == "fail" and "2 of 4 images (50 %)" in check.found
     assert "'test1' = 'train1', 'test2' = 'train2' (1 to the byte, 1 by what is seen)" in check.found
     none = on_disk(tmp_path, "test", ["a"], [None])
     assert overlap.images(none, on_disk(tmp_path, "train", ["a"], [None])).outcome == "not applicable"

@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_clean_run_passes_in_text_json_and_on_a_page(run: Path, tmp_path: Path) -> None:
     page = tmp_path / "audit.html"
     answer = call("audit", run, "--split", "test", "--json", tmp_path / "audit.json", "--html", page, "-q")
-    assert answer.stdout.startswith("audit of run on split test of pairs.jsonl: 8 pictures, 16 texts")
+    assert answer.stdout.startswith("audit of run on split test of pairs.jsonl: 8 images, 16 texts")
     assert "none fails" in answer.stdout.splitlines()[-1]
     found = json.loads((tmp_path / "audit.json").read_text())
     assert found["passed"] and tuple(check["name"] for check in found["checks"]) == get_args(CheckName)
@@ -63,13 +63,13 @@ def test_the_training_split_fails_as_what_it_is(run: Path) -> None:
     found = json.loads(answer.stdout)
     outcomes = {check["name"]: check for check in found["checks"]}
     assert found["verdict"].startswith("1 of 13 checks fail (held-out)")
-    assert "the one that the run learnt from" in outcomes["image-overlap"]["found"]
+    assert "the one that the run was trained on" in outcomes["image-overlap"]["found"]
     assert "--skip" in outcomes["repeat"]["found"] and outcomes["vocabulary"]["outcome"] == "pass"
 
 
 def test_the_split_that_chose_is_told(run: Path) -> None:
     said = " ".join(call("audit", run, "-q").stdout.split())
-    assert "on split val of" in said and "split val chose the epoch" in said
+    assert "on split val of" in said and "split val selected the epoch" in said
 
 
 def test_other_data_and_data_that_changed(run: Path, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_other_data_and_data_that_changed(run: Path, tmp_path: Path) -> None:
     lines = (moved / "pairs.jsonl").read_text().replace("red", "crimson")
     (moved / "pairs.jsonl").write_text(lines)
     said = " ".join(call("audit", moved / "run", "--split", "test", "-q").stdout.split())
-    assert "it has changed since" in said
+    assert "has changed since" in said
     (moved / "pairs.jsonl").unlink()
     said = " ".join(call("audit", moved / "run", "--data", copy, "--split", "test", "-q").stdout.split())
     assert "the training data cannot be read" in said
@@ -135,7 +135,7 @@ def test_scores_and_vectors_of_another_program(run: Path, tmp_path: Path) -> Non
             assert checks[check]["found"].startswith(f"not possible for a {of}: ")
         assert checks["ties"]["outcome"] == checks["finite"]["outcome"] == "pass"
         assert f"a {of} has no record" in checks["held-out"]["found"]
-        assert "nobody says what it learnt from" in checks["image-overlap"]["found"]
+        assert "the training split is not known" in checks["image-overlap"]["found"]
         assert f"Audit of {name}" in page.read_text() and "n/a: repeat" in page.read_text()
         told = call("evaluate", *words, *data[:4], "--bootstrap", 0, "--json", "-", "-q").stdout
         assert found["figures"]["text_to_image/recall@1"] == json.loads(told)["text_to_image/recall@1"]
@@ -187,4 +187,4 @@ def test_what_it_refuses(run: Path, tmp_path: Path) -> None:
     assert "give one of these" in call("audit", run, "--scores", "x.npz", code=2).output
     assert "--model needs --data" in call("audit", "--model", "clip", code=2).output
     assert f"for a run: subtext audit {run}" in call("audit", "--model", run, "--data", "x", code=2).output
-    assert "RUN knows what it learnt from" in call("audit", run, "--train-split", "train", code=2).output
+    assert "RUN records what it was trained on" in call("audit", run, "--train-split", "train", code=2).output

@@ -234,7 +234,7 @@ def test_what_does_not_fit_is_refused() -> None:
         evaluate_matrix(scores, pairs, extra=ExtraMetrics((small,)))
     with pytest.raises(ShapeError, match="the truth cxc must be of"):
         evaluate_matrix(scores, pairs, extra=ExtraMetrics(truths={"cxc": of_groups(np.arange(3), np.arange(3))}))
-    with pytest.raises(ShapeError, match="turn them"):
+    with pytest.raises(ShapeError, match="transpose them"):
         evaluate_matrix(scores.T.contiguous(), pairs)
     with pytest.raises(RequirementError, match="names of their own; it got made, made"):
         ExtraMetrics((graded, graded))
@@ -245,7 +245,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(DataError, match="relevance made needs finite numbers; image_to_text query 2, candidate 7"):
         evaluate_matrix(scores, pairs, extra=ExtraMetrics((Graded("made", broken),)))
     one = Judgements(np.array([0]), np.array([0]), np.array([1.0], dtype=np.float32))
-    with pytest.raises(DataError, match="two judged pairs or more; it got 1"):
+    with pytest.raises(DataError, match="two rated pairs or more; it got 1"):
         evaluate_matrix(scores, pairs, extra=ExtraMetrics(ratings=one))
 
 

@@ -270,7 +270,7 @@ def test_people_judge_pairs_by_name(tmp_path):
         ([{"a": 1, "b": 2}], "a column 'query'"),
         ([{"query": "a", "image": "b"}], "a column 'score'"),
         ([{"query": "a", "image": "b", "score": "nan"}], "line 2 needs a query, a candidate and a finite score"),
-        ([{"query": "a", "image": "b", "score": 1}] * 2, "'a' and 'b' stand at line 2 and at line 3"),
+        ([{"query": "a", "image": "b", "score": 1}] * 2, "'a' and 'b' are at line 2 and at line 3"),
         ([{"query": "", "image": "b", "score": 1}], "line 2 needs a query"),
     ],
 )

@@ -61,7 +61,7 @@ def test_a_sweep_is_a_table(made: Path) -> None:
     assert [first for first in firsts if first in ("2", "6", "24", "every")] == ["2", "6", "24", "every"]
     found = measured(made / "fast", "--rerank", made / "dear", "--candidates", "2,6,24")["two_stage"]
     pictures, texts = (found["enough_of"][way] for way in ("image_to_text", "text_to_image"))
-    each = f"(pictures that ask: {pictures}, texts that ask: {texts})"
+    each = f"(image queries: {pictures}, text queries: {texts})"
     said = f"{found['enough']} candidates are enough: at most 0.2 points of R@1 lost in each direction {each}"
     assert said in screen and found["enough"] == max(pictures, texts)
     assert "note: two stages: the second model scored" in screen and "they count as misses" in screen
@@ -114,10 +114,10 @@ def sweep(recall: list[int], enough: dict[str, int | None]) -> Result:
 def test_what_is_told_of_a_sweep_is_what_was_measured() -> None:
     table, verdict = sweep_text(sweep([7, 5], {"image_to_text": 20, "text_to_image": None}))
     head = table.splitlines()[0]
-    assert "pictures: R@5" in head and "R@7" in head and head.count("R@5 lost") == 2 and "R@1" not in head
+    assert "images: R@5" in head and "R@7" in head and head.count("R@5 lost") == 2 and "R@1" not in head
     assert verdict == (
-        "no number here is enough: at most 0.75 points of R@5 lost in each direction "
-        "(pictures that ask: 20, texts that ask: none)"
+        "none of these numbers is enough: at most 0.75 points of R@5 lost in each direction "
+        "(image queries: 20, text queries: none)"
     )
     table, verdict = sweep_text(sweep([3], {"image_to_text": 10, "text_to_image": 20}))
     assert table.splitlines()[0].count("R@3") == 4
@@ -134,7 +134,7 @@ def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
     sweep = measured(made / "fast", *words)["two_stage"]["sweep"]
     root = ElementTree.parse(file).getroot()
     found = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"pictures ask for texts", "texts ask for pictures", "R@1", "R@10", "R@1 of every pair"} <= set(found)
+    assert {"images as queries", "texts as queries", "R@1", "R@10", "R@1 of every pair"} <= set(found)
     lines = curve_points(file.read_text())
     # Two panels of three recalls over both numbers and every pair, and of the line that they come to.
     assert [len(line) for line in lines] == [3, 3, 3, 2] * 2
@@ -151,8 +151,11 @@ def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
         (["--plot", "sweep.svg"], "--plot belongs to --rerank RUN"),
         (["--rerank", "{dear}", "--plot", "sweep.svg"], "--plot draws a sweep: give several --candidates"),
         (["--candidates", "5"], "--candidates belongs to --rerank RUN"),
-        (["--rerank", "{dear}", "--space"], "neither with another program's output nor with --graph, --space and"),
-        (["--rerank", "{dear}", "--candidates", "0"], "whole numbers of 1 or more"),
+        (
+            ["--rerank", "{dear}", "--space"],
+            "nor with --graph, --alignment-uniformity and",
+        ),
+        (["--rerank", "{dear}", "--candidates", "0"], "whole numbers with commas between them, each 1 or more"),
     ],
 )
 def test_what_does_not_go_together_is_said(words: list[str], message: str, made: Path) -> None:
@@ -355,7 +358,7 @@ def test_what_the_second_model_lacks_is_said_before_the_first_embeds(
     def never(*given: object, **named: object) -> None:
         raise AssertionError("the first model embeds")
 
-    monkeypatch.setattr("subtext.api.evaluate.stage_of", never)
+    monkeypatch.setattr("subtext.api.evaluate._Evaluation.embed", never)
     words = ("evaluate", made / "fast", "--rerank", made / "dear", "-q")
     told = call(*words, "--rerank-features", tmp_path / "few.npz", code=1)
     assert "few.npz needs a row for every item; " in told.output

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
-from subtext.evaluation.metrics.detection import auc, auc_interval
+from subtext.evaluation.metrics.detection import _auc, auc, auc_interval
 
 
 def plain(scores: np.ndarray, marked: np.ndarray) -> float:
@@ -48,3 +49,12 @@ def test_the_interval_holds_the_truth_and_knows_of_clusters() -> None:
 def test_few_clusters_have_no_interval() -> None:
     marked = np.arange(40) < 9
     assert auc_interval(np.arange(40.0), marked, np.arange(40)) is None
+
+
+def test_the_weighted_area_is_that_of_scikit_learn_which_refuses_infinite_scores() -> None:
+    rng = np.random.default_rng(0)
+    codes, marked, times = rng.integers(0, 9, 200), rng.random(200) < 0.3, rng.integers(0, 4, 200).astype(float)
+    assert _auc(codes, marked, times) == pytest.approx(roc_auc_score(marked, codes, sample_weight=times), abs=1e-12)
+    assert auc(np.array([-np.inf, 0.0, np.inf]), np.array([False, True, True])) == 1.0
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="infinity"):
+        roc_auc_score([False, True, True], [-np.inf, 0.0, np.inf])

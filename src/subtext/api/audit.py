@@ -137,7 +137,11 @@ def audit(
             checks.append(Check(name, "Nothing.", "not applicable", "skipped (--skip)"))
         else:
             checks.append(check())
-    figures = {f"{way}/{name}": subject.result.figures[f"{way}/{name}"] for way in DIRECTIONS for name in SHOWN}
+    figures = {
+        f"{direction}/{name}": subject.result.figures[f"{direction}/{name}"]
+        for direction in DIRECTIONS
+        for name in SHOWN
+    }
     about = {
         "audited": subject.name,
         "kind": subject.kind,
@@ -339,19 +343,19 @@ def _held_out(subject: _Subject) -> Check:
         did = "The audit relied on --train-split, the split that the model was trained on."
         if split in ("all", train_split) or train_split == "all":
             return check(did, "fail", f"split {split} shares pairs with the training split")
-        found = f"trained on split {train_split}, not on {split}; which split selected its epoch is not known"
-        return check(did, "pass", found)
+        result = f"trained on split {train_split}, not on {split}; which split selected its epoch is not known"
+        return check(did, "pass", result)
     did = "The record of the run was read: which split it was trained on, and which one selected its epoch."
     sources = subject.work.sources
-    other = sources.data is not None and sources.to_json()["data"] != record.data.data
-    if other or sources.split_seed not in (None, record.data.split_seed):
+    other_data = sources.data is not None and sources.to_json()["data"] != record.data.data
+    if other_data or sources.split_seed not in (None, record.data.split_seed):
         reason = "the audited data is not the run's own, or is split anew; the overlap checks compare the two"
         return check(did, "not applicable", reason)
     if split in ("all", record.data.train_split):
         return check(did, "fail", f"split {split} {'holds' if split == 'all' else 'is'} what the run was trained on")
     if split == record.data.val_split and record.plan.get("select") != "last":
-        found = f"not trained on; but split {split} selected the epoch, so expect less on data that decided nothing"
-        return check(did, "pass", found, {"chose_the_epoch": True})
+        result = f"not trained on; but split {split} selected the epoch, so expect less on data that decided nothing"
+        return check(did, "pass", result, {"chose_the_epoch": True})
     return check(did, "pass", f"the run was trained on split {record.data.train_split}, not on {split}")
 
 
@@ -390,7 +394,7 @@ def _vocabulary(subject: _Subject) -> Check:
     train, record = subject.train.pairs, subject.opened.record
     if train is None:
         return _unknown("vocabulary", subject.train)
-    train_texts, texts = ([t for t in each.texts.values if isinstance(t, str)] for each in (train, subject.pairs))
+    train_texts, texts = ([t for t in dataset.texts.values if isinstance(t, str)] for dataset in (train, subject.pairs))
     min_count = None if record is None else record.arguments.get("min_count")
     return vocabulary(subject.opened.model.text.input_spec, train_texts, texts, min_count=min_count)
 

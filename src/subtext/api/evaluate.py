@@ -204,7 +204,7 @@ def evaluate(
     for path in outputs:
         require_file(path)
     resolved = [path.resolve() for path in outputs]
-    if twice := [path for place, path in enumerate(resolved) if path in resolved[:place]]:
+    if twice := [path for index, path in enumerate(resolved) if path in resolved[:index]]:
         raise RequirementError(
             f"--json, --per-query and --plot need a file each; two write to {twice[0]}; name another"
         )
@@ -313,12 +313,12 @@ class _Evaluation:
         require_features(model, pairs)
         return Opened(model, pairs, split, record)
 
-    def embed(self, model: Model, pairs: Dataset, what: str = "embedding") -> tuple[Embeddings, Embeddings]:
+    def embed(self, model: Model, pairs: Dataset, label: str = "embedding") -> tuple[Embeddings, Embeddings]:
         from subtext.evaluation import embed_pairs
         from subtext.report.progress import meter
 
         work = self.work
-        with meter(what, len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
+        with meter(label, len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
             return embed_pairs(model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
 
     def model(self, graph: Any, *, space: bool, space_of_pairs: bool) -> Result:
@@ -463,8 +463,8 @@ def _protocol(folds: str, images: int, settings: dict[str, Any]) -> Protocol:
         raise RequirementError(
             f"folds of {wrong[0]:,} images need a multiple of as many; there are {images:,}; give a number of folds"
         )
-    first, *others = sorted({images // size for size in sizes})
-    return Protocol(**settings, folds=first, also_folds=tuple(others))
+    first, *more_folds = sorted({images // size for size in sizes})
+    return Protocol(**settings, folds=first, also_folds=tuple(more_folds))
 
 
 def _truth_path(text: str) -> tuple[str, Path]:
@@ -494,9 +494,9 @@ def _caption_ids(pairs: Dataset) -> list[str]:
     of_image = {name: ids for name, ids in zip(pairs.images.ids, columns, strict=False) if ids}
     names = []
     for name in pairs.texts.ids:
-        image, _, place = name.rpartition("#")
+        image, _, number = name.rpartition("#")
         ids = of_image.get(image, ())
-        names.append(str(ids[int(place)]) if place.isdecimal() and int(place) < len(ids) else name)
+        names.append(str(ids[int(number)]) if number.isdecimal() and int(number) < len(ids) else name)
     return names
 
 

@@ -83,11 +83,13 @@ class Audit:
     def verdict(self) -> str:
         """One sentence: how many checks ended how, and which of them fail or say nothing."""
         passed, failed, void = (self.named(outcome) for outcome in ("pass", "fail", "not applicable"))
-        told = [f"{len(failed)} of {len(self.checks)} checks fail ({', '.join(failed)})"] if failed else []
-        told.append(f"{len(passed)} pass" if failed else f"{len(passed)} of {len(self.checks)} checks pass, none fails")
+        parts = [f"{len(failed)} of {len(self.checks)} checks fail ({', '.join(failed)})"] if failed else []
+        parts.append(
+            f"{len(passed)} pass" if failed else f"{len(passed)} of {len(self.checks)} checks pass, none fails"
+        )
         if void:
-            told.append(f"{len(void)} say nothing here ({', '.join(void)})")
-        return "; ".join(told)
+            parts.append(f"{len(void)} say nothing here ({', '.join(void)})")
+        return "; ".join(parts)
 
     def __str__(self) -> str:
         return audit_text(self)
@@ -169,13 +171,13 @@ class Sample:
             raise RequirementError(
                 f"an audit needs 2 pictures with texts or more; the split has {len(linked)}, asked for are {pictures}"
             )
-        drawn = draw.uniform(pairs.images.keys[linked], seed=seed, epoch=0, purpose="audit sample")[:, 0]
-        images = np.sort(linked[np.argsort(drawn, kind="stable")[:pictures]])
+        keys = draw.uniform(pairs.images.keys[linked], seed=seed, epoch=0, purpose="audit sample")[:, 0]
+        images = np.sort(linked[np.argsort(keys, kind="stable")[:pictures]])
         links = pairs.links[np.isin(pairs.links[:, 0], images)]
         links = links[np.lexsort((links[:, 1], links[:, 0]))]
         begins = np.flatnonzero(np.diff(links[:, 0], prepend=-1))
-        place = np.arange(len(links)) - np.repeat(begins, np.diff(np.append(begins, len(links))))
-        return Sample(model, pairs, images, np.unique(links[place < _CAPTIONS, 1]), batch_size)
+        position = np.arange(len(links)) - np.repeat(begins, np.diff(np.append(begins, len(links))))
+        return Sample(model, pairs, images, np.unique(links[position < _CAPTIONS, 1]), batch_size)
 
     @property
     def chosen(self) -> Dataset:
@@ -206,8 +208,8 @@ class Sample:
             for top in range(0, len(images), height):
                 upper = images[top : top + height].to(device)
                 cells = [
-                    self.model.similarity(upper, texts[left : left + width].to(device)).float().cpu()
-                    for left in range(0, len(texts), width)
+                    self.model.similarity(upper, texts[column : column + width].to(device)).float().cpu()
+                    for column in range(0, len(texts), width)
                 ]
                 rows.append(torch.cat(cells, dim=1))
             return torch.cat(rows)
@@ -227,20 +229,20 @@ class Sample:
     ) -> Embeddings:
         size = batch_size or self.batch_size
         read = rows if contents is None else contents
-        told = rows if numbers is None else numbers
+        row_ids = rows if numbers is None else numbers
         was_training = self.model.training
         self.model.eval()
-        pieces: list[Embeddings] = []
+        blocks: list[Embeddings] = []
         try:
             with torch.inference_mode():
                 for start in range(0, len(rows), size):
                     batch = item_batch(items, read[start : start + size], self.pairs.root)
-                    inputs = branch.read(replace(batch, rows=told[start : start + size]))
+                    inputs = branch.read(replace(batch, rows=row_ids[start : start + size]))
                     embedded = branch({name: value.to(self._device) for name, value in inputs.items()})
-                    pieces.append(replace(embedded, residuals=None).to("cpu"))
+                    blocks.append(replace(embedded, residuals=None).to("cpu"))
         finally:
             self.model.train(was_training)
-        return Embeddings.cat(pieces)
+        return Embeddings.cat(blocks)
 
 
 _ALONE = 32
@@ -268,30 +270,35 @@ class Stability:
         """With the scores made once."""
         return Stability(sample, _plain(sample), tolerance, seed)
 
-    def check(self, name: str, did: str, again: Callable[[Stability], list[tuple[Rows, Rows, Tensor]]]) -> Check:
+    def check(self, name: str, did: str, rescore: Callable[[Stability], list[tuple[Rows, Rows, Tensor]]]) -> Check:
         """Compare with scores that were made again: (picture places, text places, their scores), several times."""
         spread = float(self.scores[self.scores.isfinite()].double().std(correction=0)) if len(self.scores) else 0.0
         unit = spread if spread > 0 else max(float(self.scores.nan_to_num().abs().max()), 1.0)
         worst, where, cells = 0.0, (0, 0, 0.0, 0.0), 0
-        for images, texts, scores in again(self):
+        for images, texts, scores in rescore(self):
             before = self.scores[torch.from_numpy(images)][:, torch.from_numpy(texts)].double()
             change = _change(before, scores.double()) / unit
             cells += change.numel()
-            place = int(change.argmax())
-            if float(change.flatten()[place]) > worst:
-                row, column = divmod(place, change.shape[1])
-                worst = float(change.flatten()[place])
+            position = int(change.argmax())
+            if float(change.flatten()[position]) > worst:
+                row, column = divmod(position, change.shape[1])
+                worst = float(change.flatten()[position])
                 both = float(before[row, column]), float(scores[row, column])
                 where = int(images[row]), int(texts[column]), *both
-        found = f"of {counted(cells, 'score')} the one that changes most changes by {worst:.1e} standard deviations"
+        sentence = f"of {counted(cells, 'score')} the one that changes most changes by {worst:.1e} standard deviations"
         failed = worst > self.tolerance
         if failed:
             items, sample = self.sample.pairs, self.sample
             pair = items.images.ids[sample.images[where[0]]], items.texts.ids[sample.texts[where[1]]]
-            found += f", picture '{pair[0]}' with text '{pair[1]}': {where[2]:.6g}, then {where[3]:.6g}"
-        figures = {"largest_change": worst, "scores": cells, "standard_deviation": spread}
+            sentence += f", picture '{pair[0]}' with text '{pair[1]}': {where[2]:.6g}, then {where[3]:.6g}"
+        figures = {
+            "largest_change": worst,
+            "scores": cells,
+            "standard_deviation": spread,
+            "allowed": self.tolerance,
+        }
         allowed = f"; {self.tolerance:g} is allowed"
-        return Check(name, did, "fail" if failed else "pass", found + allowed, {**figures, "allowed": self.tolerance})
+        return Check(name, did, "fail" if failed else "pass", sentence + allowed, figures)
 
     def order(self, length: int, purpose: str) -> Rows:
         """A shuffled range."""
@@ -300,7 +307,7 @@ class Stability:
 
 def stability(base: Stability) -> list[Check]:
     """All checks of this file."""
-    return [base.check(name, did, again) for name, (did, again) in CHECKS.items()]
+    return [base.check(name, did, rescore) for name, (did, rescore) in CHECKS.items()]
 
 
 def _plain(sample: Sample) -> Tensor:
@@ -322,41 +329,41 @@ def _repeated(base: Stability) -> list[tuple[Rows, Rows, Tensor]]:
 
 
 def _reordered(base: Stability) -> list[tuple[Rows, Rows, Tensor]]:
-    sample, found = base.sample, []
+    sample, rescored = base.sample, []
     images, texts = base.order(len(sample.images), "pictures"), base.order(len(sample.texts), "texts")
     for pictures, sentences in ((images, texts), (images[::-1].copy(), texts), (images, texts[::-1].copy())):
         first = sample.image_embeddings(sample.images[pictures])
         second = sample.text_embeddings(sample.texts[sentences])
-        found.append((pictures, sentences, sample.scores(first, second)))
-    return found
+        rescored.append((pictures, sentences, sample.scores(first, second)))
+    return rescored
 
 
 def _other_blocks(base: Stability) -> list[tuple[Rows, Rows, Tensor]]:
     sample, every = base.sample, _whole(base)
     images = sample.image_embeddings(sample.images, batch_size=7)
     texts = sample.text_embeddings(sample.texts, batch_size=11)
-    whole = max(len(images), len(texts))
-    found = [
-        (*every, sample.scores(images, texts, height=h, width=w)) for h, w in ((whole, whole), (1, whole), (7, 13))
+    size = max(len(images), len(texts))
+    rescored = [
+        (*every, sample.scores(images, texts, height=h, width=w)) for h, w in ((size, size), (1, size), (7, 13))
     ]
     # As figures are made where no figure may depend on blocks: in padded tiles, which have to end where they should.
-    return [*found, (*every, matrix(sample.model.similarity, images, texts, 1, exact=True).float())]
+    return [*rescored, (*every, matrix(sample.model.similarity, images, texts, 1, exact=True).float())]
 
 
 def _other_neighbours(base: Stability) -> list[tuple[Rows, Rows, Tensor]]:
-    sample, found = base.sample, []
+    sample, rescored = base.sample, []
     for turn in range(_ROUNDS):
         images, texts = (
             np.sort(base.order(len(rows), f"half {turn} {kind}")[: max(1, len(rows) // 2)])
             for kind, rows in (("images", sample.images), ("texts", sample.texts))
         )
         first = sample.image_embeddings(sample.images[images])
-        found.append((images, texts, sample.scores(first, sample.text_embeddings(sample.texts[texts]))))
+        rescored.append((images, texts, sample.scores(first, sample.text_embeddings(sample.texts[texts]))))
     for pair in _some_pairs(base):
         images, texts = pair[:1], pair[1:]
         first = sample.image_embeddings(sample.images[images])
-        found.append((images, texts, sample.scores(first, sample.text_embeddings(sample.texts[texts]))))
-    return found
+        rescored.append((images, texts, sample.scores(first, sample.text_embeddings(sample.texts[texts]))))
+    return rescored
 
 
 def _some_pairs(base: Stability) -> Rows:
@@ -372,15 +379,15 @@ def _other_names(base: Stability) -> list[tuple[Rows, Rows, Tensor]]:
     sample = base.sample
     images, texts = sample.image_embeddings(sample.images), sample.text_embeddings(sample.texts)
     blank = [replace(items, ids=torch.full_like(items.ids, 10**9)) for items in (images, texts)]
-    found = [(*_whole(base), sample.scores(*blank))]
+    rescored = [(*_whole(base), sample.scores(*blank))]
     if _draws(images) or _draws(texts):
-        return found
+        return rescored
     numbers = [base.order(len(rows), f"numbers {kind}") for kind, rows in (("i", sample.images), ("t", sample.texts))]
     renumbered = sample.scores(
         sample.image_embeddings(sample.images, numbers=numbers[0]),
         sample.text_embeddings(sample.texts, numbers=numbers[1]),
     )
-    return [*found, (*_whole(base), renumbered)]
+    return [*rescored, (*_whole(base), renumbered)]
 
 
 def _draws(items: Embeddings) -> bool:
@@ -433,32 +440,32 @@ def shuffled_truth(base: Stability, *, ties: Ties = "pessimistic") -> Check:
     images = sample.image_embeddings(sample.images, numbers=sample.images, contents=sample.images[order])
     scores = sample.scores(images, sample.text_embeddings(sample.texts))
     match = matching.of_pairs(sample.chosen)
-    found, chance = _recalls(scores, match, ties)
+    recalls, chance = _recalls(scores, match, ties)
     strayed = _strayed(base, match, ties)
-    told, above, below = [], [], []
+    sentences, above, below = [], [], []
     figures: dict[str, float] = {}
-    for name, value in found.items():
+    for name, value in recalls.items():
         room = 100 * _FAR * max(strayed[name], math.sqrt(chance[name] * (1 - chance[name]) / _queries(name, match)))
         low, high = max(0.0, 100 * chance[name] - room), min(100.0, 100 * chance[name] + room)
-        told.append(f"{_label(name)} {100 * value:.1f} (chance {100 * chance[name]:.1f}, up to {high:.1f})")
+        sentences.append(f"{_label(name)} {100 * value:.1f} (chance {100 * chance[name]:.1f}, up to {high:.1f})")
         figures |= {name: 100 * value, f"{name}/chance": 100 * chance[name], f"{name}/low": low, f"{name}/high": high}
         above += [name] if 100 * value > high else []
         below += [name] if 100 * value < low else []
     remark = "; below chance, because ties count against the model" if below else ""
     outcome: Outcome = "fail" if above else "pass"
-    if all(figures[f"{name}/high"] >= 100 for name in found):
+    if all(figures[f"{name}/high"] >= 100 for name in recalls):
         outcome, remark = "not applicable", "; with so few pictures any recall could be chance"
     did = (
         "Every picture of the sample was put in the place of another, with its name, number and partners; recall was "
         f"counted as always. It may be above chance by {_FAR:g} standard deviations of {_SHUFFLES} shuffles."
     )
-    return Check("truth", did, outcome, f"{', '.join(told)}{remark}", figures)
+    return Check("truth", did, outcome, f"{', '.join(sentences)}{remark}", figures)
 
 
 def ties(result: Result) -> Check:
     """How many queries have a wrong candidate with the very score of their partner."""
     shares = {d: result.figures[f"{d}/tie_share"] for d in DIRECTIONS}
-    told = ", ".join(f"{_spelt(d)} {share:.2f} % of queries" for d, share in shares.items())
+    sentence = ", ".join(f"{_spelt(d)} {share:.2f} % of queries" for d, share in shares.items())
     did = f"Queries were counted where a wrong candidate has exactly the partner's score; {_TIES:g} % may."
     outcome: Outcome = "fail" if max(shares.values()) > _TIES else "pass"
     why = "; figures depend on the rule for ties (here the partner stands behind all of its score)"
@@ -466,7 +473,7 @@ def ties(result: Result) -> Check:
         "ties",
         did,
         outcome,
-        told + (why if outcome == "fail" else ""),
+        sentence + (why if outcome == "fail" else ""),
         {f"{d}/tie_share": s for d, s in shares.items()},
     )
 
@@ -486,12 +493,12 @@ def finite(
     figures = {**vectors, "nan_scores": int(max(result.figures[f"{d}/nan_scores"] for d in DIRECTIONS))}
     if scores is not None:
         figures["infinite_scores"] = int(torch.isinf(scores).sum())
-    seen = ["vectors of all pictures and texts"] if vectors else []
-    seen += ["all scores", *(["the scores at hand for infinity"] if scores is not None else [])]
-    did = f"These were looked at: {', '.join(seen)}."
-    told = {"pictures": "vectors of pictures", "texts": "vectors of texts", "nan_scores": "scores that are no number"}
-    found = ", ".join(f"{told.get(name, 'infinite scores')} {count:,}" for name, count in figures.items())
-    return Check("finite", did, "fail" if any(figures.values()) else "pass", found, figures)
+    checked = ["vectors of all pictures and texts"] if vectors else []
+    checked += ["all scores", *(["the scores at hand for infinity"] if scores is not None else [])]
+    did = f"These were looked at: {', '.join(checked)}."
+    labels = {"pictures": "vectors of pictures", "texts": "vectors of texts", "nan_scores": "scores that are no number"}
+    sentence = ", ".join(f"{labels.get(name, 'infinite scores')} {count:,}" for name, count in figures.items())
+    return Check("finite", did, "fail" if any(figures.values()) else "pass", sentence, figures)
 
 
 def caption_places(result: Result, pairs: Dataset) -> Check:
@@ -502,48 +509,48 @@ def caption_places(result: Result, pairs: Dataset) -> Check:
     )
     owners = gallery_of(pairs).owners
     hits = 100 * result.per_query["text_to_image/recall@1"]
-    places = _places(owners)
-    known = (owners >= 0) & ~np.isnan(hits)
-    several = np.bincount(owners[known], minlength=len(pairs.images)) > 1
+    positions = _places(owners)
+    has_value = (owners >= 0) & ~np.isnan(hits)
+    several = np.bincount(owners[has_value], minlength=len(pairs.images)) > 1
     if several.sum() < _LEAST:
-        found = f"only {int(several.sum())} pictures have several texts; {_LEAST} are needed"
-        return Check("captions", did, "not applicable", found)
-    chosen = known & several[owners]
-    told, suspicious = [], []
+        sentence = f"only {int(several.sum())} pictures have several texts; {_LEAST} are needed"
+        return Check("captions", did, "not applicable", sentence)
+    chosen = has_value & several[owners]
+    sentences, suspicious = [], []
     figures: dict[str, float] = {}
-    for place in range(int(places[chosen].max()) + 1):
-        mine, others, error = _apart(hits, owners, chosen, places == place)
+    for position in range(int(positions[chosen].max()) + 1):
+        mine, other_hits, error = _apart(hits, owners, chosen, positions == position)
         if math.isnan(mine):
             continue
-        told.append(f"{place + 1}: {mine:.1f}")
-        figures[f"recall@1 of text {place + 1}"] = mine
-        if mine - others > max(_LIFT, _FAR * error) and mine > _TIMES * others:
-            suspicious.append(f"text {place + 1} finds its picture in {mine:.1f} %, the others in {others:.1f} %")
+        sentences.append(f"{position + 1}: {mine:.1f}")
+        figures[f"recall@1 of text {position + 1}"] = mine
+        if mine - other_hits > max(_LIFT, _FAR * error) and mine > _TIMES * other_hits:
+            suspicious.append(f"text {position + 1} finds its image in {mine:.1f} %, the others in {other_hits:.1f} %")
     if not suspicious:
-        return Check("captions", did, "pass", f"recall@1 by place: {', '.join(told)}", figures)
-    why = "its picture's features may have been made with it; or texts at that place are of another kind, as titles are"
+        return Check("captions", did, "pass", f"recall@1 by place: {', '.join(sentences)}", figures)
+    why = "its image's features may have been made with it; or texts at that place are of another kind, as titles are"
     return Check("captions", did, "fail", f"{'; '.join(suspicious)}: {why}", figures)
 
 
 def _recalls(scores: Tensor, match: Match, ties: Ties) -> tuple[dict[str, float], dict[str, float]]:
     """Recall and chance, shares, by "<direction>/recall@<k>"."""
     counts = both_directions(scores, match.image_to_text, match.text_to_image, stable=ties == "stable")
-    found, chance = {}, {}
+    recalls, chance = {}, {}
     for direction, each in zip(DIRECTIONS, counts, strict=True):
         for k in _KS:
-            found[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k, ties).of(each)))
+            recalls[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k, ties).of(each)))
             chance[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k).chance(each)))
-    return found, chance
+    return recalls, chance
 
 
 def _strayed(base: Stability, match: Match, ties: Ties) -> dict[str, float]:
     """Standard deviation of recall over shuffles of scores as they are: hubs, which many find, make it larger."""
-    found: dict[str, list[float]] = {}
+    deviations: dict[str, list[float]] = {}
     for turn in range(_SHUFFLES):
         order = draw.permutation(len(base.scores), seed=base.seed, epoch=turn, purpose="audit chance")
         for name, value in _recalls(base.scores[torch.from_numpy(order)], match, ties)[0].items():
-            found.setdefault(name, []).append(value)
-    return {name: float(np.std(values)) for name, values in found.items()}
+            deviations.setdefault(name, []).append(value)
+    return {name: float(np.std(values)) for name, values in deviations.items()}
 
 
 def _queries(name: str, match: Match) -> int:
@@ -556,24 +563,24 @@ def _places(owners: NDArray[np.int64]) -> NDArray[np.int64]:
     order = np.argsort(owners, kind="stable")
     begins = np.flatnonzero(np.diff(owners[order], prepend=-2))
     lengths = np.diff(np.append(begins, len(owners)))
-    places = np.empty(len(owners), dtype=np.int64)
-    places[order] = np.arange(len(owners)) - np.repeat(begins, lengths)
-    return places
+    positions = np.empty(len(owners), dtype=np.int64)
+    positions[order] = np.arange(len(owners)) - np.repeat(begins, lengths)
+    return positions
 
 
 def _apart(
-    hits: NDArray[np.float64], owners: NDArray[np.int64], chosen: NDArray[np.bool_], here: NDArray[np.bool_]
+    hits: NDArray[np.float64], owners: NDArray[np.int64], chosen: NDArray[np.bool_], selected: NDArray[np.bool_]
 ) -> tuple[float, float, float]:
     """Mean at a place, mean of the other texts of the same pictures, and the standard error of their difference."""
     count = int(owners.max()) + 1
-    sums = [np.bincount(owners[rows], hits[rows], minlength=count) for rows in (chosen & here, chosen & ~here)]
-    sizes = [np.bincount(owners[rows], minlength=count) for rows in (chosen & here, chosen & ~here)]
+    sums = [np.bincount(owners[rows], hits[rows], minlength=count) for rows in (chosen & selected, chosen & ~selected)]
+    sizes = [np.bincount(owners[rows], minlength=count) for rows in (chosen & selected, chosen & ~selected)]
     both = (sizes[0] > 0) & (sizes[1] > 0)
     if both.sum() < _LEAST:
         return math.nan, math.nan, math.nan
-    mine, others = sums[0][both] / sizes[0][both], sums[1][both] / sizes[1][both]
-    error = float(np.std(mine - others, ddof=1)) / math.sqrt(int(both.sum()))
-    return float(mine.mean()), float(others.mean()), error
+    mine, remaining = sums[0][both] / sizes[0][both], sums[1][both] / sizes[1][both]
+    error = float(np.std(mine - remaining, ddof=1)) / math.sqrt(int(both.sum()))
+    return float(mine.mean()), float(remaining.mean()), error
 
 
 def _label(name: str) -> str:

@@ -140,12 +140,12 @@ def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0)
         dealt = np.stack([np.arange(size), *(order[:size] for order in orders)])
     sums = every[dealt].sum(axis=1)
     gaps = np.abs(sums / size - (every.sum() - sums) / (len(every) - size))
-    seen = abs(float(np.mean(first)) - float(np.mean(second)))
-    return float((gaps >= seen - 1e-9 * np.abs(every).max()).mean())
+    observed = abs(float(np.mean(first)) - float(np.mean(second)))
+    return float((gaps >= observed - 1e-9 * np.abs(every).max()).mean())
 
 
 def _difference(
-    name: str, first: Sequence[Measured], second: Sequence[Measured], same: bool, drawn: tuple[int, int]
+    name: str, first: Sequence[Measured], second: Sequence[Measured], same: bool, sampling: tuple[int, int]
 ) -> Difference:
     direction = name.split("/")[0]
     column = "id" if direction == "image_to_text" else "image"
@@ -155,7 +155,7 @@ def _difference(
     clusters = np.unique(owners, return_inverse=True)[1].reshape(-1).astype(np.int64)
     values = [_values(name, side) for side in (first, second)]
     runs = [[float(np.nanmean(row)) for row in side] for side in values]
-    samples, seed = drawn
+    samples, seed = sampling
     test = paired(values[0], values[1], clusters, samples=samples, seed=seed, same_seeds=same)
     return replace(
         _sides(name, *runs),
@@ -179,29 +179,29 @@ def _values(name: str, side: Sequence[Measured]) -> NDArray[np.float64]:
 
 def _corrected(lines: Sequence[Difference], lower_is_better: Mapping[str, bool]) -> list[Difference]:
     queries, runs = holm([line.raw_p_queries for line in lines]), holm([line.raw_p_runs for line in lines])
-    found = []
+    corrected = []
     for line, p_queries, p_runs in zip(lines, queries, runs, strict=True):
         sure = p_queries < SURE and (line.low > 0 or line.high < 0)
         ahead = "first" if (line.difference > 0) != lower_is_better[line.name] else "second"
-        found.append(replace(line, p_queries=p_queries, p_runs=p_runs, better=ahead if sure else ""))
-    return found
+        corrected.append(replace(line, p_queries=p_queries, p_runs=p_runs, better=ahead if sure else ""))
+    return corrected
 
 
 def _names(runs: Sequence[Measured], figures: Sequence[str]) -> list[str]:
     """The figures that all runs have values for."""
-    known = [name for name in runs[0].queries if name.split("/")[-1] not in APART]
-    known = [name for name in known if all(name in run.queries for run in runs)]
+    measured = [name for name in runs[0].queries if name.split("/")[-1] not in APART]
+    measured = [name for name in measured if all(name in run.queries for run in runs)]
     if not figures:
-        return [name for name in known if runs[0].declared(name)["compared"]]
-    asked = [f"{direction}/{figure}" for direction in DIRECTIONS for figure in dict.fromkeys(figures)]
-    found = [name for name in known if name in asked]
-    lacking = [figure for figure in figures if not any(name.split("/", 1)[1] == figure for name in found)]
+        return [name for name in measured if runs[0].declared(name)["compared"]]
+    requested = [f"{direction}/{figure}" for direction in DIRECTIONS for figure in dict.fromkeys(figures)]
+    names = [name for name in measured if name in requested]
+    lacking = [figure for figure in figures if not any(name.split("/", 1)[1] == figure for name in names)]
     if lacking:
-        have = ", ".join(dict.fromkeys(name.split("/", 1)[1] for name in known))
+        have = ", ".join(dict.fromkeys(name.split("/", 1)[1] for name in measured))
         raise RequirementError(
             f"compare needs values a query of {', '.join(lacking)}; these runs have {have}; name these"
         )
-    return found
+    return names
 
 
 def _finite(value: Any) -> Any:
@@ -256,23 +256,23 @@ class Measured:
         Files of before Subtext 0.2 do not say; their metrics are known by their names.
         """
         metric = name.split("/", 1)[-1].partition("(")[0]
-        if isinstance(found := self.about.get("metrics"), Mapping) and metric in found:
-            return cast(Mapping[str, bool], found[metric])
+        if isinstance(metrics := self.about.get("metrics"), Mapping) and metric in metrics:
+            return cast(Mapping[str, bool], metrics[metric])
         rank = metric.endswith("rank")
         lower = rank or metric.endswith("tie_share")
         return {"percent": not rank, "lower_is_better": lower, "compared": not lower}
 
     @property
     def _model(self) -> Mapping[str, Any]:
-        found = self.about.get("model")
-        return found if isinstance(found, Mapping) else {}
+        model = self.about.get("model")
+        return model if isinstance(model, Mapping) else {}
 
 
 def measured_of(result: Result) -> Measured:
     """An evaluation in memory, as if it had been read from its files."""
-    whole = result.to_json()
-    about = {name: value for name, value in whole.items() if name not in result.figures and name != "protocol"}
-    return Measured(Path("in memory"), result.figures, whole["protocol"], about, result.per_query)
+    content = result.to_json()
+    about = {name: value for name, value in content.items() if name not in result.figures and name != "protocol"}
+    return Measured(Path("in memory"), result.figures, content["protocol"], about, result.per_query)
 
 
 def read_measured(path: Path) -> Measured:
@@ -294,24 +294,24 @@ def read_measured(path: Path) -> Measured:
         queries["text_to_image/image"] = queries.pop("text_to_image/picture")
     if isinstance(protocol.get("gallery"), dict) and "pictures" in protocol["gallery"]:
         protocol["gallery"]["images"] = protocol["gallery"].pop("pictures")
-    found = Measured(path, figures, protocol, about, queries)
-    _require_fit(found, values)
-    return found
+    run = Measured(path, figures, protocol, about, queries)
+    _require_fit(run, values)
+    return run
 
 
-def differences(one: Measured, other: Measured) -> list[str]:
+def differences(first: Measured, second: Measured) -> list[str]:
     """In what two evaluations were not measured alike, each with both its sides; empty when they can be compared."""
-    mine, theirs = _flat(one.protocol), _flat(other.protocol)
-    free = (*_FREE, *(() if one.protocol.get("sampled") or other.protocol.get("sampled") else ("seed",)))
-    found = [
+    mine, theirs = _flat(first.protocol), _flat(second.protocol)
+    free = (*_FREE, *(() if first.protocol.get("sampled") or second.protocol.get("sampled") else ("seed",)))
+    unequal = [
         f"{name} ({_told(mine.get(name))} and {_told(theirs.get(name))})"
         for name in dict.fromkeys([*mine, *theirs])
         if name.split(".")[0] not in free and mine.get(name) != theirs.get(name)
     ]
     for name in (f"{direction}/{part}" for direction in DIRECTIONS for part in APART):
-        if name in one.queries and name in other.queries:
-            found += _unlike(name, one.queries[name], other.queries[name])
-    return found
+        if name in first.queries and name in second.queries:
+            unequal += _unlike(name, first.queries[name], second.queries[name])
+    return unequal
 
 
 def _unlike(name: str, mine: NDArray[Any], theirs: NDArray[Any]) -> list[str]:
@@ -333,20 +333,20 @@ def _figures(path: Path) -> tuple[dict[str, float], dict[str, Any], dict[str, An
             f"compare needs files of figures; {path} is {'a folder' if path.is_dir() else 'not there'}; {advice}"
         )
     try:
-        whole = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} needs to be JSON; {str(error).splitlines()[0]}; {advice}") from error
-    if not isinstance(whole, dict) or not isinstance(whole.get("protocol"), dict):
+    if not isinstance(content, dict) or not isinstance(content.get("protocol"), dict):
         raise DataError(f"{path} needs figures with the protocol that they were measured under; it has none; {advice}")
     figures = {
         name: float(value)
-        for name, value in whole.items()
+        for name, value in content.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and ("/" in name or name == "rsum")
     }
     if not figures:
         raise DataError(f"{path} needs figures such as image_to_text/recall@1; it has none; {advice}")
-    about = {name: value for name, value in whole.items() if name not in figures and name != "protocol"}
-    return figures, whole["protocol"], about
+    about = {name: value for name, value in content.items() if name not in figures and name != "protocol"}
+    return figures, content["protocol"], about
 
 
 def _compare_files_values(path: Path) -> dict[str, NDArray[Any]]:
@@ -357,31 +357,31 @@ def _compare_files_values(path: Path) -> dict[str, NDArray[Any]]:
         raise DataError(f"{path} needs to be an npz of plain arrays; reading it failed: {error}") from error
 
 
-def _require_fit(found: Measured, values: Path) -> None:
+def _require_fit(run: Measured, values: Path) -> None:
     """Raise unless the values are those behind the figures."""
-    lacking = [f"{d}/id" for d in DIRECTIONS if f"{d}/id" not in found.queries]
-    if "text_to_image/image" not in found.queries:
+    lacking = [f"{d}/id" for d in DIRECTIONS if f"{d}/id" not in run.queries]
+    if "text_to_image/image" not in run.queries:
         lacking.append("text_to_image/image")
     if lacking:
         raise RequirementError(
             f"{values} needs the names of queries and of their pictures; {', '.join(lacking)} is not there; an older "
             "version wrote it, or another program; evaluate again with --json and --per-query"
         )
-    gallery = found.protocol.get("gallery", {})
-    counts = {d: len(found.queries[f"{d}/id"]) for d in DIRECTIONS}
+    gallery = run.protocol.get("gallery", {})
+    counts = {d: len(run.queries[f"{d}/id"]) for d in DIRECTIONS}
     if isinstance(gallery, Mapping) and [*counts.values()] != [gallery.get("images"), gallery.get("texts")]:
         raise _strangers(
-            found.path, values, f"{counts['image_to_text']:,} pictures and {counts['text_to_image']:,} texts"
+            run.path, values, f"{counts['image_to_text']:,} pictures and {counts['text_to_image']:,} texts"
         )
-    if found.protocol.get("folds") != 1:
+    if run.protocol.get("folds") != 1:
         return
-    for name, value in found.figures.items():
-        column = found.queries.get(name)
+    for name, value in run.figures.items():
+        column = run.queries.get(name)
         if column is None or np.isnan(column).all():
             continue
         mean = float(np.nanmean(column))
         if min(abs(mean - value), abs(100 * mean - value)) > 1e-6 * max(1.0, abs(value)):
-            raise _strangers(found.path, values, f"a mean {name} of {mean:.6g}")
+            raise _strangers(run.path, values, f"a mean {name} of {mean:.6g}")
 
 
 def _strangers(path: Path, values: Path, has: str) -> RequirementError:
@@ -393,10 +393,10 @@ def _strangers(path: Path, values: Path, has: str) -> RequirementError:
 
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Nested names joined by points."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in table.items():
-        found |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {f"{before}{name}": value}
-    return found
+        flat |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {f"{before}{name}": value}
+    return flat
 
 
 def _told(value: Any) -> str:
@@ -412,30 +412,30 @@ _ROLES = {
 def require_alike(runs: Sequence[Measured]) -> None:
     """Raise RequirementError, with all that differs, unless every run was measured as the first was."""
     for run in runs[1:]:
-        if found := differences(runs[0], run):
+        if unequal := differences(runs[0], run):
             raise RequirementError(
                 f"compare needs figures that were measured alike; {runs[0].path} and {run.path} differ in "
-                f"{'; '.join(found[:5])}{f' and {len(found) - 5} more' if len(found) > 5 else ''}; evaluate both with "
-                "the same options on the same data"
+                f"{'; '.join(unequal[:5])}{f' and {len(unequal) - 5} more' if len(unequal) > 5 else ''}; evaluate both "
+                "with the same options on the same data"
             )
 
 
 def require_one_training(side: Sequence[Measured]) -> None:
     """Raise RequirementError unless the runs of a side are one training with different seeds."""
-    for place, run in enumerate(side):
-        for other in side[:place]:
-            if (run.path == other.path and run.path.name != "in memory") or (
-                run.fingerprint and run.fingerprint == other.fingerprint
+    for position, run in enumerate(side):
+        for earlier in side[:position]:
+            if (run.path == earlier.path and run.path.name != "in memory") or (
+                run.fingerprint and run.fingerprint == earlier.fingerprint
             ):
                 raise RequirementError(
-                    f"a side needs different runs; {other.path} and {run.path} are one and the same model, which "
+                    f"a side needs different runs; {earlier.path} and {run.path} are one and the same model, which "
                     "would count as two seeds; name it once"
                 )
         if run.training != side[0].training:
-            what = [name for name, value in run.training.items() if value != side[0].training[name]]
+            unequal = [name for name, value in run.training.items() if value != side[0].training[name]]
             raise RequirementError(
                 f"a side needs runs of one training with different seeds; {side[0].path} and {run.path} differ in "
-                f"{', '.join(what)}; put them on different sides, with 'vs' between"
+                f"{', '.join(unequal)}; put them on different sides, with 'vs' between"
             )
 
 
@@ -443,31 +443,33 @@ def notes(first: Sequence[Measured], second: Sequence[Measured], tests: int) -> 
     """What a reader of a comparison should know; `tests` is how many figures are tested."""
     fewest, most = sorted([len(first), len(second)])
     queries = "p queries: other queries like these, the same trained models; intervals draw pictures and runs together"
-    found = [f"{queries}; p is corrected for {counted(tests, 'figure')} (Holm)"]
+    sentences = [f"{queries}; p is corrected for {counted(tests, 'figure')} (Holm)"]
     if fewest == 1:
-        found.append(
+        sentences.append(
             "one run on a side: this tells two trained models apart and does not speak for a method, whose runs differ "
             "by their seeds; train each side with several seeds and give all their files"
         )
     else:
         dealt = math.comb(fewest + most, fewest)
         least = (2 if fewest == most else 1) / dealt
-        found.append(
+        sentences.append(
             f"p runs: whether trainings with other seeds would differ so, which is what speaks for a method; with "
             f"{fewest} and {most} runs it cannot be below {least:.2g} before correction"
         )
         narrow = 100 * (1 - math.sqrt((fewest - 1) / fewest))
-        found.append(f"drawn from {fewest} runs, the runs' share of an interval is too narrow by about {narrow:.0f} %")
+        sentences.append(
+            f"drawn from {fewest} runs, the runs' share of an interval is too narrow by about {narrow:.0f} %"
+        )
     roles = {str(run.about.get("split_role", "unknown")) for run in (*first, *second)}
     for role, warning in _ROLES.items():
         if role in roles:
-            found.append(warning)
+            sentences.append(warning)
     versions = {str(run.protocol.get("versions")) for run in (*first, *second)}
     if len(versions) > 1:
-        found.append("measured with different versions of the libraries; the files say which")
+        sentences.append("measured with different versions of the libraries; the files say which")
     if not first[0].protocol.get("data"):
-        found.append("the files do not say which data they are of; that the truth is the same is taken on trust")
-    return tuple(found)
+        sentences.append("the files do not say which data they are of; that the truth is the same is taken on trust")
+    return tuple(sentences)
 
 
 @dataclass(frozen=True, repr=False)
@@ -523,8 +525,8 @@ def _side(runs: Sequence[Measured]) -> str:
     methods = "".join(f" + {method[0]}" for method in runs[0].training["methods"] or ())
     seeds = [str(run.seed) for run in runs if run.seed is not None]
     seed = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" if seeds else ""
-    what = f"{host}{methods}, " if host else ""
-    return f"{what}{counted(len(runs), 'run')}{seed} ({names})"
+    title = f"{host}{methods}, " if host else ""
+    return f"{title}{counted(len(runs), 'run')}{seed} ({names})"
 
 
 def _gallery(run: Measured) -> str:
@@ -583,6 +585,8 @@ def _verdict(comparison: Compared) -> str:
     ]
     if not claims:
         return "no figure distinguishes the two on these queries"
-    alone = min(len(comparison.first), len(comparison.second)) < 2
-    what = "these trained models, on queries like these" if alone else "on queries like these, with these trainings"
-    return f"{' and '.join(claims)} ({what})"
+    single_runs = min(len(comparison.first), len(comparison.second)) < 2
+    scope = (
+        "these trained models, on queries like these" if single_runs else "on queries like these, with these trainings"
+    )
+    return f"{' and '.join(claims)} ({scope})"

@@ -54,12 +54,12 @@ def looks_of(items: Items, root: Path, workers: int, progress: Progress | None, 
 
     progress  is called with how many images are done, `before` included
     """
-    found: list[Look | None] = []
+    looks: list[Look | None] = []
     for look in read_ahead(items.values, lambda value: _look(value, root), workers=workers):
-        found.append(look)
+        looks.append(look)
         if progress is not None:
-            progress(before + len(found))
-    return found
+            progress(before + len(looks))
+    return looks
 
 
 def _look(value: str | bytes | None, root: Path) -> Look | None:
@@ -79,22 +79,22 @@ def _look(value: str | bytes | None, root: Path) -> Look | None:
 
 def copies_of(mine: list[Look | None], theirs: list[Look | None]) -> tuple[dict[int, int], dict[int, int]]:
     """Row of an audited picture -> row of a training picture: equal to the byte, and alike to the eye."""
-    known = {look.digest: row for row, look in enumerate(theirs) if look is not None}
-    equal = {row: known[look.digest] for row, look in enumerate(mine) if look is not None and look.digest in known}
-    seen = [
+    rows_of = {look.digest: row for row, look in enumerate(theirs) if look is not None}
+    equal = {row: rows_of[look.digest] for row, look in enumerate(mine) if look is not None and look.digest in rows_of}
+    looks = [
         [(row, look) for row, look in enumerate(side) if look is not None and look.greys is not None]
         for side in (mine, theirs)
     ]
-    bits = [np.array([look.bits for _, look in side], dtype=np.uint64) for side in seen]
-    near: dict[int, int] = {}
-    for start in range(0, len(seen[0]), _audit_looks_BLOCK):
+    bits = [np.array([look.bits for _, look in side], dtype=np.uint64) for side in looks]
+    similar: dict[int, int] = {}
+    for start in range(0, len(looks[0]), _audit_looks_BLOCK):
         apart = np.bitwise_count(bits[0][start : start + _audit_looks_BLOCK, None] ^ bits[1][None])
-        for place, other in zip(*np.nonzero(apart <= BITS), strict=True):
-            (row, look), (candidate, its) = seen[0][start + place], seen[1][other]
+        for position, train_position in zip(*np.nonzero(apart <= BITS), strict=True):
+            (row, look), (candidate, its) = looks[0][start + position], looks[1][train_position]
             assert look.greys is not None
             if its.greys is not None and float(look.greys @ its.greys) >= ALIKE:
-                near.setdefault(row, candidate)
-    return equal, near
+                similar.setdefault(row, candidate)
+    return equal, similar
 
 
 _audit_words_SHOWN = 5
@@ -117,24 +117,24 @@ def vocabulary(
         why = f"texts are read by {type(input_spec).__name__}, which has no vocabulary made from this data"
         return Check("vocabulary", did, "not applicable", why)
     own = input_spec.vocabulary.tokens[len(MARKS) :]
-    seen = Counter(word for text in train for word in tokenise(text))
-    foreign = [word for word in own if not seen[word]]
-    rare = [word for word in own if 0 < seen[word] < (min_count or 1)]
+    counts_of_words = Counter(word for text in train for word in tokenise(text))
+    foreign = [word for word in own if not counts_of_words[word]]
+    rare = [word for word in own if 0 < counts_of_words[word] < (min_count or 1)]
     lacking = [] if min_count is None else sorted(set(_built(train, min_count)) - set(own))
     figures = {"words": len(own), "foreign": foreign, "rare": rare, "lacking": lacking}
-    told = []
+    sentences = []
     if foreign:
-        there = {word for text in audited for word in tokenise(text)}.intersection(foreign)
-        told.append(
-            f"{len(foreign):,} of {counted(len(own), 'word')} are in no training text, {len(there):,} of them in the "
-            f"audited split ({_some(foreign)})"
+        in_vocabulary = {word for text in audited for word in tokenise(text)}.intersection(foreign)
+        sentences.append(
+            f"{len(foreign):,} of {counted(len(own), 'word')} are in no training text, {len(in_vocabulary):,} of them "
+            f"in the audited split ({_some(foreign)})"
         )
     if rare:
-        told.append(f"{counted(len(rare), 'word')} seen less than {min_count} times in training ({_some(rare)})")
+        sentences.append(f"{counted(len(rare), 'word')} seen less than {min_count} times in training ({_some(rare)})")
     if lacking:
-        told.append(f"{counted(len(lacking), 'word')} of the training texts lacking ({_some(lacking)})")
-    if told:
-        return Check("vocabulary", did, "fail", "; ".join(told), figures)
+        sentences.append(f"{counted(len(lacking), 'word')} of the training texts lacking ({_some(lacking)})")
+    if sentences:
+        return Check("vocabulary", did, "fail", "; ".join(sentences), figures)
     return Check("vocabulary", did, "pass", f"{counted(len(own), 'word')}, all of the training texts alone", figures)
 
 
@@ -176,19 +176,21 @@ def images(audited: Dataset, train: Dataset, *, workers: int = 2, progress: Prog
         "images of one colour are compared by their bytes alone."
     )
     looks = [
-        looks_of(each.images, each.root, workers, progress, before)
-        for each, before in ((audited, 0), (train, len(audited.images)))
+        looks_of(dataset.images, dataset.root, workers, progress, before)
+        for dataset, before in ((audited, 0), (train, len(audited.images)))
     ]
     missing = sum(look is None for side in looks for look in side)
     if missing == len(audited.images) + len(train.images):
         return Check("image-overlap", did, "not applicable", "no image is on disk")
-    equal, near = copies_of(*looks)
-    check = _check("image", did, (audited.images, train.images), {**near, **equal}, IMAGES_ALLOWED)
+    equal, similar = copies_of(*looks)
+    check = _check("image", did, (audited.images, train.images), {**similar, **equal}, IMAGES_ALLOWED)
     kinds = (
-        f" ({len(equal):,} to the byte, {len(near.keys() - equal.keys()):,} by what is seen)" if equal or near else ""
+        f" ({len(equal):,} to the byte, {len(similar.keys() - equal.keys()):,} by what is seen)"
+        if equal or similar
+        else ""
     )
     lacking = f"; {counted(missing, 'image')} could not be read" if missing else ""
-    figures = {**check.figures, "equal": len(equal), "near": len(near), "unread": missing}
+    figures = {**check.figures, "equal": len(equal), "near": len(similar), "unread": missing}
     return replace(check, found=f"{check.found}{kinds}{lacking}", figures=figures)
 
 
@@ -199,11 +201,11 @@ def features(audited: Dataset, train: Dataset, file: FeatureFile) -> Check:
         f"are not read. {IMAGES_ALLOWED:g} % of the audited images may have a copy."
     )
     try:
-        seen = [_rows(file, each.images) for each in (audited, train)]
+        digests = [_rows(file, dataset.images) for dataset in (audited, train)]
     except DataError as error:
         return Check("image-overlap", did, "not applicable", str(error))
-    known = {digest: row for row, digest in enumerate(seen[1])}
-    copies = {row: known[digest] for row, digest in enumerate(seen[0]) if digest in known}
+    rows_of = {digest: row for row, digest in enumerate(digests[1])}
+    copies = {row: rows_of[digest] for row, digest in enumerate(digests[0]) if digest in rows_of}
     return _check("image", did, (audited.images, train.images), copies, IMAGES_ALLOWED)
 
 
@@ -214,7 +216,7 @@ def texts(audited: Dataset, train: Dataset, *, progress: Progress | None = None)
         f"share: near copies share {_JACCARD:g} of them or more (Jaccard). {TEXTS_ALLOWED:g} % of the audited texts "
         "may have one."
     )
-    mine, theirs = (_long(each.texts) for each in (audited, train))
+    mine, theirs = (_long(dataset.texts) for dataset in (audited, train))
     if not len(mine) or not len(theirs):
         return Check("text-overlap", did, "not applicable", f"there are no texts of {_WORDS} words or more to compare")
     both = _joined(audited.texts.take(mine), train.texts.take(theirs))
@@ -233,16 +235,16 @@ def texts(audited: Dataset, train: Dataset, *, progress: Progress | None = None)
 def _rows(file: FeatureFile, items: Items) -> list[bytes]:
     """A hash of each item's features."""
     rows = file.rows(items.ids, items.values)
-    found: list[bytes] = []
+    digests: list[bytes] = []
     for start in range(0, len(rows), _BLOCK):
         some = rows[start : start + _BLOCK]
         arrays = [source.take(some) for source in (file.pooled, file.grid) if source is not None]
-        for place in range(len(some)):
+        for row in range(len(some)):
             digest = hashlib.blake2b(digest_size=16)
             for array in arrays:
-                digest.update(np.ascontiguousarray(array[place]).tobytes())
-            found.append(digest.digest())
-    return found
+                digest.update(np.ascontiguousarray(array[row]).tobytes())
+            digests.append(digest.digest())
+    return digests
 
 
 def _long(items: Items) -> NDArray[np.int64]:
@@ -266,7 +268,7 @@ def _joined(mine: Items, theirs: Items) -> Dataset:
 
 
 def _check(
-    what: str,
+    kind: str,
     did: str,
     items: tuple[Items, Items],
     copies: dict[int, int],
@@ -278,9 +280,9 @@ def _check(
     audited, train = items
     count = out_of or len(audited)
     share = 100 * len(copies) / max(1, count)
-    examples = [[audited.ids[row], train.ids[other]] for row, other in sorted(copies.items())]
-    told = f"{len(copies):,} of {counted(count, what)} ({share:.2g} %) have a copy among {len(train):,} of training"
+    examples = [[audited.ids[row], train.ids[train_row]] for row, train_row in sorted(copies.items())]
+    sentence = f"{len(copies):,} of {counted(count, kind)} ({share:.2g} %) have a copy among {len(train):,} of training"
     shown = ", ".join(f"'{mine}' = '{theirs}'" for mine, theirs in examples[:_SHOWN])
     figures = {"copies": len(copies), "of": count, "per_cent": share, "allowed": allowed, "pairs": examples}
     outcome: Outcome = "fail" if share > allowed else "pass"
-    return Check(f"{what}-overlap", did, outcome, told + (f", such as {shown}" if shown else ""), figures)
+    return Check(f"{kind}-overlap", did, outcome, sentence + (f", such as {shown}" if shown else ""), figures)

@@ -168,8 +168,8 @@ def stated(
 
 def versions() -> dict[str, str]:
     """Of Python, Subtext, and the libraries that figures may depend on."""
-    others = {name: version(name) for name in ("torch", "transformers", "numpy")}
-    return {"python": platform.python_version(), "subtext": subtext.__version__, **others}
+    libraries = {name: version(name) for name in ("torch", "transformers", "numpy")}
+    return {"python": platform.python_version(), "subtext": subtext.__version__, **libraries}
 
 
 def notes(
@@ -184,27 +184,27 @@ def notes(
     protocol  as it is stated with the figures        recalls     figures whose missing interval is explained
     of_metrics  what the metrics say of their figures
     """
-    found: list[str] = []
+    sentences: list[str] = []
     for direction in DIRECTIONS:
         if missing := protocol["left_out"][direction]:
             query = direction.split("_to_")[0]
-            found.append(f"without a partner: {counted(missing, query)}, which are candidates but no queries")
-    found += of_metrics
+            sentences.append(f"without a partner: {counted(missing, query)}, which are candidates but no queries")
+    sentences += of_metrics
     if protocol["bootstrap"]:
-        found += _missing_intervals(protocol["intervals"]["clusters"], recalls, intervals)
+        sentences += _missing_intervals(protocol["intervals"]["clusters"], recalls, intervals)
     if invalid := int(max(figures[f"{direction}/nan_scores"] for direction in DIRECTIONS)):
-        found.append(f"not a number: {counted(invalid, 'score')}, ranked behind all others; the model is broken")
-    return tuple(found)
+        sentences.append(f"not a number: {counted(invalid, 'score')}, ranked behind all others; the model is broken")
+    return tuple(sentences)
 
 
 def _missing_intervals(
     clusters: Mapping[str, int], recalls: Sequence[str], intervals: Mapping[str, tuple[float, float]]
 ) -> list[str]:
     few = [direction for direction in DIRECTIONS if clusters[direction] < FEWEST]
-    found: list[str] = []
+    sentences: list[str] = []
     if few:
         where = "" if len(few) == len(DIRECTIONS) else f" {few[0].replace('_', ' ')}"
-        found.append(
+        sentences.append(
             f"no 95 % intervals{where}: the bootstrap resamples images and needs {FEWEST} of them; the queries belong "
             f"to {min(clusters[direction] for direction in few)}"
         )
@@ -214,8 +214,8 @@ def _missing_intervals(
         if name not in intervals and name.split("/")[0] not in few
     ]
     if certain:
-        found.append(f"no 95 % interval of {', '.join(certain)}: all queries agree, so resampling shows no spread")
-    return found
+        sentences.append(f"no 95 % interval of {', '.join(certain)}: all queries agree, so resampling shows no spread")
+    return sentences
 
 
 def result_text(result: Result) -> str:
@@ -233,7 +233,7 @@ def result_text(result: Result) -> str:
     recalls = [f"recall@{k}" for k in protocol["recall"]]
     names = [*recalls, *(name for name in SHOWN if "recall" not in name)]
     lines = [head, figures_table(result.figures, result.chance, intervals, names=names)]
-    choices = [f"{c}_way{what}" for c in protocol["c_way"] for what in ("@1", "@3", "_mean_rank")]
+    choices = [f"{c}_way{suffix}" for c in protocol["c_way"] for suffix in ("@1", "@3", "_mean_rank")]
     if any(name.split("/")[-1] in choices for name in result.figures):
         lines.append(figures_table(result.figures, result.chance, intervals, names=choices, summed=False))
     lines += [
@@ -286,15 +286,15 @@ def figures_table(
     names = [name for name in names if any(f"{direction}/{name}" in figures for direction in DIRECTIONS)]
     rows: list[list[Cell]] = []
     for direction in DIRECTIONS:
-        whole = [f"{direction}/{name}" for name in names]
-        if not any(name in figures for name in whole):
+        full_names = [f"{direction}/{name}" for name in names]
+        if not any(name in figures for name in full_names):
             continue
-        rows.append([direction.replace("_", " "), *[figures.get(name) for name in whole]])
+        rows.append([direction.replace("_", " "), *[figures.get(name) for name in full_names]])
         if intervals is not None:
-            rows.append(["  95 %", *[_interval(intervals, name) for name in whole]])
-        rows.append(["  chance", *[chance.get(name) for name in whole]])
-        if ceiling is not None and any(name in ceiling for name in whole):
-            rows.append(["  best order", *[ceiling.get(name) for name in whole]])
+            rows.append(["  95 %", *[_interval(intervals, name) for name in full_names]])
+        rows.append(["  chance", *[chance.get(name) for name in full_names]])
+        if ceiling is not None and any(name in ceiling for name in full_names):
+            rows.append(["  best order", *[ceiling.get(name) for name in full_names]])
     text = table(["", *[name.replace("_", " ") for name in names]], rows)
     if summed and "rsum" in figures:
         text += f"\nrsum {figures['rsum']:.1f}" + (f" (chance {chance['rsum']:.1f})" if "rsum" in chance else "")

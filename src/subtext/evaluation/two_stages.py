@@ -83,23 +83,23 @@ class Listed:
     def blocks(self, direction: Direction) -> Iterator[Block]:
         """Numbers that order each query's candidates: scores of its list, and below them all others; float64."""
         lists, scores = self.lists.of(direction), self.scores[direction]
-        known = scores[np.isfinite(scores) & (lists >= 0)]
-        below = float(known.min()) - 1 if len(known) else 0.0
+        finite = scores[np.isfinite(scores) & (lists >= 0)]
+        below = float(finite.min()) - 1 if len(finite) else 0.0
         for start, stop, block in self.first.blocks(direction):
             highest = torch.nan_to_num(block, nan=-torch.inf).amax(dim=1, keepdim=True).double()
-            whole = block.to(torch.float64, copy=True).sub_(highest - below)
-            rows, places = np.nonzero(lists[start:stop] >= 0)
-            columns, values = (values[start:stop][rows, places] for values in (lists, scores))
-            whole[torch.from_numpy(rows), torch.from_numpy(columns)] = torch.from_numpy(values).double()
-            yield start, stop, whole
+            full = block.to(torch.float64, copy=True).sub_(highest - below)
+            rows, positions = np.nonzero(lists[start:stop] >= 0)
+            columns, values = (values[start:stop][rows, positions] for values in (lists, scores))
+            full[torch.from_numpy(rows), torch.from_numpy(columns)] = torch.from_numpy(values).double()
+            yield start, stop, full
 
 
 def _renumbered(lists: Int[np.ndarray, "q m"], queries: Rows, candidates: Rows, count: int) -> Int[np.ndarray, "k m"]:
     """The lists of the chosen queries, by places among the chosen candidates of `count`; -1 for all others."""
     # One place more: what an earlier cut has left out stays out.
-    place = np.full(count + 1, -1, dtype=np.int64)
-    place[candidates] = np.arange(len(candidates))
-    return place[lists[queries]]
+    positions = np.full(count + 1, -1, dtype=np.int64)
+    positions[candidates] = np.arange(len(candidates))
+    return positions[lists[queries]]
 
 
 LOSS = 0.2
@@ -148,9 +148,9 @@ class TwoStage:
         key = images.tobytes() + texts.tobytes()
         if key not in self.known:
             self.known[key] = self._listed(images, texts)
-        whole = self.known[key]
-        scores = {direction: scores[:, : self.candidates] for direction, scores in whole.scores.items()}
-        return Listed(whole.first, whole.lists.first(self.candidates), scores)
+        full = self.known[key]
+        scores = {direction: scores[:, : self.candidates] for direction, scores in full.scores.items()}
+        return Listed(full.first, full.lists.first(self.candidates), scores)
 
     def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
         """Of the whole gallery."""
@@ -171,14 +171,14 @@ class TwoStage:
             first.similarity, first.images[rows], first.texts[columns], self.most, exact=first.exact
         )
         if self.every is None:
-            others = self.second.images[rows], self.second.texts[columns]
-            scores = reranking.reranked(self.second.similarity, *others, lists)
+            second_items = self.second.images[rows], self.second.texts[columns]
+            scores = reranking.reranked(self.second.similarity, *second_items, lists)
         else:
             every = precise(self.every.part(images, texts).scores).numpy()
-            asked = np.arange(len(texts))[:, None]
+            text_rows = np.arange(len(texts))[:, None]
             scores = {
                 "image_to_text": np.take_along_axis(every, lists.image_to_text, axis=1),
-                "text_to_image": every[lists.text_to_image, asked],
+                "text_to_image": every[lists.text_to_image, text_rows],
             }
         return Listed(self.first.part(images, texts), lists, scores)
 
@@ -205,17 +205,17 @@ def evaluate_two_stage(
     score, and for people's judgements, which compare scores of different queries.
     Cost   the first model's similarity of all pairs twice, and the second's of the pairs that are listed.
     """
-    asked, more, counts = protocol or Protocol(), extra or ExtraMetrics(), sorted(set(candidates))
-    require_plan(counts, more)
+    settings, extras, counts = protocol or Protocol(), extra or ExtraMetrics(), sorted(set(candidates))
+    require_plan(counts, extras)
     _require(first, second, pairs)
-    one, two = (Embedded(*stage, exact=asked.exact) for stage in (first, second))
+    fast, two = (Embedded(*stage, exact=settings.exact) for stage in (first, second))
     gallery = galleries.of_pairs(pairs)
-    plan = TwoStage(one, two, candidates=counts[-1], most=counts[-1], every=two.kept() if len(counts) > 1 else None)
-    result = measured(plan, gallery, asked, more)
-    told = _told(plan, result, gallery, asked)
+    plan = TwoStage(fast, two, candidates=counts[-1], most=counts[-1], every=two.kept() if len(counts) > 1 else None)
+    result = measured(plan, gallery, settings, extras)
+    stages = _told(plan, result, gallery, settings)
     if plan.every is not None:
-        told |= _sweep(plan, counts, gallery, replace(asked, bootstrap=0))
-    return replace(result, about={**result.about, "two_stage": told}, notes=(*_notes(told), *result.notes))
+        stages |= _sweep(plan, counts, gallery, replace(settings, bootstrap=0))
+    return replace(result, about={**result.about, "two_stage": stages}, notes=(*_notes(stages), *result.notes))
 
 
 def require_plan(candidates: Sequence[int], extra: ExtraMetrics) -> None:
@@ -243,16 +243,16 @@ def _require(first: Stage, second: Stage, pairs: Dataset) -> None:
 def _sweep(plan: TwoStage, counts: Sequence[int], gallery: Gallery, protocol: Protocol) -> dict[str, Any]:
     """What each number of candidates loses against scoring every pair, and the smallest that loses little enough."""
     assert plan.every is not None
-    whole = measured(plan.every, gallery, protocol, ExtraMetrics())
+    exhaustive = measured(plan.every, gallery, protocol, ExtraMetrics())
     k = min(protocol.recall)
     rows = []
     for count in counts:
         cut = replace(plan, candidates=count)
-        found = measured(cut, gallery, protocol, ExtraMetrics())
-        rows.append({**_told(cut, found, gallery, protocol), "lost": _lost(found, whole, k)})
+        result = measured(cut, gallery, protocol, ExtraMetrics())
+        rows.append({**_told(cut, result, gallery, protocol), "lost": _lost(result, exhaustive, k)})
     return {
         "sweep": rows,
-        "exhaustive": _recalls(whole),
+        "exhaustive": _recalls(exhaustive),
         "allowed": {"recall": k, "points": LOSS},
         "enough": _enough(rows, DIRECTIONS),
         "enough_of": {str(direction): _enough(rows, [direction]) for direction in DIRECTIONS},
@@ -265,18 +265,18 @@ def _enough(rows: Sequence[Mapping[str, Any]], directions: Sequence[Direction]) 
     return next(fits, None)
 
 
-def _told(plan: TwoStage, found: Result, gallery: Gallery, protocol: Protocol) -> dict[str, Any]:
+def _told(plan: TwoStage, result: Result, gallery: Gallery, protocol: Protocol) -> dict[str, Any]:
     labels = {label_of(len(gallery.image_ids), count): count for count in protocol.also_folds}
-    more = {label: _cost(plan, found, gallery, count, label) for label, count in labels.items()}
+    more_folds = {label: _cost(plan, result, gallery, count, label) for label, count in labels.items()}
     return {
         "candidates": plan.candidates,
-        **_cost(plan, found, gallery, protocol.folds, ""),
-        **({"also_folds": more} if more else {}),
-        **_recalls(found),
+        **_cost(plan, result, gallery, protocol.folds, ""),
+        **({"also_folds": more_folds} if more_folds else {}),
+        **_recalls(result),
     }
 
 
-def _cost(plan: TwoStage, found: Result, gallery: Gallery, folds: int, label: str) -> dict[str, Any]:
+def _cost(plan: TwoStage, result: Result, gallery: Gallery, folds: int, label: str) -> dict[str, Any]:
     """Of one set of folds: pairs that the second model scores, their share of all pairs in folds, and what was missed.
 
     A pair that both directions want is counted once in "together".
@@ -285,7 +285,7 @@ def _cost(plan: TwoStage, found: Result, gallery: Gallery, folds: int, label: st
     every = sum(part.shape[0] * part.shape[1] for part in parts)
     pairs = {str(direction): sum(part.lists.of(direction).size for part in parts) for direction in DIRECTIONS}
     pairs["together"] = sum(len(part.lists.pairs()) for part in parts)
-    ranks = {str(direction): found.per_query[f"{direction}/{BestRank.name}{label}"] for direction in DIRECTIONS}
+    ranks = {str(direction): result.per_query[f"{direction}/{BestRank.name}{label}"] for direction in DIRECTIONS}
     return {
         "folds": folds,
         "pairs": pairs,
@@ -296,23 +296,23 @@ def _cost(plan: TwoStage, found: Result, gallery: Gallery, folds: int, label: st
     }
 
 
-def _recalls(found: Result) -> dict[str, float]:
-    return {name: value for name, value in found.figures.items() if "/recall@" in name or name == "rsum"}
+def _recalls(result: Result) -> dict[str, float]:
+    return {name: value for name, value in result.figures.items() if "/recall@" in name or name == "rsum"}
 
 
-def _lost(found: Result, whole: Result, k: int) -> dict[str, float]:
+def _lost(result: Result, exhaustive: Result, k: int) -> dict[str, float]:
     """Points of recall at k below the second model's on every pair; below 0 where it is above."""
     names = {str(direction): f"{direction}/recall@{k}" for direction in DIRECTIONS}
-    return {way: whole.figures[name] - found.figures[name] for way, name in names.items()}
+    return {way: exhaustive.figures[name] - result.figures[name] for way, name in names.items()}
 
 
-def _notes(told: Mapping[str, Any]) -> list[str]:
-    more = told.get("also_folds", {})
-    sets = [told, *more.values()]
+def _notes(stages: Mapping[str, Any]) -> list[str]:
+    more_folds = stages.get("also_folds", {})
+    sets = [stages, *more_folds.values()]
     return [
-        *(note for one in sets for note in _notes_of(one, several=bool(more))),
+        *(note for cost in sets for note in _notes_of(cost, several=bool(more_folds))),
         # A sweep takes its scores from those of every pair.
-        *([] if "sweep" in told else [_ROUNDING]),
+        *([] if "sweep" in stages else [_ROUNDING]),
     ]
 
 
@@ -334,22 +334,22 @@ def sweep_text(result: Result) -> list[str]:
     stages = result.about.get("two_stage", {})
     if "sweep" not in stages:
         return []
-    ways = {"image_to_text": "images", "text_to_image": "texts"}
+    directions = {"image_to_text": "images", "text_to_image": "texts"}
     k, shown = stages["allowed"]["recall"], _shown(result)
     head = ["candidates", "pairs scored, %"]
-    for query in ways.values():
-        first, *others = (f"R@{cut}" for cut in shown)
-        head += [f"{query}: {first}", *others, "missed, %", f"R@{k} lost"]
+    for query in directions.values():
+        first, *other_cuts = (f"R@{cut}" for cut in shown)
+        head += [f"{query}: {first}", *other_cuts, "missed, %", f"R@{k} lost"]
     rows: list[list[Cell]] = []
     for row in stages["sweep"]:
         line: list[Cell] = [str(row["candidates"]), f"{100 * row['share_of_pairs']['together']:.2f}"]
-        for way in ways:
-            recalls = [row[f"{way}/recall@{k}"] for k in shown]
-            line += [*recalls, f"{row['missed'][way]:.1f}", f"{row['lost'][way]:+.2f}"]
+        for direction in directions:
+            recalls = [row[f"{direction}/recall@{k}"] for k in shown]
+            line += [*recalls, f"{row['missed'][direction]:.1f}", f"{row['lost'][direction]:+.2f}"]
         rows.append(line)
     every: list[Cell] = ["every pair", "100"]
-    for way in ways:
-        every += [*(stages["exhaustive"][f"{way}/recall@{k}"] for k in shown), "", ""]
+    for direction in directions:
+        every += [*(stages["exhaustive"][f"{direction}/recall@{k}"] for k in shown), "", ""]
     return [table(head, [*rows, every]), _verdict(stages)]
 
 
@@ -362,7 +362,7 @@ def _verdict(stages: Mapping[str, Any]) -> str:
     """How many candidates are enough, of both directions together and of each."""
     enough, allowed = stages["enough"], stages["allowed"]
     first = "none of these numbers is enough" if enough is None else f"{enough} candidates are enough"
-    images, texts = (stages["enough_of"][way] or "none" for way in ("image_to_text", "text_to_image"))
+    images, texts = (stages["enough_of"][direction] or "none" for direction in ("image_to_text", "text_to_image"))
     return (
         f"{first}: at most {allowed['points']:g} points of R@{allowed['recall']} lost in each direction "
         f"(image queries: {images}, text queries: {texts})"
@@ -379,16 +379,16 @@ def plot_of(result: Result) -> str:
     stages = result.about["two_stage"]
     first = stages["allowed"]["recall"]
     panels = []
-    for way, title in (("image_to_text", "images as queries"), ("text_to_image", "texts as queries")):
+    for direction, title in (("image_to_text", "images as queries"), ("text_to_image", "texts as queries")):
         lines = []
-        costs = [100 * row["share_of_pairs"][way] for row in stages["sweep"]]
+        costs = [100 * row["share_of_pairs"][direction] for row in stages["sweep"]]
         for k in result.protocol["recall"]:
-            name, every = f"{way}/recall@{k}", stages["exhaustive"][f"{way}/recall@{k}"]
+            name, every = f"{direction}/recall@{k}", stages["exhaustive"][f"{direction}/recall@{k}"]
             points = [(cost, row[name]) for cost, row in zip(costs, stages["sweep"], strict=True)]
             # A list that holds every candidate is the end of the line already.
-            more = [] if points[-1][0] >= 100 else [(100.0, every)]
-            lines.append(Curve(f"R@{k}", [*points, *more]))
-        best = stages["exhaustive"][f"{way}/recall@{first}"]
+            last_point = [] if points[-1][0] >= 100 else [(100.0, every)]
+            lines.append(Curve(f"R@{k}", [*points, *last_point]))
+        best = stages["exhaustive"][f"{direction}/recall@{first}"]
         lines.append(Curve(f"R@{first} of every pair", [(costs[0], best), (100.0, best)], reference=True))
         panels.append(Chart(title, "pairs that the second model scores, %", "recall, %", lines, log_x=True))
     return charts(panels)

@@ -59,7 +59,10 @@ def auc_interval(
 
 
 def _auc(codes: Int[np.ndarray, "n"], marked: Bool[np.ndarray, "n"], times: Float[np.ndarray, "n"]) -> float:
-    """With each pair counted so many times; `codes` number the scores from the least, equal ones alike."""
+    """AUC with each pair counted `times` times; `codes` number the scores from the least, equal ones alike.
+
+    scikit-learn's sorts anew for every sample of a bootstrap, and rounds a perfect order below 1 (docs/decisions.md).
+    """
     if not len(codes):
         return math.nan
     positives = np.bincount(codes, times * marked)

@@ -45,21 +45,21 @@ class Human:
         Raises DataError when there is none.
         """
         rows, columns = _rows(query_ids), _rows(candidate_ids)
-        kept = [
-            place
-            for place, (query, candidate) in enumerate(zip(self.queries, self.candidates, strict=True))
+        present = [
+            position
+            for position, (query, candidate) in enumerate(zip(self.queries, self.candidates, strict=True))
             if query in rows and candidate in columns
         ]
-        if not kept:
+        if not present:
             raise DataError(
                 f"judgements need the names of the items; none of {len(self)} pairs has both; the first is "
                 f"{self.queries[0]!r} and {self.candidates[0]!r}, the items begin with {list(query_ids[:1])} and "
                 f"{list(candidate_ids[:1])}; name them alike"
             )
         return (
-            np.array([rows[self.queries[place]] for place in kept], dtype=np.int64),
-            np.array([columns[self.candidates[place]] for place in kept], dtype=np.int64),
-            self.scores[kept],
+            np.array([rows[self.queries[position]] for position in present], dtype=np.int64),
+            np.array([columns[self.candidates[position]] for position in present], dtype=np.int64),
+            self.scores[present],
         )
 
     def judgements(self, image_ids: Sequence[str], text_ids: Sequence[str]) -> Judgements:
@@ -84,14 +84,14 @@ def read_human(path: Path) -> Human:
     queries: list[str] = []
     candidates: list[str] = []
     scores: list[float] = []
-    seen: dict[tuple[str, str], str] = {}
+    first_at: dict[tuple[str, str], str] = {}
     for where, raw in records(path):
         if isinstance(raw, Problem):
             raise DataError(f"{path}: {raw.where} {raw.what}")
         query, candidate, score = _row(path, where, raw)
-        if seen.setdefault((query, candidate), where) != where:
+        if first_at.setdefault((query, candidate), where) != where:
             raise DataError(
-                f"{path} needs each pair once; '{query}' and '{candidate}' stand at {seen[query, candidate]} and at "
+                f"{path} needs each pair once; '{query}' and '{candidate}' are at {first_at[query, candidate]} and at "
                 f"{where}"
             )
         queries.append(query)
