@@ -19,13 +19,13 @@ def check(
         str | Path | None, "Folder that image paths start from; DATA's own by default.", Section("Data")
     ] = None,
     features: Annotated[
-        str | Path | None, "Image features (docs/datasets.md): check that they cover DATA.", Section("Data")
+        str | Path | None, "Image features to check: do they cover DATA (docs/datasets.md)?", Section("Data")
     ] = None,
     text_features: Annotated[str | Path | None, "Text features: check that they cover DATA.", Section("Data")] = None,
     split_seed: Annotated[int, "Seed of the 80-10-10 split of data without splits.", Section("Data")] = 0,
     verify: Annotated[bool, "Decode every image.", Section("Check")] = False,
     on_error: Annotated[
-        Literal["raise", "skip"], "Whether unusable rows make DATA unusable, or are left out.", Section("Check")
+        Literal["raise", "skip"], "raise: unusable rows make DATA unusable; skip: they are left out.", Section("Check")
     ] = "raise",
     quiet: Quiet = False,
 ) -> CheckReport:

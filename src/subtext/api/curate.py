@@ -131,7 +131,7 @@ def curate(
     with random texts and with texts of neighbours. The folder gets a page to sort and filter, a table of all pairs, and
     the pairs left out with their reasons.
 
-    Items of a probabilistic model are compared by their means, and each one's uncertainty stands beside its pairs.
+    Items of a probabilistic model are compared by their means; the table lists the uncertainty of each item.
 
     Raises RequirementError for a model that only scores pairs, OutputError where the folder is not empty, and what
     loading the run and reading the data raise.

@@ -19,11 +19,11 @@ def ensemble(
     *,
     out: Annotated[str | Path, "Folder of the ensemble; new, or empty.", Section("Output"), Metavar("RUN")],
 ) -> Run:
-    """Join runs that were trained apart into one, whose score of a pair is the mean of theirs.
+    """Average several runs in one run, an ensemble: its score of a pair is the mean of their scores.
 
-    SGRAF is published so: one run of `sgraf --reasoning saf` and one of `--reasoning sgr`. The result is a run like any
-    other: evaluate, audit, search --rerank, score, curate and distil take it. It holds copies of all weights. The runs
-    must be trained on the same pairs, with the same vocabulary, features and embed_dim.
+    The published SGRAF averages a run of `sgraf --reasoning saf` and one of `sgraf --reasoning sgr`. The result is a
+    run like any other: evaluate, audit, search --rerank, score, curate and distil take it. It holds copies of all
+    weights. The runs must be trained on the same pairs, with the same vocabulary, features and embed_dim.
 
     Raises ArgumentError for fewer than two runs; CheckpointError when `out` is not empty or a run cannot be loaded;
     RecipeError for runs that cannot be joined.

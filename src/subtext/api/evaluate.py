@@ -130,7 +130,7 @@ def evaluate(
         _RELEVANCE,
     ] = (),
     references: Annotated[
-        int | None, "Texts that represent an image, the first ones. Default: all.", Range(1), _RELEVANCE
+        int | None, "Represent an image by its first N texts. Default: all.", Range(1), _RELEVANCE
     ] = None,
     cache: Annotated[str | Path | None, "Folder for matrices of relevance.", Metavar("FOLDER"), _RELEVANCE] = None,
     asp_ties: Annotated[Literal["ordinal", "min", "average"], "Ranks of equal values in ASP.", _RELEVANCE] = "ordinal",
@@ -142,7 +142,8 @@ def evaluate(
     r_precision: Annotated[bool, "R-Precision and mAP@R of the pairs.", _TRUTH] = False,
     truth: Annotated[
         tuple[str, ...],
-        "Recall, R-Precision and mAP@R by eccv=FOLDER or cxc=FOLDER of eccv_caption; repeat for more.",
+        "Recall, R-Precision and mAP@R with the positives of ECCV Caption (eccv=FOLDER) or Crisscrossed "
+        "Captions (cxc=FOLDER); repeatable.",
         Metavar("NAME=PATH"),
         _TRUTH,
     ] = (),
@@ -155,11 +156,11 @@ def evaluate(
     ] = None,
     by_length: Annotated[bool, "Recall of texts by their length in words.", _SPACE] = False,
     hubness: Annotated[
-        int, "Skewness of how often a candidate is among the first k; 0 for none.", Range(0), _SPACE
+        int, "Hubness: skewness of how often a candidate is among the first k; 0 for none.", Range(0), _SPACE
     ] = 0,
     alignment_uniformity: Annotated[bool, "Alignment and uniformity of embeddings.", _SPACE] = False,
     pair_alignment_uniformity: Annotated[
-        bool, "The same of the vectors that a model of pairs makes of each item with its own partner (ascl).", _SPACE
+        bool, "The same, for vectors that depend on the partner of the item (ascl).", _SPACE
     ] = False,
     json: Annotated[
         str | Path | None,

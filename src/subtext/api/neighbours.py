@@ -87,8 +87,8 @@ def build_neighbours(
 ) -> NeighbourGraph:
     """Find the nearest texts of every text in a semantic space, and write them to the new folder OUT.
 
-    A text is never a neighbour of itself, of the same words, or (by default) of another text of its image. Texts of
-    splits other than --candidate-split get neighbours and are none.
+    A text is never a neighbour of itself, of the same words, or (by default) of another text of its image. Texts
+    outside --candidate-split get neighbours, but are not neighbours of others.
 
     Raises ArgumentError for options of another space, DataError when OUT is not empty, and what reading the data, the
     space and the graph raise.
@@ -190,14 +190,16 @@ class NeighbourReport:
 def show_neighbours(
     graph: Annotated[str | Path, "Folder of a graph.", Section("Graph"), Metavar("GRAPH")],
     *,
-    item: Annotated[str | None, "A text, or an image (then its first text).", Section("Output"), Metavar("ID")] = None,
+    item: Annotated[
+        str | None, "Id of a text; or of an image, for its first text.", Section("Output"), Metavar("ID")
+    ] = None,
     top: Annotated[int, "Neighbours to show.", Range(1), Section("Output")] = 10,
     html: Annotated[str | Path | None, "Page with the images.", Section("Output"), Metavar("FILE")] = None,
 ) -> NeighbourReport:
     """Report the quality of a graph, and show the neighbours of an item.
 
-    The quality is the share of neighbours that other measures (cosine of TF-IDF, CIDEr-D) call related, beside random
-    pairs. The data set must still be where it was.
+    The quality is the share of neighbours that other measures (cosine of TF-IDF, CIDEr-D) call related, compared with
+    random pairs. The data set must still be where it was.
 
     Raises DataError when the graph or its data cannot be read or do not belong together, or no item has that id.
     """

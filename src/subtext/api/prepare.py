@@ -103,7 +103,8 @@ def dedup(
 ) -> PreparedDataset:
     """Remove near-duplicate texts of different images (MinHash), with their images.
 
-    Of copies in several splits, that of test stays, then that of val. Needs datasketch: pip install 'subtext[dedup]'.
+    Of copies in several splits, the one in test is kept, otherwise the one in val. Needs datasketch: pip install
+    'subtext[dedup]'.
 
     Raises RequirementError without datasketch, DataError for a threshold of 0 and for texts known by features alone.
     """
@@ -147,7 +148,7 @@ def corrupt(
     split: Annotated[tuple[str, ...], "Split to corrupt; repeatable."] = ("train",),
     seed: Annotated[int, "Seed of the random choice."] = 0,
 ) -> PreparedDataset:
-    """Plant noise: exchange the texts of a known share of pairs, to measure who detects them.
+    """Plant noise: exchange the texts of a known share of pairs, to measure which method detects them.
 
     Texts are exchanged within a split, so that none is lost. The labels are written to a file of their own, which
     training never reads; the file of pairs does not contain them.
@@ -248,7 +249,7 @@ def join(
 ) -> JoinedFeatures:
     """Combine cells and regions of the same images in one feature file, for `train dsran --grid-cells N`.
 
-    CELLS has the same number of parts for every image, such as the grid of a backbone, REGIONS any number. Both are
+    CELLS has the same number of parts for every image, such as the grid of a backbone. REGIONS has any number. Both are
     feature files as --features takes them, joined by the names of REGIONS. The narrower features are padded with zeros;
     pooled vectors and boxes are left out.
 

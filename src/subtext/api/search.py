@@ -73,7 +73,7 @@ def search(
         tuple[str, ...], "Find items like this item of the index; repeatable.", Metavar("ID"), Section("Query")
     ] = (),
     not_like: Annotated[
-        tuple[str, ...], "Find items unlike this item; repeatable.", Metavar("ID"), Section("Query")
+        tuple[str, ...], "Rank items like this one lower; repeatable.", Metavar("ID"), Section("Query")
     ] = (),
     not_text: Annotated[
         str | None, "Words that the results should not match.", Metavar("QUERY"), Section("Query")

@@ -15,22 +15,22 @@ from subtext import __version__
 from subtext.cli.command import error_messages
 
 COMMANDS = {
-    "demo": "The whole way on real pictures that come as Python packages, in minutes.",
-    "data": "Look at a data set before training: what is in it and what is wrong with it.",
-    "train": "Train a model on pairs of pictures and texts.",
-    "ensemble": "Join runs to one whose scores are the mean of theirs.",
-    "evaluate": "Measure how well a run, or a pretrained model, finds partners.",
-    "compare": "Say whether one run, or one method in several seeds, is better than another.",
+    "demo": "Train, evaluate and search on emoji that come as Python packages, in minutes.",
+    "data": "Check a data set before training, or make another one of it.",
+    "train": "Train a model on pairs of images and texts.",
+    "ensemble": "Average several runs in one run.",
+    "evaluate": "Measure retrieval with confidence intervals: of a run or of any model's output.",
+    "compare": "Test whether one run, or one method in several seeds, is better than another.",
     "audit": "Check an evaluation for leaks, and for scores that depend on more than their pair.",
-    "embed": "Write the vectors of a data set's pictures and texts to a file.",
-    "index": "Build a search index over pictures and texts, or look at one.",
-    "search": "Ask an index with words, with a picture, or with examples.",
-    "serve": "Answer searches over HTTP, with a page to look at.",
-    "score": "Say of given pairs whether the picture supports the text.",
-    "curate": "Look at every pair: what belongs together, what is copied, odd or mismatched.",
+    "embed": "Write the vectors of a data set's images and texts to a file.",
+    "index": "Build a search index over images and texts, change it, check it, back it up.",
+    "search": "Search an index with words, an image, or items of the index.",
+    "serve": "Serve indexes over HTTP, with a search page.",
+    "score": "Score pairs: does the image support the text?",
+    "curate": "Find mismatched pairs, duplicates, leaks, and odd images and texts.",
     "export": "Write a run for other libraries: safetensors for the Hub, or ONNX.",
-    "neighbours": "Find the texts that lie near each text, for the methods that learn from them.",
-    "runs": "List what was trained: recipe, data, best figures, disk use.",
+    "neighbours": "Find the semantic neighbours of each text, for methods that learn from them.",
+    "runs": "List trained runs: recipe, data, best results, disk use.",
 }
 """Command name -> its line in `subtext --help`. Module `subtext.cli.NAME` defines the click command NAME."""
 
@@ -98,4 +98,4 @@ class Lazy(click.Group):
 )
 @click.version_option(__version__, prog_name="subtext")
 def main() -> None:
-    """Find pictures for words and words for pictures when the two do not say the same thing."""
+    """Find images for words and words for images when the two do not say the same thing."""

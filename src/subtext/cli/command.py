@@ -137,6 +137,21 @@ class Command(click.Command):
                 formatter.write_dl(lines, col_max=34)
 
 
+class CommandGroup(click.Group):
+    """A group whose help shows the first paragraph of each command in full."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by name; hidden ones are left out."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                text = command.short_help or (command.help or "").partition("\n\n")[0]
+                rows.append((name, " ".join(text.split())))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 def verb_command(
     verb: Callable[..., Any],
     *,

@@ -7,13 +7,13 @@ import click
 from subtext.api import check as check_api
 from subtext.api import detect_noise as detect_noise_api
 from subtext.api import prepare as prepare_api
-from subtext.cli.command import HELP, example, verb_command
+from subtext.cli.command import HELP, CommandGroup, example, verb_command
 
 RENAMED = {"found": "detect-noise", "loosen": "corrupt"}
 """Old command -> its name now."""
 
 
-class Data(click.Group):
+class Data(CommandGroup):
     """The group, which also knows the old names of its commands."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

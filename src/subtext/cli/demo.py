@@ -26,16 +26,23 @@ demo = Command(
     {
         "Demonstration": [
             click.Option(
-                ["--out"], type=PATH, default=Path("demo"), show_default=True, help="Folder for all that is made."
+                ["--out"],
+                type=PATH,
+                default=Path("demo"),
+                show_default=True,
+                help="Folder for data, run, index and page.",
             ),
-            click.Option(["--seed"], default=0, show_default=True, help="Seed of the split and of every draw."),
-            click.Option(["--epochs"], type=click.IntRange(1), help="Fewer are faster and worse."),
+            click.Option(["--seed"], default=0, show_default=True, help="Seed of every random choice."),
+            click.Option(
+                ["--epochs"], type=click.IntRange(1), help="Epochs of the training; fewer are faster and worse."
+            ),
         ],
         "Run": [device_option(), workers_option(), quiet_option()],
     },
-    help="""The whole way in minutes: some 3,900 emoji with their names in six languages become a data set, a model
-    learns from most of them, is measured on emoji that it never saw, and answers searches; a page shows all of it.
+    help="""Show every step on a small example, in minutes: some 3,900 emoji with their names in six languages.
 
-    Needs the extra "demo" (pip install 'subtext[demo]') and nothing else. Stopped and called again, it goes on.""",
+    It writes the emoji as a data set, trains a small model, evaluates it on emoji that it has not seen, builds an
+    index, answers three searches, and writes a page with the results. It needs the extra "demo"
+    (pip install 'subtext[demo]'). Run the command again to resume an interrupted demonstration.""",
     examples=["subtext demo", "subtext demo --out emoji --seed 1"],
 )

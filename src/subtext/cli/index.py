@@ -46,9 +46,9 @@ def index() -> None:
     """Build a search index over images and texts, change it, check it, and back it up.
 
     An index is a folder, or lies in a PostgreSQL database: postgresql://USER@HOST/DATABASE?index=NAME (give the
-    password as PGPASSWORD, or in ~/.pgpass). One process writes to a folder at a time, any number to a database; any
-    number search meanwhile. What a command has reported as done survives a crash. Run an interrupted command again to
-    resume it.
+    password as PGPASSWORD, or in ~/.pgpass). One process at a time writes to a folder, any number to a database. Any
+    number of processes search meanwhile. What a command has reported as done survives a crash. Run an interrupted
+    command again to resume it.
     """
 
 
@@ -142,9 +142,9 @@ COMMANDS = (
 SUMMARIES = {
     "build": "Embed images and texts and store them in a new index.",
     "add": "Add the new and changed items of a data set.",
-    "update": "Read the data of an index again.",
+    "update": "Apply the changes of the data set to its index.",
     "watch": "Update an index whenever its data changes.",
-    "move": "Embed all items by another run.",
+    "move": "Embed all items with another run.",
     "import": "Import vectors that were computed elsewhere.",
     "calibrate": "Turn scores into probabilities of a true match.",
     "delete": "Delete images and their texts.",
@@ -154,7 +154,7 @@ SUMMARIES = {
     "upgrade": "Upgrade the schema of a PostgreSQL index.",
     "migrate": "Copy an index in shards into a new index.",
     "backup": "Copy an index into a new folder.",
-    "restore": "Make a new index of a backup.",
+    "restore": "Restore a backup to a new index.",
 }
 """Command -> its line in `subtext index --help`."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from subtext.api import neighbours as api
-from subtext.cli.command import HELP, example, verb_command
+from subtext.cli.command import HELP, CommandGroup, example, verb_command
 
 
 @click.group(
+    cls=CommandGroup,
     epilog=example(
         "subtext neighbours build neighbours --data pairs.jsonl --space lsa",
         "subtext neighbours show neighbours --item 17",

@@ -34,7 +34,7 @@ def serve(
     features: Annotated[str | Path | None, "Image features of the first index.", File, Section("Data")] = None,
     image_folder: Annotated[
         tuple[str | Path, ...],
-        "A further folder whose images may be shown; repeatable.",
+        "Another folder whose images may be shown; repeatable.",
         Metavar("DIR"),
         Section("Data"),
     ] = (),
@@ -80,7 +80,7 @@ def serve(
 ) -> None:
     """Serve indexes over HTTP, with a page to search them: open the address that it prints.
 
-    The server listens to this machine alone unless --host says otherwise, shows thumbnails of the collection's images
+    Only this machine can connect unless --host is set. The server shows thumbnails of the collection's images
     and no other file, and changes nothing without a token. /openapi.json describes the routes; docs/serving.md says how
     to run it for others. Two indexes can be compared side by side.
 

@@ -109,7 +109,7 @@ def build_index(
     workers: Workers = 2,
     quiet: Quiet = False,
 ) -> IndexChange:
-    """Embed images and texts by a run and store them in a new index, to be searched.
+    """Embed images and texts with a run, and store them in a new search index.
 
     The data is the run's own unless --data names another. The index records which model made it: queries of another
     model are refused, and so is a model that only scores pairs. Run the command again to resume an interrupted build.
@@ -286,7 +286,7 @@ def move_index(
     workers: Workers = 2,
     quiet: Quiet = False,
 ) -> IndexChange:
-    """Embed all items of an index by another run while the old vectors serve; then change over.
+    """Embed all items of an index with another run; the old vectors stay in use until the new ones are complete.
 
     Run the command again to resume an interrupted move.
 

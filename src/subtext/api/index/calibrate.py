@@ -97,7 +97,7 @@ def calibrate(
     workers: Workers = 2,
     quiet: Quiet = False,
 ) -> CalibrationReport:
-    """Turn the scores of an index into probabilities of a true match, by pairs that its model never saw.
+    """Turn the scores of an index into probabilities of a true match, with pairs that its model has not seen.
 
     One half of the pairs is fitted; the calibration error is measured on the other. The calibration and its reliability
     plot are kept in the index: `subtext search` then shows probabilities, takes --min-probability, and says when

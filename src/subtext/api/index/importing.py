@@ -53,10 +53,10 @@ def import_index(
         Metavar("RUN"),
     ] = None,
 ) -> IndexReport:
-    """Put vectors that were computed elsewhere into an index, a new one or one of the same model.
+    """Import vectors that were computed elsewhere into a new index, or into one of the same model.
 
     The file is laid out as `subtext embed` writes it: image_ids, image_vectors, text_ids, text_vectors, and optionally
-    image_groups and text_groups, equal ones of which are linked.
+    image_groups and text_groups: images and texts of equal groups are linked.
 
     Raises DataError when the file is laid out otherwise, or its ids are not unique or not in the data; IndexError_
     when the index is of another model or width.

@@ -131,14 +131,14 @@ def delete_from_index(
     where: Annotated[
         tuple[str, ...], "Delete the items that fulfil this: 'year < 1950'.", Section("Items"), Metavar("CONDITION")
     ] = (),
-    texts: Annotated[bool, "Ids and conditions are of texts, not of images.", Section("Items")] = False,
+    texts: Annotated[bool, "IDS and --where name texts, not images.", Section("Items")] = False,
     keep_texts: Annotated[bool, "Keep the texts that have no other image.", Section("Items")] = False,
 ) -> IndexReport:
     """Delete images from an index, and the texts that belong to them alone.
 
     Deleted items disappear from results immediately, with their metadata, thumbnails, cached files and log lines. Their
-    vectors are removed from the disk by `compact`. Data that still contains them does not bring them back (add
-    --restore-deleted does).
+    vectors are removed from the disk by `compact`. An update from data that still contains them does not bring them
+    back; `index add --restore-deleted` does.
 
     Raises RequirementError where nothing is named, and for an id that is not in the index: then nothing is deleted.
     """
@@ -178,8 +178,8 @@ def compact_index(
 ) -> IndexReport:
     """Remove deleted vectors from the disk, merge segments, and sort a large index into lists.
 
-    Beyond 200,000 vectors a side a query searches some lists only. How many is measured here, for a recall@10 of 98 %
-    or more. In PostgreSQL an HNSW graph is built beyond 20,000 vectors.
+    With more than 200,000 vectors per modality, a query searches only some lists: as many as a measured recall@10 of 98
+    % needs. In PostgreSQL an HNSW graph is built beyond 20,000 vectors.
     """
     from subtext.report.text_table import size
     from subtext.search.stores.opened import open_store
@@ -236,7 +236,7 @@ def verify_index(index: IndexArgument) -> VerifyResult:
 def upgrade_index(index: IndexArgument) -> IndexReport:
     """Upgrade the schema of a PostgreSQL index that an earlier version of Subtext made.
 
-    In one transaction, while others wait. An index folder needs no upgrade.
+    The upgrade is one transaction; other clients wait. An index folder needs no upgrade.
     """
     from subtext.errors import counted
     from subtext.search.stores.folder import Folder
@@ -296,7 +296,7 @@ def restore_index(
     backup: Annotated[str | Path, "Folder of a backup.", Section("Index"), Metavar("BACKUP")],
     index: IndexArgument,
 ) -> IndexReport:
-    """Make a new index folder of a backup, which is verified first."""
+    """Verify a backup, and restore it to a new index folder."""
     from subtext.report.text_table import size
     from subtext.search.stores.copying import restore
 
