@@ -44,12 +44,13 @@ if TYPE_CHECKING:
         upgrade_index,
         verify_index,
     )
-    from subtext.api.load import Run, from_pretrained, load, open_engine, open_run, save_pretrained
+    from subtext.api.load import Run, from_pretrained, load, open_run, save_pretrained
     from subtext.api.neighbours import NeighbourGraph, NeighbourReport, build_neighbours, neighbours, show_neighbours
     from subtext.api.prepare import JoinedFeatures, PreparedDataset, corrupt, dedup, join, prepare
     from subtext.api.runs import RunList, runs
     from subtext.api.score import PairScores, score
     from subtext.api.search import open_index, search
+    from subtext.api.search import open_index as open_engine
     from subtext.api.train import train
     from subtext.core import Comparison
     from subtext.curation.check import CheckReport

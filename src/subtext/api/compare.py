@@ -62,7 +62,8 @@ def compare(
                 for result in several
             )
         )
-    compared = Compared(*sides, contrast(*sides, figures=tuple(metric), samples=resamples, seed=seed))
+    left_runs, right_runs = sides
+    compared = Compared(left_runs, right_runs, contrast(*sides, figures=tuple(metric), samples=resamples, seed=seed))
     if json is not None:
         write_text(Path(json), compared.json_text() + "\n")
     return compared

@@ -74,8 +74,11 @@ class Files:
 
         Raises RequirementError for files that do not go together.
         """
-        paths = [None if path is None else Path(path) for path in (scores, images, texts, image_ids, text_ids)]
-        files = Files(*paths, similarity)
+
+        def path(name: str | Path | None) -> Path | None:
+            return None if name is None else Path(name)
+
+        files = Files(path(scores), path(images), path(texts), path(image_ids), path(text_ids), similarity)
         if (images is None) != (texts is None) or (scores is not None and images is not None):
             raise RequirementError(
                 "evaluation of files needs --scores, or --image-embeddings and --text-embeddings (the same file may "

@@ -181,7 +181,7 @@ def corrupt(
     if loaded is not None:
         lists = _neighbour_lists(loaded, dataset, split, int(first), int(last))
     half = {"neighbour": noise_rate / 2, "mismatch": noise_rate / 2}
-    rates = half if noise_type == "mixed" else {noise_type: noise_rate}
+    rates: dict[str, float] = half if noise_type == "mixed" else {noise_type: noise_rate}
     planted = plant(dataset, rates, neighbours=lists, splits=split, seed=seed)
     total = int(np.isin(dataset.texts.splits, split).sum())
     kinds = Counter(planted.kinds[planted.kinds != ""].tolist())

@@ -22,7 +22,7 @@ def _with_json(verb: Any, name: str, examples: list[str]) -> Command:
         if not getattr(result, "intact", True):
             ctx.exit(1)
 
-    sections = {
+    sections: dict[str, list[click.Parameter]] = {
         "Index": [click_parameter(parameter) for parameter in parameters(verb)],
         "Output": [click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.")],
     }

@@ -144,7 +144,7 @@ def _act(ctx: click.Context, recipe: Recipe) -> None:
         ctx.exit(130)
 
 
-def arguments(ctx: click.Context) -> dict[str, object]:
+def arguments(ctx: click.Context) -> dict[str, Any]:
     """The keyword arguments of `subtext.train`: those of the verb, and the options that were given.
 
     Raises click.BadParameter for an unknown method, or an unknown option or value of one.

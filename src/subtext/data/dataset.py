@@ -171,7 +171,12 @@ class Dataset:
         from subtext.data.frame import frame
 
         images, texts = self.images.take(self.links[:, 0]), self.texts.take(self.links[:, 1])
-        columns = {"image_id": images.ids, "text_id": texts.ids, "image": images.values, "text": texts.values}
+        columns: dict[str, list[Any]] = {
+            "image_id": list(images.ids),
+            "text_id": list(texts.ids),
+            "image": list(images.values),
+            "text": list(texts.values),
+        }
         columns |= {"split": images.splits.tolist(), "group": images.groups.tolist()}
         for items in (images, texts):
             for name, values in items.metadata.items():

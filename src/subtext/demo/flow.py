@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from subtext import __version__
 from subtext.data.atomic import write_text
@@ -159,7 +159,12 @@ def _train(settings: Demo) -> bool:
             return False
     except CheckpointError:
         pass  # Nothing was begun, or not as far as a record: training starts, or goes on from its own checkpoints.
-    options = {"seed": settings.seed, "device": settings.device, "workers": settings.workers, "quiet": settings.quiet}
+    options: dict[str, Any] = {
+        "seed": settings.seed,
+        "device": settings.device,
+        "workers": settings.workers,
+        "quiet": settings.quiet,
+    }
     trained = train(
         HOST, data=settings.out / "data", out=run, resume=run.exists(), **options, **ARGUMENTS, **settings.plan
     )

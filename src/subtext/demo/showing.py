@@ -15,6 +15,7 @@ from subtext.demo.prepare import CREDIT
 from subtext.models.checkpoint import Record, load_record
 from subtext.report.page import Figure, Found, Page, Search, Section, render
 from subtext.report.text_table import duration
+from subtext.search import Answer as Ranking
 from subtext.search import Hit, Index
 
 QUERIES = (
@@ -34,7 +35,7 @@ class Asked:
 
     query: str
     remark: str
-    hits: list[Hit]
+    hits: Ranking
 
     def is_right(self, hit: Hit) -> bool:
         """Whether a text of the picture is the query, letter for letter."""

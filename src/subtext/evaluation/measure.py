@@ -348,7 +348,7 @@ def _block_readings(
 
 def _relevance_readings(
     scores: Tensor,
-    graded: Graded,
+    name: str,
     block: NDArray[Any],
     depth: int,
     protocol: Protocol,

@@ -94,7 +94,8 @@ def write_description(
         "host": record.model,
         "fingerprint": model_fingerprint(model),
         **{
-            side: {"file": f"{side}.onnx", **_inputs(getattr(model, side), samples.batches[side][-1])} for side in SIDES
+            side: {"file": f"{side}.onnx", **_inputs(getattr(model, side), samples.batches[side][-1])}
+            for side in ("image", "text")
         },
         "vectors": "float32 (items, views, width); a pair's cosine is the largest inner product over its views",
         "score": "scale * cosine + shift",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from subtext.errors import RecipeError
 
@@ -22,7 +22,7 @@ def ranking_terms(setup: Setup) -> dict[str, tuple[Term, Direction]]:
     from subtext.objectives.objective import Term
 
     return {
-        name: (part, cast("Direction", part.on))
+        name: (part, part.on)
         for name, part in setup.objective.parts.items()
         if isinstance(part, Term) and part.on in DIRECTIONS
     }

@@ -117,7 +117,7 @@ def gaussian_terms(loss: Any, divergence: KL, *, reduction: Reduction, weight: f
     from subtext.objectives.objective import Penalty, Term
 
     terms: dict[str, Term | Penalty] = {side: Term(loss, on=side, reduction=reduction) for side in DIRECTIONS}
-    for name, side in (("image", "image_to_text"), ("text", "text_to_image")):
-        if weight:
-            terms[f"{name} divergence"] = Penalty(replace(divergence, of=name), weight, share_of=side)
+    if weight:
+        terms["image divergence"] = Penalty(replace(divergence, of="image"), weight, share_of="image_to_text")
+        terms["text divergence"] = Penalty(replace(divergence, of="text"), weight, share_of="text_to_image")
     return terms

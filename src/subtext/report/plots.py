@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,7 +116,7 @@ def svg(figure: Figure, label: str) -> str:
     import matplotlib
 
     file = StringIO()
-    settings = {"svg.hashsalt": "subtext", "svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif"}
+    settings: Any = {"svg.hashsalt": "subtext", "svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif"}
     with matplotlib.rc_context(settings):
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(file, format="svg", metadata=metadata, facecolor="white", bbox_inches="tight")

@@ -136,8 +136,11 @@ class Stepper:
                 comparisons[side] = compare_neighbours(
                     similarity, own_items, neighbours[side], negatives=self._negatives, gathered=both
                 )
-        near = {f"{side}_neighbours": comparison for side, comparison in comparisons.items()}
-        scene = replace(scene, **near)
+        scene = replace(
+            scene,
+            image_neighbours=comparisons.get("image", scene.image_neighbours),
+            text_neighbours=comparisons.get("text", scene.text_neighbours),
+        )
         return scene if reading.neighbours.strangers is None else self._with_strangers(scene, parts["stranger"])
 
     def _with_strangers(self, scene: Scene, own_texts: Embeddings) -> Scene:

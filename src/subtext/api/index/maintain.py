@@ -167,7 +167,7 @@ def delete_from_index(
     line = f"{counted(counts['images'], 'image')} and {counted(counts['texts'], 'text')} deleted"
     if sum(counts.values()):
         line += "; `subtext index compact` removes their vectors from the disk"
-    return IndexReport(str(store.path), (line, *advice(store)), dict(counts))
+    return IndexReport(str(store.path), (line, *advice(store)), {str(side): count for side, count in counts.items()})
 
 
 @verb

@@ -23,8 +23,8 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     StrictDataclassError,
 )
-from huggingface_hub.errors import HTTPError as NoAnswer
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.errors import HTTPError as NoAnswer  # type: ignore[attr-defined]  # Not in its __all__.
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # Not in its __all__.
 from safetensors import SafetensorError
 from transformers.utils import logging
 

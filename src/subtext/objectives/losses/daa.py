@@ -93,8 +93,8 @@ class DAA:
         counted = None if truth.ignored is None else ~truth.ignored
         if not self.draws:
             return scores, relevance, counted
-        queries, candidate_items = embeddings_of(comparison, "DAA with draws")
-        rows, columns = queries.vectors, (queries if self.variant == "released" else candidate_items).vectors
+        query_items, candidate_items = embeddings_of(comparison, "DAA with draws")
+        rows, columns = query_items.vectors, (query_items if self.variant == "released" else candidate_items).vectors
         scores = product(rows.flatten(0, 1), columns.flatten(0, 1))
         times = (rows.shape[1], columns.shape[1])
         return scores, _repeated(relevance, times), None if counted is None else _repeated(counted, times)

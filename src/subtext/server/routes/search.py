@@ -47,7 +47,7 @@ def search_by_text(
     form: Annotated[TextSearch, QueryParameters()],  # type: ignore[valid-type]
 ) -> Results:
     """The images, or texts, that best match words, items of the library, or both."""
-    return _search(request, server.library(form.index), form)
+    return _search(request, server.library(form.index), form)  # type: ignore[attr-defined]  # Made from the signature of `search`.
 
 
 @router.post("/search", openapi_extra=_IMAGE_BODY)
@@ -59,7 +59,7 @@ def search_by_image(
 ) -> Results:
     """The images, or texts, that best match the image in the body. It is not stored."""
     require_image(image, pixels=server.settings.limits.pixels)
-    return _search(request, server.library(form.index), form, image)
+    return _search(request, server.library(form.index), form, image)  # type: ignore[attr-defined]
 
 
 def _search(request: Request, library: Library, form: Any, image: bytes | None = None) -> Results:

@@ -83,7 +83,7 @@ class PostgresTables:
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement gives; see `sql.Tables`."""
-        query = sql.SQL(cast(LiteralString, statement.replace("?", "%s")))
+        query = sql.SQL(cast("LiteralString", statement.replace("?", "%s")))
         cursor = self.connection.execute(query, values)
         return cursor.fetchall() if cursor.description is not None else []
 
