@@ -47,9 +47,9 @@ def run(made: Path) -> Path:
 
 def test_a_data_set_is_described(made: Path) -> None:
     answer = call("data", "check", made / "pairs.jsonl", "--features", made / "features.npz")
-    assert "60 pictures, 120 texts, 120 pairs" in answer.stdout
+    assert "60 images, 120 texts, 120 pairs" in answer.stdout
     assert re.search(r"train +40 +80 +80", answer.stdout)
-    assert "features of all 60 pictures (pooled 16)" in answer.stdout
+    assert "features of all 60 images (pooled 16)" in answer.stdout
     found = json.loads(
         call("data", "check", made / "pairs.jsonl", "--features", made / "features.npz", "--json").stdout
     )
@@ -147,7 +147,7 @@ def test_evaluation_states_figures_and_protocol(run: Path, made: Path, tmp_path:
 def test_evaluation_writes_json_to_standard_output(run: Path, made: Path) -> None:
     answer = call("evaluate", run, "--data", made / "pairs.jsonl", "--split", "test", "--json", "-", "--bootstrap", 0)
     found = json.loads(answer.stdout)
-    assert found["split"] == "test" and found["protocol"]["gallery"] == {"pictures": 8, "texts": 16}
+    assert found["split"] == "test" and found["protocol"]["gallery"] == {"images": 8, "texts": 16}
 
 
 def test_vectors_are_written_twice_alike(run: Path, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_pixels_are_trained_and_a_pretrained_model_is_measured(tmp_path: Path) -
     data = made_data.write_rows(tmp_path / "pairs.jsonl", rows)
     where = ["--data", data, "--images", tmp_path / "photos"]
     call("train", "dual", *where, "--out", tmp_path / "run", *SMALL, "--epochs", 1, "--image-size", 32, "-q")
-    assert "4 pictures, 4 texts" in call("evaluate", tmp_path / "run", "-q").stdout
+    assert "4 images, 4 texts" in call("evaluate", tmp_path / "run", "-q").stdout
     model = tmp_path / "clip"
     model.mkdir()
     tiny_models.clip(model)
@@ -226,7 +226,7 @@ def test_an_interrupted_training_can_go_on(made: Path, tmp_path: Path) -> None:
     assert "stopped" in call("runs", tmp_path).stdout
 
 
-HELPS = [[], ["train", "pvse"], ["data", "check"], ["data", "loosen"], ["index", "build"], ["index", "info"]]
+HELPS = [[], ["train", "pvse"], ["data", "check"], ["data", "corrupt"], ["index", "build"], ["index", "info"]]
 HELPS += [["neighbours", "build"], ["neighbours", "show"]]
 HELPS += [[name] for name in COMMANDS]
 
