@@ -54,3 +54,12 @@ run = st.train(
 # %%
 result = st.curate(data, run=run, split="archive", out=folder / "curated", quiet=True)
 print(result)
+
+# %% [markdown]
+# How many of the pairs that it leaves out are those that we exchanged?
+
+# %%
+exchanged = {row["image"] for row in wrong}
+texts = zip(result.columns["text"], result.left_out, strict=True)
+left_out = {text.partition("#")[0] for text, reasons in texts if reasons}
+print(f"exchanged: {len(left_out & exchanged)} of the {len(left_out)} pairs left out; {len(exchanged)} of all pairs")

@@ -93,3 +93,12 @@ def test_the_readmes_tree_is_the_tree():
 def test_a_pages_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_docstrings_become_lists_and_formulas():
+    to_rest = runpy.run_path(str(ROOT / "docs" / "docstrings.py"))["to_rest"]
+    text = "A loss of *one* row.\n\nvalue = a_b + c\nmargin  in score units\n        0 or more\n\n>>> 1 + 1\n2"
+    assert to_rest(text.splitlines()) == [
+        r"A loss of \*one\* row.", "", "value = a_b + c", "", "**margin**", "    in score units", "    0 or more", "",
+        ">>> 1 + 1", "2", "",
+    ]  # fmt: skip
