@@ -20,7 +20,7 @@ def random(
     ] = True,
     drop_last: Annotated[bool, "drop the last batch of an epoch where it is smaller"] = True,
 ) -> Setup:
-    """Weights pairs at random, anew in every epoch (Thomas and Kovashka 2022): what uneven weights do by themselves."""
+    """Weights pairs at random, anew in every epoch (Thomas and Kovashka 2022): the control for uneven weights."""
     from dataclasses import replace
 
     from subtext.objectives.weighting.random import Random

@@ -20,7 +20,7 @@ def uniform(
     ] = True,
     drop_last: Annotated[bool, "drop the last batch of an epoch where it is smaller"] = True,
 ) -> Setup:
-    """Gives all pairs the same weight (Thomas and Kovashka 2022): what other weights of the same total have to beat."""
+    """Gives all pairs the same weight (Thomas and Kovashka 2022): the control for weights of the same total."""
     from dataclasses import replace
 
     from subtext.objectives.weighting.uniform import Uniform

@@ -49,7 +49,7 @@ def pcme_plus(
     init_scale: Annotated[float, "initial scale of distances, learnt"] = 5.0,
     init_shift: Annotated[float, "initial shift of distances, learnt"] = 5.0,
     pseudo_positive_weight: Annotated[
-        float, "weight of the loss that counts candidates above the right one as right", Range(0)
+        float, "weight of the loss that treats candidates ranked above the positive as positives", Range(0)
     ] = 0.1,
     label_smoothing: Annotated[float, "label smoothing", Range(0, 0.5)] = 1e-4,
     vib_weight: Annotated[
