@@ -1,4 +1,4 @@
-"""`subtext weights tune`: nine ratios on one subset, one choice by validation."""
+"""`python -m reproduce.weights tune`: nine ratios on one subset, one choice by validation."""
 
 from __future__ import annotations
 
