@@ -42,11 +42,11 @@ from subtext.data.noise import Planted, plant
 from subtext.data.read import read
 from subtext.data.write import write_dataset
 from subtext.evaluation import embed_pairs
-from subtext.evaluation.metrics.detection import auc
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.graph import Graph
 from subtext.neighbours.lsa import Lsa
 from subtext.ops.reliability import reliability
+from subtext.ops.roc import auc
 
 PLANTED: tuple[dict[str, float], ...] = (
     {},

@@ -31,7 +31,7 @@ from subtext.api.load import open_run
 from subtext.api.search import open_index
 from subtext.data.words import tokenise
 from subtext.evaluation import embed_pairs
-from subtext.evaluation.metrics.detection import auc
+from subtext.ops.roc import auc
 from subtext.search.calibration_fit import HeldOutPairs, Observations, observe
 from subtext.search.confidence import BEST, Background, Evidence
 from subtext.search.stores.calibration import Way

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.data.read import read
     from subtext.data.rows import Row, Source
+    from subtext.demo.flow import Demonstration, demo
     from subtext.evaluation.metric import Metric
     from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from subtext.search import Answer, Hit, Index, Query
     from subtext.server.serve import serve
 
-__version__ = "0.1.0"
+from subtext.version import __version__
 
 _MODULES = {
     "Answer": "subtext.search",
@@ -78,6 +79,8 @@ _MODULES = {
     "Export": "subtext.api.export",
     "Hit": "subtext.search",
     "Index": "subtext.search",
+    "Demonstration": "subtext.demo.flow",
+    "demo": "subtext.demo.flow",
     "IndexChange": "subtext.api.index.build",
     "IndexInfo": "subtext.api.index.maintain",
     "IndexReport": "subtext.api.index.maintain",

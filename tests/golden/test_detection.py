@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from subtext.evaluation.metrics.detection import _auc, auc, auc_interval
+from subtext.ops.roc import _auc, auc, auc_interval
 
 
 def plain(scores: np.ndarray, marked: np.ndarray) -> float:

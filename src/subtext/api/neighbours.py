@@ -93,10 +93,10 @@ def build_neighbours(
     Raises ArgumentError for options of another space, DataError when OUT is not empty, and what reading the data, the
     space and the graph raise.
     """
-    from subtext import __version__
     from subtext.api.load import Sources, choose_device
     from subtext.neighbours.build import GraphOptions, build_graph, open_space
     from subtext.report.progress import meter
+    from subtext.version import __version__
 
     path = Path(out).expanduser()
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):

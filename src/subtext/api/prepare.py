@@ -160,10 +160,10 @@ def corrupt(
 
     import numpy as np
 
-    from subtext import __version__
     from subtext.data.fingerprint import fingerprint
     from subtext.data.noise import plant, write_labels
     from subtext.neighbours.graph import Graph
+    from subtext.version import __version__
 
     first, dash, last = neighbour_ranks.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal()):

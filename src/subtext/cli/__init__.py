@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from subtext import __version__
 from subtext.cli.command import error_messages
+from subtext.version import __version__
 
 COMMANDS = {
     "demo": "Train, evaluate and search on emoji that come as Python packages, in minutes.",

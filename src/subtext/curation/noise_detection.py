@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
 from subtext.data.text import tokenise
-from subtext.evaluation.metrics.detection import auc, auc_interval
 from subtext.models.model import Model
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.ops import draw
 from subtext.ops.density import AS_READ, density
 from subtext.ops.neighbour_scores import neighbour_scores
+from subtext.ops.roc import auc, auc_interval
 
 BLOCK = 256
 """Pairs that are each other's negatives for a loss value."""

@@ -1,4 +1,4 @@
-"""`subtext demo`: pictures, training, evaluation, index, searches and a page, each step told as it is taken."""
+"""`subtext.demo`: images, training, evaluation, index, searches and a page, step by step."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from subtext import __version__
-from subtext.data.atomic import write_text
-from subtext.demo.emoji import emoji
-from subtext.demo.prepare import prepare
+from subtext.api.options import Device, Quiet, Range, Section, Workers, verb
 from subtext.errors import CheckpointError, RequirementError
-from subtext.models.checkpoint import load_record
 from subtext.report.progress import meter, say
 from subtext.report.text_table import duration
+from subtext.version import __version__
 
 if TYPE_CHECKING:
     from subtext.demo.findings import Findings
@@ -56,7 +53,7 @@ PLAN: dict[str, object] = {
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demonstration is asked for.
+    """The settings of a demonstration.
 
     out     its folder: data, run, index, figures and page          seed    of the split, the weights and every draw
     epochs  of training; None for the usual number                  limit   the first so many emoji alone, for tests
@@ -77,30 +74,52 @@ class Demo:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What there is to read in the end, and whether somebody stopped the training before."""
+class Demonstration:
+    """The summary of a demonstration; `stopped` if the training was interrupted before."""
 
     text: str
     stopped: bool = False
 
+    def __str__(self) -> str:
+        return self.text
 
-def demo(settings: Demo) -> Shown:
-    """Take every step that is not done yet; the same call again goes on where an earlier one was stopped.
+
+@verb
+def demo(
+    *,
+    out: Annotated[str | Path, "Folder for data, run, index and page.", Section("Demonstration")] = "demo",
+    seed: Annotated[int, "Seed of every random choice.", Section("Demonstration")] = 0,
+    epochs: Annotated[
+        int | None, "Epochs of the training; fewer are faster and worse.", Range(1), Section("Demonstration")
+    ] = None,
+    limit: int | None = None,
+    device: Device = "cpu",
+    workers: Workers = 2,
+    quiet: Quiet = False,
+) -> Demonstration:
+    """Show every step on a small example, in minutes: some 3,900 emoji with their names in six languages.
+
+    It writes the emoji as a data set, trains a small model, evaluates it on emoji that it has not seen, builds an
+    index, answers three searches, and writes a page with the results. It needs the extra "demo"
+    (pip install 'subtext[demo]'). Run the command again to resume an interrupted demonstration.
+
+    limit  use only the first so many emoji
 
     Raises RequirementError when packages are missing, or the folder is not this demonstration's.
     """
+    settings = Demo(Path(out), seed, epochs, limit, device, workers, quiet)
     started = time.monotonic()
     _enter(settings)
     step = _Steps(5, quiet=settings.quiet)
     step(f"pictures and texts of emoji -> {settings.out / 'data'}", lambda: _prepare(settings))
     if step(f"training from scratch -> {settings.out / 'run'}", lambda: _train(settings)):
-        return Shown("stopped; the same command goes on from there", stopped=True)
+        return Demonstration("stopped; the same command goes on from there", stopped=True)
     findings = step("evaluating on emoji that were held out", lambda: _evaluate(settings))
     step(f"index of all pictures -> {settings.out / 'index'}", lambda: _index(settings))
     page = settings.out / "page.html"
     step(f"three searches -> {page}", lambda: _page(settings, findings, page))
     say(f"all in {duration(time.monotonic() - started)}", quiet=settings.quiet)
-    return Shown(f"{findings.text()}\n\nopen the page:\n  {_opener()} {shlex.quote(str(page))}")
+    return Demonstration(f"{findings.text()}\n\nopen the page:\n  {_opener()} {shlex.quote(str(page))}")
 
 
 class _Steps:
@@ -120,6 +139,9 @@ class _Steps:
 
 def _enter(asked: Demo) -> None:
     """Make the folder, or see that it is this demonstration's."""
+    from subtext.data.atomic import write_text
+    from subtext.demo.emoji import emoji
+
     settings = {"seed": asked.seed, "limit": asked.limit, "arguments": ARGUMENTS, "plan": asked.plan}
     mark = asked.out / MARK
     if mark.is_file():
@@ -139,6 +161,9 @@ def _enter(asked: Demo) -> None:
 
 
 def _prepare(settings: Demo) -> None:
+    from subtext.demo.emoji import emoji
+    from subtext.demo.prepare import prepare
+
     folder = settings.out / "data"
     if folder.is_dir():
         say("      already there", quiet=settings.quiet)
@@ -151,6 +176,7 @@ def _prepare(settings: Demo) -> None:
 def _train(settings: Demo) -> bool:
     """Train, or go on; True when somebody stopped it."""
     from subtext.api.train import train
+    from subtext.models.checkpoint import load_record
 
     run = settings.out / "run"
     try:

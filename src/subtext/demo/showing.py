@@ -6,7 +6,6 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from subtext import __version__
 from subtext.api.search import open_index
 from subtext.data.atomic import write_text
 from subtext.data.image_files import thumbnail
@@ -17,6 +16,7 @@ from subtext.report.page import Figure, Found, Page, Search, Section, render
 from subtext.report.text_table import duration
 from subtext.search import Answer as Ranking
 from subtext.search import Hit, Index
+from subtext.version import __version__
 
 QUERIES = (
     ("flag for Brazil", "An alias: the emoji's name in English is “Brazil”."),

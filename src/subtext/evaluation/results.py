@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import subtext
 from subtext.core import DIRECTIONS, Direction
 from subtext.data.atomic import write_file, write_text
 from subtext.errors import counted
@@ -22,6 +21,7 @@ from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.protocol import Protocol
 from subtext.report.text_table import Cell, table
+from subtext.version import __version__
 
 if TYPE_CHECKING:
     import pandas
@@ -169,7 +169,7 @@ def stated(
 def versions() -> dict[str, str]:
     """Of Python, Subtext, and the libraries that figures may depend on."""
     libraries = {name: version(name) for name in ("torch", "transformers", "numpy")}
-    return {"python": platform.python_version(), "subtext": subtext.__version__, **libraries}
+    return {"python": platform.python_version(), "subtext": __version__, **libraries}
 
 
 def notes(

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from subtext import __version__
 from subtext.core import Embeddings, Encoded
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Tensors
@@ -36,6 +35,7 @@ from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
 from subtext.ops.numerics import masked_softmax, unit
 from subtext.search import model_fingerprint
+from subtext.version import __version__
 
 TOLERANCE = 1e-4
 """Largest accepted difference of a component of a unit vector: ONNX Runtime's kernels sum in another order."""

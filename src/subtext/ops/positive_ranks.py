@@ -76,6 +76,11 @@ class PositiveRanks:
         hit_counts = np.bincount(self.queries, hits, minlength=len(self))
         return np.where(self.positives > 0, hit_counts / np.maximum(self.positives, 1), np.nan)
 
+    def share_of_positives(self) -> NDArray[np.float64]:
+        """(Q) positives over all candidates that are not ignored; NaN for a query without positives."""
+        candidates = np.maximum(self.positives + self.negatives, 1)
+        return np.where(self.positives > 0, self.positives / candidates, np.nan)
+
     def best(self) -> Counts:
         """The counts of each query's best positive, which recall and reciprocal rank read; `invalid` is all 0."""
         chosen = self.number == 1

@@ -71,6 +71,19 @@ class Counts:
             before = self.tied * float(ties == "pessimistic")
         return np.where(self.positives > 0, self.greater + before, np.nan)
 
+    def hits(self, k: int, ties: Ties = "pessimistic") -> NDArray[np.float64]:
+        """(Q) whether a positive is among the first k; for "expected" its probability over all orders of the tied."""
+        if ties != "expected":
+            rank = self.rank(ties)
+            return np.where(np.isnan(rank), np.nan, rank < k)
+        miss = np.ones(len(self))
+        for position in range(k):
+            # The next slot after those ahead holds a negative: those are drawn from the tied without replacement.
+            negatives = np.maximum(self.tied - position, 0)
+            remaining = np.maximum(self.tied + self.level - position, 1)
+            miss = np.where(position < k - self.greater, miss * negatives / remaining, miss)
+        return np.where(self.positives > 0, 1 - miss, np.nan)
+
     @staticmethod
     def cat(blocks: Sequence[Counts]) -> Counts:
         """One block of queries after the other."""

@@ -118,8 +118,8 @@ def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
 
     Raises RecipeError for runs trained on other pairs than the first, and for a member that is an ensemble.
     """
-    from subtext import __version__
     from subtext.models.checkpoint import Record, library_versions
+    from subtext.version import __version__
 
     first = records[0]
     for run, record in zip(runs, records, strict=True):

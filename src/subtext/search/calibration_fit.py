@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext import __version__
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, RequirementError
@@ -26,6 +25,7 @@ from subtext.search.ranking import opposite
 from subtext.search.stores.calibration import Calibration, Way
 from subtext.search.stores.item import SIDES, Side
 from subtext.search.stores.store import Store, View
+from subtext.version import __version__
 
 MIN_GROUPS = 100
 """Groups of pairs below which nothing can be fitted and measured."""

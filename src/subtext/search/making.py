@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subtext import __version__
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
@@ -23,6 +22,7 @@ from subtext.search.stores.item import SIDES, Change, Entry, Row, Side
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.opened import create_store, require_free
 from subtext.search.stores.store import Store
+from subtext.version import __version__
 
 
 def model_fingerprint(model: Model) -> str:

@@ -13,11 +13,11 @@ import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 
-from subtext import __version__
 from subtext.server.routes import about, changes, items, search
 from subtext.server.security import Guard, Refusal, etag_response, handle_errors
 from subtext.server.settings import Settings
 from subtext.server.state import ServerState
+from subtext.version import __version__
 
 SETTINGS = "SUBTEXT_SERVE"
 """Names the variable in which a server passes its settings to its further processes."""

@@ -23,7 +23,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from subtext import __version__
 from subtext.data.atomic import write_text, written_to
 from subtext.data.dataset import Dataset
 from subtext.data.fingerprint import fingerprint
@@ -55,6 +54,7 @@ from subtext.training.processes import Processes
 from subtext.training.setup import Fitted, Report, RunOptions, Setup
 from subtext.training.snapshot import FOLDER, Snapshot, clean, newest_snapshot, write_snapshot
 from subtext.training.state import own_generator, put_weights
+from subtext.version import __version__
 
 LOG, BOARD = "log.jsonl", "tensorboard"
 

@@ -175,10 +175,10 @@ def _manifest(found: VectorFile, run: Path | None, pairs: Dataset | None, file: 
     import hashlib
     from datetime import UTC, datetime
 
-    from subtext import __version__
     from subtext.errors import RequirementError
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.manifest import Manifest
+    from subtext.version import __version__
 
     width = next(iter(found.vectors.values())).shape[2]
     views: dict[str, int] = {side: found.vectors[side].shape[1] if side in found.vectors else 1 for side in SIDES}

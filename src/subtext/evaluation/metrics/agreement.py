@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import DataError, ShapeError
 from subtext.evaluation.metric import GalleryMetric, Request
-from subtext.evaluation.metrics.detection import auc
+from subtext.ops.roc import auc
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,10 @@ from torch import Tensor
 from subtext.core import Comparison
 from subtext.errors import RequirementError
 from subtext.evaluation.metric import Metric, Request
-from subtext.evaluation.metrics.r_precision import share_of_positives
-from subtext.evaluation.metrics.recall import Recall
-from subtext.evaluation.relevance.plausible import ZETA
 from subtext.ops.candidate_lists import CandidateLists
 from subtext.ops.graded_relevance import graded_relevance
 from subtext.ops.positive_ranks import PositiveRanks, rank_positives
 from subtext.ops.rank import Ties
-
 
 @dataclass(frozen=True)
 class PMRP(Metric):
@@ -44,7 +40,7 @@ class PMRP(Metric):
     [0.25]
     """
 
-    zeta: tuple[int, ...] = ZETA
+    zeta: tuple[int, ...] = (0, 1, 2)
     ties: Ties = "pessimistic"
 
     reads = ("label_ranks",)
@@ -76,7 +72,7 @@ class PMRP(Metric):
 
     def chance(self, ranks: Mapping[int, PositiveRanks]) -> NDArray[np.float64] | None:
         """The mean share of the candidates that are plausible."""
-        return np.asarray(np.mean([share_of_positives(ranks[zeta]) for zeta in self.zeta], axis=0))
+        return np.asarray(np.mean([ranks[zeta].share_of_positives() for zeta in self.zeta], axis=0))
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ class PMRecall(PMRP):
 
     def of(self, ranks: Mapping[int, PositiveRanks]) -> NDArray[np.float64]:
         """The same from ranks that are already there, by zeta."""
-        return np.asarray(np.mean([Recall(1, self.ties).of(ranks[zeta].best()) for zeta in self.zeta], axis=0))
+        return np.asarray(np.mean([ranks[zeta].best().hits(1, self.ties) for zeta in self.zeta], axis=0))
 
     def chance(self, ranks: Mapping[int, PositiveRanks]) -> None:
         """None is reported."""

@@ -50,10 +50,4 @@ class RPrecision(Metric):
 
     def chance(self, ranks: PositiveRanks) -> NDArray[np.float64]:
         """(Q) share of the candidates that are positives."""
-        return share_of_positives(ranks)
-
-
-def share_of_positives(ranks: PositiveRanks) -> NDArray[np.float64]:
-    """(Q) positives over all candidates that are not ignored; NaN for a query without positives."""
-    candidates = np.maximum(ranks.positives + ranks.negatives, 1)
-    return np.where(ranks.positives > 0, ranks.positives / candidates, np.nan)
+        return ranks.share_of_positives()

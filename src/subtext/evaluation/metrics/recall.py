@@ -53,16 +53,7 @@ class Recall(Metric):
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
         """The same from counts that are already there."""
-        if self.ties != "expected":
-            rank = counts.rank(self.ties)
-            return np.where(np.isnan(rank), np.nan, rank < self.k)
-        miss = np.ones(len(counts))
-        for position in range(self.k):
-            # The place-th slot after those ahead holds a negative: those are drawn from the tied without replacement.
-            negatives = np.maximum(counts.tied - position, 0)
-            remaining = np.maximum(counts.tied + counts.level - position, 1)
-            miss = np.where(position < self.k - counts.greater, miss * negatives / remaining, miss)
-        return np.where(counts.positives > 0, 1 - miss, np.nan)
+        return counts.hits(self.k, self.ties)
 
     def chance(self, counts: Counts) -> NDArray[np.float64]:
         """(Q) probability that a random order puts a positive among the first k: 1 - C(M, k) / C(M + P, k).

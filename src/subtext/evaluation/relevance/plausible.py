@@ -14,9 +14,6 @@ from subtext.errors import RequirementError
 from subtext.evaluation.relevance.match import Match
 from subtext.ops.candidate_lists import CandidateLists
 
-ZETA = (0, 1, 2)
-"""Numbers of labels in which plausible images may differ (PMRP)."""
-
 
 @dataclass(frozen=True)
 class Labelled:

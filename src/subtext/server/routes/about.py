@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
-from subtext import __version__
 from subtext.data.features import FeatureInput
 from subtext.server.library import Library
 from subtext.server.schemas import About, Health, Libraries
 from subtext.server.state import REFUSALS, Open, Reading
+from subtext.version import __version__
 
 router = APIRouter(responses=REFUSALS, tags=["about"])
 
