@@ -19,6 +19,7 @@ from subtext.ops.graded_relevance import graded_relevance
 from subtext.ops.positive_ranks import PositiveRanks, rank_positives
 from subtext.ops.rank import Ties
 
+
 @dataclass(frozen=True)
 class PMRP(Metric):
     """R-Precision, mean over several readings of what is plausible (Chun et al. 2021, section 4.1).
