@@ -57,14 +57,15 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.data.read import read
     from subtext.data.rows import Row, Source
-    from subtext.demo.flow import Demonstration, demo
+    from subtext.demo.flow import Demonstration
+    from subtext.demo.flow import demo as demo
     from subtext.evaluation.metric import Metric
     from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
     from subtext.objectives.objective import Term
     from subtext.recipes.method_terms import replace_terms
     from subtext.search import Answer, Hit, Index, Query
-    from subtext.server.serve import serve
+    from subtext.server.serve import serve as serve
 
 from subtext.version import __version__
 

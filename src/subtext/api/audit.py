@@ -220,7 +220,7 @@ def _of_model(work: Work, train_split: str | None) -> _Subject:
     model: dict[str, Any] = {"fingerprint": model_fingerprint(opened.model)}
     common = (opened, pairs, opened.split, train_split)
     if record is None:
-        about = {"model": {"pretrained": work.model, **model}, "data": str(work.sources.data)}
+        about: dict[str, Any] = {"model": {"pretrained": work.model, **model}, "data": str(work.sources.data)}
         train = _named_split(work.sources, train_split, pairs)
         return _Subject(work, str(work.model), "pretrained model", about, *common, train, result, *items)
     assert work.run is not None

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 MARK = "demo.json"
 HOST = "dual"
-ARGUMENTS: dict[str, object] = {
+ARGUMENTS: dict[str, Any] = {
     "image": "tiny",
     "image_size": 32,
     "min_crop_area": 0.8,
@@ -40,7 +40,7 @@ ARGUMENTS: dict[str, object] = {
     "mlp": False,
     "learn_temperature": True,
 }
-PLAN: dict[str, object] = {
+PLAN: dict[str, Any] = {
     "epochs": 16,
     "batch_size": 768,
     "caption_sampling": "together",
@@ -68,7 +68,7 @@ class Demo:
     quiet: bool = False
 
     @property
-    def plan(self) -> dict[str, object]:
+    def plan(self) -> dict[str, Any]:
         """How it is trained."""
         return PLAN if self.epochs is None else {**PLAN, "epochs": self.epochs}
 

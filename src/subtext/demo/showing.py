@@ -14,7 +14,6 @@ from subtext.demo.prepare import CREDIT
 from subtext.models.checkpoint import Record, load_record
 from subtext.report.page import Figure, Found, Page, Search, Section, render
 from subtext.report.text_table import duration
-from subtext.search import Answer as Ranking
 from subtext.search import Hit, Index
 from subtext.version import __version__
 
@@ -35,7 +34,7 @@ class Asked:
 
     query: str
     remark: str
-    hits: Ranking
+    hits: list[Hit]
 
     def is_right(self, hit: Hit) -> bool:
         """Whether a text of the picture is the query, letter for letter."""
@@ -54,7 +53,7 @@ class Asked:
 def show(out: Path, findings: Findings, page: Path) -> str:
     """Ask the index, write the page, and give the answers in words."""
     index = open_index(out / "index")
-    answered = [Asked(query, remark, index.search(text=query, top=len(index))) for query, remark in QUERIES]
+    answered = [Asked(query, remark, index.search(text=query, top=len(index)).hits) for query, remark in QUERIES]
     write_text(page, render(_page(out, findings, index, answered)))
     lines = []
     for answer in answered:

@@ -44,22 +44,22 @@ _IMAGE_BODY = {
 def search_by_text(
     request: Request,
     server: Reading,
-    form: Annotated[TextSearch, QueryParameters()],  # type: ignore[valid-type]
+    form: Annotated[TextSearch, QueryParameters()],
 ) -> Results:
     """The images, or texts, that best match words, items of the library, or both."""
-    return _search(request, server.library(form.index), form)  # type: ignore[attr-defined]  # Made from the signature of `search`.
+    return _search(request, server.library(form.index), form)
 
 
 @router.post("/search", openapi_extra=_IMAGE_BODY)
 def search_by_image(
     request: Request,
     server: Reading,
-    form: Annotated[ImageSearch, QueryParameters()],  # type: ignore[valid-type]
+    form: Annotated[ImageSearch, QueryParameters()],
     image: Annotated[bytes, Body(media_type="image/jpeg")],
 ) -> Results:
     """The images, or texts, that best match the image in the body. It is not stored."""
     require_image(image, pixels=server.settings.limits.pixels)
-    return _search(request, server.library(form.index), form, image)  # type: ignore[attr-defined]
+    return _search(request, server.library(form.index), form, image)
 
 
 def _search(request: Request, library: Library, form: Any, image: bytes | None = None) -> Results:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +83,7 @@ class PostgresTables:
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement gives; see `sql.Tables`."""
-        query = sql.SQL(cast("LiteralString", statement.replace("?", "%s")))
+        query = sql.SQL(statement.replace("?", "%s"))
         cursor = self.connection.execute(query, values)
         return cursor.fetchall() if cursor.description is not None else []
 
