@@ -24,34 +24,36 @@ import numpy as np
 from reproduce.studies.common import HEAD, line, measured, selection
 
 HELD_OUT = 500
-BAG = "--text bag --word-drop 0 --token-mask 0.2 --min-count 2 --feature-scaling unit --feature-dropout 0.1"
+BAG = "--text bag --token-dropout 0 --token-mask 0.2 --min-count 2 --feature-scaling unit --feature-dropout 0.1"
 EASY = (
-    "--loss softmax --captions together --positives group --optimiser adamw --no-amsgrad --weight-decay 1e-4 "
+    "--loss softmax --caption-sampling together --positives group --optimiser adamw --no-amsgrad --weight-decay 1e-4 "
     f"--schedule one_cycle --warmup 0.1 --lr 2e-3 {BAG}"
 )
-VSE = f"vse_infinity {EASY} --word-width 512 --batch-size 1280 --epochs 10"
-PVSE = f"pvse {EASY} --word-width 300 --batch-size 640 --epochs 8"
+VSE = f"vse_infinity {EASY} --word-dim 512 --batch-size 1280 --epochs 10"
+PVSE = f"pvse {EASY} --word-dim 300 --batch-size 640 --epochs 8"
 SCORED = {"dual": "dual", "vse_infinity": VSE, "pvse": f"{PVSE} --views 2"}
 ROWS = {
     **SCORED,
     "dual, temperature 0.03": "dual --temperature 0.03",
     "dual, temperature 0.1": "dual --temperature 0.1",
     "dual, temperature learnt": "dual --learn-temperature",
-    "dual, width 512": "dual --width 512",
-    "dual, width 2048": "dual --width 2048",
-    "dual, a map after the words' mean": "dual --word-width 1000",
-    "dual, no perceptron": "dual --no-perceptron",
+    "dual, width 512": "dual --embed-dim 512",
+    "dual, width 2048": "dual --embed-dim 2048",
+    "dual, a map after the words' mean": "dual --word-dim 1000",
+    "dual, no perceptron": "dual --no-mlp",
     "dual, no dropout, no masked words": "dual --dropout 0 --image-dropout 0 --token-mask 0",
     "dual, constant rate": "dual --schedule constant --warmup 0 --lr 1e-3",
     "dual, 8 epochs": "dual --epochs 8",
     "dual, 8 epochs, generalised pooling of words": "dual --epochs 8 --pooling learnt",
-    "dual, GRU": "dual --text gru --gru-width 512 --epochs 8",
+    "dual, GRU": "dual --text gru --gru-dim 512 --epochs 8",
     "dual, standardised features": "dual --feature-scaling standard",
     "dual, bf16": "dual --precision bf16",
     "vse_infinity + grid": VSE,
     "vse_infinity, without the pooled vector + grid": f"{VSE} --no-append-pooled",
     "vse_infinity, hardest negatives": VSE.replace("--loss softmax", "--loss triplet"),
-    "vse_infinity, hardest negatives from the start": VSE.replace("--loss softmax", "--loss triplet --easy-epochs 0"),
+    "vse_infinity, hardest negatives from the start": VSE.replace(
+        "--loss softmax", "--loss triplet --all-negatives-epochs 0"
+    ),
     "pvse, K = 1": f"{PVSE} --views 1",
     "pvse, K = 4": f"{PVSE} --views 4",
     "pvse, K = 2 + grid": f"{PVSE} --views 2",

@@ -26,18 +26,18 @@ HELD_OUT = 500
 RATES = (4e-3, 1e-3)
 """What every row tries; 5e-4, 1e-3, 2e-3 and 4e-3 gave 206, 230, 252 and 260 in "pvse" (rsum, seed 0)."""
 COMMON = (
-    "--captions one --positives pair --clip 0 --text bag --min-count 2 --token-mask 0 --width 256 "
+    "--caption-sampling one --positives pair --max-grad-norm 0 --text bag --min-count 2 --token-mask 0 --embed-dim 256 "
     "--schedule one_cycle --warmup 0.1 --weight-decay 1e-5 --no-amsgrad --val-split select"
 )
 PVSE = f"pvse {COMMON} --views 2 --batch-size 32 --negatives all"
 DUAL = (
-    f"dual {COMMON} --batch-size 64 --no-perceptron --dropout 0 --image-dropout 0 --feature-scaling none "
+    f"dual {COMMON} --batch-size 64 --no-mlp --dropout 0 --image-dropout 0 --feature-scaling none "
     "--optimiser adam --feature-dropout 0"
 )
 NEAR = "graph={graph}"
 MEAN = f"{NEAR},views=mean"
 """Views compare by their mean: the best pair of views, as in the paper, takes minutes an epoch over 27,500 texts."""
-SPACE = f"{NEAR},pool=200"
+SPACE = f"{NEAR},pool_size=200"
 POOLS = (10, 20, 50)
 """Other numbers of nearest texts that a neighbour is drawn from."""
 WEIGHTS = {
@@ -50,24 +50,24 @@ WEIGHTS = {
     "combined, beta 4, gamma 1": f"{PVSE} --with combined:{MEAN},beta=4,gamma=1",
     "combined, beta 1, gamma 1": f"{PVSE} --with combined:{MEAN},beta=1,gamma=1",
     "combined, beta 1, gamma 4": f"{PVSE} --with combined:{MEAN},beta=1,gamma=4",
-    "combined, statistics": f"{PVSE} --with combined:{MEAN},how=stats",
+    "combined, statistics": f"{PVSE} --with combined:{MEAN},mode=stats",
     "hal": f"{PVSE} --with hal",
     "mithun": f"{PVSE} --with mithun",
     "amrani": f"{PVSE} --with amrani:features={{features}}",
-    "amrani, own picture": f"{PVSE} --with amrani:features={{features}},same_picture=keep",
+    "amrani, own picture": f"{PVSE} --with amrani:features={{features}},same_image=keep",
     "distance": f"{PVSE} --with distance",
     "thomas, triplet": f"{PVSE} --with neighbourhoods:{SPACE},form=triplet",
     "thomas, angular": f"{PVSE} --with neighbourhoods:{SPACE},form=angular",
     **{
-        f"thomas, angular, N = {pool}": f"{PVSE} --with neighbourhoods:{NEAR},pool={pool},form=angular"
+        f"thomas, angular, N = {pool}": f"{PVSE} --with neighbourhoods:{NEAR},pool_size={pool},form=angular"
         for pool in POOLS
     },
 }
 SWEEPS = {
     **{f"discrepancy, N = {count}": f"{PVSE} --with discrepancy:{MEAN},neighbours={count}" for count in (20, 50)},
     **{f"diversity, N = {count}": f"{PVSE} --with diversity:{MEAN},neighbours={count}" for count in (20, 50)},
-    **{f"discrepancy, lambda {total}": f"{PVSE} --with discrepancy:{MEAN},total={total}" for total in (32, 96)},
-    **{f"diversity, lambda {total}": f"{PVSE} --with diversity:{MEAN},total={total}" for total in (32, 96)},
+    **{f"discrepancy, lambda {total}": f"{PVSE} --with discrepancy:{MEAN},total_weight={total}" for total in (32, 96)},
+    **{f"diversity, lambda {total}": f"{PVSE} --with diversity:{MEAN},total_weight={total}" for total in (32, 96)},
     "discrepancy, Gamma = 1": f"{PVSE} --with discrepancy:{MEAN},sign=1",
     "diversity, Gamma = 1": f"{PVSE} --with diversity:{MEAN},sign=1",
     "discrepancy, sum": f"{PVSE} --with discrepancy:{MEAN},combine=sum",
@@ -83,17 +83,17 @@ for views, near in ((1, NEAR), (3, MEAN)):
     VIEWS[f"discrepancy, K = {views}"] = f"{host} --with discrepancy:{near}"
     VIEWS[f"diversity, K = {views}"] = f"{host} --with diversity:{near}"
 STRUCTURE = {
-    "angular": f"{DUAL} --with neighbourhoods:form=angular,image=0,text=0",
+    "angular": f"{DUAL} --with neighbourhoods:form=angular,image_weight=0,text_weight=0",
     "neighbourhoods": f"{DUAL} --with neighbourhoods:{SPACE},form=angular",
-    "neighbourhoods by pictures": f"{DUAL} --with neighbourhoods:graph={{image_graph}},pool=200,form=angular",
-    "neighbourhoods, no text loss": f"{DUAL} --with neighbourhoods:{SPACE},form=angular,text=0",
-    "neighbourhoods, no image loss": f"{DUAL} --with neighbourhoods:{SPACE},form=angular,image=0",
-    "pvse, angular": f"{PVSE} --with neighbourhoods:form=angular,image=0,text=0",
-    "triplet": f"{DUAL} --with neighbourhoods:form=triplet,image=0,text=0",
+    "neighbourhoods by pictures": f"{DUAL} --with neighbourhoods:graph={{image_graph}},pool_size=200,form=angular",
+    "neighbourhoods, no text loss": f"{DUAL} --with neighbourhoods:{SPACE},form=angular,text_weight=0",
+    "neighbourhoods, no image loss": f"{DUAL} --with neighbourhoods:{SPACE},form=angular,image_weight=0",
+    "pvse, angular": f"{PVSE} --with neighbourhoods:form=angular,image_weight=0,text_weight=0",
+    "triplet": f"{DUAL} --with neighbourhoods:form=triplet,image_weight=0,text_weight=0",
     "neighbourhoods, triplet": f"{DUAL} --with neighbourhoods:{SPACE},form=triplet",
     "struc, captions": f"{DUAL} --with struc",
     "struc, texts": f"{DUAL} --with struc:structure=texts,{NEAR}",
-    "struc, pictures": f"{DUAL} --with struc:structure=pictures,{NEAR}",
+    "struc, pictures": f"{DUAL} --with struc:structure=images,{NEAR}",
 }
 ROWS = {**WEIGHTS, **SWEEPS, **VIEWS, **STRUCTURE}
 CONTROLS = {

@@ -30,15 +30,15 @@ SCORED = {
     "tiny_coco, frozen": "dual --image BACKBONE --freeze-epochs -1 --val-split none",
     "frozen": FROZEN,
     "frozen, 8 epochs": f"{FROZEN} --epochs 8",
-    "fine-tuned, 8 epochs": f"{SHORT} --encoder-factor 0.1",
-    "fine-tuned, 8 epochs, norms kept": f"{SHORT} --encoder-factor 0.1 --encoder-norms kept",
-    "fine-tuned": "dual --image BACKBONE --image-size 160 --freeze-epochs 16 --encoder-factor 0.1",
+    "fine-tuned, 8 epochs": f"{SHORT} --backbone-lr-scale 0.1",
+    "fine-tuned, 8 epochs, norms kept": f"{SHORT} --backbone-lr-scale 0.1 --backbone-norms frozen",
+    "fine-tuned": "dual --image BACKBONE --image-size 160 --freeze-epochs 16 --backbone-lr-scale 0.1",
 }
 ROWS = {
     **SCORED,
-    "fine-tuned, 8 epochs, encoder factor 0.03": f"{SHORT} --encoder-factor 0.03",
-    "fine-tuned, 8 epochs, encoder factor 0.3": f"{SHORT} --encoder-factor 0.3",
-    "fine-tuned, 8 epochs, layer decay 0.8": f"{SHORT} --encoder-factor 0.1 --layer-decay 0.8",
+    "fine-tuned, 8 epochs, encoder factor 0.03": f"{SHORT} --backbone-lr-scale 0.03",
+    "fine-tuned, 8 epochs, encoder factor 0.3": f"{SHORT} --backbone-lr-scale 0.3",
+    "fine-tuned, 8 epochs, layer decay 0.8": f"{SHORT} --backbone-lr-scale 0.1 --layer-decay 0.8",
 }
 
 

@@ -49,7 +49,7 @@ NAMES = (
     "pvse, angular",
     "thomas, angular",
 )
-ROWS = {name: f"{ALL[name]} --lr {RATES[0]:g} --keep-epochs {EVERY}" for name in NAMES}
+ROWS = {name: f"{ALL[name]} --lr {RATES[0]:g} --save-every-epochs {EVERY}" for name in NAMES}
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     data = selection(folder / "captions.jsonl", asked.out / "captions.jsonl", held_out=HELD_OUT)
     sources = ["--data", str(data), "--images", str(folder / "images"), "--val-split", "select"]
-    sources += ["--features", str(folder / "mobilenet_pooled.npz"), "--keep-epochs", str(EVERY)]
+    sources += ["--features", str(folder / "mobilenet_pooled.npz"), "--save-every-epochs", str(EVERY)]
     print(HEAD)
     orders: list[str] = []
     for row in asked.rows:

@@ -24,10 +24,13 @@ from typing import Any
 from reproduce.studies.common import HEAD, NAMES, line, measured, selection, subtext
 
 HELD_OUT = 200
-WORDS = "--text gru --min-count 2 --word-width 200"
+WORDS = "--text gru --min-count 2 --word-dim 200"
 FEATURES = "--feature-scaling standard"
-COMMON = f"--width 256 --batch-size 32 --captions one --optimiser adam --lr 5e-4 --schedule step {FEATURES} {WORDS}"
-HINGE = f"{COMMON} --easy-epochs 3"
+COMMON = (
+    "--embed-dim 256 --batch-size 32 --caption-sampling one --optimiser adam --lr 5e-4 --schedule step "
+    f"{FEATURES} {WORDS}"
+)
+HINGE = f"{COMMON} --all-negatives-epochs 3"
 ASCL = f"ascl {COMMON} --heads 4"
 NOISES = ("gaussian", "shuffle", "cutoff", "dropout")
 ROWS = {
@@ -36,29 +39,29 @@ ROWS = {
     "ascl": f"{ASCL} --with asymmetry",
     "ascl w/o P&N": ASCL,
     "chan": f"chan {HINGE}",
-    "saf": f"sgraf {HINGE} --reasoning saf --nodes 64",
-    "sgr": f"sgraf {HINGE} --reasoning sgr --nodes 64",
+    "saf": f"sgraf {HINGE} --reasoning saf --similarity-dim 64",
+    "sgr": f"sgraf {HINGE} --reasoning sgr --similarity-dim 64",
     # Means and deviations at the published COCO settings; no averaged weights, which the other rows have none of.
-    "pcme_plus": f"pcme_plus {COMMON} --average none",
+    "pcme_plus": f"pcme_plus {COMMON} --weight-average none",
     "pcme": f"pcme {COMMON}",
     "imram": f"imram {HINGE}",
     "dsran": f"dsran {HINGE}",
     "ascl w/o Pos": f"{ASCL} --with asymmetry:positives=none",
     "ascl w/o Neg": f"{ASCL} --with asymmetry:negatives=none",
     "ascl w/o MF": f"ascl {COMMON} --no-attention --with asymmetry",
-    "ascl triplet": f"{ASCL} --loss triplet --easy-epochs 3 --with asymmetry",
+    "ascl triplet": f"{ASCL} --loss triplet --all-negatives-epochs 3 --with asymmetry",
     **{f"ascl, noise {name}": f"{ASCL} --with asymmetry:negatives={name}" for name in NOISES},
     "ascl, noise shuffle of vectors": f"{ASCL} --with asymmetry:negatives=shuffle,shuffle=embedding",
     **{f"ascl, positives {name}": f"{ASCL} --with asymmetry:positives={name}" for name in ("long", "short")},
     "scan + daa": f"scan {HINGE} --with daa",
-    "saf + daa": f"sgraf {HINGE} --reasoning saf --nodes 64 --with daa",
-    "sgr + daa": f"sgraf {HINGE} --reasoning sgr --nodes 64 --with daa",
+    "saf + daa": f"sgraf {HINGE} --reasoning saf --similarity-dim 64 --with daa",
+    "sgr + daa": f"sgraf {HINGE} --reasoning sgr --similarity-dim 64 --with daa",
     "pcme + daa": f"pcme {COMMON} --with daa",
     # Not their papers' loss: is it the hardest negative that these fail by?
-    "scan, all negatives": f"scan {COMMON} --easy-epochs 1000",
-    "chan, all negatives": f"chan {COMMON} --easy-epochs 1000",
-    "saf, all negatives": f"sgraf {COMMON} --reasoning saf --nodes 64 --easy-epochs 1000",
-    "sgr, all negatives": f"sgraf {COMMON} --reasoning sgr --nodes 64 --easy-epochs 1000",
+    "scan, all negatives": f"scan {COMMON} --all-negatives-epochs 1000",
+    "chan, all negatives": f"chan {COMMON} --all-negatives-epochs 1000",
+    "saf, all negatives": f"sgraf {COMMON} --reasoning saf --similarity-dim 64 --all-negatives-epochs 1000",
+    "sgr, all negatives": f"sgraf {COMMON} --reasoning sgr --similarity-dim 64 --all-negatives-epochs 1000",
 }
 MEANS = {
     "sgraf": ("saf", "sgr"),

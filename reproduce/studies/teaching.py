@@ -23,7 +23,8 @@ from reproduce.studies.regions import FEATURES, WORDS
 
 HELD_OUT = 500
 TEACHER = (
-    f"scan --width 256 --batch-size 32 --optimiser adam --lr 5e-4 --schedule cosine --easy-epochs 3 {FEATURES} {WORDS}"
+    "scan --embed-dim 256 --batch-size 32 --optimiser adam --lr 5e-4 --schedule cosine --all-negatives-epochs 3 "
+    f"{FEATURES} {WORDS}"
 )
 """SCAN as it learns in `reproduce.studies.regions`: raw features and larger batches left it near chance."""
 STUDENT = "dual"
@@ -65,7 +66,7 @@ def main() -> None:
         learn = [*asked.teacher.split(), *told, "--epochs", str(asked.epochs)]
         results["teacher"].append(measured(teacher, learn, split="val"))
         alone = [STUDENT, *told, "--epochs", str(asked.student_epochs)]
-        taught = [*alone, "--with", f"distil:teacher={teacher},mined={asked.mined}"]
+        taught = [*alone, "--with", f"distil:teacher={teacher},mined_candidates={asked.mined}"]
         for name, words in (("student", alone), ("student, taught", taught)):
             run = asked.out / f"{name.replace(', ', '-')}-{seed}"
             results[name].append(measured(run, words, split="val"))

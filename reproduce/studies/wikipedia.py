@@ -32,7 +32,8 @@ HELD_OUT = 300
 RATES = (1e-2, 2e-3)
 WIDTHS = {"": 200, ", N = 50": 50}
 HOST = (
-    "pvse --views 1 --negatives all --captions one --positives pair --clip 0 --width 64 --batch-size 32 --epochs 20 "
+    "pvse --views 1 --negatives all --caption-sampling one --positives pair --max-grad-norm 0 --embed-dim 64 "
+    "--batch-size 32 --epochs 20 "
     "--feature-scaling standard --schedule one_cycle --warmup 0.1 --weight-decay 1e-5 --no-amsgrad --val-split select"
 )
 ROWS = {
@@ -43,7 +44,7 @@ ROWS = {
     **{f"discrepancy{name}": f"{HOST} --with discrepancy:graph={{graph}},neighbours={n}" for name, n in WIDTHS.items()},
     **{f"diversity{name}": f"{HOST} --with diversity:graph={{graph}},neighbours={n}" for name, n in WIDTHS.items()},
     "combined, beta 1, gamma 1": f"{HOST} --with combined:graph={{graph}},beta=1,gamma=1",
-    "combined, statistics": f"{HOST} --with combined:graph={{graph}},how=stats",
+    "combined, statistics": f"{HOST} --with combined:graph={{graph}},mode=stats",
     "hal": f"{HOST} --with hal",
     "mithun": f"{HOST} --with mithun",
 }

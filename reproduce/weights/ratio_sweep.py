@@ -17,6 +17,7 @@ from subtext.data.atomic import require_file, write_text
 from subtext.errors import DataError, RecipeError, counted
 from subtext.models.checkpoint import Record
 from subtext.neighbours.graph import Graph
+from subtext.recipes.catalogue import methods, read_options
 from subtext.report.progress import say, training_meter
 from subtext.report.text_table import Cell, table
 from subtext.training.fit import fit
@@ -44,6 +45,8 @@ def tune(job: Job, *, subset: int, spelt: Sequence[str], file: Path | None = Non
     whose weights read no beta and gamma, DataError where the subset is too small for the neighbours, and what reading,
     building and training raise.
     """
+    chosen = ((name, read_options("option", methods()[name].options, values)) for name, values in job.methods)
+    job = replace(job, methods=tuple(chosen))
     option = _option(job, spelt)
     if file is not None:
         require_file(file)
@@ -84,8 +87,10 @@ def _option(job: Job, spelt: Sequence[str]) -> str:
         )
     if job.val_split is None:
         raise RecipeError("weights tune chooses by validation; it got --val-split none; name a split")
-    if chosen[0]["how"] != "val":
-        raise RecipeError(f"weights tune needs how=val; how={chosen[0]['how']} reads no beta and gamma; leave it out")
+    if chosen[0]["mode"] != "val":
+        raise RecipeError(
+            f"weights tune needs mode=val; mode={chosen[0]['mode']} reads no beta and gamma; leave it out"
+        )
     if not chosen[0]["sign"]:
         raise RecipeError("weights tune needs a sign other than 0, with which all weights are alike; leave it out")
     text = next(text for text in spelt if text.partition(":")[0] == METHOD)
@@ -120,8 +125,8 @@ def _require_neighbours(job: Job, material: TrainingData) -> dict[str, float]:
 def _at(job: Job, ratio: Ratio) -> Job:
     """The training with a ratio, in a folder of its own."""
     both = {"beta": float(ratio[0]), "gamma": float(ratio[1])}
-    methods = tuple((name, {**options, **both} if name == METHOD else options) for name, options in job.methods)
-    return replace(job, methods=methods, out=job.out / f"beta{ratio[0]:g}-gamma{ratio[1]:g}")
+    changed = tuple((name, {**options, **both} if name == METHOD else options) for name, options in job.methods)
+    return replace(job, methods=changed, out=job.out / f"beta{ratio[0]:g}-gamma{ratio[1]:g}")
 
 
 def _found(job: Job, records: Sequence[Record], option: str) -> dict[str, Any]:

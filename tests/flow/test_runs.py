@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from runs.common import HEAD, NAMES, line, selection, subtext
 
+from reproduce.studies import curated, nonliteral, regions
+from reproduce.studies.common import HEAD, NAMES, line, selection, subtext
+from subtext.data.read import read
 from subtext.recipes.catalogue import methods, models, plan_options
-
-RUNS = Path(__file__).resolve().parents[2] / "runs"
 
 
 def test_the_last_train_pictures_select_and_the_first_are_learnt_from(tmp_path: Path) -> None:
@@ -53,27 +52,19 @@ def test_a_row_has_means_ranges_and_the_largest_memory() -> None:
     assert told.count("|") == HEAD.splitlines()[0].count("|")
 
 
-@pytest.fixture
-def nonliteral(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as Python finds it when it is run: what it shares lies beside it."""
-    monkeypatch.syspath_prepend(str(RUNS))
-    return importlib.import_module("nonliteral")
-
-
-def test_gains_are_told_seed_by_seed_over_the_controls_that_are_there(nonliteral: ModuleType) -> None:
+def test_gains_are_told_seed_by_seed_over_the_controls_that_are_there() -> None:
     results = {"pvse": [{"rsum": 200.0}, {"rsum": 190.0}], "hal": [{"rsum": 201.5}, {"rsum": 188.0}]}
     told = nonliteral.gains(results)
     assert told[-1] == "| hal | pvse | -0.2 | +1.5, -2.0 |" and len(told) == 4
 
 
-def test_every_row_of_the_study_has_controls_that_are_rows(nonliteral: ModuleType) -> None:
+def test_every_row_of_the_study_has_controls_that_are_rows() -> None:
     assert set(nonliteral.CONTROLS) == set(nonliteral.ROWS)
     assert {control for controls in nonliteral.CONTROLS.values() for control in controls} <= set(nonliteral.ROWS)
 
 
-def test_every_row_of_regions_names_recipes_and_options_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(RUNS))
-    for name, words in importlib.import_module("regions").ROWS.items():
+def test_every_row_of_regions_names_recipes_and_options_that_exist() -> None:
+    for name, words in regions.ROWS.items():
         host, *rest = words.split()
         recipe = models()[host]
         own = {option.name: option for option in (*recipe.options, *plan_options(recipe.plan))}
@@ -86,13 +77,7 @@ def test_every_row_of_regions_names_recipes_and_options_that_exist(monkeypatch: 
                 assert option.type is bool or option.read(value) is not None, name
 
 
-@pytest.fixture
-def curated(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(RUNS))
-    return importlib.import_module("curated")
-
-
-def test_an_archive_is_loosened_wholly_and_within_its_splits(curated: ModuleType, tmp_path: Path) -> None:
+def test_an_archive_is_loosened_wholly_and_within_its_splits(tmp_path: Path) -> None:
     words = ["red", "blue", "green", "black", "dog", "cat", "bird", "car", "tree", "house", "boat", "horse"]
     rows = [
         {
@@ -117,9 +102,7 @@ def test_an_archive_is_loosened_wholly_and_within_its_splits(curated: ModuleType
     assert curated.loosened(pairs, {}, ("train",)).pairs is pairs
 
 
-def test_kinds_of_an_archive_are_told_beside_the_true_ones(
-    curated: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kinds_of_an_archive_are_told_beside_the_true_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = np.array(["", "mismatch", "", "neighbour"])
     links = np.stack([np.arange(4), np.array([0, 1, 2, 3])], axis=1)
     columns = {"mismatched": [0.1, 0.9, 0.2, 0.3], "loose": [0.1, 0.1, 0.2, 0.6]}
@@ -142,7 +125,17 @@ def test_a_command_that_fails_ends_the_script(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("SUBTEXT_DATA" not in os.environ, reason="needs SUBTEXT_DATA")
 def test_tiny_coco_learns_from_pixels(tmp_path: Path) -> None:
-    command = [sys.executable, str(RUNS / "pixels.py"), "--out", str(tmp_path), "--rows", "tiny_coco", "--seeds", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "reproduce.studies.pixels",
+        "--out",
+        str(tmp_path),
+        "--rows",
+        "tiny_coco",
+        "--seeds",
+        "0",
+    ]
     told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=550).stdout
     assert "tiny_coco, seed 0: text_to_image/recall@10" in told
     assert "chance 20.0" in told

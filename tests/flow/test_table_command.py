@@ -185,7 +185,7 @@ def test_a_smaller_gallery_than_the_choice_is_told(made: Path, tmp_path: Path) -
     [
         (["--rows", "pvs"], "no row called 'pvs'; did you mean pvse"),
         (["--set", "widht=3"], "no option of these rows called 'widht'; did you mean width"),
-        (["--set", "width=wide"], "width needs a whole number; it got 'wide'"),
+        (["--set", "width=wide"], "embed_dim needs a whole number; it got 'wide'"),
         (["--trials", 9], "9 is not in the range 1<=x<=5"),
         (["--features", "other=f.npz"], "no data set of --data called 'other'"),
         (["--set", "width"], "--set needs the form NAME=VALUE; it got 'width'"),

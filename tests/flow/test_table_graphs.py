@@ -74,7 +74,7 @@ def test_a_row_is_trained_with_each_graph_that_is_given(made: Path, graphs: tupl
         assert any(f"({there.width} each, by cosine in lsa; " in note for note in found["notes"])
         (run,) = (Path(each) for each in found["runs"]["thomas/mine"])
         method = json.loads((tmp_path / run / "run.json").read_text())["methods"][0][1]
-        assert method["pool"] == there.width and method["graph"] == str(graph.resolve())
+        assert method["pool_size"] == there.width and method["graph"] == str(graph.resolve())
     # A row that reads no graph is one and the same.
     assert len(list(tmp_path.glob("runs/mine/pvse-*"))) == 1
     assert not (tmp_path / "shared").exists() or not list(tmp_path.glob("shared/mine/text_graph-*"))

@@ -14,7 +14,7 @@ from reproduce.tables import measures
 from reproduce.tables.config import TableConfig
 from reproduce.tables.material import Loaded
 from reproduce.tables.specification import tables
-from subtext.api.train import Material
+from subtext.api.train import TrainingData
 from subtext.data.dataset import Dataset, Items
 from subtext.evaluation import evaluate_matrix
 from subtext.evaluation.measure import words
@@ -50,7 +50,7 @@ def test_recall_by_length_is_that_of_the_drawn_texts(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(measures, "TEXTS", DRAWN)
     asked = TableConfig("ascl2024_figure5", tables()["ascl2024_figure5"], (), tmp_path)
     found = measures.measure(
-        "lengths", small.setup().model, "mine", asked, Loaded(Material(pairs, None, None, None), pairs)
+        "lengths", small.setup().model, "mine", asked, Loaded(TrainingData(pairs, None, None, None), pairs)
     )
     drawn = draw.permutation(len(pairs.texts), seed=0, epoch=0, purpose="texts by length")[:DRAWN]
     ranks = (scores > scores.gather(0, torch.arange(PICTURES).repeat_interleave(EACH)[None])).sum(dim=0).numpy()

@@ -119,7 +119,7 @@ def test_another_sweep_is_not_mixed_in(made: Path, whole: tuple[Path, str]) -> N
     [
         (["--with", "diversity:graph=g"], "it needs one --with combined:graph=GRAPH; it got diversity"),
         ([], "it needs one --with combined:graph=GRAPH; it got none"),
-        (["--with", "combined:graph={g},how=stats"], "needs how=val; how=stats reads no beta and gamma"),
+        (["--with", "combined:graph={g},mode=stats"], "needs mode=val; mode=stats reads no beta and gamma"),
         (["--with", "combined:graph={g},beta=2"], "beta cannot be given"),
         (["--with", "combined:graph={g},sign=0"], "needs a sign other than 0"),
         (["--with", "combined"], "combined needs graph=FOLDER"),

@@ -19,6 +19,7 @@ from subtext.api.load import load
 from subtext.evaluation import Result
 from subtext.evaluation.two_stages import plot_of, sweep_text
 from subtext.report import progress
+from subtext.search.index import Index
 
 SMALL = ["--embed-dim", "24", "--batch-size", "16", "--lr", "5e-3", "--epochs", "5", "--workers", "0", "-q"]
 
@@ -153,7 +154,7 @@ def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
         (["--candidates", "5"], "--candidates belongs to --rerank RUN"),
         (
             ["--rerank", "{dear}", "--space"],
-            "nor with --graph, --alignment-uniformity and",
+            "neither with another program's output nor with --graph, --alignment-uniformity and",
         ),
         (["--rerank", "{dear}", "--candidates", "0"], "whole numbers with commas between them, each 1 or more"),
     ],
@@ -193,7 +194,8 @@ def test_search_shows_the_second_models_order(made: Path) -> None:
 def test_pairs_are_scored_in_bfloat16_where_the_machine_does_so(
     here: bool, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("subtext.ops.bf16.supported", lambda device="cpu": here)
+    for module in ("subtext.ops.bf16", "subtext.models.model"):
+        monkeypatch.setattr(f"{module}.supported", lambda device="cpu": here)
     score, told = ("evaluate", made / "dear", "--bootstrap", "0"), "does not multiply in bfloat16; scores are made in"
     exact, half = (json.loads(call(*score, *more, "--json", "-", "-q").stdout) for more in ([], ["--bf16"]))
     assert half["model"].get("scores_in_bf16", False) is here and "scores_in_bf16" not in exact["model"]
@@ -218,7 +220,7 @@ def test_pairs_are_scored_in_bfloat16_where_the_machine_does_so(
     [
         (["evaluate", "{fast}", "--bf16"], 1, "bfloat16 is for the scores of models that compare regions with words"),
         (["evaluate", "--scores", "{dear}", "--bf16"], 2, "another program's output is scored already"),
-        (["search", "{index}", "a dog", "--bf16"], 2, "--bf16 belongs to --rerank RUN"),
+        (["search", "{index}", "a dog", "--bf16"], 2, "--bf16 needs a second model, --rerank RUN"),
     ],
 )
 def test_bfloat16_where_it_means_nothing_is_refused(words: list[str], code: int, message: str, made: Path) -> None:
@@ -229,9 +231,9 @@ def test_bfloat16_where_it_means_nothing_is_refused(words: list[str], code: int,
 
 def test_search_says_what_cannot_be_ordered(made: Path) -> None:
     told = call("search", made / "index", "a red dog", "--for", "texts", "--rerank", made / "dear", code=1)
-    assert "re-ranking compares pictures with texts; here words ask for texts" in told.output
+    assert "re-ranking compares images with texts; here text searches texts" in told.output
     told = call("search", made / "index", "a red dog", "--candidates", "4", code=2)
-    assert "--candidates belongs to --rerank RUN" in told.output
+    assert "--candidates needs a second model, --rerank RUN" in told.output
 
 
 def test_a_student_learns_what_its_teacher_knows(made: Path, tmp_path: Path) -> None:
@@ -245,7 +247,7 @@ def test_a_student_learns_what_its_teacher_knows(made: Path, tmp_path: Path) -> 
     assert mined[0] == 0 and min(mined[1:]) > 0
     assert not (tmp_path / "taught" / "tables").exists()
     record = json.loads((tmp_path / "taught" / "run.json").read_text())
-    assert record["methods"][0][0] == "distil" and record["methods"][0][1]["mined"] == 5
+    assert record["methods"][0][0] == "distil" and record["methods"][0][1]["mined_candidates"] == 5
     # The teacher is not needed to use what was taught.
     (made / "dear").rename(made / "elsewhere")
     try:
@@ -270,7 +272,7 @@ def test_a_taught_run_that_is_broken_off_ends_the_same(made: Path, tmp_path: Pat
 
             return both()
 
-        patch.setattr("subtext.api.train.training_meter", stopping)
+        patch.setattr("subtext.report.progress.training_meter", stopping)
         call(*words, "--out", tmp_path / "halves", code=130)
     call(*words, "--out", tmp_path / "halves", "--resume")
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "halves")]
@@ -372,19 +374,19 @@ def test_what_the_second_model_lacks_is_said_before_the_search(
     def never(*given: object, **named: object) -> None:
         raise AssertionError("the index is searched")
 
-    monkeypatch.setattr("subtext.search.Index.answer", never)
+    monkeypatch.setattr(Index, "answer", never)
     told = call("search", made / "index", "a red dog", "--rerank", made / "nowhere", code=1)
     assert "nowhere" in told.output
     told = call("search", made / "index", "a red dog", "--for", "texts", "--rerank", made / "dear", code=1)
-    assert "here words ask for texts" in told.output
+    assert "here text searches texts" in told.output
     regions = np.ones((1, 3, made_data.WIDTH))
     np.savez(tmp_path / "other.npz", names=np.array(["x"]), grid=regions, pooled=regions[:, 0])
     words = ("--image", "photo003.jpg", "--for", "texts", "--rerank", made / "dear")
     told = call("search", made / "index", *words, "--rerank-features", tmp_path / "other.npz", code=1)
-    assert "the re-ranking model needs the picture 'photo003.jpg' in" in told.output
+    assert "the re-ranking model needs the image 'photo003.jpg' in" in told.output
     (made / "regions.npz").rename(made / "gone.npz")
     try:
         told = call("search", made / "index", "a red dog", "--rerank", made / "dear", code=1)
     finally:
         (made / "gone.npz").rename(made / "regions.npz")
-    assert "the file of them that its run remembers is not there; name one (--rerank-features FILE)" in told.output
+    assert "the file that its run remembers is gone; name one (--rerank-features FILE)" in told.output

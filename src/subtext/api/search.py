@@ -146,7 +146,7 @@ def search(
     if rerank is None and (candidates, rerank_features, bf16) != (None, None, None):
         given = {"candidates": candidates, "rerank_features": rerank_features, "bf16": bf16}
         name = next(name for name, value in given.items() if value is not None)
-        raise ArgumentError(f"{name} needs a second model (rerank); leave {name} out")
+        raise ArgumentError(f"{name} needs a second model, rerank=RUN; leave {name} out")
     if rerank is not None and (like or not_like or not_text or min_probability or (text and image)):
         raise ArgumentError("rerank needs text alone or image alone, without like, not_like or min_probability")
     path = None if image is None else Path(image)

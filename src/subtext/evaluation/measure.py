@@ -356,7 +356,8 @@ def _relevance_readings(
     kernel: bool,
 ) -> Readings:
     """Of one block of scores and of relevance; a relevance below 0 counts as 0 in gains, `depth` places deep."""
-    relevance = torch.from_numpy(block)
+    # PyTorch shares no memory with a matrix that a file holds read-only.
+    relevance = torch.from_numpy(block if block.flags.writeable else block.copy())
     return Readings(
         {
             "scores": lambda: scores,
