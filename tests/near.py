@@ -33,7 +33,7 @@ def save(pairs: Dataset, folder: Path, count: int = 6) -> Path:
 
 def setup(folder: Path, plan: Plan | None = None, *, dropout: float = 0.1, **options: object) -> Setup:
     """The small setup with the method, of a pool of 4."""
-    return neighbourhoods(small.setup(plan, dropout=dropout), graph=str(folder), **{"pool": 4, **options})
+    return neighbourhoods(small.setup(plan, dropout=dropout), graph=str(folder), **{"pool_size": 4, **options})
 
 
 def made(folder: Path, **options: object) -> object:

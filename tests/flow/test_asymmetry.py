@@ -92,12 +92,15 @@ def test_every_variant_trains_and_is_evaluated(name: str, made: Path, tmp_path: 
     retold = {f"{side}, retold" for side in DIRECTIONS}
     assert found[0].keys() == set(DIRECTIONS) | (set() if name == "w/o Pos" else retold)
     assert sum(found[-1].values()) < 0.97 * sum(found[0].values())
-    told = json.loads(call("evaluate", out, "--words", "--space", "--json", "-", "-q").stdout)
+    told = json.loads(call("evaluate", out, "--by-length", "--alignment-uniformity", "--json", "-", "-q").stdout)
     assert told["rsum"] > 0 and 0 < told["alignment"] < 2 and 0 < told["image/uniformity"] < 2
     assert told["protocol"]["words"]["words 0-9"] == 24
-    of_pairs = call("evaluate", out, "--space-of-pairs", "--json", "-", "-q", code=int(name == "w/o MF"))
+    of_pairs = call("evaluate", out, "--pair-alignment-uniformity", "--json", "-", "-q", code=int(name == "w/o MF"))
     if name == "w/o MF":
-        assert "--space-of-pairs needs a model that makes vectors of pairs: ascl with attention" in of_pairs.output
+        assert (
+            "--pair-alignment-uniformity needs a model that makes vectors of pairs: ascl with attention"
+            in of_pairs.output
+        )
     else:
         assert 0 < json.loads(of_pairs.stdout)["own_pair/alignment"] < 2
     if name == "w/o MF":

@@ -177,12 +177,12 @@ def test_a_file_without_boxes_is_refused_where_it_is_opened(form: Callable[[Path
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"sizes": SIZES[:, ::-1]}, r"boxes inside their picture.*'a.jpg' has .*once divided"),
+        ({"sizes": SIZES[:, ::-1]}, r"boxes inside their image.*'a.jpg' has .*once divided"),
         ({"sizes": None}, r"'a.jpg' has \[10.0, 10.0, 50.0, 50.0\]; correct them, or give sizes"),
-        ({"sizes": SIZES * [[1, 0]]}, r"width and height of every picture, above 0; 'a.jpg' has \[100, 0\]"),
-        ({"sizes": SIZES[:2]}, r"a row for each of 3 pictures, as their sizes do; .* and 2 sizes"),
+        ({"sizes": SIZES * [[1, 0]]}, r"width and height of every image, above 0; 'a.jpg' has \[100, 0\]"),
+        ({"sizes": SIZES[:2]}, r"a row for each of 3 images, as their sizes do; .* and 2 sizes"),
         ({"boxes": padded(PIXELS)[:, :, :3]}, r"boxes of 4 numbers, a region each; 'a.jpg' has shape \(3, 3\)"),
-        ({"boxes": padded(PIXELS)[:2]}, r"a row for each of 3 pictures"),
+        ({"boxes": padded(PIXELS)[:2]}, r"a row for each of 3 images"),
         (
             {"boxes": padded(PIXELS)[:, :2]},
             r"a box, not all zeros, for each region, and no more; 'b.jpg' has 3 regions and 2 boxes",
@@ -201,7 +201,7 @@ def test_sizes_of_some_splits_alone_are_told(tmp_path: Path) -> None:
     scan_folder(tmp_path)
     (tmp_path / "test_img_sizes.npy").unlink()
     file = FeatureFile.open(tmp_path)
-    with pytest.raises(DataError, match=r"all splits' pictures, or of none; test has none; write test_sizes.npy"):
+    with pytest.raises(DataError, match=r"all splits' images, or of none; test has none; write test_sizes.npy"):
         FeatureInput("image", file, boxes=True)
 
 

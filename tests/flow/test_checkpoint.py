@@ -217,7 +217,7 @@ def test_other_refusals_of_the_system_name_the_path(tmp_path: Path, number: int,
 def test_a_disk_that_fills_up_while_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint from before stands, and the training goes on from it to the same end."""
     whole = small.run(tmp_path / "whole")
-    options = RunOptions(device="cpu", workers=0, checkpoint_every=2, keep=2)
+    options = RunOptions(device="cpu", workers=0, checkpoint_every=2, keep_checkpoints=2)
     plain, left = os.fsync, [25]
 
     def flush(descriptor: int) -> None:

@@ -80,7 +80,7 @@ def test_a_run_reads_pictures_through_it(name: str, folders: dict[str, Path], tm
     call("train", "scan", "--data", data, "--out", run, *told, *SMALL)
     notes = [json.loads(line).get("note", "") for line in (run / "log.jsonl").read_text().splitlines()]
     record = json.loads((run / "run.json").read_text())
-    assert record["arguments"]["detected"] == 5
+    assert record["arguments"]["max_regions"] == 5
     assert any("the frozen image encoder" in str(note) for note in notes) or not (run / "cache").exists()
     # The detector's folder is not needed any more.
     before = load(run)
@@ -107,7 +107,7 @@ def test_what_is_no_detector_is_said(folders: dict[str, Path], tmp_path: Path) -
     vit = tiny_models.vit(tmp_path / "vit")
     with pytest.raises(RequirementError, match=r"needs config\.json and model\.safetensors to be read"):
         Detector.open(str(vit))
-    with pytest.raises(RequirementError, match="1 region or more; it was asked for 0"):
+    with pytest.raises(RequirementError, match="1 region or more; it got 0"):
         Detector.open(str(folders["detr"]), regions=0)
     data = drawn.write(tmp_path / "data")
     words = [

@@ -175,7 +175,7 @@ def test_heads_alone_in_every_phase_is_frozen_too(tmp_path: Path, monkeypatch: p
 
 def test_a_cached_training_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = small.run(tmp_path / "whole", plan=FROZEN)
-    options = RunOptions(device="cpu", workers=0, checkpoint_every=3, keep=9)
+    options = RunOptions(device="cpu", workers=0, checkpoint_every=3, keep_checkpoints=9)
     monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
     small.run(tmp_path / "run", plan=FROZEN, options=options, report=small.Interrupt(8))
     for late in sorted((tmp_path / "run" / "checkpoints").iterdir())[1:]:

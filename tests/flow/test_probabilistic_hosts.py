@@ -281,7 +281,7 @@ def open_weights(run: Path) -> dict[str, torch.Tensor]:
 
 def test_what_cannot_be_mixed_is_refused(made: Path, tmp_path: Path) -> None:
     answer = call("train", "pcme_plus", *given(made), "--out", tmp_path / "run", *SMALL, "--mix-prob", 0.5, code=1)
-    assert "--mixing needs --image tiny or a backbone" in answer.output
+    assert "--mix-prob needs --image tiny or a backbone" in answer.output
     with pytest.raises(RecipeError, match=r"daa needs images that are not mixed; this model mixes them"):
         daa(mixed())
     together = Plan(epochs=1, batch_size=8, caption_sampling="together")
@@ -293,12 +293,12 @@ def test_what_cannot_be_mixed_is_refused(made: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["pcme", "--draws", 0], "draws needs"),
+        (["pcme", "--samples", 0], "samples needs"),
         (["pcme", "--embed-dim", 23], "an even"),
         (["pcme_plus", "--smoothing", 0.5], "smoothing needs"),
         (["pcme_plus", "--scale", "nan"], "finite scale"),
-        (["dsran", "--grid-cells", 9], "this head needs 9 cells and then regions of every picture; it got"),
-        (["dsran", "--joint-layers", 3], "joint needs"),
+        (["dsran", "--grid-cells", 9], "this head needs 9 cells and then regions per image; it got"),
+        (["dsran", "--joint-layers", 3], "joint-layers needs"),
     ],
 )
 def test_bad_settings_are_told(words: list[object], said: str, made: Path, tmp_path: Path) -> None:

@@ -31,7 +31,11 @@ def _program(out: Path, *, kills: int, workers: int, seed: int = 0) -> dict[str,
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROGRAM.parent)},
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": f"{PROGRAM.parent}{os.pathsep}{PROGRAM.parents[1] / 'src'}",
+        },
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -108,7 +112,7 @@ def test_stopped_and_resumed_ends_the_same(tmp_path: Path, name: str) -> None:
 
 def test_all_processes_hear_of_a_stop_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that alone was asked at an epoch's end must not leave: the others would wait for it in the next."""
-    monkeypatch.setattr(Processes, "tell", lambda self, values: list(values) if len(values) > 1 else [0.0])
+    monkeypatch.setattr(Processes, "broadcast", lambda self, values: list(values) if len(values) > 1 else [0.0])
 
     def ask(report: Report) -> None:
         if report.ended == 1:
@@ -203,10 +207,10 @@ def test_other_features_are_another_training(tmp_path: Path) -> None:
 def test_another_host_is_all_that_is_told(tmp_path: Path) -> None:
     small.run(tmp_path / "run", report=small.Interrupt(2))
     record = load_record(tmp_path / "run")
-    save_record(tmp_path / "run", replace(record, host="large", arguments={"depth": 3}, plan={}))
+    save_record(tmp_path / "run", replace(record, model="large", arguments={"depth": 3}, plan={}))
     with pytest.raises(CheckpointError) as caught:
         small.run(tmp_path / "run", options=RESUMED)
-    assert "differs in the host: large -> small (there -> here); give the same" in str(caught.value)
+    assert "differs in the model: large -> small (there -> here); give the same" in str(caught.value)
 
 
 def test_many_differences_are_counted(tmp_path: Path) -> None:
@@ -272,7 +276,7 @@ def test_killed_before_it_is_called_finished_it_goes_on(tmp_path: Path, monkeypa
 
 
 def test_damaged_checkpoints_do_not_push_new_ones_out(tmp_path: Path) -> None:
-    every = replace(RESUMED, checkpoint_every=3, keep=9)
+    every = replace(RESUMED, checkpoint_every=3, keep_checkpoints=9)
     small.run(tmp_path / "run", options=every, report=small.Interrupt(7))
     place = tmp_path / "run" / "checkpoints"
     for folder in sorted(place.iterdir())[1:]:
