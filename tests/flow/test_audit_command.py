@@ -140,12 +140,12 @@ def test_scores_and_vectors_of_another_program(run: Path, tmp_path: Path) -> Non
         told = call("evaluate", *words, *data[:4], "--bootstrap", 0, "--json", "-", "-q").stdout
         assert found["figures"]["text_to_image/recall@1"] == json.loads(told)["text_to_image/recall@1"]
         said = call("audit", *words, *data, "--train-split", "train").stdout
-        assert f"audit of {name} on split test" in said and "learnt from split train, as is said" in " ".join(
+        assert f"audit of {name} on split test" in said and "trained on split train, not on test" in " ".join(
             said.split()
         )
     # No picture of the made data is on disk, and no text is long enough.
     text = " ".join(said.split())
-    assert "no picture is on disk" in text and "no texts of 10 words or more" in text
+    assert "no image is on disk" in text and "no texts of 10 words or more" in text
     failed = call("audit", *words, *data, "--train-split", "test", code=1).stdout
     assert "checks fail (held-out)" in failed
 

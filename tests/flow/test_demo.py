@@ -125,7 +125,7 @@ def test_called_again_it_repeats_nothing(shown: tuple[Path, str], monkeypatch: p
     out, text = shown
     weights = (out / "run" / "model.safetensors").stat().st_mtime_ns
     (out / "page.html").unlink()
-    monkeypatch.setattr(flow, "prepare", None)
+    monkeypatch.setattr(prepare, "prepare", None)
     assert demo(out=out, epochs=1, limit=150, workers=0, quiet=True).text == text
     assert (out / "run" / "model.safetensors").stat().st_mtime_ns == weights and (out / "page.html").is_file()
 
@@ -166,4 +166,4 @@ def test_whatever_stands_in_a_text_is_text_on_the_page(tmp_path: Path) -> None:
         )
     )
     assert "<script" not in page and page.count("&lt;script&gt;") == 17
-    assert "no picture" in page and "width:100.00%" in page and "left:0.00%" in page
+    assert "no image" in page and "width:100.00%" in page and "left:0.00%" in page

@@ -316,7 +316,7 @@ def test_a_choice_that_the_gallery_is_too_small_for_is_left_out_and_told() -> No
     }
     assert not {name for name in (*result.chance, *result.per_query) if "40_way" in name}
     assert any("20-way choice of texts among images is left out: it needs 19 wrong" in note for note in result.notes)
-    assert any("40-way choice of pictures" in note and "at most 22" in note for note in result.notes)
+    assert any("40-way choice of images among texts" in note and "at most 22" in note for note in result.notes)
     assert all(math.isfinite(value) for value in result.figures.values())
 
 

@@ -38,7 +38,7 @@ def test_the_json_says_what_was_measured(run: Path) -> None:
     model, record = found["model"], json.loads((run / "run.json").read_text())
     assert (model["host"], model["seed"], model["epochs"]) == ("vse", 7, 2)
     assert model["methods"] == [["mithun", {"strength": 0.5, "hardest_only": True, "average_directions": True}]]
-    assert model["epoch"] == record["best_epoch"] and model["arguments"]["width"] == 16
+    assert model["epoch"] == record["best_epoch"] and model["arguments"]["embed_dim"] == 16
     assert model["fingerprint"] == model_fingerprint(load(run))
     assert found["data"]["data"] == str(run.parent / "pairs.jsonl")
     assert found["protocol"]["versions"].keys() == {"python", "subtext", "torch", "transformers", "numpy"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -161,6 +162,18 @@ def test_what_cannot_be_put_in_is_refused_and_changes_nothing(folder: Folder) ->
         with pytest.raises(IndexError_, match="an id once on each side; it got 'p50' twice"):
             writer.put(twice)
     assert folder.counts["images"] == 40 and verify(folder.path) == []
+
+
+def test_a_large_change_keeps_within_the_parameters_that_sqlite_takes(folder: Folder) -> None:
+    entries = [Entry(f"t{number}", b"d") for number in range(9000)]
+    vectors = np.ones((len(entries), 1, stored.WIDTH), dtype=np.float32)
+    with folder.writing("delete") as writer:
+        writer.put(Change("texts", deleted=["t7", "t50"], remember=True))
+    with folder.writing("add") as writer:
+        assert writer.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 8500) >= 8500
+        writer.put(Change("texts", entries, vectors))
+    with folder.reading() as view:
+        assert view.counts["texts"] == 9000 and view.records("deleted") == []
 
 
 def test_the_journal_knows_what_was_cut_off(folder: Folder) -> None:

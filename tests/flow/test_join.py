@@ -88,5 +88,5 @@ def test_what_does_not_fit_is_told(made: Path, tmp_path: Path) -> None:
     assert "needs as many cells of every image, 4; " in refused(made / "regions.npz", made / "regions.npz")
     assert "1 of 61 have none, first 'another.jpg'" in refused(made / "regions.npz", made / "cells.npz")
     assert "needs 'cells' of every image" in refused(made / "features.npz", made / "regions.npz")
-    assert "a name that ends in .npz" in refused(made / "cells.npz", made / "regions.npz", tmp_path / "new.h5")
+    assert "a name with the suffix .npz" in refused(made / "cells.npz", made / "regions.npz", tmp_path / "new.h5")
     assert "needs a new file" in refused(made / "cells.npz", made / "regions.npz", made / "cells.npz")

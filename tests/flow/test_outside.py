@@ -138,9 +138,9 @@ def test_bad_files_are_refused_in_one_sentence(data: Path, tmp_path: Path) -> No
     broken[1, 2], broken[3, 4] = np.nan, np.inf
     bad = {
         "nan": ({**good, "scores": broken}, f"needs finite numbers; '{images[1]}' has nan in column 2"),
-        "turned": ({**good, "scores": scores.T}, "turn the matrix"),
+        "turned": ({**good, "scores": scores.T}, "transpose the matrix"),
         "short": ({**good, "scores": scores[:, 1:]}, "of shape (12, 24) as it has ids"),
-        "flat": ({**good, "scores": scores.ravel()}, "needs 'scores' (pictures, texts)"),
+        "flat": ({**good, "scores": scores.ravel()}, "needs 'scores' (images, texts)"),
         "whole": ({**good, "scores": np.ones((12, 24), dtype=np.int64)}, "needs fractions"),
         "twice": ({**good, "image_ids": np.array([images[0], *images[:-1]])}, "ids that are unique; 1 come more than"),
         "others": ({**good, "text_ids": np.array([f"x{n}" for n in range(24)])}, "24 of 24 have none"),

@@ -56,8 +56,8 @@ def test_it_answers_as_the_folder_does(place: tuple[str, Path], runs: Path) -> N
     asked: list[Query] = [
         Query("a pink square"),
         Query("a pink square", target="texts", top=30),
-        (Query(image=place[1] / "blue.png"), {"why": True}),
-        (Query("red", image=place[1] / "blue.png", like=["cyan"], unlike=["pink"], without="black"), {}),
+        Query(image=place[1] / "blue.png", explain=True),
+        Query("red", image=place[1] / "blue.png", like=["cyan"], not_like=["pink"], not_text="black"),
         Query("a green square", where=["split = train", "place < 5"]),
         Query("a green square", lexical=True, hubness="csls", diversity=0.3),
     ]
@@ -80,10 +80,10 @@ def test_it_grows_follows_its_data_and_shrinks(place: tuple[str, Path]) -> None:
     assert len(ids(address)) == 11 and ids(address, "--where", "place = 99") == ["green"]
     assert "1 image and 2 texts deleted" in call("index", "delete", address, "red").stdout
     assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
-    assert "3 items embedded" in call("index", "add", address, "--data", data, "--again", "-q").stdout
+    assert "3 items embedded" in call("index", "add", address, "--data", data, "--restore-deleted", "-q").stdout
     assert "the first is 'rde'; nothing was deleted" in call("index", "delete", address, "red", "rde", code=1).stderr
     assert "1 image" in call("index", "delete", address, "--where", "place > 9", "--where", "split = test").stdout
-    assert "checked 1 time" in call("index", "watch", address, "--rounds", 1, "-q").stdout
+    assert "checked 1 time" in call("index", "watch", address, "--max-checks", 1, "-q").stdout
     assert "rows of deleted items are overwritten" in call("index", "compact", address).stdout
     assert ": whole" in call("index", "verify", address).stdout
 
@@ -153,7 +153,7 @@ def test_vectors_that_were_made_before_are_imported(server: Server, runs: Path, 
     vectors, address = tmp_path / "vectors.npz", server.address("imported")
     call("embed", runs / "run", "--data", runs / "data", "--split", "all", "--out", vectors, "-q")
     words = ["import", address, vectors, "--run", runs / "run", "--data", runs / "data"]
-    assert "12 pictures and 24 texts put in" in call("index", *words).stdout
+    assert "vectors of 12 images and 24 texts put in" in call("index", *words).stdout
     built, made = (open_index(index).search("a pink square", top=20) for index in (runs / "index", address))
     assert [(hit.id, hit.captions, hit.metadata) for hit in made] == [
         (hit.id, hit.captions, hit.metadata) for hit in built
@@ -178,11 +178,11 @@ def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], r
     before = open_index(address)
     told = call("index", "move", address, "--run", runs / "other", "-q").stdout
     assert "11 images and 22 texts now have vectors of" in told and "s3cret" not in told
-    assert before.folder.moved
+    assert before.store.moved
     with pytest.raises(IndexError_, match="was moved to another model meanwhile; open it again"):
         before.search("a pink square")
     after, wanted = open_index(address), {hit.id for hit in open_index(runs / "index").search("a square", top=50)}
-    assert after.folder.manifest.run == str((runs / "other").resolve()) and not after.folder.moved
+    assert after.store.manifest.run == str((runs / "other").resolve()) and not after.store.moved
     assert {hit.id for hit in after.search("a square", top=50)} == wanted - {"red"}
     assert Database(address).problems() == []
     assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
@@ -204,8 +204,8 @@ def test_a_move_goes_on_and_is_not_made_over_what_others_did(
 
     monkeypatch.setattr(growing, "embed_items", noted)
     words = ["move", address, "--run", runs / "other", "-q"]
-    assert "was changed while it was moved; give the move again" in call("index", *words, code=1).stderr
+    assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
     assert len(embedded) == 36 and open_index(address).search("a pink square")
-    assert "11 pictures and 22 texts now have vectors" in call("index", *words).stdout
+    assert "11 images and 22 texts now have vectors" in call("index", *words).stdout
     assert len(embedded) == 36, "what was embedded stays"
     assert "blue" not in ids(address) and Database(address).problems() == []

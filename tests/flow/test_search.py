@@ -176,7 +176,7 @@ def test_a_model_of_pieces_of_words_has_no_unknown_words(engine: Index) -> None:
 
 def test_a_split_can_be_indexed(place: Path, tmp_path: Path) -> None:
     answer = call("index", "build", tmp_path / "val", "--run", place / "run", "--split", "val", "--quiet")
-    assert "2 pictures and 4 texts" in answer.stdout
+    assert "2 images and 4 texts" in answer.stdout
     assert {hit.id for hit in open_index(tmp_path / "val").search(text="a", top=9)} == {"purple", "brown"}
 
 

@@ -131,13 +131,13 @@ def a_picture(folder: Path) -> Path:
 
 NEEDS = "it needs {'pooled': an array (16), 'grid': an array (regions, 6)} for each item"
 REFUSED: list[tuple[Callable[[Path], Path], str]] = [
-    (pooled_alone, f"{NEEDS}, or its name in a file of them; it got an array (16,) of float32"),
+    (pooled_alone, f"{NEEDS}, or its name in a file; it got an array (16,) of float32"),
     (other_width, "it got {'pooled': an array (9,) of float64, 'grid': an array (3, 6) of float64}"),
     (many, "it got {'pooled': an array (4, 16) of float64"),
     (no_features, "needs members named pooled, grid; it holds other"),
     (rubbish, "x.npy needs to be an npy of plain numbers"),
     (gone, "x.npz is not there"),
-    (a_picture, "or an .npy or .npz with the features of one picture; it got"),
+    (a_picture, "or an .npy or .npz with the features of one image; it got"),
 ]
 
 
@@ -147,10 +147,8 @@ def test_what_cannot_be_asked_is_told(place: Path, tmp_path: Path, make: Callabl
     assert told in answer.stderr and answer.stderr.count("\n") == 1
 
 
-def test_pictures_alone_are_refused_in_words(place: Path) -> None:
-    with pytest.raises(
-        RequirementError, match=r"not pictures: it needs a picture that .*features\.npz names, or .*bytes"
-    ):
+def test_images_alone_are_refused_in_words(place: Path) -> None:
+    with pytest.raises(RequirementError, match=r"not images: it needs an image that .*features\.npz names, or .*bytes"):
         open_index(place / "index").search(image=b"\xff\xd8")
 
 
@@ -220,4 +218,4 @@ def test_a_run_that_was_trained_further_is_refused(
     assert len(asked(tmp_path / "index", "photo001.jpg")) == 10
     train(place, tmp_path / "run", *BOTH, "--epochs", 2, "--lr", 0.01, "--resume")
     told = call("search", tmp_path / "index", "a dog", code=1).stderr
-    assert "or that run trained further: its queries would mean nothing there; build the index again" in told
+    assert "or that run trained further; build the index again with this model" in told

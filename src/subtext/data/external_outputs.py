@@ -43,10 +43,10 @@ class Output:
         lengths = tuple(len(names) for names in self.names)
         shape = self.values.shape[: len(lengths)]
         if shape != lengths or self.values.dtype.kind != "f":
-            turned = "; turn the matrix" if lengths == shape[::-1] and len(shape) > 1 else ""
+            hint = "; transpose the matrix" if lengths == shape[::-1] and len(shape) > 1 else ""
             raise DataError(
                 f"{self.path} needs fractions of shape {lengths} as it has ids; it got {self.values.dtype} "
-                f"of shape {self.values.shape}{turned}"
+                f"of shape {self.values.shape}{hint}"
             )
         for names in self.names:
             if twice := [name for name, count in Counter(names).items() if count > 1]:

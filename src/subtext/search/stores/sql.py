@@ -28,7 +28,7 @@ Part = tuple[str, list[Any]]
 """A statement that gives keys, and its parameters."""
 
 AT_ONCE = 8192
-"""Items that one statement names."""
+"""Items that one statement names; SQLite takes 32,766 parameters by default."""
 
 _COLUMNS = "key, id, path, text, metadata, content, stamp, digest"
 _LINKS = {
@@ -161,8 +161,8 @@ class SqlWriter(Writer):
         self.update_rows(side, [before[entry.id].key for entry in amended], amended)
         self._change_links(change)
         hashes = [deletion_hash(side, entry.id) for entry in change.entries]
-        if hashes:
-            self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", hashes)
+        for start in range(0, len(hashes), AT_ONCE):
+            self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", hashes[start : start + AT_ONCE])
         deleted = self._delete(change)
         self._remember(change.remembered)
         job = None if change.job is None else self._note(change.job)
