@@ -123,4 +123,4 @@ def test_what_is_no_detector_is_said(folders: dict[str, Path], tmp_path: Path) -
         "5",
         *SMALL,
     ]
-    assert "--detected needs --image detector:NAME" in " ".join(call(*words, code=1).output.split())
+    assert "--max-regions needs --image detector:NAME" in " ".join(call(*words, code=1).output.split())

@@ -318,5 +318,5 @@ def test_pictures_of_one_name_in_two_folders_are_two_items(tmp_path: Path) -> No
 def test_another_precision_of_the_cache_is_another_training(tmp_path: Path) -> None:
     small.run(tmp_path / "run", plan=FROZEN)
     half = RunOptions(device="cpu", workers=0, resume=True, cache_precision="float16")
-    with pytest.raises(CheckpointError, match="what pictures and texts are read as"):
+    with pytest.raises(CheckpointError, match="how images and texts are read"):
         small.run(tmp_path / "run", plan=FROZEN, options=half)

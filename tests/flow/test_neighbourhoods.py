@@ -41,7 +41,7 @@ def graph(tmp_path: Path) -> Path:
 def test_the_losses_fall_and_recall_rises(tmp_path: Path, graph: Path, form: str) -> None:
     # At 45 degrees hardly a negative is inside the hinge's ball at all.
     degrees = 30.0 if form == "hinge" else 45.0
-    small.run(tmp_path / "run", plan=LONG, val=small.pairs(), made=near.made(graph, form=form, degrees=degrees))
+    small.run(tmp_path / "run", plan=LONG, val=small.pairs(), made=near.made(graph, form=form, angle=degrees))
     epochs = _epochs(tmp_path / "run")
     names = {"image_to_text", "text_to_image", "image neighbours", "text neighbours"}
     assert set(epochs[0]["parts"]) == names
@@ -101,9 +101,12 @@ def test_another_graph_is_another_training(tmp_path: Path, graph: Path, monkeypa
     run = partial(small.run, tmp_path / "run", plan=PLAN, options=options)
     run(made=near.made(graph), report=small.Interrupt(2))
     other = near.save(small.pairs(), tmp_path / "other", 5)
-    with pytest.raises(CheckpointError, match="what pictures and texts are read as"):
+    with pytest.raises(CheckpointError, match="how images and texts are read"):
         run(made=near.made(other))
-    for wrong, told in ((small.pairs(12, "val"), "it knows 0 of 24"), (small.pairs(2), "to draw from; it got 4")):
+    for wrong, told in (
+        (small.pairs(12, "val"), "it knows 0 of 24"),
+        (small.pairs(2), "pool_size=4 needs more than 4 texts; it got 4"),
+    ):
         with pytest.raises(DataError, match=told):
             small.run(tmp_path / "new", plan=PLAN, made=near.made(graph), train=wrong)
         assert not (tmp_path / "new").exists()

@@ -199,7 +199,7 @@ def test_other_features_are_another_training(tmp_path: Path) -> None:
     record = load_record(out)
     other = replace(record, data=replace(record.data, inputs="something else"))
     assert record.differences(other) == [
-        "what pictures and texts are read as: other features or cache precision, or files that have changed"
+        "how images and texts are read: other features or cache precision, or files that have changed"
     ]
     assert record.data.inputs
 

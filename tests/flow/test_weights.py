@@ -332,7 +332,7 @@ def test_another_graph_is_another_training(tmp_path: Path) -> None:
     for file in folder.iterdir():
         file.unlink()
     near.save(small.pairs(), folder, count=3)
-    with pytest.raises(CheckpointError, match="what pictures and texts are read as"):
+    with pytest.raises(CheckpointError, match="how images and texts are read"):
         small.run(tmp_path / "run", made=build, options=replace(FIRST, resume=True))
 
 

@@ -45,7 +45,7 @@ class DataSource:
     split_seed               of the 80-10-10 split of data without splits
     on_error                 "raise" or "skip" rows that cannot be used
     fingerprint              of the training and validation pairs (`data.fingerprint`)
-    inputs                   of what pictures and texts are read as: feature files, vocabulary, transform, in what
+    inputs                   of how images and texts are read: feature files, vocabulary, transform, in what
                              precision outputs of frozen encoders are cached, and graphs that neighbours are drawn from
     """
 
@@ -149,9 +149,7 @@ class Record:
         if self.data.fingerprint != record.data.fingerprint:
             found.append(f"the pairs: {self.data.data or 'those of the run'} -> other pairs or other splits")
         if self.data.inputs != record.data.inputs:
-            found.append(
-                "what pictures and texts are read as: other features or cache precision, or files that have changed"
-            )
+            found.append("how images and texts are read: other features or cache precision, or files that have changed")
         return found
 
 

@@ -68,8 +68,8 @@ class Graph(nn.Module):
             return self.own(self.project(parts), mask)
         if parts.shape[1] <= cut:
             raise RequirementError(
-                f"this head needs {cut} cells and then regions per image; it got {parts.shape[1]} parts; set cells to "
-                "their number in the features, or to 0 where all parts are of one kind"
+                f"this head needs {cut} cells and then regions per image; it got {parts.shape[1]} parts; give "
+                "the number of cells in the features, or 0 where all parts are of one kind"
             )
         upper, lower = (None, None) if mask is None else (mask[:, :cut], mask[:, cut:])
         cells = self.own_cells(self.project_cells(parts[:, :cut]), upper)
