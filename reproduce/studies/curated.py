@@ -38,7 +38,7 @@ from subtext.api.load import open_run
 from subtext.core import Embeddings
 from subtext.curation.judged import kinds_of_pairs
 from subtext.data.dataset import Dataset
-from subtext.data.noise import Planted, plant
+from subtext.data.noise import NeighbourLists, Planted, plant
 from subtext.data.read import read
 from subtext.data.write import write_dataset
 from subtext.evaluation import embed_pairs

@@ -96,10 +96,10 @@ def test_an_archive_is_loosened_wholly_and_within_its_splits(tmp_path: Path) -> 
         own = pairs.texts.splits == split
         kinds = planted.kinds[own].tolist()
         assert (kinds.count("neighbour"), kinds.count("mismatch")) == (count // 5, count // 10)
-        assert (pairs.texts.splits[planted.came_from[own]] == split).all()
+        assert (pairs.texts.splits[planted.source[own]] == split).all()
     again = curated.loosened(pairs, {"neighbour": 0.2, "mismatch": 0.1}, ("train", "val"))
-    assert (again.came_from == planted.came_from).all()
-    assert curated.loosened(pairs, {}, ("train",)).pairs is pairs
+    assert (again.source == planted.source).all()
+    assert curated.loosened(pairs, {}, ("train",)).dataset is pairs
 
 
 def test_kinds_of_an_archive_are_told_beside_the_true_ones(monkeypatch: pytest.MonkeyPatch) -> None:
