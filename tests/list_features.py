@@ -38,8 +38,12 @@ PARTS = {
     "encoder": ["src/subtext/models/encoders", "src/subtext/encoders"],
     "metric": ["src/subtext/evaluation/metrics", "src/subtext/metrics"],
 }
+METRICS = ("Metric", "GalleryMetric", "PMRP")
+"""Base classes of metrics."""
 FUNCTIONS_COUNT = ("generation", "metric")
 """Kinds whose public functions are features, too."""
+FUNCTIONS_OUTSIDE = {"metric": ["src/subtext/evaluation/metric.py", "src/subtext/ops/roc.py"]}
+"""Kind -> files outside of its folder that have some of its functions."""
 READERS = ["src/subtext/data/readers"]
 STORES = ["src/subtext/search/stores/store.py", "src/subtext/stores/store.py"]
 PROTOCOLS = {"store": ["Store"], "view": ["View"], "writer": ["Writer"], "shelf": ["SideView"]}
@@ -72,6 +76,8 @@ FILE = re.compile(
     r"[\w{}.-]*\.(json|jsonl|npz|npy|safetensors|html|svg|csv|tsv|md|sqlite|parquet|onnx|tar|txt)", re.ASCII
 )
 NO_FILES = {"torch.onnx"}
+SIDE_FILES = {"{}.onnx": ("image.onnx", "text.onnx")}
+"""File names of which a variable is the whole stem -> what they are."""
 EVALUATE = (
     "--c-way 2,4 --graph {graph} --relevance tfidf1 --asp-top 5 --gain 2 --ndcg 2 --precision --plausible "
     "--human {human} --words --hubness 3 --space"
@@ -224,11 +230,12 @@ def parts() -> Iterator[tuple[str, str]]:
     """Classes of the folders of parts; functions where these are features."""
     for kind, places in PARTS.items():
         place = folder(places)
-        for file in [place] if place.is_file() else sorted(place.glob("*.py")):
+        more = [ROOT / each for each in FUNCTIONS_OUTSIDE.get(kind, ())]
+        for file in [place, *more] if place.is_file() else [*sorted(place.glob("*.py")), *more]:
             for node in parsed(file).body:
                 if getattr(node, "name", "_").startswith("_"):
                     continue
-                if isinstance(node, ast.ClassDef) and _called(node, kind):
+                if isinstance(node, ast.ClassDef) and file not in more and _called(node, kind):
                     yield kind, node.name
                 elif isinstance(node, ast.FunctionDef) and kind in FUNCTIONS_COUNT:
                     yield f"{kind} function", node.name
@@ -237,6 +244,8 @@ def parts() -> Iterator[tuple[str, str]]:
 def _called(node: ast.ClassDef, kind: str) -> bool:
     methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
     calls = bool(methods & {"__call__", "forward"})
+    if kind == "metric":
+        return any(isinstance(base, ast.Name) and base.id in METRICS for base in node.bases) or calls
     return calls or (kind == "encoder" and any(not name.startswith("__") for name in methods))
 
 
@@ -262,13 +271,25 @@ def readers() -> Iterator[tuple[str, str]]:
 
 
 def stores() -> Iterator[tuple[str, str]]:
-    """Verbs of the stores' protocols."""
+    """Methods and attributes of the stores' protocols."""
     classes = {n.name: n for n in parsed(folder(STORES)).body if isinstance(n, ast.ClassDef)}
     for part, names in PROTOCOLS.items():
         for node in (classes[name] for name in names if name in classes):
             for member in node.body:
-                if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
-                    yield "store verb", f"{part}.{member.name}"
+                for name in _members(member):
+                    yield "store verb", f"{part}.{name}"
+
+
+def _members(member: ast.stmt) -> list[str]:
+    """The public methods and attributes that a statement of a class body defines."""
+    names = []
+    if isinstance(member, ast.FunctionDef) and member.name == "__init__":
+        names = [n.attr for n in ast.walk(member) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    elif isinstance(member, ast.FunctionDef):
+        names = [member.name]
+    elif isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+        names = [member.target.id]
+    return [name for name in names if not name.startswith("_")]
 
 
 # ---- the server ----
@@ -278,7 +299,7 @@ def stores() -> Iterator[tuple[str, str]]:
 def openapi() -> dict[str, Any]:
     """What the server says of itself; no index is opened for it."""
     application: ModuleType = thing(APPLICATION)
-    with patch.object(application, "Served"):
+    with patch.object(application, "ServerState"):
         app = application.build(thing(SETTINGS)(("index",)))
     return dict(app.openapi())
 
@@ -406,7 +427,10 @@ def python_names() -> Iterator[tuple[str, str]]:
 def files() -> Iterator[tuple[str, str]]:
     """Names and endings of files that the code reads or writes."""
     for text in sorted(strings(ROOT / "src" / "subtext")):
-        if FILE.fullmatch(text) and text not in NO_FILES and re.search("[A-Za-z]", text.rpartition(".")[0]):
+        if text in SIDE_FILES:
+            for name in SIDE_FILES[text]:
+                yield "file", name
+        elif FILE.fullmatch(text) and text not in NO_FILES and re.search("[A-Za-z]", text.rpartition(".")[0]):
             yield "file", text
         elif text.startswith(".") and FILE.fullmatch(text):
             yield "file ending", text

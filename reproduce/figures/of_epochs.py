@@ -65,7 +65,7 @@ def asp_by_epoch(config: FigureConfig) -> Figure:
 
 
 def kept(run: Path) -> dict[int, Path]:
-    """Epoch -> folder of the epochs that a run kept (`--keep-epochs`), in order."""
+    """Epoch -> folder of the epochs that a run kept (`--save-every-epochs`), in order."""
     folder = run / EPOCHS
     places = [place for place in folder.iterdir() if place.name.isdecimal()] if folder.is_dir() else []
     return {int(place.name): place for place in sorted(places, key=lambda place: int(place.name))}

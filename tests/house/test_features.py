@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from functools import cache
 
@@ -12,7 +13,7 @@ from list_features import METHODS, ROOT, figures, imported, listed, mentioned, t
 
 from subtext.errors import RecipeError
 
-STRICT = False
+STRICT = True
 """True at the end of the move: new names have to be there, old ones of commands and options work as hidden aliases,
 what is dropped is gone."""
 
@@ -86,7 +87,8 @@ def works(kind: str, name: str, new: str) -> bool:
     """Whether an old name is still understood."""
     if kind == "python name":
         package, _, name = name.rpartition(".")
-        return package != "subtext" or imported(f"{package}:{name}") is not None
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            return package != "subtext" or imported(f"{package}:{name}") is not None
     if kind.startswith("method"):
         method, _, option = name.partition(":")
         recipe = thing(METHODS)()[method]
