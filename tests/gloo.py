@@ -14,7 +14,8 @@ def started(program: Path, out: Path, count: int) -> Path:
     port = free_port()
     running = []
     for rank in range(count):
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(program.parent)}
+        paths = os.pathsep.join(filter(None, [str(program.parent), os.environ.get("PYTHONPATH")]))
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
         if count > 1:
             env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "ACCELERATE_USE_CPU": "true"}
             env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}

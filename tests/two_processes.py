@@ -40,7 +40,7 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
     if "neighbours" in kind:
         form = "reference" if "random" in kind else "angular"
         image = 0.0 if kind.startswith("texts") else 0.3
-        made = near.setup(Path("unread"), dropout=0.0, negatives="both", form=form, image=image)
+        made = near.setup(Path("unread"), dropout=0.0, negatives="both", form=form, image_weight=image)
         by_side = {side: Sampler(data, near.graph(data).neighbours) for side in made.neighbours.sides}
         strangers = Strangers(data) if made.neighbours.strangers else None
         samplers = Samplers(by_side, "both", "", strangers=strangers)

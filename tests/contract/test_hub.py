@@ -95,7 +95,7 @@ def test_a_folder_without_a_tokeniser_is_refused(tmp_path: Path) -> None:
     assert len(tokeniser(str(folder))) > 10
     for path in folder.glob("token*"):
         path.unlink()
-    with pytest.raises(RequirementError, match="knows no words; give a folder that holds both"):
+    with pytest.raises(RequirementError, match="the one there has no vocabulary; give a folder that holds both"):
         tokeniser(str(folder))
 
 

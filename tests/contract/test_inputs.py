@@ -152,8 +152,8 @@ def test_fingerprint_of_pixels_changes_with_what_matters(change: dict) -> None:
         (lambda: Vocabulary(("a", "b")), "needs to begin with <pad>"),
         (lambda: words()(batch([None])), "item 'item 0' needs a text; it got none"),
         (lambda: subwords()(batch([b"x"])), "needs a text; it got bytes"),
-        (lambda: PixelInput()(batch([None])), "item 'item 0' has no picture, only a name"),
-        (lambda: PixelInput()(batch(["gone.png"])), "item 'item 0': picture gone.png is not in"),
+        (lambda: PixelInput()(batch([None])), "item 'item 0' has no image, only a name"),
+        (lambda: PixelInput()(batch(["gone.png"])), "item 'item 0': image gone.png is not in"),
     ],
 )
 def test_bad_settings_and_items(make, message: str) -> None:

@@ -65,7 +65,7 @@ def test_names_are_looked_up_and_positions_are_no_names(tmp_path: Path) -> None:
     found = model.embed_images([Path("photos/a.jpg"), "1"])
     torch.testing.assert_close(found.vectors, model.embed_images(rows[[2, 1]]).vectors)
     for nameless in (b"bytes", None, torch.ones(4)):
-        with pytest.raises(DataError, match=r"reads picture features: .*; it got a value of type"):
+        with pytest.raises(DataError, match=r"reads image features: .*; it got a value of type"):
             model.embed_images([nameless])
     with pytest.raises(DataError, match=r"needs a row for every item; 1 of 1 have none, first 'b\.jpg'"):
         model.embed_images(["b.jpg"])

@@ -17,7 +17,22 @@ from subtext.data.read import read as read_dataset
 from subtext.data.write import write_dataset
 from subtext.errors import DataError
 
-BLIND = ("training", "recipes", "models", "neighbours", "objectives")
+BLIND = (
+    "training",
+    "recipes",
+    "models",
+    "neighbours",
+    "objectives",
+    "curation",
+    "evaluation",
+    "search",
+    "ops",
+    "core",
+    "api.train",
+    "api.extend",
+    "api.neighbours",
+    "api.evaluate",
+)
 
 
 def made(count: int = 60, *, each: int = 2, val: int = 6) -> Dataset:

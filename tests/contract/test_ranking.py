@@ -19,9 +19,9 @@ CONTEXT = BuildContext(image_features=FeatureShape(pooled=8), texts=TEXTS)
     [
         ("pvse", {"loss": "softmax", "margin": 0.3}, "margin needs loss=triplet"),
         ("pvse", {"loss": "softmax", "negatives": "all"}, "negatives needs loss=triplet"),
-        ("vse_infinity", {"loss": "softmax", "all_negatives_epochs": 2}, "easy_epochs needs loss=triplet"),
+        ("vse_infinity", {"loss": "softmax", "all_negatives_epochs": 2}, "all_negatives_epochs needs loss=triplet"),
         ("vse_infinity", {"temperature": 0.1}, "temperature needs loss=softmax"),
-        ("ascl", {"all_negatives_epochs": 2}, "easy_epochs needs loss=triplet"),
+        ("ascl", {"all_negatives_epochs": 2}, "all_negatives_epochs needs loss=triplet"),
         ("dual", {"pooling": "last"}, "a bag of words has no last"),
     ],
 )

@@ -102,7 +102,7 @@ def test_one_cycle_rises_and_falls() -> None:
         ("lr", math.inf, "lr needs a number above 0"),
         *(
             (name, math.nan, f"{name} needs a number of 0 or more")
-            for name in ("clip", "weight_decay", "backbone_lr_scale")
+            for name in ("max_grad_norm", "weight_decay", "backbone_lr_scale")
         ),
     ],
 )

@@ -18,7 +18,7 @@ from subtext.recipes.build import build
 from subtext.recipes.catalogue import models
 from subtext.training.setup import Setup
 
-SMALL: dict[str, object] = {"width": 16, "word_dim": 8}
+SMALL: dict[str, object] = {"embed_dim": 16, "word_dim": 8}
 HOSTS: dict[str, dict[str, object]] = {
     "dual": SMALL,
     "vse": SMALL,
@@ -26,7 +26,7 @@ HOSTS: dict[str, dict[str, object]] = {
     "vse_infinity": SMALL,
     "dsran": SMALL,
     "ascl": {**SMALL, "attention": False},
-    "pcme": {**SMALL, "draws": 2},
+    "pcme": {**SMALL, "samples": 2},
     "pcme_plus": SMALL,
     "clip": {"model": "{clip}"},
 }
@@ -41,8 +41,8 @@ METHODS: dict[str, dict[str, object]] = {
     "mithun": {},
     "distance": {},
 }
-COSINE = "needs a host whose items are compared by the cosine of their vectors"
-TRIPLET = "needs a host with a triplet loss between pictures and texts"
+COSINE = "needs a model that compares items by the cosine of their vectors"
+TRIPLET = "needs a model with a triplet loss between images and texts"
 WITHOUT_TRIPLET = ("dual", "ascl", "pcme", "pcme_plus", "clip")
 REFUSED = {
     # Its loss is one of plain cosines, which a match probability or a distance of distributions would lose.
@@ -51,7 +51,7 @@ REFUSED = {
     **{(host, method): TRIPLET for host in WITHOUT_TRIPLET for method in ("mithun", "distance")},
 }
 """(host, method) as they come -> why not."""
-ALSO: dict[str, dict[str, object]] = {"mithun": {"hard": False}, "distance": {"loss": "margin"}}
+ALSO: dict[str, dict[str, object]] = {"mithun": {"hardest_only": False}, "distance": {"loss": "margin"}}
 """What weights any loss, or brings its own."""
 STILL = {(host, "distance"): TRIPLET for host in ("pcme", "pcme_plus")}
 """What is refused with that, too: a margin between distances of points says nothing of distributions."""
@@ -118,18 +118,22 @@ def test_what_needs_no_triplet_goes_with_other_losses(host: str, method: str, cl
 
 def test_rank_weights_halve_where_all_negatives_count_and_can_be_told_not_to(clip: str) -> None:
     whole = made("pvse", clip).objective.parts
-    for options, factor in (({"hard": False}, 0.5), ({"hard": False, "half": False}, 1.0), ({}, 1.0)):
+    for options, factor in (
+        ({"hardest_only": False}, 0.5),
+        ({"hardest_only": False, "average_directions": False}, 1.0),
+        ({}, 1.0),
+    ):
         parts = made("pvse", clip, ("mithun", options)).objective.parts
         for side in DIRECTIONS:
             assert parts[side].weight == factor * whole[side].weight
 
 
 def test_refusals_name_the_way_out(clip: str) -> None:
-    with pytest.raises(RecipeError, match="weight any loss by rank \\(mithun:hard=no\\)"):
+    with pytest.raises(RecipeError, match="weight any loss by rank \\(mithun:hardest_only=no\\)"):
         made("dual", clip, ("mithun", {}))
     with pytest.raises(RecipeError, match="distance:loss=margin"):
         made("dual", clip, ("distance", {}))
-    with pytest.raises(RecipeError, match=r"needs a host whose items are vectors; .* scores pairs"):
+    with pytest.raises(RecipeError, match=r"needs a model whose items are vectors; .* scores pairs"):
         made_pairs("diversity", {"graph": "graph"})
 
 
@@ -143,7 +147,7 @@ def made_pairs(method: str, options: dict[str, object]) -> Setup:
 def test_draws_are_views_of_an_item(clip: str) -> None:
     """Options of several views are for `pcme`, whose items are draws; `pcme_plus` has one vector an item."""
     assert made("pcme", clip, ("diversity", {"graph": "graph", "views": "mean"})).memories
-    with pytest.raises(RecipeError, match="views needs a host with several views"):
+    with pytest.raises(RecipeError, match="diversity: views needs a model with several views"):
         made("pcme_plus", clip, ("diversity", {"graph": "graph", "views": "mean"}))
     with pytest.raises(RecipeError, match="current=True needs views=mean or aligned"):
         made("pcme", clip, ("discrepancy", {"graph": "graph", "current": True}))

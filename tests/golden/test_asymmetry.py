@@ -203,7 +203,7 @@ def test_a_pictures_only_text_stays_and_that_is_told() -> None:
     data = small.pairs(4, captions=1)
     made = Rewriting(positives="long").open(data)
     assert made.retold(data.links, DRAW) == list(data.texts.values)
-    assert made.notes == ["4 pictures with one text: there is no other to make it longer by, and it stays"]
+    assert made.notes == ["4 images with one text: there is no other to make it longer by, and it stays"]
     assert Rewriting(positives="short").open(data).notes == []
 
 

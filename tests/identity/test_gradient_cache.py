@@ -120,7 +120,7 @@ def test_a_chunk_holds_so_many_items_of_either_side_at_most(
 
 def test_a_batch_norm_in_training_is_refused_with_chunks(tmp_path: Path) -> None:
     plan = Plan(epochs=1, batch_size=16, grad_cache_chunk=4)
-    with pytest.raises(TrainingError, match=r"items that do not see each other.*image\.head\.norm.*--no-perceptron"):
+    with pytest.raises(TrainingError, match=r"items that do not depend on each other.*image\.head\.norm.*--no-mlp"):
         small.run(tmp_path / "run", plan=plan, made=small.setup_with_pooling)
     assert not (tmp_path / "run").exists()
     small.run(tmp_path / "run", plan=plan, made=partial(small.setup_with_pooling, perceptron=False))

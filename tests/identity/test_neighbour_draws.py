@@ -14,6 +14,7 @@ from scenes import doubles, items, random_items
 from torch import nn
 
 from subtext.core import DIRECTIONS, Embeddings, Epoch, Origin, Scene
+from subtext.data.build_context import BuildContext
 from subtext.data.dataset import Items
 from subtext.data.inputs import Draw, Tensors
 from subtext.errors import DataError, RecipeError, RequirementError
@@ -21,6 +22,7 @@ from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
 from subtext.neighbours.sampling import SIDES, NeighbourDraw, Sampler, Strangers, open_samplers
 from subtext.objectives.scene import Grouped, Groups, compare_neighbours, compare_with_random, compose
+from subtext.recipes.build import build
 from subtext.recipes.methods.hal import hal
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.neighbourhoods import neighbourhoods
@@ -97,7 +99,7 @@ def test_other_texts_of_the_picture_are_drawn_where_there_is_no_graph() -> None:
     sampler = open_samplers(NeighbourDraw(("text",)), PAIRS).by_side["text"]
     assert (sampler(PAIRS.links, seed=0, epoch=0) == (PAIRS.links[:, 1] ^ 1)).all()
     one = PAIRS.subset(np.arange(40), np.arange(0, 80, 2))
-    with pytest.raises(DataError, match="every picture has one; draw neighbours"):
+    with pytest.raises(DataError, match="every image has one; draw neighbours"):
         open_samplers(NeighbourDraw(("text",)), one)
 
 
@@ -114,7 +116,7 @@ def test_graphs_that_do_not_fit_are_refused(graph: Path, tmp_path: Path) -> None
         open_samplers(draw, PAIRS.subset(np.arange(2), np.arange(4)))
     with pytest.raises(DataError, match="needs to be a folder that `subtext neighbours build` wrote"):
         open_samplers(replace(draw, graph=tmp_path / "nothing"), PAIRS)
-    with pytest.raises(RequirementError, match="a picture needs a graph"):
+    with pytest.raises(RequirementError, match="an image needs a graph"):
         NeighbourDraw(("image",))
     one = Items(["a", "b"], [None, None], np.zeros(2, np.int64), np.array(["train"] * 2))
     with pytest.raises(DataError, match="all texts are of one"):
@@ -169,7 +171,7 @@ def _scene() -> Scene:
             3.1109544174,
         ),
         (
-            {"form": "hinge", "degrees": np.degrees(np.arctan(0.5)).item()},
+            {"form": "hinge", "angle": np.degrees(np.arctan(0.5)).item()},
             {"image_to_text": 0.12, "text_to_image": 0.02, "image": 0.20, "text": 0.0},
             0.20,
         ),
@@ -254,10 +256,10 @@ def test_random_texts_are_of_all_and_of_the_pair_alone() -> None:
 
 
 def test_random_texts_are_read_where_the_papers_code_is_asked_for(graph: Path) -> None:
-    with_them = ({"image": 0.0}, {"image": 0.0, "text": 0.0}, {"between": "host"}, {})
+    with_them = ({"image_weight": 0.0}, {"image_weight": 0.0, "text_weight": 0.0}, {"cross_modal": "model"}, {})
     for options in with_them:
-        read = "" if options.get("text") == 0 else str(graph)
-        made = neighbourhoods(small.setup(), graph=read, form="reference", pool_size=4, **options)
+        read = {} if options.get("text_weight") == 0 else {"graph": str(graph), "pool_size": 4}
+        made = neighbourhoods(small.setup(), **read, form="reference", **options)
         samplers = open_samplers(made.neighbours, PAIRS)
         reading = Reader(made.model, PAIRS, Draw(1, 2), samplers=samplers)(PAIRS.links[:9])
         wanted = Strangers(PAIRS)(PAIRS.links[:9], seed=1, epoch=2)
@@ -293,15 +295,15 @@ def test_the_methods_say_what_they_need() -> None:
         neighbourhoods(host)
     with pytest.raises(RecipeError, match="structure=texts needs graph=FOLDER"):
         struc(host, structure="texts")
-    with pytest.raises(RecipeError, match=r"graph needs structure=texts|images"):
-        struc(host, graph="somewhere")
-    with pytest.raises(RecipeError, match="graph needs image or text above 0; both are 0"):
+    with pytest.raises(RecipeError, match=r"^graph needs structure=texts\|images"):
+        build("vse", {}, methods=[("struc", {"graph": "somewhere"})], context=BuildContext(texts=("a dog",)))
+    with pytest.raises(RecipeError, match="graph needs image_weight or text_weight above 0; both are 0"):
         neighbourhoods(host, graph="somewhere", image_weight=0.0, text_weight=0.0)
     assert (
         neighbourhoods(replace(host, opened=True), graph="somewhere", image_weight=0.0, text_weight=0.0).neighbours
         is None
     )
-    with pytest.raises(RecipeError, match="image_graph needs image above 0"):
+    with pytest.raises(RecipeError, match="image_graph needs image_weight above 0"):
         neighbourhoods(host, graph="somewhere", image_graph="elsewhere", image_weight=0.0)
     with pytest.raises(RecipeError, match="another method does so already"):
         struc(neighbourhoods(host, graph="somewhere"))
@@ -321,6 +323,6 @@ def test_what_the_methods_keep_and_replace() -> None:
     assert list(alone.objective.parts) == ["image_to_text", "mmd"]
     assert alone.neighbours is None
     assert not list(alone.model.similarity.parameters())
-    pictures = struc(host, structure="pictures", graph="somewhere")
+    pictures = struc(host, structure="images", graph="somewhere")
     assert pictures.objective.parts["structure"].on == "image_neighbours"
     assert pictures.neighbours.sides == ("image",)

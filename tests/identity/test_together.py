@@ -71,5 +71,5 @@ def test_shares_of_processes_cover_pictures_and_texts() -> None:
 
 
 def test_one_partner_alone_cannot_be_right() -> None:
-    with pytest.raises(RecipeError, match="captions=together needs positives=group"):
+    with pytest.raises(RecipeError, match="caption_sampling=together needs positives=group"):
         Plan(caption_sampling="together", positives="pair")

@@ -139,15 +139,15 @@ class Metric(Measure):
         readings = readings_of(comparison, stable=getattr(self, "ties", "") == "stable")
         return torch.from_numpy(self.of(*readings.take(self.reads)))
 
-    def of(self, *readings: Any, **settings: Any) -> NDArray[np.float64]:
+    def of(self, *readings: Any) -> NDArray[np.float64]:
         """The same from readings that are already there."""
         return self(*readings).double().numpy()
 
-    def chance(self, *readings: Any, **settings: Any) -> NDArray[np.float64] | Fraction | float | None:
+    def chance(self, *readings: Any) -> NDArray[np.float64] | Fraction | float | None:
         """What a random order is expected to give, for each query or all; None where nobody knows."""
         return None
 
-    def ceiling(self, *readings: Any, **settings: Any) -> NDArray[np.float64] | None:
+    def ceiling(self, *readings: Any) -> NDArray[np.float64] | None:
         """What the best order is expected to give, where that may be below 1."""
         return None
 
@@ -241,7 +241,7 @@ class Readings:
         return [self.computed[name] for name in names]
 
 
-def readings_of(comparison: Comparison, *, stable: bool = False, **more: Callable[[], Any]) -> Readings:
+def readings_of(comparison: Comparison, *, stable: bool = False) -> Readings:
     """The readings of a Comparison; tied candidates are also counted by column if `stable`."""
     truth = comparison.truth
 
@@ -266,7 +266,6 @@ def readings_of(comparison: Comparison, *, stable: bool = False, **more: Callabl
             "best_rank": lambda: best_of(comparison.scores, *cells(), stable=stable),
             "positive_ranks": positive_ranks,
             "query_keys": query_keys,
-            **more,
         }
     )
 

@@ -439,12 +439,22 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
     return _change(store, "update", total)
 
 
-def _grow(writer: Writer, opened: Opened, work: Work, *, verb: str, source: Mapping[str, Any], **options: Any) -> Grown:
+def _grow(
+    writer: Writer,
+    opened: Opened,
+    work: Work,
+    *,
+    verb: str,
+    source: Mapping[str, Any],
+    exact: bool = False,
+    again: bool = False,
+    only: Mapping[Side, set[str]] | None = None,
+) -> Grown:
     from subtext.report.progress import meter
     from subtext.search.growing import Growing, grow
 
     pairs = opened.pairs
-    how = Growing(verb=verb, source=source, batch_size=work.batch_size, workers=work.workers, **options)
+    how = Growing(verb, source, exact, again, only, batch_size=work.batch_size, workers=work.workers)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
         return grow(writer, opened.model, pairs, how=how, progress=progress)
 
