@@ -91,7 +91,8 @@ def test_the_readmes_tree_is_the_tree():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_pages_links_lead_somewhere(page):
-    links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+    # `make docs` writes the pages in docs/generated and fails where a link to one of them leads nowhere.
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()) if not link.startswith("generated/")]
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
