@@ -13,8 +13,7 @@ from reproduce.figures.of_systems import spelt
 from reproduce.figures.systems import about, facts_of, pairs_of, relevance_of
 from subtext.api.load import open_work
 from subtext.core import DIRECTIONS, Direction
-from subtext.data.dataset import Dataset
-from subtext.data.fingerprint import fingerprint
+from subtext.data.dataset import Dataset, fingerprint
 from subtext.errors import CheckpointError, RequirementError
 from subtext.evaluation import ExtraMetrics, Protocol, embed_pairs, evaluate_embeddings
 from subtext.evaluation.relevance.graded import Graded

@@ -11,9 +11,8 @@ import numpy as np
 from reproduce.figures.config import FigureConfig, is_run
 from subtext.api.external import Files, read_output, read_split
 from subtext.api.load import Work, open_work, remembered
-from subtext.data.dataset import Dataset
+from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.external_outputs import holds_scores
-from subtext.data.fingerprint import fingerprint
 from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs

@@ -19,9 +19,8 @@ from torch import nn
 from subtext.api.load import Work, open_work
 from subtext.core import Embeddings
 from subtext.data.atomic import require_file, write_text
-from subtext.data.dataset import Dataset
+from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.features import FeatureInput
-from subtext.data.fingerprint import fingerprint
 from subtext.data.image_files import thumbnail
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError

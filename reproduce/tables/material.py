@@ -21,8 +21,8 @@ from subtext.api.train import TrainingData
 from subtext.data.atomic import write_file
 from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
+from subtext.data.prepare import first_sentences
 from subtext.data.readers import politics
-from subtext.data.sentences import first_sentences
 from subtext.errors import DataError, counted
 from subtext.neighbours.build import GraphOptions, build_graph, open_space
 from subtext.neighbours.graph import Graph

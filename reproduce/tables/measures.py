@@ -14,8 +14,8 @@ from reproduce.tables.figure_names import RANKINGS, SPACE
 from reproduce.tables.material import Loaded, graph_of_scored, one_text_each, require
 from reproduce.tables.specification import Shared
 from subtext.core import DIRECTIONS, Comparison, Embeddings
-from subtext.data.fingerprint import fingerprint
-from subtext.data.lengths import word_counts
+from subtext.data.dataset import fingerprint
+from subtext.data.text import word_counts
 from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, embed_pairs, evaluate
 from subtext.evaluation.gallery import of_pairs

@@ -18,7 +18,7 @@ from reproduce.weights.scores_report import tables_of
 from reproduce.weights.statistics import SCORES, unevenness
 from subtext.api.load import Work, open_work
 from subtext.data.atomic import write_text
-from subtext.data.fingerprint import fingerprint
+from subtext.data.dataset import fingerprint
 from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, evaluate
 from subtext.evaluation.metrics.agreement import mean_ranks, spearman

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 from subtext.data.dataset import Dataset, Items
-from subtext.data.dedup import _jaccard, _shingles, near_copies
-from subtext.data.prepare import cut_sentences, keep_texts, only_longer, resplit_groups
-from subtext.data.sentences import first_sentences
+from subtext.data.prepare import (
+    _jaccard,
+    _shingles,
+    cut_sentences,
+    first_sentences,
+    keep_texts,
+    near_copies,
+    only_longer,
+    resplit_groups,
+)
 from subtext.errors import DataError
 
 LONG = "we use cookies to make this site work and to show what you may like to read next so please say yes"

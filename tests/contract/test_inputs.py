@@ -16,10 +16,9 @@ from transformers import PreTrainedTokenizerFast
 
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Batch, Draw, Input
-from subtext.data.language import guess_language
 from subtext.data.pixels import PixelInput, random_box
-from subtext.data.text import SubwordInput, Vocabulary, WordInput, tokenise
-from subtext.data.vocabulary import END, PAD, START, UNKNOWN
+from subtext.data.text import END, PAD, START, UNKNOWN, SubwordInput, Vocabulary, WordInput, tokenise
+from subtext.data.words import guess_language
 from subtext.errors import CheckpointError, DataError, OutputError
 from subtext.ops import draw
 

@@ -8,8 +8,7 @@ import types
 import pytest
 import torch
 
-from subtext.data.lengths import cut_note, too_long
-from subtext.data.text import OpenClipInput
+from subtext.data.text import OpenClipInput, cut_note, too_long
 
 
 class BytePairs:

@@ -10,8 +10,7 @@ import grimp
 import numpy as np
 import pytest
 
-from subtext.data.dataset import Dataset, Items
-from subtext.data.fingerprint import fingerprint
+from subtext.data.dataset import Dataset, Items, fingerprint
 from subtext.data.noise import NeighbourLists, plant, read_labels, write_labels
 from subtext.data.read import read as read_dataset
 from subtext.data.write import write_dataset

@@ -15,8 +15,7 @@ from command import call
 
 from subtext.core import DIRECTIONS, Epoch
 from subtext.data.inputs import Draw
-from subtext.data.lengths import cut_note, too_long
-from subtext.data.text import SubwordInput, Vocabulary, WordInput
+from subtext.data.text import SubwordInput, Vocabulary, WordInput, cut_note, too_long
 from subtext.errors import RecipeError
 from subtext.models.model import Branch, Model
 from subtext.objectives.losses.infonce import InfoNCE

@@ -16,12 +16,17 @@ from command import call
 from PIL import Image
 
 from subtext.core import Embeddings
-from subtext.curation.alignment import align, aligned
-from subtext.curation.copies import later, leaks, picture_copies, text_copies
-from subtext.curation.flags import picture_flags, text_flags
-from subtext.curation.judged import judge, left_out
-from subtext.curation.kinds import KINDS, kinds_of
-from subtext.curation.surroundings import chance_links, near_links, surroundings
+from subtext.curation.judged import (
+    judge,
+    later,
+    leaks,
+    left_out,
+    picture_copies,
+    picture_flags,
+    text_copies,
+    text_flags,
+)
+from subtext.curation.kinds import KINDS, align, aligned, chance_links, kinds_of, near_links, surroundings
 from subtext.data.dataset import Dataset, Items
 from subtext.data.noise import NeighbourLists, plant
 from subtext.data.read import read

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from subtext.curation.export import Head, page
 from subtext.curation.judged import Judged
-from subtext.curation.page import Head, page
 from subtext.data.dataset import Dataset, Items
 
 pytestmark = browser.needed

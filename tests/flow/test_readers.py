@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from subtext.data.dataset import Dataset
+from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.features import FeatureFile
-from subtext.data.fingerprint import fingerprint
 from subtext.data.image_files import open_image
 from subtext.data.read import read
 from subtext.errors import DataError

@@ -14,8 +14,7 @@ from subtext.core import Comparison, Embeddings, Epoch, Origin, Scene, Truth
 from subtext.data.batches import item_batch
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
-from subtext.data.text import Vocabulary, WordInput
-from subtext.data.vocabulary import END, START
+from subtext.data.text import END, START, Vocabulary, WordInput
 from subtext.errors import DataError, RequirementError
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.chan import Chan

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from subtext.data.batches import epoch_batches, item_batch, item_blocks, read_ahead
-from subtext.data.dataset import Dataset, Items
-from subtext.data.fingerprint import fingerprint
-from subtext.data.splits import draw_splits
+from subtext.data.dataset import Dataset, Items, fingerprint
+from subtext.data.rows import draw_splits
 from subtext.errors import DataError
 
 

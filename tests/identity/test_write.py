@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from subtext.data.dataset import Dataset, Judgements
-from subtext.data.fingerprint import fingerprint
+from subtext.data.dataset import Dataset, Judgements, fingerprint
 from subtext.data.read import read as read_dataset
 from subtext.data.write import write_dataset
 from subtext.errors import DataError

@@ -113,7 +113,7 @@ def audit(
     """
     from subtext.core import DIRECTIONS
     from subtext.data.atomic import require_file, write_text
-    from subtext.data.fingerprint import fingerprint
+    from subtext.data.dataset import fingerprint
     from subtext.evaluation.audit import Audit, Check, audit_page
     from subtext.evaluation.results import versions
     from subtext.report.page import render
@@ -259,7 +259,7 @@ def _of_files(work: Work, train_split: str | None, files: Files) -> _Subject:
 
 def _recorded_split(record: Record, audited: Dataset) -> _TrainSplit:
     """The pairs that a run was trained on, read again from where they were; images are not decoded."""
-    from subtext.data.fingerprint import fingerprint
+    from subtext.data.dataset import fingerprint
     from subtext.data.read import read as read_dataset
 
     if not record.data.data:
@@ -291,7 +291,7 @@ def _named_split(sources: Sources, train_split: str | None, audited: Dataset) ->
 
     Raises DataError when the data has no such split.
     """
-    from subtext.data.fingerprint import fingerprint
+    from subtext.data.dataset import fingerprint
 
     if train_split is None:
         return _TrainSplit(None, "the training split is not known; name a split of this data (--train-split)")

@@ -139,10 +139,9 @@ def curate(
     import numpy as np
 
     from subtext.api.load import Sources, Work, open_work
+    from subtext.curation.export import Head, page, write_rows
     from subtext.curation.export import export as export_pairs
-    from subtext.curation.export import write_rows
     from subtext.curation.judged import judge, left_out
-    from subtext.curation.page import Head, page
     from subtext.data.atomic import write_text
     from subtext.data.noise import read_labels
     from subtext.report.progress import meter
@@ -179,7 +178,7 @@ def curate(
 
 def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     """The graph that was given, or one of the texts' words; None where there are too few texts, or no words."""
-    from subtext.curation.surroundings import NEAR
+    from subtext.curation.kinds import NEAR
     from subtext.neighbours.build import GraphOptions, build_graph
     from subtext.neighbours.graph import Graph
     from subtext.neighbours.lsa import Lsa

@@ -57,7 +57,7 @@ class NoiseDetection:
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per score and task: area and interval. Needs pandas."""
-        from subtext.data.frame import frame
+        from subtext.data.dataset import frame
 
         rows = []
         for score, tasks in self.auc.items():

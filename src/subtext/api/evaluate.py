@@ -222,7 +222,7 @@ def evaluate(
 
     def extra_for(pairs: Dataset) -> ExtraMetrics:
         from subtext.api.load import choose_device
-        from subtext.data.lengths import word_counts
+        from subtext.data.text import word_counts
         from subtext.evaluation import ExtraMetrics
         from subtext.evaluation.relevance import plausible
         from subtext.evaluation.relevance.grade import Asked, graded
@@ -360,7 +360,7 @@ class _Evaluation:
 
     def two_stages(self, rerank: Path, candidates: tuple[int, ...], features: Path | None) -> Result:
         from subtext.api.load import Opened, choose_device, choose_precision, open_run, require_features
-        from subtext.data.lengths import cut_note, too_long
+        from subtext.data.text import cut_note, too_long
         from subtext.evaluation.two_stages import Stage, evaluate_two_stage, require_plan
         from subtext.report.progress import say
 
@@ -417,7 +417,7 @@ class _Evaluation:
     def subject(self, opened: Opened) -> dict[str, Any]:
         """Which model, and on which data."""
         from subtext.api.load import remembered
-        from subtext.data.lengths import too_long
+        from subtext.data.text import too_long
         from subtext.search import model_fingerprint
 
         record, sources = opened.record, self.work.sources

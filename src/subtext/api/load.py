@@ -247,7 +247,7 @@ def open_work(work: Work, *, decoded: bool = True) -> Opened:
 
     Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
     """
-    from subtext.data.lengths import cut_note
+    from subtext.data.text import cut_note
     from subtext.report.progress import say
 
     device = choose_device(work.device)

@@ -160,7 +160,7 @@ class NeighbourReport:
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per neighbour: id, text, image, distance. Needs pandas."""
-        from subtext.data.frame import frame
+        from subtext.data.dataset import frame
 
         return frame(self.neighbours)
 

@@ -110,8 +110,7 @@ def dedup(
     """
     from collections import Counter
 
-    from subtext.data.dedup import near_copies
-    from subtext.data.prepare import keep_texts
+    from subtext.data.prepare import keep_texts, near_copies
     from subtext.report.progress import meter
 
     path = _new_file(out)
@@ -160,7 +159,7 @@ def corrupt(
 
     import numpy as np
 
-    from subtext.data.fingerprint import fingerprint
+    from subtext.data.dataset import fingerprint
     from subtext.data.noise import plant, write_labels
     from subtext.neighbours.graph import Graph
     from subtext.version import __version__

@@ -136,7 +136,7 @@ def search(
     from dataclasses import replace
 
     from subtext.api.load import choose_device, choose_precision
-    from subtext.data.lengths import cut_note
+    from subtext.data.text import cut_note
     from subtext.search import Query
 
     if text is None and image is None and not like:

@@ -14,10 +14,9 @@ import numpy as np
 from subtext.data.dataset import Dataset, Items, Problem, summarise
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import read_bytes, stored_size
-from subtext.data.language import guess_language
 from subtext.data.read import UnusableData, read
 from subtext.data.rows import Progress
-from subtext.data.words import tokenise
+from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, counted
 from subtext.report.text_table import Cell, table
 

@@ -34,8 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.arrays import Rows, open_npy, open_npz
-from subtext.data.scan_files import scan_splits
+from subtext.data.arrays import Rows, open_npy, open_npz, scan_splits
 from subtext.errors import DataError
 
 _FEATURES = ("features", "image_features", "grid")

@@ -3,11 +3,16 @@
 An image and a text belong together when they share a group: truth is a group id, never a position. `links` are the
 pairs that the rows of the file name, which training samples from; the truth of evaluation is the full group, or graded
 judgements where the data set brings its own.
+
+What a data set is, as one short word: caches and runs name the data that they were made from by it.
+
+Rows as a table of pandas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -17,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import DataError, counted
+from subtext.errors import DataError, RequirementError, counted
 from subtext.ops import draw
 
 if TYPE_CHECKING:
     import pandas
 
     from subtext.data.feature_file import FeatureFile
+
 
 _SAMPLE = 6
 """Pairs that a notebook shows."""
@@ -168,8 +174,6 @@ class Dataset:
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per pair: image, text, their ids, split, group and the metadata of both. Needs pandas."""
-        from subtext.data.frame import frame
-
         images, texts = self.images.take(self.links[:, 0]), self.texts.take(self.links[:, 1])
         columns: dict[str, list[Any]] = {
             "image_id": list(images.ids),
@@ -233,3 +237,39 @@ def _renumber(rows: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     new = np.full(length, -1, dtype=np.int64)
     new[rows] = np.arange(len(rows))
     return new
+
+
+def fingerprint(pairs: Dataset) -> str:
+    """32 hexadecimal digits that change with any id, text, link, group, split or judgement, and with their order.
+
+    Images count by their id, not by their pixels.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+
+    def add(name: str, values: list[str]) -> None:
+        digest.update(f"{name} {len(values)}\n".encode())
+        for value in values:
+            coded = value.encode("utf-8", "surrogatepass")
+            digest.update(len(coded).to_bytes(8, "little"))
+            digest.update(coded)
+
+    for name, items in (("images", pairs.images), ("texts", pairs.texts)):
+        add(name, items.ids)
+        add("splits", [str(split) for split in items.splits])
+        digest.update(items.groups.astype("<i8").tobytes())
+    add("words", ["" if value is None else str(value) for value in pairs.texts.values])
+    digest.update(pairs.links.astype("<i8").tobytes())
+    if pairs.judgements is not None:
+        graded = pairs.judgements
+        for column, kind in ((graded.texts, "<i8"), (graded.images, "<i8"), (graded.scores, "<f4")):
+            digest.update(column.astype(kind).tobytes())
+    return digest.hexdigest()
+
+
+def frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]]) -> pandas.DataFrame:
+    """A DataFrame of rows, or of columns. Raises RequirementError where pandas is not installed."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise RequirementError("a data frame needs pandas, which is not installed; pip install pandas") from error
+    return pandas.DataFrame(rows)

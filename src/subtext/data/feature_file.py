@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data import atomic
-from subtext.data.arrays import Rows, one_array, open_npy, open_npz
+from subtext.data.arrays import Rows, one_array, open_npy, open_npz, scan_names, scan_splits
 from subtext.data.boxes import Boxes, Regions, ends, of_counts, open_boxes, open_folder, open_h5
 from subtext.data.build_context import FeatureShape
-from subtext.data.scan_files import scan_names, scan_splits
 from subtext.errors import DataError, counted
 
 BLOCK_BYTES = 32 * 2**20

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from subtext.data.arrays import open_npy, open_npz
 from subtext.data.boxes import BOX
 from subtext.data.feature_file import FeatureFile, without_regions
-from subtext.data.inputs import Batch, Draw, Tensors
-from subtext.data.settings import read_json, read_settings, settings_hash, write_settings
+from subtext.data.inputs import Batch, Draw, Tensors, read_json, read_settings, settings_hash, write_settings
 from subtext.errors import DataError
 from subtext.ops import draw as draws
 

@@ -3,11 +3,15 @@
 An Input belongs to one modality and to one encoder. It is given items and, while training, the epoch's draw; without a
 draw it must give the same tensors always. Implementations: pixels (`images.py`), words (`text.py`), features
 (`features.py`).
+
+Small JSON files of settings that an Input writes beside a model's weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -15,6 +19,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+
+from subtext.data.atomic import write_text
+from subtext.errors import CheckpointError
 
 Tensors = dict[str, Tensor]
 """What a branch of a model reads. Always "ids" (N) int64, and by kind of input:
@@ -64,3 +71,38 @@ class Input(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write what is needed to make this Input again (a vocabulary, a tokeniser, sizes), JSON or text only."""
+
+
+def write_settings(path: Path, values: object) -> None:
+    """Write JSON whole or not at all.
+
+    Raises OutputError when there is no room, or no right to write.
+    """
+    write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
+
+
+def read_settings(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The named settings of a JSON object.
+
+    Raises CheckpointError when the file is missing, is no JSON object, or lacks one of them.
+    """
+    values = read_json(path)
+    if not isinstance(values, dict) or any(name not in values for name in names):
+        raise CheckpointError(f"{path} needs the settings {', '.join(names)}; it is another recipe's, or damaged")
+    return {name: values[name] for name in names}
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. Raises CheckpointError when it is missing or no JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"a saved input needs {path.name}; {path} is not there") from error
+    except (UnicodeDecodeError, json.JSONDecodeError, OSError) as error:
+        raise CheckpointError(f"{path} needs to be JSON; reading it failed: {error}") from error
+
+
+def settings_hash(values: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits that change with any of the settings."""
+    coded = json.dumps(values, sort_keys=True, ensure_ascii=False, default=str).encode()
+    return hashlib.blake2b(coded, digest_size=8).hexdigest()

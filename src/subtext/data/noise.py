@@ -21,8 +21,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from subtext.data import atomic
-from subtext.data.dataset import Dataset
-from subtext.data.fingerprint import fingerprint
+from subtext.data.dataset import Dataset, fingerprint
 from subtext.errors import DataError
 from subtext.ops import draw
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from subtext.data.image_files import open_image
-from subtext.data.inputs import Batch, Draw, Tensors
-from subtext.data.settings import read_settings, settings_hash, write_settings
+from subtext.data.inputs import Batch, Draw, Tensors, read_settings, settings_hash, write_settings
 from subtext.errors import DataError
 from subtext.ops import draw as draws
 

@@ -1,16 +1,24 @@
-"""One-time changes of a data set: shorter or fewer texts, new splits."""
+"""One-time changes of a data set: shorter or fewer texts, new splits.
+
+Where sentences end, for texts of which only the first ones are read (Thomas and Kovashka 2020 read two).
+
+Texts that are nearly copies of another's (MinHash, Broder 1997), such as what a site puts under every article.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset
-from subtext.data.sentences import first_sentences
-from subtext.data.splits import draw_splits
-from subtext.errors import DataError
+from subtext.data.rows import draw_splits
+from subtext.data.text import tokenise
+from subtext.errors import DataError, RequirementError
 
 
 def keep_texts(pairs: Dataset, keep: NDArray[np.bool_]) -> Dataset:
@@ -46,3 +54,147 @@ def resplit_groups(pairs: Dataset, *, seed: int) -> Dataset:
         images=replace(pairs.images, splits=splits[of_image]),
         texts=replace(pairs.texts, splits=splits[of_text]),
     )
+
+
+_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’）]*")
+_LOWER = re.compile(r"\s+[a-z,;]")
+# fmt: off
+_SHORT = frozenset((
+    "mr", "mrs", "ms", "dr", "prof", "rev", "gen", "sen", "rep", "gov", "lt", "col", "sgt", "capt", "st", "vs", "vol",
+    "fig", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec", "u.s", "u.k", "u.n",
+    "e.g", "i.e", "a.m", "p.m",
+))
+# fmt: on
+"""What a point stands after without ending a sentence, where a capital may follow."""
+
+
+def first_sentences(text: str, count: int) -> str:
+    """The first so many sentences of a text, as they stand in it.
+
+    A point ends no sentence after an initial or a usual abbreviation (Mr., U.S.), nor before a small letter. Whether
+    "the U.S. Senate" goes on or "... in the U.S. It ..." ends cannot be told by such rules: the first is taken.
+
+    >>> first_sentences('Mr. Lee went. "Did he?" asked J. Doe. He did.', 2)
+    'Mr. Lee went. "Did he?"'
+    >>> first_sentences("one only", 2)
+    'one only'
+    """
+    text = text.strip()
+    remaining = count
+    for match in _END.finditer(text):
+        if _goes_on(text, match):
+            continue
+        remaining -= 1
+        if remaining == 0:
+            return text[: match.end()]
+    return text
+
+
+def _goes_on(text: str, match: re.Match[str]) -> bool:
+    after = text[match.end() :]
+    if match[0] != ".":
+        # A question in quotes may be followed by who asked it, and be a sentence none the less.
+        return match[0].startswith(".") and _LOWER.match(after) is not None
+    word = text[: match.start()].rpartition(" ")[2].lstrip("\"'“‘([").lower()
+    initial = len(word) == 1 and word.isalpha() and word != "i"
+    return initial or word in _SHORT or _LOWER.match(after) is not None
+
+
+_PRIORITY = {"test": 0, "val": 1, "train": 3}
+"""Whose texts stay where copies are in several splits; those of other names come between val and train."""
+
+_MISSED = 0.005
+"""Share of couples at the very threshold that MinHash may fail to find; above it fewer."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What to leave out.
+
+    copy_of  (T) the row of the text that a text is nearly a copy of, and that stays; -1 for a text that stays
+    overlap  (T) their Jaccard similarity, 0 for a text that stays
+    """
+
+    copy_of: NDArray[np.int64]
+    overlap: NDArray[np.float64]
+
+    @property
+    def retained(self) -> NDArray[np.bool_]:
+        """(T) whether a text stays."""
+        mask: NDArray[np.bool_] = self.copy_of < 0
+        return mask
+
+
+def near_copies(
+    pairs: Dataset,
+    *,
+    threshold: float = 0.8,
+    shingle_size: int = 3,
+    permutations: int = 128,
+    progress: Callable[[int], None] | None = None,
+) -> Copies:
+    """Near-duplicates among texts of different groups; captions of one image may be alike.
+
+    threshold     Jaccard similarity of their shingles, above 0, at most 1; pairs that MinHash finds are compared
+                  exactly, so none is removed wrongly; at the threshold itself one pair in 200 may be missed
+    shingle_size  words per shingle; a shorter text is one shingle
+    permutations  of MinHash
+
+    Texts are visited in the order test, val, train, and then by their keys: a copy in train is removed and its
+    counterpart in test stays, whatever the order of rows.
+
+    Raises RequirementError where datasketch is not installed, DataError for texts known by features alone.
+    Cost time linear in the words, memory in texts x permutations.
+    """
+    if not 0 < threshold <= 1:
+        raise DataError(f"copies need a threshold above 0 and at most 1; got {threshold}")
+    empty, index = _sketches(threshold, permutations)
+    values = [_words_of(text, name) for text, name in zip(pairs.texts.values, pairs.texts.ids, strict=True)]
+    rank = np.array([_PRIORITY.get(str(split), 2) for split in pairs.texts.splits])
+    order = np.lexsort((pairs.texts.keys, rank))
+    copy_of = np.full(len(values), -1, dtype=np.int64)
+    overlap = np.zeros(len(values))
+    for done, row in enumerate(order.tolist(), start=1):
+        shingles = _shingles(values[row], shingle_size)
+        sketch = empty.copy()
+        sketch.update_batch([shingle.encode("utf-8", "surrogatepass") for shingle in shingles])
+        candidates = [text for text in index.query(sketch) if pairs.texts.groups[text] != pairs.texts.groups[row]]
+        shared = {text: _jaccard(shingles, _shingles(values[text], shingle_size)) for text in candidates}
+        best = max(shared, key=lambda text: (shared[text], -int(pairs.texts.keys[text])), default=None)
+        if best is not None and shared[best] >= threshold:
+            copy_of[row], overlap[row] = best, shared[best]
+        else:
+            index.insert(row, sketch, check_duplication=False)
+        if progress is not None:
+            progress(done)
+    return Copies(copy_of, overlap)
+
+
+def _sketches(threshold: float, permutations: int) -> tuple[Any, Any]:
+    """An empty MinHash and an empty index of them: its rows are as many as let no more than `_MISSED` slip through."""
+    try:
+        from datasketch import MinHash, MinHashLSH
+    except ImportError as problem:
+        raise RequirementError(
+            "finding copies needs datasketch, which is not installed; pip install 'subtext[dedup]'"
+        ) from problem
+    fit = (rows for rows in range(permutations, 1, -1) if (1 - threshold**rows) ** (permutations // rows) <= _MISSED)
+    rows = next(fit, 1)
+    index = MinHashLSH(num_perm=permutations, params=(permutations // rows, rows))
+    return MinHash(num_perm=permutations, seed=1), index
+
+
+def _words_of(text: Any, name: str) -> str:
+    if not isinstance(text, str):
+        raise DataError(f"finding copies needs words for every text; '{name}' is known by features alone")
+    return text
+
+
+def _shingles(text: str, size: int) -> set[str]:
+    """Each run of `size` words, as one string."""
+    words = tokenise(text) or [text]
+    return {" ".join(words[start : start + size]) for start in range(max(len(words) - size + 1, 1))}
+
+
+def _jaccard(left: set[str], right: set[str]) -> float:
+    return len(left & right) / len(left | right)

@@ -1,12 +1,17 @@
 """Texts as what an encoder reads: words of the project's own vocabulary, or a transformers tokeniser's subwords.
 
 Texts as the models of `open_clip` read them (extra: encoders).
+
+The words that have an embedding of their own.
+
+Texts longer than a model takes: how many there are, and a sentence that tells of them before their ends are cut.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +22,78 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subtext.data.inputs import Batch, Draw, Tensors
-from subtext.data.settings import read_settings, settings_hash, write_settings
-from subtext.data.vocabulary import END, START, UNKNOWN, Vocabulary
+from subtext.data.inputs import Batch, Draw, Input, Tensors, read_json, read_settings, settings_hash, write_settings
 from subtext.data.words import tokenise
-from subtext.errors import CheckpointError, DataError, RequirementError
+from subtext.errors import CheckpointError, DataError, RequirementError, counted
 from subtext.ops import draw as draws
+
+PAD, START, END, UNKNOWN = 0, 1, 2, 3
+"""Codes of the marks; words begin at 4."""
+
+MARKS = ("<pad>", "<start>", "<end>", "<unknown>")
+
+_VOCABULARY = "vocabulary.json"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words and their codes.
+
+    tokens  the four marks (pad, start, end, unknown), then words; a token's code is its place
+    """
+
+    tokens: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.tokens[: len(MARKS)] != MARKS:
+            raise DataError(f"a vocabulary needs to begin with {', '.join(MARKS)}; it begins with {self.tokens[:4]}")
+        if len(self._codes) != len(self.tokens):
+            raise DataError(f"a vocabulary needs words that differ; {len(self.tokens) - len(self._codes)} come again")
+
+    @staticmethod
+    def build(texts: Iterable[str], *, min_count: int = 1, largest: int | None = None) -> Vocabulary:
+        """The words of the training texts, most frequent first, equally frequent ones in the order of their letters.
+
+        min_count  words seen less often are unknown        largest  keep this many words at most
+
+        Raises DataError when no word is left.
+        """
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(tokenise(text))
+        words = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+        if not words:
+            raise DataError(
+                f"a vocabulary needs a word that is seen {min_count} times or more in the training texts; of "
+                f"{len(counts)} words none is; give texts, or lower min_count"
+            )
+        return Vocabulary((*MARKS, *words[:largest]))
+
+    def __len__(self) -> int:
+        """How many tokens, marks included."""
+        return len(self.tokens)
+
+    def encode(self, words: Sequence[str]) -> list[int]:
+        """A code a word; UNKNOWN for a word that is not in the vocabulary. No marks are added."""
+        codes = self._codes
+        return [codes.get(word, UNKNOWN) for word in words]
+
+    def save(self, folder: Path) -> None:
+        """Write vocabulary.json, a JSON list."""
+        write_settings(folder / _VOCABULARY, list(self.tokens))
+
+    @staticmethod
+    def load(folder: Path) -> Vocabulary:
+        """What `save` wrote. Raises CheckpointError when it is missing or damaged."""
+        tokens = read_json(folder / _VOCABULARY)
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise CheckpointError(f"{folder / _VOCABULARY} needs a JSON list of words; it is damaged, or another file")
+        return Vocabulary(tuple(tokens))
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        return {token: code for code, token in enumerate(self.tokens)}
+
 
 __all__ = ["SubwordInput", "Vocabulary", "WordInput", "tokenise"]
 
@@ -213,7 +284,7 @@ def _share(name: str, value: float) -> None:
         raise DataError(f"{name} is a share in [0, 1); it got {value}")
 
 
-_FILE = "open_clip.json"
+_OPEN_CLIP = "open_clip.json"
 
 
 @dataclass(frozen=True)
@@ -266,9 +337,75 @@ class OpenClipInput:
 
     def save(self, folder: Path) -> None:
         """Write the architecture's name."""
-        write_settings(folder / _FILE, {"architecture": self.architecture})
+        write_settings(folder / _OPEN_CLIP, {"architecture": self.architecture})
 
     @staticmethod
     def load(folder: Path) -> OpenClipInput:
         """What `save` wrote."""
-        return OpenClipInput(**read_settings(folder / _FILE, ("architecture",)))
+        return OpenClipInput(**read_settings(folder / _OPEN_CLIP, ("architecture",)))
+
+
+_MARKS = 2
+"""Places that the start and end marks take."""
+
+
+def too_long(input_spec: Input, texts: Iterable[object]) -> int:
+    """How many texts lose their end when they are read; 0 for an input of which that is not known.
+
+    Cost   splitting into words the texts that have more characters than the model takes tokens, and no others.
+    """
+    if isinstance(input_spec, WordInput):
+        room = input_spec.max_tokens - _MARKS
+        return sum(len(tokenise(text)) > room for text in texts if isinstance(text, str) and len(text) > room)
+    if isinstance(input_spec, SubwordInput):
+        # A subword has a byte or more.
+        long = _longer(texts, than=input_spec.max_tokens - _MARKS)
+        encoded = input_spec.tokeniser(long, truncation=False, verbose=False)["input_ids"] if long else []
+        return sum(len(codes) > input_spec.max_tokens for codes in encoded)
+    if isinstance(input_spec, OpenClipInput):
+        # Half of the room, since cleaning may add to a text.
+        return _too_long(input_spec, _longer(texts, than=input_spec.max_tokens // 2))
+    return 0
+
+
+def word_counts(texts: Iterable[object]) -> NDArray[np.int64]:
+    """(T) words of each text; 0 of what is no text.
+
+    >>> word_counts(["two dogs run", None]).tolist()
+    [3, 0]
+    """
+    return np.array([len(tokenise(text)) if isinstance(text, str) else 0 for text in texts], dtype=np.int64)
+
+
+def _longer(texts: Iterable[object], *, than: int) -> list[str]:
+    """The texts of more than so many bytes."""
+    return [text for text in texts if isinstance(text, str) and len(text.encode("utf-8", "replace")) > than]
+
+
+def _too_long(input_spec: OpenClipInput, texts: list[str]) -> int:
+    """How many texts have another token where there is room for one more: what reads them only says what is left."""
+    if not texts:
+        return 0
+    tokens, wider = (
+        input_spec.tokens(["", *texts], room=room) for room in (input_spec.max_tokens, input_spec.max_tokens + 1)
+    )
+    # What nothing is filled up with, behind its marks; of some tokenisers the last place is a mark, too.
+    filled = (tokens != tokens[0, -2]).sum(dim=1), (wider != wider[0, -2]).sum(dim=1)
+    return int((filled[1] > filled[0]).sum())
+
+
+def cut_note(input_spec: Input, texts: Iterable[object], *, of: str = "text") -> str | None:
+    """A sentence on texts that are cut; None where all are read to their end.
+
+    of  what one of them is called
+    """
+    every = list(texts)
+    cut = too_long(input_spec, every)
+    if not cut:
+        return None
+    assert isinstance(input_spec, WordInput | SubwordInput | OpenClipInput)
+    option = "" if isinstance(input_spec, OpenClipInput) else " (--max-tokens when it is trained)"
+    return (
+        f"{counted(cut, of)} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {input_spec.max_tokens} "
+        f"tokens that the model takes{option}: what is beyond is not read"
+    )

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from subtext.api.load import load
 from subtext.data.dataset import Dataset
 from subtext.data.read import read
-from subtext.data.text import WordInput, tokenise
-from subtext.data.vocabulary import UNKNOWN
+from subtext.data.text import UNKNOWN, WordInput, tokenise
 from subtext.evaluation import Result, embed_pairs
 from subtext.evaluation.measure import evaluate_embeddings
 from subtext.evaluation.results import figures_table

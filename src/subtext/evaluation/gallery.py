@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.core import DIRECTIONS, Direction
-from subtext.data.dataset import Dataset
-from subtext.data.fingerprint import fingerprint
+from subtext.data.dataset import Dataset, fingerprint
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.match import Match

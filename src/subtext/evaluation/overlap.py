@@ -19,11 +19,10 @@ from PIL import Image
 
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items
-from subtext.data.dedup import near_copies
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import difference_hash, open_image, read_bytes
-from subtext.data.text import WordInput
-from subtext.data.vocabulary import MARKS, Vocabulary
+from subtext.data.prepare import near_copies
+from subtext.data.text import MARKS, Vocabulary, WordInput
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.audit import Check, Outcome

@@ -15,7 +15,7 @@ from jaxtyping import Bool
 from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset
-from subtext.data.sentences import first_sentences
+from subtext.data.prepare import first_sentences
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.spaces import Distance, Places, Progress, words_of
 

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
-from subtext.data.lengths import cut_note
-from subtext.data.text import WordInput, tokenise
-from subtext.data.vocabulary import UNKNOWN
+from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import DataError, IndexError_, RequirementError, SubtextError
 from subtext.models.heads.gaussian import Distanced
 from subtext.models.model import Model

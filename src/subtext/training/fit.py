@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from subtext.data.atomic import write_text, written_to
-from subtext.data.dataset import Dataset
-from subtext.data.fingerprint import fingerprint
+from subtext.data.dataset import Dataset, fingerprint
 from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError
 from subtext.models.checkpoint import (
     ASSETS,

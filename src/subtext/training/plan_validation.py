@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
-from subtext.data.lengths import cut_note
+from subtext.data.text import cut_note
 from subtext.errors import TrainingError, counted
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting.neighbourhood import Neighbourhood

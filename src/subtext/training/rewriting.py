@@ -21,8 +21,7 @@ from subtext.core import Embeddings
 from subtext.data.batches import item_batch
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Input, Tensors
-from subtext.data.text import SubwordInput, WordInput
-from subtext.data.vocabulary import END
+from subtext.data.text import END, SubwordInput, WordInput
 from subtext.errors import DataError, RequirementError, counted
 from subtext.objectives import generation
 from subtext.objectives.generation import lengthened, shortened

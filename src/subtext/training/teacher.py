@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import DIRECTIONS, Comparison, Direction, Embeddings, Epoch, Scene, Truth
-from subtext.data.dataset import Dataset
-from subtext.data.fingerprint import fingerprint
-from subtext.data.lengths import cut_note
+from subtext.data.dataset import Dataset, fingerprint
+from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation import embed_pairs, reranking
 from subtext.models.checkpoint import Record, load_record

@@ -17,8 +17,7 @@ from typing import Any
 from subtext.data.dataset import Problem
 from subtext.data.readers import karpathy
 from subtext.data.readers.table import TABLES
-from subtext.data.rows import Record, Row, Source, folder_of, joined, read_object, rows_of
-from subtext.data.splits import MERGED
+from subtext.data.rows import MERGED, Record, Row, Source, folder_of, joined, read_object, rows_of
 from subtext.errors import DataError
 
 PRIORITY = 40

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from subtext.data.dataset import Problem
-from subtext.data.rows import Row, Source, rows_of
-from subtext.data.splits import MERGED
+from subtext.data.rows import MERGED, Row, Source, rows_of
 from subtext.errors import DataError, counted
 
 PRIORITY = 51

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from subtext.data.dataset import Problem
 from subtext.data.readers.table import records
-from subtext.data.rows import Row, Source, rows_of
-from subtext.data.splits import split_in_name
+from subtext.data.rows import Row, Source, rows_of, split_in_name
 
 PRIORITY = 90
 LOOKS_FOR = "metadata.csv, metadata.jsonl or metadata.parquet (ImageFolder)"

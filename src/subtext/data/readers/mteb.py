@@ -10,8 +10,7 @@ from typing import Any
 
 from subtext.data.dataset import Problem
 from subtext.data.readers.table import TABLES, records
-from subtext.data.rows import IMAGE, Row, RowError, Source, image_of, name_of, text_error
-from subtext.data.splits import split_in_name
+from subtext.data.rows import IMAGE, Row, RowError, Source, image_of, name_of, split_in_name, text_error
 from subtext.errors import DataError
 
 PRIORITY = 75

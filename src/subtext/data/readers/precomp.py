@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from subtext.data.arrays import SPLIT_FILES, scan_names, scan_splits
 from subtext.data.dataset import Problem
 from subtext.data.feature_file import FeatureFile
 from subtext.data.rows import Row, Source, valid
-from subtext.data.scan_files import SPLIT_FILES, scan_names, scan_splits
 from subtext.errors import counted
 
 PRIORITY = 80

@@ -19,8 +19,7 @@ from typing import Any
 
 from subtext.data.dataset import Problem
 from subtext.data.image_files import inside
-from subtext.data.rows import TEXT, Record, Row, Source, described, rows_of
-from subtext.data.splits import split_in_name
+from subtext.data.rows import TEXT, Record, Row, Source, described, rows_of, split_in_name
 from subtext.errors import DataError
 
 PRIORITY = 70

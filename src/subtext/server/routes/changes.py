@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request
 
-from subtext.data.lengths import cut_note
+from subtext.data.text import cut_note
 from subtext.search.stores.traces import trace_name
 from subtext.server.schemas import Addition, Changed, Deletion, NewItem
 from subtext.server.security import Refusal, log_facts

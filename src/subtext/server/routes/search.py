@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Request
 from fastapi import Query as QueryParameters
 
 from subtext.data.features import FeatureInput
-from subtext.data.lengths import cut_note
+from subtext.data.text import cut_note
 from subtext.errors import RequirementError
 from subtext.search import Answer, Index, Query
 from subtext.search.stores.item import Side
