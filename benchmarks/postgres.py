@@ -57,7 +57,7 @@ def asked(store: Store, query: NDArray[np.float32], where: list[Condition], *, e
     """The ids of the ten best."""
     with store.reading() as view:
         among = view.matching("images", where) if where else None
-        found = view.shelves["images"].nearest(query[None, None], top=TOP, among=among, exact=exact)
+        found = view.nearest("images", query[None, None], top=TOP, among=among, exact=exact)
         return [item.id for item in view.items("images", found[0].keys)]
 
 

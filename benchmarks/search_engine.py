@@ -113,7 +113,7 @@ def asked(folder: Folder, query: NDArray[np.float32], where: list[Condition], *,
     """What `Index.nearest` does for one query: a snapshot, the filter, the nearest, and what is known of them."""
     with folder.reading() as view:
         among = view.matching("images", where) if where else None
-        found = view.shelves["images"].nearest(query[None, None], top=TOP, among=among, exact=exact)
+        found = view.nearest("images", query[None, None], top=TOP, among=among, exact=exact)
         return [item.id for item in view.items("images", found[0].keys)]
 
 
@@ -162,8 +162,8 @@ def opening(path: Path) -> dict[str, float]:
 def by_lists(folder: Folder, drawn: Drawn, count: int, flat: Any) -> dict[str, Any]:
     """The likeliest lists alone, beside FAISS's own with the same centroids, and the recall of both."""
     with folder.reading() as view:
-        shelf = view.shelves["images"]
-        (probes,), (centroids,) = shelf.probes.values(), shelf.centroids.values()
+        segments = view.segments["images"]
+        (probes,), (centroids,) = segments.probes.values(), segments.centroids.values()
     coarse = faiss.IndexFlatIP(WIDTH)
     coarse.add(np.ascontiguousarray(centroids))
     inverted = faiss.IndexIVFFlat(coarse, WIDTH, len(centroids), faiss.METRIC_INNER_PRODUCT)

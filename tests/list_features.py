@@ -46,7 +46,7 @@ FUNCTIONS_OUTSIDE = {"metric": ["src/subtext/evaluation/metric.py", "src/subtext
 """Kind -> files outside of its folder that have some of its functions."""
 READERS = ["src/subtext/data/readers"]
 STORES = ["src/subtext/search/stores/store.py", "src/subtext/stores/store.py"]
-PROTOCOLS = {"store": ["Store"], "view": ["View"], "writer": ["Writer"], "shelf": ["SideView"]}
+PROTOCOLS = {"store": ["Store"], "view": ["View"], "writer": ["Writer"]}
 """Part of a store -> names that its protocol may have."""
 PAGE = ["src/subtext/server/page", "src/subtext/app/page"]
 SERVER = ["src/subtext/server", "src/subtext/app/server"]

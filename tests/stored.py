@@ -84,7 +84,7 @@ def nearest(
     folder: Folder, queries: np.ndarray, *, side: str = "images", top: int = 5, **more: object
 ) -> list[list[str]]:
     with folder.reading() as view:
-        found = view.shelves[side].nearest(queries, top=top, **more)  # type: ignore[index, arg-type]
+        found = view.nearest(side, queries, top=top, **more)  # type: ignore[index, arg-type]
         return [[item.id for item in view.items(side, each.keys)] for each in found]  # type: ignore[arg-type]
 
 
@@ -152,7 +152,7 @@ def assert_as_a_loop_says(
     with store.reading() as view:
         keys = view.matching("images", where)
         held = [item.id for item in view.items("images", keys)]
-        found = view.shelves["images"].nearest(queries, top=6, among=keys)
+        found = view.nearest("images", queries, top=6, among=keys)
         got = [[item.id for item in view.items("images", each.keys)] for each in found]
     assert held == [f"p{number}" for number in numbers], (held, numbers)
     looped = plain(queries, numbers, top=6)
@@ -168,10 +168,9 @@ def assert_same_items(mine: View, theirs: View) -> None:
             got, wanted = (getattr(view, what)(side, keys[::-1]) for view in (mine, theirs))
             assert got == wanted, (side, what)
         assert mine.fields(side) == theirs.fields(side), side
-        own, other = mine.shelves[side], theirs.shelves[side]
         for some in ([3, 1, 3], [3, 1, 33]):
-            np.testing.assert_array_equal(own.vectors_of(keys[some]), other.vectors_of(keys[some]))
-        np.testing.assert_array_equal(own.drawn(5), other.drawn(5))
+            np.testing.assert_array_equal(mine.vectors(side, keys[some]), theirs.vectors(side, keys[some]))
+        np.testing.assert_array_equal(mine.sample(side, 5), theirs.sample(side, 5))
         assert mine.counts == theirs.counts, side
         for place in (4, 24):
             assert (

@@ -34,7 +34,7 @@ from subtext.evaluation import embed_pairs
 from subtext.ops.roc import auc
 from subtext.search.calibration_fit import HeldOutPairs, Observations, observe
 from subtext.search.confidence import BEST, Background, Evidence
-from subtext.search.stores.calibration import Way
+from subtext.search.stores.manifest import Way
 
 ROOMS = """kitchen bathroom bedroom toilet sink refrigerator stove oven couch furniture counter fireplace desk bed
 bathtub shower microwave"""
@@ -92,7 +92,7 @@ def measured(run: Path, out: Path) -> dict[str, Any]:
     held = embedded(run, captions)
     with engine.store.reading() as view:
         told = observe(view, held, "images")
-        backgrounds = [Background.of(view.shelves[side]) for side in ("images", "texts")]
+        backgrounds = [Background.of(view, side) for side in ("images", "texts")]
     questions, kinds = elsewhere(data / "coco5k_text" / "karpathy_test_5k.jsonl")
     vectors = engine.model.embed_texts(questions).vectors.float().numpy()
     strange = [

@@ -22,14 +22,13 @@ from subtext.errors import DataError, IndexError_
 from subtext.search import Index
 from subtext.search.calibration_fit import HeldOutPairs, fit_calibration, observe
 from subtext.search.confidence import Background, ConfidenceCache, Evidence, probabilities
-from subtext.search.stores.calibration import Calibration, Way
 from subtext.search.stores.condition import parse
-from subtext.search.stores.copying import backup
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.manifest import Manifest
-from subtext.search.stores.opened import verify
+from subtext.search.stores.maintenance import backup
+from subtext.search.stores.manifest import Calibration, Manifest, Way
 from subtext.search.stores.postgres.database import Database
+from subtext.search.stores.store import verify
 
 WIDTH = 16
 

@@ -340,8 +340,8 @@ def test_pairs_are_scored_by_the_command(place: Path, tmp_path: Path):
     call("index", "build", tmp_path / "index", "--run", run, "--quiet")
     answer = call("score", data, "--run", run, "--index", tmp_path / "index", code=1).stderr
     assert "a probability needs an index that is calibrated" in answer
-    from subtext.search.stores.calibration import Calibration
     from subtext.search.stores.folder import Folder
+    from subtext.search.stores.manifest import Calibration
 
     curve = {"xs": [-1.0, 1.0], "ys": [0.0, 1.0], "calibration_error": 0.01}
     made = Calibration({}, curve, {}, {"images": 16, "texts": 29}, {"images": 16, "texts": 45})

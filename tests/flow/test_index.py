@@ -14,11 +14,11 @@ import pytest
 import stored
 
 from subtext.errors import IndexError_
-from subtext.search.stores.copying import backup, restore
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
+from subtext.search.stores.maintenance import backup, restore
 from subtext.search.stores.manifest import FORMAT, read_manifest
-from subtext.search.stores.opened import verify
+from subtext.search.stores.store import verify
 from subtext.search.stores.traces import trace_name
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
@@ -37,7 +37,7 @@ def test_what_is_put_in_comes_back(folder: Folder) -> None:
         keys = view.keys_of("images", ["p3", "p39", "nobody"])
         third, last = view.items("images", [keys["p3"], keys["p39"]])
         np.testing.assert_array_equal(
-            view.shelves["images"].vectors_of(np.array([keys["p3"]])), stored.vectors(range(3, 4), stored.VIEWS)
+            view.vectors("images", np.array([keys["p3"]])), stored.vectors(range(3, 4), stored.VIEWS)
         )
         (words,) = view.items("texts", [view.keys_of("texts", ["t43"])["t43"]])
         assert isinstance(view.segments["images"].segments[0].vectors, np.memmap)
@@ -73,7 +73,7 @@ def test_changes_are_found_at_once_and_compaction_changes_no_answer(folder: Fold
         assert writer.compact()[0].startswith("0 segments became 0"), "a second one finds nothing to do"
     assert stored.nearest(folder, QUERIES, top=9) == wanted
     with folder.reading() as view:
-        assert len(view.segments["images"].segments) == 1 and view.shelves["images"].rows == 2 * (len(live) + 1)
+        assert len(view.segments["images"].segments) == 1 and view.counts["images"] == len(live) + 1
     assert verify(folder.path) == []
     assert len([place for place in folder.store.iterdir() if place.is_dir()]) == 2
 
@@ -92,7 +92,7 @@ def test_a_reader_keeps_what_it_sees_while_a_writer_works(folder: Folder) -> Non
         other = threading.Thread(target=write)
         other.start()
         other.join()
-        found = view.shelves["images"].nearest(QUERIES, top=40)
+        found = view.nearest("images", QUERIES, top=40)
         assert sorted(item.id for item in view.items("images", found[0].keys)) == sorted(before)
     assert stored.ids(reader) == set(before) - {"p1", "p2"}
     assert len(stored.nearest(reader, QUERIES, top=40)[0]) == 38

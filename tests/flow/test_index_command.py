@@ -18,7 +18,7 @@ from subtext.api.search import open_index
 from subtext.errors import DataError
 from subtext.search import growing
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.opened import verify
+from subtext.search.stores.store import verify
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +270,7 @@ def test_vectors_of_nobody_knows_what_are_imported(place: Path, runs: Path) -> N
              text_ids=names, text_vectors=np.eye(3, 4, dtype=np.float32), text_groups=np.arange(3))  # fmt: skip
     call("index", "import", place / "plain", place / "v.npz")
     with Folder(place / "plain").reading() as view:
-        found = view.shelves["texts"].nearest(np.eye(4, dtype=np.float32)[None, 1:2], top=1)
+        found = view.nearest("texts", np.eye(4, dtype=np.float32)[None, 1:2], top=1)
         (item,) = view.items("texts", found[0].keys)
     assert item.id == "b" and item.metadata == {"images": ["b"]}
     assert "names none" in call("search", place / "plain", "words", code=1).stderr

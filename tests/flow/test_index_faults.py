@@ -20,7 +20,7 @@ from subtext.errors import IndexError_, OutputError
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import MANIFEST
-from subtext.search.stores.opened import verify
+from subtext.search.stores.store import verify
 from subtext.search.stores.traces import trace_name
 
 QUERIES = stored.vectors(range(1000, 1003), 1)
@@ -195,7 +195,7 @@ def told_by(path: Path) -> object:
     folder = Folder(path)
     with folder.reading() as view:
         items = [view.items(side, view.matching(side, [])) for side in ("images", "texts")]
-        near = [view.shelves[side].nearest(QUERIES, top=9) for side in ("images", "texts")]
+        near = [view.nearest(side, QUERIES, top=9) for side in ("images", "texts")]
         words = [view.search_text(f"word{number}", top=3) for number in range(60)]
         fields = [view.fields("images"), view.fields("texts")]
         facets = view.connection.execute("SELECT * FROM facets ORDER BY 1, 2, 3, 4").fetchall()

@@ -94,11 +94,10 @@ def test_a_filter_on_lists_loses_nothing(tmp_path: Path, condition: str) -> None
     with folder.writing("compact") as writer:
         writer.compact()
     with folder.reading() as view:
-        shelf = view.shelves["images"]
         assert view.segments["images"].by_lists
         keys = view.matching("images", [parse(condition)])
-        exact = shelf.nearest(QUERIES, top=10, among=keys, exact=True)
-        found = shelf.nearest(QUERIES, top=10, among=keys)
+        exact = view.nearest("images", QUERIES, top=10, among=keys, exact=True)
+        found = view.nearest("images", QUERIES, top=10, among=keys)
     same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, found, strict=True)]
     assert [len(each.keys) for each in found] == [min(10, len(keys))] * 3
     assert set(found[0].keys.tolist()) <= set(keys.tolist())

@@ -11,7 +11,7 @@ import stored
 from command import call
 
 from subtext.errors import RequirementError
-from subtext.search.stores import opened
+from subtext.search.stores import store
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.store import Store, View, Writer
 
@@ -19,7 +19,7 @@ from subtext.search.stores.store import Store, View, Writer
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("memory", "memory_store:Memory", "subtext.stores")
-    monkeypatch.setattr(opened, "entry_points", lambda group, name="": [point] if name in ("", "memory") else [])
+    monkeypatch.setattr(store, "entry_points", lambda group, name="": [point] if name in ("", "memory") else [])
 
 
 def test_a_store_has_fifteen_methods() -> None:
@@ -44,7 +44,7 @@ def test_commands_run_on_it_as_on_a_folder(tmp_path: Path) -> None:
 
 def test_its_items_and_hits_are_those_of_a_folder(tmp_path: Path) -> None:
     folder = stored.made(tmp_path / "index", words=40)
-    own = opened.create_store("memory://made", stored.manifest())
+    own = store.create_store("memory://made", stored.manifest())
     with own.writing("build") as writer:
         writer.put(stored.images(range(40)))
         writer.put(stored.texts(range(40)))
@@ -55,4 +55,4 @@ def test_its_items_and_hits_are_those_of_a_folder(tmp_path: Path) -> None:
 
 def test_an_unknown_scheme_is_named() -> None:
     with pytest.raises(RequirementError, match="no store opens addresses of ftp://; installed are memory, postgres"):
-        opened.open_store("ftp://somewhere/library")
+        store.open_store("ftp://somewhere/library")

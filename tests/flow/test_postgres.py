@@ -15,20 +15,16 @@ import stored
 from database import Server, made, started
 
 from subtext.errors import IndexError_, OutputError, RequirementError
-from subtext.search.stores.calibration import Calibration
 from subtext.search.stores.condition import Condition, parse
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.lock import StoreGone
-from subtext.search.stores.opened import exists, is_address, open_store
-from subtext.search.stores.opened import verify as verify_folder
-from subtext.search.stores.postgres import layout
-from subtext.search.stores.postgres.address import Address
-from subtext.search.stores.postgres.connection import to_write
+from subtext.search.stores.manifest import Calibration
+from subtext.search.stores.postgres.connection import LAYOUT, Address, to_write
 from subtext.search.stores.postgres.database import Database, DatabaseWriter
 from subtext.search.stores.postgres.vectors import COMPLETE
 from subtext.search.stores.postgres.words import words
-from subtext.search.stores.store import Store
+from subtext.search.stores.store import Store, StoreGone, exists, is_address, open_store
+from subtext.search.stores.store import verify as verify_folder
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 
@@ -60,7 +56,7 @@ def place(server: Server) -> Iterator[Database]:
 
 def answers(store: Store, queries: np.ndarray, *, side: str = "images", top: int = 7) -> list[list[tuple[str, float]]]:
     with store.reading() as view:
-        found = view.shelves[side].nearest(queries, top=top)
+        found = view.nearest(side, queries, top=top)
         items = [view.items(side, each.keys) for each in found]
     each = zip(items, found, strict=True)
     return [list(zip([item.id for item in own], one.scores.tolist(), strict=True)) for own, one in each]
@@ -333,7 +329,7 @@ def test_a_reader_keeps_what_it_sees_while_writers_work(place: Database) -> None
         before = sorted(item.id for item in view.items("images", view.matching("images", [])))
         with place.writing("delete") as writer:
             writer.delete("images", ["p1", "p2"])
-        found = view.shelves["images"].nearest(QUERIES, top=40)
+        found = view.nearest("images", QUERIES, top=40)
         assert sorted(item.id for item in view.items("images", found[0].keys)) == before
         with place.reading() as same:
             assert same.counts["images"] == 40, "inside it, it is one moment"
@@ -367,7 +363,7 @@ def test_many_write_at_once(server: Server, place: Database) -> None:
     seen = []
     while any(thread.is_alive() for thread in threads):
         with place.reading() as view:
-            found = view.shelves["images"].nearest(QUERIES[:1], top=100)[0]
+            found = view.nearest("images", QUERIES[:1], top=100)[0]
             seen.append(len(found.keys) == view.counts["images"] == len(view.items("images", found.keys)))
     for thread in threads:
         thread.join()
@@ -394,9 +390,9 @@ def test_a_server_that_is_restarted_in_mid_search_is_told_and_found_again(server
     wanted = stored.nearest(place, QUERIES)
     gone = "needs its server, which cannot be reached or went away"
     with pytest.raises(StoreGone, match=gone) as told, place.reading() as view:
-        view.shelves["images"].nearest(QUERIES, top=5)
+        view.nearest("images", QUERIES, top=5)
         server.restart()
-        view.shelves["images"].nearest(QUERIES, top=5)
+        view.nearest("images", QUERIES, top=5)
     assert database.PASSWORD not in str(told.value)
     assert stored.nearest(place, QUERIES) == wanted
     server.restart()
@@ -421,9 +417,9 @@ def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> Non
         writer = DatabaseWriter(SimpleNamespace(address=Address.parse(address)), connection, stored.manifest())  # type: ignore[arg-type]
         writer.put(stored.images(range(40)))
         writer.put(stored.texts(range(60)))
-    assert Database.upgrade(address) == (1, layout.LAYOUT) and Database.upgrade(address) == (
-        layout.LAYOUT,
-        layout.LAYOUT,
+    assert Database.upgrade(address) == (1, LAYOUT) and Database.upgrade(address) == (
+        LAYOUT,
+        LAYOUT,
     )
     store = Database(address)
     assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(40))) and store.problems() == []

@@ -21,7 +21,7 @@ from command import call
 from gloo import free_port
 
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.opened import verify
+from subtext.search.stores.store import verify
 from subtext.server.application import build
 
 SEEDS = [pytest.param(seed, marks=[] if seed < 3 else pytest.mark.slow) for seed in range(50)]

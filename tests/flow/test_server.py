@@ -20,7 +20,7 @@ from subtext.errors import RequirementError
 from subtext.search import Query
 from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.opened import verify
+from subtext.search.stores.store import verify
 from subtext.server import security
 from subtext.server.application import build
 from subtext.server.batching import Batcher

@@ -16,8 +16,8 @@ from subtext.errors import IndexError_
 from subtext.search.stores import shards as shards_module
 from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.opened import open_store, verify
 from subtext.search.stores.shards import copy_shards, read_shards
+from subtext.search.stores.store import open_store, verify
 
 DATA = Path(__file__).parents[1] / "data" / "index_in_shards.zip"
 """Three shards of 40 images and 40 texts; one image was deleted later, four images and a text were added to shards."""
@@ -46,9 +46,9 @@ def assert_as_before(new: Folder) -> None:
                     before[name] for name in ("id", "path", "captions", "metadata")
                 ]
                 assert view.content(side, int(key)).hex() == before["content"]
-                assert view.shelves[side].vectors_of(np.array([key]))[0].tolist() == before["vectors"]
+                assert view.vectors(side, np.array([key]))[0].tolist() == before["vectors"]
             for count in (1, 2):
-                hits = view.shelves[side].nearest(stored.vectors(range(1000, 1004), count), top=9)
+                hits = view.nearest(side, stored.vectors(range(1000, 1004), count), top=9)
                 got = [[[item.id for item in view.items(side, own.keys)], own.scores.tolist()] for own in hits]
                 assert got == wanted["nearest"][f"{side} {count}"]
         for condition, ids in wanted["where"].items():

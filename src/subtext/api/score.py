@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas
 
     from subtext.api.load import Opened, Work
-    from subtext.search.stores.calibration import Calibration
+    from subtext.search.stores.manifest import Calibration
 
 SHOWN = 20
 """Pairs that the table shows; a file holds all."""
@@ -178,7 +178,7 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
 
 def _calibration(index: Path | str, opened: Opened) -> Calibration:
     from subtext.search.growing import require_model
-    from subtext.search.stores.opened import open_store
+    from subtext.search.stores.store import open_store
 
     store = open_store(index)
     require_model(store.manifest, opened.model)

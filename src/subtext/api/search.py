@@ -35,7 +35,7 @@ def open_index(
     from subtext.data.features import FeatureFile
     from subtext.recipes.load import attach
     from subtext.search import Index
-    from subtext.search.stores.opened import open_store
+    from subtext.search.stores.store import open_store
 
     store = open_store(index)
     folder = run if run is not None else store.manifest.run

@@ -22,8 +22,8 @@ from subtext.ops import draw
 from subtext.ops.reliability import reliability
 from subtext.search.confidence import BEST, Background, Evidence, log_odds, weakest_percentile
 from subtext.search.ranking import opposite
-from subtext.search.stores.calibration import Calibration, Way
 from subtext.search.stores.item import SIDES, Side
+from subtext.search.stores.manifest import Calibration, Way
 from subtext.search.stores.store import Store, View
 from subtext.version import __version__
 
@@ -87,8 +87,8 @@ def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, 
             f"calibration needs {MIN_GROUPS} held-out images with texts, or more; it got {len(groups)}; give more pairs"
         )
     with store.reading() as view:
-        counts = {side: view.shelves[side].count for side in SIDES}
-        last = {side: int(view.shelves[side].live.max(initial=0)) for side in SIDES}
+        counts = {side: view.counts[side] for side in SIDES}
+        last = {side: int(view.keys(side).max(initial=0)) for side in SIDES}
         ways = {side: _fit_way(observe(view, held_out, side, seed=seed)) for side in SIDES if counts[side]}
     return Calibration(
         ways=ways,
@@ -116,13 +116,13 @@ def observe(view: View, held_out: HeldOutPairs, side: Side, *, seed: int = 0) ->
     keys = _index_keys(view, side, items, vectors)
     missing = np.flatnonzero(keys < 0)
     group_of = dict(zip(keys.tolist(), items.groups.tolist(), strict=True))
-    sample, own_sample = (Background.of(view.shelves[name]) for name in (side, opposite(side)))
+    sample, own_sample = (Background.of(view, name) for name in (side, opposite(side)))
     # The items that the index lacks count as added to it.
     sample = replace(sample, total=sample.total + len(missing))
     own_ids = (item.id for item in view.items(opposite(side), own_sample.keys))
     groups = dict(zip(query_items.ids, query_items.groups.tolist(), strict=True))
     own_groups = np.array([groups.get(name, -1) for name in own_ids], dtype=np.int64)
-    results = view.shelves[side].nearest(queries[rows], top=BEST)
+    results = view.nearest(side, queries[rows], top=BEST)
     observations = Observations([], [], [], first_half(query_items.groups[rows], seed))
     for start in range(0, len(rows), 256):
         block = rows[start : start + 256]
@@ -152,7 +152,7 @@ def _index_keys(view: View, side: Side, items: Items, vectors: NDArray[np.float3
     keys = np.array([known.get(name, -1 - row) for row, name in enumerate(items.ids)], dtype=np.int64)
     stored = np.flatnonzero(keys >= 0)
     if len(stored):
-        difference = np.abs(view.shelves[side].vectors_of(keys[stored]) - vectors[stored]).max(axis=(1, 2))
+        difference = np.abs(view.vectors(side, keys[stored]) - vectors[stored]).max(axis=(1, 2))
         keys[stored[difference > _TOLERANCE]] = -1 - stored[difference > _TOLERANCE]
     return keys
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.search.answer import Fit
-from subtext.search.stores.calibration import STALE, Calibration, Way
 from subtext.search.stores.item import Hits, Side
-from subtext.search.stores.store import SideView, Store, View
+from subtext.search.stores.manifest import STALE, Calibration, Way
+from subtext.search.stores.store import Store, View
 
 SAMPLES = 4096
 """Items of a side in a background; a smaller side is used in full."""
@@ -34,10 +34,10 @@ class Background:
     total: int
 
     @staticmethod
-    def of(shelf: SideView) -> Background:
+    def of(view: View, side: Side) -> Background:
         """At most `SAMPLES` items of a side, sampled by their keys."""
-        keys = shelf.drawn(SAMPLES)
-        return Background(keys, shelf.vectors_of(keys), shelf.count)
+        keys = view.sample(side, SAMPLES)
+        return Background(keys, view.vectors(side, keys), view.counts[side])
 
     def scores(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """(Q M) best scores over the views of (Q L D) queries and of the items. Cost time Q L M K D."""
@@ -162,7 +162,7 @@ class Confidence:
     def background(self, side: Side) -> Background:
         """A sample of a side."""
         if side not in self._backgrounds:
-            self._backgrounds[side] = Background.of(self.view.shelves[side])
+            self._backgrounds[side] = Background.of(self.view, side)
         return self._backgrounds[side]
 
     def way(self, side: Side, modality: Side) -> Way | None:
@@ -184,10 +184,10 @@ class Confidence:
 
         results  their best hits of the full side; searched again where there are fewer than `BEST`, or none
         """
-        way, shelf = self.way(side, modality), self.view.shelves[side]
+        way = self.way(side, modality)
         assert way is not None
-        if not results or any(len(result.keys) < min(BEST, shelf.count) for result in results):
-            results = shelf.nearest(queries, top=BEST)
+        if not results or any(len(result.keys) < min(BEST, self.view.counts[side]) for result in results):
+            results = self.view.nearest(side, queries, top=BEST)
         sample = self.background(side)
         judgements = []
         for result, scores, same_side in zip(

@@ -23,8 +23,7 @@ from subtext.search.query import Part, Query, require_target
 from subtext.search.ranking import CombinedQuery, reasons, reranked
 from subtext.search.stores.condition import Condition
 from subtext.search.stores.item import SIDES, Hits, Side
-from subtext.search.stores.opened import open_store
-from subtext.search.stores.store import Store, View
+from subtext.search.stores.store import Store, View, open_store
 
 TEMPERATURE = 0.05
 """Of the inverted softmax, where neither a calibration nor the model has one, in units of the cosine."""
@@ -118,7 +117,7 @@ class Index:
             combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else _EMPTY)
             among = view.matching(side, conditions) if conditions else None
             depth = query.top if query.by_score else max(query.top, query.depth)
-            result = combined.search(view.shelves[side], depth, among=among)
+            result = combined.search(view, side, depth, among=among)
             modality, judgement = parts[0].modality, None
             if combined.single and confidence.way(side, modality) is not None:
                 known = [result] if among is None else []
@@ -223,7 +222,7 @@ class Index:
         with self.store.reading() as view:
             confidence = self._confidence.at(view)
             among = view.matching(side, conditions) if conditions else None
-            results = view.shelves[side].nearest(vectors, top=top, among=among, exact=exact)
+            results = view.nearest(side, vectors, top=top, among=among, exact=exact)
             judgements: list[Judgement | None] = [None] * len(results)
             if confidence.way(side, source) is not None:
                 judgements = [*confidence.judge(side, source, vectors, results if among is None else [])]
@@ -241,7 +240,7 @@ class Index:
         """(K D) vectors of an item; None where there is no such item."""
         with self.store.reading() as view:
             key = view.keys_of(side, [name]).get(name)
-            return None if key is None else view.shelves[side].vectors_of(np.asarray([key], dtype=np.int64))[0]
+            return None if key is None else view.vectors(side, np.asarray([key], dtype=np.int64))[0]
 
     def known_words(self, text: str) -> dict[str, bool] | None:
         """Each word of a text, and whether the model knows it; None for a model of subwords.
@@ -314,7 +313,7 @@ class Index:
         for side in sides:
             key = view.keys_of(side, [name]).get(name)
             if key is not None:
-                return Part(weight, view.shelves[side].vectors_of(np.array([key]))[0], side, key)
+                return Part(weight, view.vectors(side, np.array([key]))[0], side, key)
         raise RequirementError(f"an example needs the id of an item of the index; there is no '{name}'; give another")
 
     def _by_mean(self, part: Part) -> Part:
@@ -331,7 +330,7 @@ class Index:
         missing = [None] * len(result.keys)
         probabilities = missing if judgement is None else judgement.probabilities(result.scores).tolist()
         head, root = self._distanced.get(side), Path(self.store.manifest.root)
-        spread = missing if head is None else head.uncertainty(view.shelves[side].vectors_of(result.keys)).tolist()
+        spread = missing if head is None else head.uncertainty(view.vectors(side, result.keys)).tolist()
         items = view.items(side, result.keys)
         rows = zip(items, result.scores.tolist(), probabilities, why, spread, strict=True)
         return [

@@ -20,8 +20,7 @@ from subtext.models.checkpoint import fingerprint
 from subtext.models.model import Branch, Model
 from subtext.search.stores.item import SIDES, Change, Entry, Row, Side
 from subtext.search.stores.manifest import Manifest
-from subtext.search.stores.opened import create_store, require_free
-from subtext.search.stores.store import Store
+from subtext.search.stores.store import Store, create_store, require_free
 from subtext.version import __version__
 
 

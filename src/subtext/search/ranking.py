@@ -14,7 +14,7 @@ from subtext.search.answer import Reason
 from subtext.search.confidence import Background
 from subtext.search.query import Part, Query
 from subtext.search.stores.item import SIDES, Hits, Side
-from subtext.search.stores.store import SideView, View
+from subtext.search.stores.store import View
 
 REASONS = 3
 """Reasons per hit."""
@@ -66,7 +66,7 @@ class CombinedQuery:
             total += factor * (part_scores(part, vectors) - mean)
         return total
 
-    def search(self, shelf: SideView, count: int, *, among: NDArray[np.int64] | None) -> Hits:
+    def search(self, view: View, side: Side, count: int, *, among: NDArray[np.int64] | None) -> Hits:
         """The `count` best items without the query's own.
 
         Exact where items and parts have one vector each. Else candidates are the best items of each positive part, ten
@@ -74,17 +74,17 @@ class CombinedQuery:
         """
         examples = {part.key for part in self.parts if part.key is not None}
         scaled = self.scaled()
-        if self.single or (shelf.views <= 1 and all(len(part.vectors) == 1 for part in self.parts)):
+        if self.single or (view.manifest.views[side] <= 1 and all(len(part.vectors) == 1 for part in self.parts)):
             vectors = scaled[0][0].vectors if self.single else np.sum([f * p.vectors for p, _, f in scaled], axis=0)
-            result = shelf.nearest(vectors[None].astype(np.float32), top=count + len(examples), among=among)[0]
+            (result,) = view.nearest(side, vectors[None].astype(np.float32), top=count + len(examples), among=among)
             shift = sum(factor * mean for _, mean, factor in scaled)
             scores = result.scores if self.single else (result.scores - shift).astype(np.float32)
             keys = result.keys
         else:
             positive = np.stack([part.vectors for part in self.parts if part.weight > 0])
-            results = shelf.nearest(positive, top=CANDIDATES * (count + len(examples)), among=among)
+            results = view.nearest(side, positive, top=CANDIDATES * (count + len(examples)), among=among)
             keys = np.unique(np.concatenate([result.keys for result in results]))
-            totals = self.scores(shelf.vectors_of(keys))
+            totals = self.scores(view.vectors(side, keys))
             order = np.lexsort((keys, -totals))
             keys, scores = keys[order], totals[order].astype(np.float32)
         rest = ~np.isin(keys, list(examples))
@@ -107,9 +107,8 @@ def reranked(
     temperature  of the inverted softmax
     among        keys that the search is restricted to; None for all
     """
-    shelf = view.shelves[query.target]
     keys, scores = result.keys, result.scores
-    vectors = shelf.vectors_of(keys)
+    vectors = view.vectors(query.target, keys)
     values = scores.astype(np.float64)
     if query.hubness:
         if not combined.single or not len(background.keys):
@@ -126,7 +125,7 @@ def reranked(
         fused = fuse_ranks([by_score, _lexical_matches(view, query, among, len(keys))])
         added = np.array([key for key in fused if key not in set(by_score)], dtype=np.int64)
         if len(added):
-            added_vectors = shelf.vectors_of(added)
+            added_vectors = view.vectors(query.target, added)
             keys, vectors = np.concatenate([keys, added]), np.concatenate([vectors, added_vectors])
             scores = np.concatenate([scores, combined.scores(added_vectors).astype(np.float32)])
         values = np.array([fused[int(key)] for key in keys])
@@ -161,15 +160,14 @@ def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Par
     facing = opposite(side)
     partners = view.partners(side, keys)
     partner_keys = sorted({key for linked in partners.values() for key in linked})
-    shelf = view.shelves[facing]
-    vectors = shelf.vectors_of(np.array(partner_keys, dtype=np.int64))
+    vectors = view.vectors(facing, np.array(partner_keys, dtype=np.int64))
     positive = [part for part in parts if part.weight > 0]
     cosines = np.sum([p.weight * part_scores(p, vectors) for p in positive], axis=0) if partner_keys else []
     score_of = dict(zip(partner_keys, (float(value) for value in cosines), strict=True))
     unpaired = np.array([key for key in keys.tolist() if key not in partners], dtype=np.int64)
     nearest: dict[int, Hits] = {}
-    if len(unpaired) and shelf.rows:
-        results = shelf.nearest(view.shelves[side].vectors_of(unpaired), top=REASONS)
+    if len(unpaired) and view.counts[facing]:
+        results = view.nearest(facing, view.vectors(side, unpaired), top=REASONS)
         nearest = dict(zip(unpaired.tolist(), results, strict=True))
     chosen: list[list[tuple[bool, int, float]]] = []
     for key in keys.tolist():

@@ -138,7 +138,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
             f"serving needs the package '{problem.name}', which is not installed; pip install 'subtext[serve]'"
         ) from problem
     from subtext.report.progress import say
-    from subtext.search.stores.opened import name_of
+    from subtext.search.stores.store import name_of
 
     _require_free(settings)
     options: dict[str, object] = {

@@ -14,7 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from subtext.api.search import open_index
 from subtext.errors import IndexError_, RequirementError
 from subtext.search import Index
-from subtext.search.stores.opened import name_of
+from subtext.search.stores.store import name_of
 from subtext.server.library import Library
 from subtext.server.monitoring import Metrics, RequestLog
 from subtext.server.schemas import Refused

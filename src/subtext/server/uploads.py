@@ -29,9 +29,8 @@ from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
 from subtext.search import Index
 from subtext.search.growing import Growing, Grown, grow
-from subtext.search.stores.folder import Folder
-from subtext.search.stores.lock import WriterBusy, writer_lock
-from subtext.search.stores.store import Store, Writer
+from subtext.search.stores.folder import Folder, writer_lock
+from subtext.search.stores.store import Store, Writer, WriterBusy
 from subtext.search.stores.traces import ADDED, ROWS, trace_name
 from subtext.server.security import Refusal
 

@@ -117,7 +117,7 @@ def build_index(
     Raises RequirementError for a model that only scores pairs, and IndexError_ when the location holds something else.
     """
     from subtext.errors import IndexError_
-    from subtext.search.stores.opened import create_store, require_free
+    from subtext.search.stores.store import create_store, require_free
 
     work = _work(
         run, data, images, features, text_features, split_seed, on_error, split, device, batch_size, workers, quiet
@@ -169,7 +169,7 @@ def add_to_index(
     from dataclasses import replace
 
     from subtext.errors import RequirementError
-    from subtext.search.stores.opened import open_store
+    from subtext.search.stores.store import open_store
 
     store = open_store(index)
     work = _work(
@@ -297,7 +297,7 @@ def move_index(
     from subtext.errors import RequirementError, counted
     from subtext.search.growing import prune
     from subtext.search.stores.item import SIDES
-    from subtext.search.stores.opened import open_store
+    from subtext.search.stores.store import open_store
 
     work = _work(
         run, data, images, features, text_features, split_seed, on_error, "all", device, batch_size, workers, quiet
@@ -385,7 +385,7 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
 
 def interrupted_build(index: str | Path) -> Store | None:
     """The index of an interrupted build; None where there is no index, or a finished one."""
-    from subtext.search.stores.opened import exists, open_store
+    from subtext.search.stores.store import exists, open_store
 
     if not exists(index):
         return None
@@ -418,7 +418,7 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
 
     from subtext.errors import RequirementError
     from subtext.search.growing import Grown, prune
-    from subtext.search.stores.opened import open_store
+    from subtext.search.stores.store import open_store
 
     store = open_store(index)
     sources = _sources(store)
@@ -514,7 +514,7 @@ def _run(work: Work, manifest: Manifest) -> Path:
 
 def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:
     """Size and time of each file that an index was made of: what changes when its data changes."""
-    from subtext.search.stores.opened import open_store
+    from subtext.search.stores.store import open_store
 
     store = open_store(index)
     paths: list[Path] = []

@@ -25,7 +25,7 @@ from subtext.api.options import (
 if TYPE_CHECKING:
     from subtext.api.load import Opened
     from subtext.data.dataset import Dataset
-    from subtext.search.stores.calibration import Calibration
+    from subtext.search.stores.manifest import Calibration
 
 LONG = 10
 """Words from which a text is recognised by its words alone: shorter ones are said of many images."""
@@ -112,7 +112,7 @@ def calibrate(
     from subtext.report.progress import meter
     from subtext.search.calibration_fit import HeldOutPairs, fit_calibration
     from subtext.search.growing import require_model
-    from subtext.search.stores.opened import open_store
+    from subtext.search.stores.store import open_store
 
     store = open_store(index)
     run = run if run is not None else store.manifest.run

@@ -64,7 +64,7 @@ def import_index(
     from subtext.data.read import read
     from subtext.errors import IndexError_, counted
     from subtext.search.stores.item import SIDES
-    from subtext.search.stores.opened import create_store, exists, open_store
+    from subtext.search.stores.store import create_store, exists, open_store
 
     file = Path(vectors)
     content = read_vectors(file)

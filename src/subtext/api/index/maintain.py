@@ -145,7 +145,7 @@ def delete_from_index(
     from subtext.errors import RequirementError, counted
     from subtext.search.stores.condition import parse
     from subtext.search.stores.item import SIDES
-    from subtext.search.stores.opened import open_store
+    from subtext.search.stores.store import open_store
 
     store, side = open_store(index), SIDES[int(texts)]
     names = [*ids, *(_lines(Path(ids_from)) if ids_from is not None else [])]
@@ -182,7 +182,7 @@ def compact_index(
     % needs. In PostgreSQL an HNSW graph is built beyond 20,000 vectors.
     """
     from subtext.report.text_table import size
-    from subtext.search.stores.opened import open_store
+    from subtext.search.stores.store import open_store
 
     store = open_store(index)
     before = store.bytes
@@ -199,7 +199,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
     import json
 
     from subtext.search.stores.item import SIDES
-    from subtext.search.stores.opened import open_store
+    from subtext.search.stores.store import open_store
 
     store = open_store(index)
     with store.reading() as view:
@@ -225,7 +225,7 @@ def verify_index(index: IndexArgument) -> VerifyResult:
 
     The command's exit code is 1 if anything is damaged.
     """
-    from subtext.search.stores.opened import is_address, open_store, verify
+    from subtext.search.stores.store import is_address, open_store, verify
 
     problems = verify(index)
     path = str(open_store(index).path) if is_address(index) else str(index)
@@ -240,7 +240,7 @@ def upgrade_index(index: IndexArgument) -> IndexReport:
     """
     from subtext.errors import counted
     from subtext.search.stores.folder import Folder
-    from subtext.search.stores.opened import store_class
+    from subtext.search.stores.store import store_class
 
     kind = store_class(index)
     upgrade = getattr(kind, "upgrade", None)
@@ -282,8 +282,8 @@ def backup_index(
 ) -> IndexReport:
     """Copy an index as it is now into a new folder, while it is searched and written."""
     from subtext.report.text_table import size
-    from subtext.search.stores.copying import backup
     from subtext.search.stores.folder import Folder
+    from subtext.search.stores.maintenance import backup
 
     _require_folder(index)
     copy = backup(Folder(index), Path(out))
@@ -298,7 +298,7 @@ def restore_index(
 ) -> IndexReport:
     """Verify a backup, and restore it to a new index folder."""
     from subtext.report.text_table import size
-    from subtext.search.stores.copying import restore
+    from subtext.search.stores.maintenance import restore
 
     _require_folder(index)
     store = restore(Path(backup), Path(index))
@@ -335,7 +335,7 @@ def advice(store: Store) -> list[str]:
 def calibration_note(store: Store) -> str:
     """By what an index was calibrated, and whether that still holds; "" where it was not."""
     from subtext.errors import counted
-    from subtext.search.stores.calibration import STALE
+    from subtext.search.stores.manifest import STALE
 
     calibration = store.calibration()
     if calibration is None:
@@ -374,7 +374,7 @@ def _progress(job: Mapping[str, Any]) -> str:
 def _require_folder(index: str | Path) -> None:
     """Raise RequirementError for an index in a database, which has its own tools for backups."""
     from subtext.errors import RequirementError
-    from subtext.search.stores.opened import is_address
+    from subtext.search.stores.store import is_address
 
     if is_address(index):
         raise RequirementError(

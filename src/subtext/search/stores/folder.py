@@ -13,23 +13,26 @@ leaves the state before it, and a folder that no table names, which the next wri
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
+import socket
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.atomic import HIDDEN, write_folder, write_text
+from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
 from subtext.errors import IndexError_
 from subtext.search.stores import tables
-from subtext.search.stores.calibration import CALIBRATION, PLOT
 from subtext.search.stores.condition import Condition, Value, moment
 from subtext.search.stores.item import (
     DATE,
@@ -46,8 +49,7 @@ from subtext.search.stores.item import (
     facets,
     link_sum,
 )
-from subtext.search.stores.lock import writer_lock
-from subtext.search.stores.manifest import MANIFEST, Manifest, read_manifest, write_manifest
+from subtext.search.stores.manifest import CALIBRATION, MANIFEST, PLOT, Manifest, read_manifest, write_manifest
 from subtext.search.stores.segments import (
     CENTROIDS,
     Block,
@@ -59,10 +61,11 @@ from subtext.search.stores.segments import (
     write_segment,
 )
 from subtext.search.stores.sql import Part, SqlView, SqlWriter
-from subtext.search.stores.store import Problem, Stats, Store
+from subtext.search.stores.store import Problem, Stats, Store, WriterBusy
 from subtext.search.stores.tables import SqliteTables
 from subtext.search.stores.traces import remove_traces
 
+LOCK = "lock"
 PENDING = "pending.json"
 """The manifest of a store that is built beside the one in use, inside its folder."""
 ATTEMPTS = 5
@@ -274,7 +277,7 @@ class FolderWriter(SqlWriter):
 
     def compact(self, *, seed: int = 0) -> list[str]:
         """Write the live rows of each side as one segment, sorted by lists where there are many; see `compaction`."""
-        from subtext.search.stores.compaction import compact
+        from subtext.search.stores.maintenance import compact
 
         lines = compact(self, seed=seed)
         for store in earlier_stores(self.store.path):
@@ -568,14 +571,14 @@ class Folder(Store):
 
     def check(self) -> list[Problem]:
         """Damage of files and tables."""
-        from subtext.search.stores.verification import check
+        from subtext.search.stores.maintenance import check
 
         return check(self.path)
 
     @classmethod
     def damage(cls, location: Path | str, problem: IndexError_) -> list[Problem]:
         """Damage of an index that cannot be opened."""
-        from subtext.search.stores.verification import check
+        from subtext.search.stores.maintenance import check
 
         path = Path(location).expanduser()
         try:
@@ -692,6 +695,46 @@ def earlier_stores(path: Path) -> list[Path]:
 
 def _create_store(path: Path, manifest: Manifest) -> None:
     write_folder(path / manifest.store, lambda folder: tables.create(folder / tables.TABLES))
+
+
+@contextmanager
+def writer_lock(path: Path, verb: str) -> Iterator[None]:
+    """Inside the block no other process, and no other writer of this one, writes to the index at `path`.
+
+    verb  what is done, for the message that a second writer gets
+
+    Raises WriterBusy when somebody writes there already, OutputError when the folder may not be written.
+    """
+    file = path / LOCK
+    with written_to(file):
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WriterBusy(
+                f"{path} takes one writer at a time; {_owner(descriptor)}; wait until it is done"
+            ) from None
+        about = {"verb": verb, "process": os.getpid(), "host": socket.gethostname(), "since": _now()}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(about).encode(), 0)
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _owner(descriptor: int) -> str:
+    """Who is writing, as the lock file says."""
+    try:
+        owner = json.loads(os.pread(descriptor, 4096, 0))
+        return f"`subtext index {owner['verb']}` (process {owner['process']} on {owner['host']}) since {owner['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process is writing"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 _KINDS = (

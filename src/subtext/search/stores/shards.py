@@ -16,12 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
-from subtext.search.stores.calibration import CALIBRATION, PLOT, Calibration
 from subtext.search.stores.folder import DOCUMENTS, Folder
 from subtext.search.stores.item import SIDES, Change, Entry, JobUpdate, Side
-from subtext.search.stores.manifest import SHARDS, Manifest, checksum
-from subtext.search.stores.opened import create_store, exists, open_store
-from subtext.search.stores.store import Store, View, Writer
+from subtext.search.stores.manifest import CALIBRATION, PLOT, SHARDS, Calibration, Manifest, checksum
+from subtext.search.stores.store import Store, View, Writer, create_store, exists, open_store
 
 KIND, FORMAT = "subtext index in shards", 1
 VERB = "migrate"

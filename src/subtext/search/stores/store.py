@@ -6,15 +6,23 @@ written once, in the other methods and in the modules above.
 
 A store from outside the package names its `Store` as an entry point of the group "subtext.stores". The entry point's
 name is the scheme of its addresses: the entry point `lance` opens `lance://bucket/library`.
+
+An index by its location: a folder's path, or an address whose scheme names the store that opens it.
+
+`library` is a folder; `postgresql://user@host/database?index=library` an index in PostgreSQL. Other schemes are
+those of installed entry points of the group "subtext.stores"; see `store`.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +31,6 @@ from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError, counted
 from subtext.ops import draw
-from subtext.search.stores.calibration import CALIBRATION, PLOT, Calibration
 from subtext.search.stores.condition import ID, TEXT, Condition, require_fields
 from subtext.search.stores.item import (
     SIDES,
@@ -38,8 +45,7 @@ from subtext.search.stores.item import (
     Side,
     deletion_hash,
 )
-from subtext.search.stores.lock import StoreGone
-from subtext.search.stores.manifest import Manifest
+from subtext.search.stores.manifest import CALIBRATION, PLOT, Calibration, Manifest
 
 SAMPLE = "index: some items"
 """The purpose that the keys of a sample are drawn for."""
@@ -47,6 +53,14 @@ ROWS = 2000
 """Rows that `verify` reads at a time."""
 SHOWN = 3
 """Items that a problem names before it counts the others."""
+
+
+class WriterBusy(IndexError_):
+    """Another process is writing to the index: try again."""
+
+
+class StoreGone(IndexError_):
+    """The server of an index cannot be reached, or went away: try again."""
 
 
 @dataclass(frozen=True)
@@ -202,11 +216,6 @@ class View(ABC):
             items.append(Item(row.key, row.id, row.path, captions, metadata))
         return items
 
-    @property
-    def shelves(self) -> dict[Side, SideView]:
-        """The vectors of each side."""
-        return {side: SideView(self, side) for side in SIDES}
-
     def keys_of(self, side: Side, ids: Sequence[str]) -> dict[str, int]:
         """The key of each of these ids that is in the index."""
         return {row.id: row.key for row in self.rows(side, ids=ids)}
@@ -272,48 +281,6 @@ class View(ABC):
         except IndexError_ as problem:
             problems.append(Problem(CALIBRATION, str(problem)))
         return problems
-
-
-@dataclass(frozen=True)
-class SideView:
-    """The vectors of one side of a view."""
-
-    view: View
-    side: Side
-
-    @property
-    def views(self) -> int:
-        """K, vectors an item."""
-        return self.view.manifest.views[self.side]
-
-    @property
-    def count(self) -> int:
-        """Items of the side."""
-        return self.view.counts[self.side]
-
-    @property
-    def rows(self) -> int:
-        """Vectors of the side."""
-        return self.count * self.views
-
-    @property
-    def live(self) -> NDArray[np.int64]:
-        """The keys of all items, ascending."""
-        return self.view.keys(self.side)
-
-    def nearest(
-        self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
-    ) -> list[Hits]:
-        """See `View.nearest`."""
-        return self.view.nearest(self.side, queries, top=top, among=among, exact=exact)
-
-    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """See `View.vectors`."""
-        return self.view.vectors(self.side, keys)
-
-    def drawn(self, count: int, *, seed: int = 0) -> NDArray[np.int64]:
-        """See `View.sample`."""
-        return self.view.sample(self.side, count, seed=seed)
 
 
 class Writer(ABC):
@@ -549,3 +516,91 @@ def listed(names: Iterable[str]) -> str:
     every = list(names)
     more = f" and {len(every) - SHOWN:,} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + more
+
+
+GROUP = "subtext.stores"
+"""Entry points of stores from outside the package."""
+POSTGRES = ("postgresql", "postgres")
+NEEDED = ("psycopg", "pgvector")
+
+
+def is_address(index: Path | str) -> bool:
+    """Whether an index is named by an address, and not by a folder.
+
+    >>> is_address("postgresql://localhost/archive?index=library"), is_address("library")
+    (True, False)
+    """
+    return isinstance(index, str) and "://" in index
+
+
+def store_class(index: Path | str) -> type[Store]:
+    """The store that opens an index of this location.
+
+    Raises RequirementError for a scheme that no installed store has, or an address in PostgreSQL without the extra
+    "postgres".
+    """
+    if not is_address(index):
+        folder: type[Store] = importlib.import_module("subtext.search.stores.folder").Folder
+        return folder
+    scheme = str(index).partition("://")[0]
+    if scheme in POSTGRES:
+        missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+        if missing:
+            raise RequirementError(
+                f"an index in PostgreSQL needs {' and '.join(missing)}; it is not installed; install the extra: "
+                "pip install 'subtext[postgres]'"
+            )
+        postgres: type[Store] = importlib.import_module("subtext.search.stores.postgres.database").Database
+        return postgres
+    for point in entry_points(group=GROUP, name=scheme):
+        loaded = point.load()
+        if not (isinstance(loaded, type) and issubclass(loaded, Store)):
+            raise RequirementError(f"the entry point '{scheme}' of {GROUP} needs to be a Store; it is {loaded!r}")
+        return loaded
+    installed = sorted({point.name for point in entry_points(group=GROUP)} | set(POSTGRES))
+    raise RequirementError(f"no store opens addresses of {scheme}://; installed are {', '.join(installed)}")
+
+
+def name_of(index: Path | str) -> str:
+    """A short name of an index: that of its folder, or of the index in its database; nothing secret is in it."""
+    return store_class(index).name_of(str(index))
+
+
+def open_store(index: Path | str) -> Store:
+    """The index of that location.
+
+    Raises IndexError_ when there is none, or it cannot be read; RequirementError without the store's extra.
+    """
+    return store_class(index)(str(index))  # type: ignore[call-arg]
+
+
+def create_store(index: Path | str, manifest: Manifest) -> Store:
+    """An empty index. Raises IndexError_ when the name is taken, OutputError when it cannot be written there."""
+    return store_class(index).create(str(index), manifest)
+
+
+def exists(index: Path | str) -> bool:
+    """Whether there is an index at that location."""
+    return store_class(index).exists(str(index))
+
+
+def require_free(index: Path | str) -> None:
+    """Raise IndexError_ unless an index can be created at that location."""
+    store_class(index).require_free(str(index))
+
+
+def verify(index: Path | str) -> list[Problem]:
+    """All damage of an index; empty for an intact one. Raises IndexError_ only where there is no index at all."""
+    kind = store_class(index)
+    try:
+        store = open_store(index)
+    except StoreGone:
+        raise
+    except IndexError_ as problem:
+        if not kind.exists(str(index)):
+            raise
+        return kind.damage(str(index), problem)
+    try:
+        return store.problems()
+    finally:
+        store.close()

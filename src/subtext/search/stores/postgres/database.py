@@ -1,6 +1,6 @@
 """A search index in PostgreSQL: a schema that describes itself, for any number of readers and writers at once.
 
-NAME.layout          number of the layout, see `layout`
+NAME.layout          number of the layout, see `connection`
 NAME.manifest        model and its fingerprint, width, where items came from
 NAME.items, links, facets, images_vectors, texts_vectors    what is in the index; every change is one transaction
 NAME.jobs, forgotten, kept, state                            journal, hashes of deleted items, documents, numbers
@@ -8,6 +8,8 @@ NAME.jobs, forgotten, kept, state                            journal, hashes of 
 A reader sees one moment (a transaction of REPEATABLE READ), however much is changed meanwhile. Any number of processes
 may write at once. They embed side by side and take turns for their changes: each change begins by counting it, and
 locks that one row until it is committed.
+
+Damage of an index in PostgreSQL: vectors against their digests, facets and words against the items, and graphs.
 """
 
 from __future__ import annotations
@@ -26,18 +28,31 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from subtext.errors import IndexError_, RequirementError
+from subtext.errors import IndexError_, RequirementError, counted
 from subtext.search.stores.condition import Condition, Value, moment
 from subtext.search.stores.item import DATE, SIDES, Applied, Change, Entry, FieldValues, Hits, Side, facets
 from subtext.search.stores.manifest import Manifest
-from subtext.search.stores.postgres import layout
-from subtext.search.stores.postgres.address import Address
-from subtext.search.stores.postgres.connection import Connection, Pool, connect, ready, to_write, translated
-from subtext.search.stores.postgres.layout import VECTORS
+from subtext.search.stores.postgres.connection import (
+    LAYOUT,
+    VECTORS,
+    WIDEST,
+    Address,
+    Connection,
+    Pool,
+    connect,
+    former_name,
+    graph_name,
+    make_tables,
+    ready,
+    require_layout,
+    to_write,
+    translated,
+    upgrade_layout,
+)
 from subtext.search.stores.postgres.vectors import Vectors, build_graphs
 from subtext.search.stores.postgres.words import as_vector, phrase_query, search_words, words
 from subtext.search.stores.sql import Part, SqlView, SqlWriter
-from subtext.search.stores.store import Problem, Stats, Store
+from subtext.search.stores.store import Problem, Stats, Store, listed
 
 EXACT_UP_TO = 20_000
 """Vectors of a side that are all compared by default: beyond them a search of the graph is faster."""
@@ -128,7 +143,7 @@ class DatabaseView(SqlView):
                 "server": {
                     "PostgreSQL": f"{number // 10_000}.{number % 10_000}",
                     "pgvector": str(extension[0][0]) if extension else "-",
-                    "layout": str(layout.LAYOUT),
+                    "layout": str(LAYOUT),
                 },
             },
         )
@@ -398,25 +413,25 @@ class Database(Store):
     def __init__(self, address: str | Address) -> None:
         self.address = _parsed(address)
         self.path = str(self.address)
-        self._pool = Pool(self.address, layout.require_layout)
+        self._pool = Pool(self.address, require_layout)
         self._generation: tuple[int, dict[str, Any]] = (-1, {})
         self._manifest_json = ""
         with self._pool.connected() as connection:
             self.manifest = self._manifest(connection)
 
     @classmethod
-    def create(cls, location: str | Address, manifest: Manifest, *, upto: int = layout.LAYOUT) -> Database:
+    def create(cls, location: str | Address, manifest: Manifest, *, upto: int = LAYOUT) -> Database:
         """An empty index, made completely or not at all; beyond `EXACT_UP_TO` vectors, or the manifest's, by graphs.
 
-        upto  the layout that is made; see `layout.make`
+        upto  the layout that is made; see `make_tables`
 
         Raises IndexError_ when the name is taken, or vectors are wider than pgvector's graphs take; OutputError where
         this user may not make it.
         """
         address = _parsed(location)
-        if manifest.width > layout.WIDEST:
+        if manifest.width > WIDEST:
             raise IndexError_(
-                f"an index in PostgreSQL needs vectors of at most {layout.WIDEST:,} numbers; these have "
+                f"an index in PostgreSQL needs vectors of at most {WIDEST:,} numbers; these have "
                 f"{manifest.width:,}; keep the index in a folder"
             )
         manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
@@ -425,7 +440,7 @@ class Database(Store):
             with connection.transaction():
                 _require_free(connection, address)
                 connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(address.name)))
-                layout.make(ready(connection, address), manifest.width, upto=upto)
+                make_tables(ready(connection, address), manifest.width, upto=upto)
                 connection.execute("INSERT INTO manifest (json) VALUES (%s)", (manifest.to_json(),))
         return cls(address)
 
@@ -451,11 +466,11 @@ class Database(Store):
 
     @classmethod
     def upgrade(cls, location: str | Address) -> tuple[int, int]:
-        """Upgrade an index to this layout; the layout before and the one now. See `layout.upgrade`."""
+        """Upgrade an index to this layout; the layout before and the one now. See `upgrade_layout`."""
         address = _parsed(location)
         connection = to_write(address)
         try:
-            return layout.upgrade(connection, address)
+            return upgrade_layout(connection, address)
         finally:
             connection.close()
 
@@ -499,8 +514,6 @@ class Database(Store):
 
     def check(self) -> list[Problem]:
         """Damage of vectors, facets, words and graphs."""
-        from subtext.search.stores.postgres.verification import check
-
         with self.reading() as view:
             return check(view)
 
@@ -578,7 +591,7 @@ class Database(Store):
             self._manifest_json = manifest_json
 
     def _manifest(self, connection: Connection) -> Manifest:
-        layout.require_layout(connection, self.address)
+        require_layout(connection, self.address)
         statement = "SELECT json, value FROM manifest, state WHERE name = 'generation'"
         with translated(self.address):
             row = connection.execute(statement).fetchone()
@@ -687,3 +700,107 @@ def _tsvector(text: list[str] | None) -> tuple[str | None, int | None]:
 
 def _other_model(address: Address) -> str:
     return f"{address} was moved to another model meanwhile; open it again"
+
+
+AT_ONCE = 2000
+"""Rows that are read together."""
+
+
+def check(view: DatabaseView) -> list[Problem]:
+    """Damage that only the database can see; empty for an intact index.
+
+    Reads every row and every vector once. Bytes under the rows are PostgreSQL's own to check (data checksums,
+    pg_amcheck).
+    """
+    problems = [problem for side in SIDES for problem in _vectors(view, side)]
+    for part in (_facets, _verification_words, _graphs):
+        problems += part(view)
+    return problems
+
+
+def _vectors(view: DatabaseView, side: Side) -> Iterator[Problem]:
+    """Whether each item has its vectors, and these are those that were put in."""
+    views, missing, damaged = view.sides[side].views, list[str](), list[str]()
+    statement = sql.SQL(
+        "SELECT i.id, i.vectors_digest, array_agg(v.vector ORDER BY v.view) FILTER (WHERE v.vector IS NOT NULL) "
+        "FROM items i LEFT JOIN {} v ON v.key = i.key WHERE i.side = %s GROUP BY i.key"
+    ).format(VECTORS[side])
+    with view.connection.cursor(f"vectors_of_{side}", binary=True) as cursor:
+        cursor.itersize = AT_ONCE
+        for name, digest, vectors in cursor.execute(statement, (SIDES.index(side),)):
+            if len(vectors or ()) != views:
+                missing.append(repr(name))
+            elif vectors_digest(np.stack([vector.to_numpy() for vector in vectors])) != digest:
+                damaged.append(repr(name))
+    if missing:
+        yield Problem(f"{side}_vectors", f"{counted(len(missing), 'item')} without {views} vectors: {listed(missing)}")
+    if damaged:
+        yield Problem(
+            f"{side}_vectors", f"{counted(len(damaged), 'item')} with changed or damaged vectors: {listed(damaged)}"
+        )
+
+
+def _facets(view: DatabaseView) -> Iterator[Problem]:
+    """What is filtered by, against the metadata."""
+    wrong: list[str] = []
+    statement = (
+        "SELECT i.id, i.side, i.key, i.metadata, coalesce(f.own, '{}') FROM items i LEFT JOIN (SELECT key, "
+        "array_agg(concat_ws('|', side, name, number, word, folded)) AS own FROM facets GROUP BY key) f "
+        "ON f.key = i.key"
+    )
+    total = 0
+    with view.connection.cursor("facets_of_items") as cursor:
+        cursor.itersize = AT_ONCE
+        for name, side, key, metadata, own in cursor.execute(statement):
+            total += len(own)
+            expected = [
+                "|".join(
+                    format(part, "f") if isinstance(part, Decimal) else str(part)
+                    for part in row[1:]
+                    if part is not None
+                )
+                for row in facet_rows(side, key, metadata)
+            ]
+            if sorted(expected) != sorted(own):
+                wrong.append(repr(name))
+    if wrong:
+        yield Problem(
+            "facets",
+            f"what {counted(len(wrong), 'item')} can be filtered by differs from the metadata: {listed(wrong)}",
+        )
+    if total != view.tables.state("facets"):
+        yield Problem("facets", f"has {total:,} of {view.tables.state('facets'):,} rows")
+
+
+def _verification_words(view: DatabaseView) -> Iterator[Problem]:
+    """The words that texts are found by, against the texts."""
+    wrong: list[str] = []
+    differing = (
+        "SELECT i.id FROM unnest(%s::bigint[], %s::text[], %s::integer[]) AS w(key, words, length) "
+        "JOIN items i ON i.key = w.key WHERE i.words IS DISTINCT FROM w.words::tsvector "
+        "OR i.length IS DISTINCT FROM w.length"
+    )
+    with view.connection.cursor("words_of_texts") as cursor:
+        cursor.execute("SELECT key, text FROM items WHERE text IS NOT NULL")
+        while rows := cursor.fetchmany(AT_ONCE):
+            texts = [words(text) for _, text in rows]
+            values = ([key for key, _ in rows], [as_vector(own) for own in texts], [len(own) for own in texts])
+            wrong += [repr(name) for (name,) in view.connection.execute(differing, values)]
+    if wrong:
+        yield Problem(
+            "items",
+            f"the words of {counted(len(wrong), 'text')} differ from the texts: {listed(wrong)}",
+        )
+
+
+def _graphs(view: DatabaseView) -> Iterator[Problem]:
+    """Whether PostgreSQL calls the indexes of the schema whole."""
+    statement = (
+        "SELECT c.relname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() "
+        "AND NOT i.indisvalid"
+    )
+    graphs = {named(side) for side in SIDES for named in (graph_name, former_name)}
+    for (name,) in view.connection.execute(statement):
+        advice = "compact the index" if name in graphs else "REINDEX it"
+        yield Problem(name, f"is not whole, as its making was cut off; {advice}")

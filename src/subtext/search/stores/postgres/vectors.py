@@ -22,9 +22,7 @@ from psycopg import sql
 from subtext.errors import IndexError_
 from subtext.search.ann.rows import settle
 from subtext.search.stores.item import SIDES, Hits, Side
-from subtext.search.stores.postgres.address import Address
-from subtext.search.stores.postgres.connection import Connection, translated
-from subtext.search.stores.postgres.layout import VECTORS, former_name, graph_name
+from subtext.search.stores.postgres.connection import VECTORS, Address, Connection, former_name, graph_name, translated
 from subtext.search.stores.segments import MARGIN
 
 EF_SEARCH, MAX_EF_SEARCH = 200, 1000
