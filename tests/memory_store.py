@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
-from subtext.search.ann.rows import settle
+from subtext.search.ann import settle
 from subtext.search.stores.condition import Condition
 from subtext.search.stores.item import (
     SIDES,

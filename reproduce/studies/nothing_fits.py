@@ -32,8 +32,7 @@ from subtext.api.search import open_index
 from subtext.data.words import tokenise
 from subtext.evaluation import embed_pairs
 from subtext.ops.roc import auc
-from subtext.search.calibration_fit import HeldOutPairs, Observations, observe
-from subtext.search.confidence import BEST, Background, Evidence
+from subtext.search.confidence import BEST, Background, Evidence, HeldOutPairs, Observations, observe
 from subtext.search.stores.manifest import Way
 
 ROOMS = """kitchen bathroom bedroom toilet sink refrigerator stove oven couch furniture counter fireplace desk bed

@@ -20,8 +20,15 @@ from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, IndexError_
 from subtext.search import Index
-from subtext.search.calibration_fit import HeldOutPairs, fit_calibration, observe
-from subtext.search.confidence import Background, ConfidenceCache, Evidence, probabilities
+from subtext.search.confidence import (
+    Background,
+    Confidence,
+    Evidence,
+    HeldOutPairs,
+    fit_calibration,
+    observe,
+    probabilities,
+)
 from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
@@ -159,19 +166,18 @@ def test_a_calibration_is_kept_checked_and_copied(folder: Folder, found: Calibra
 def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp_path: Path) -> None:
     folder = stored(tmp_path / "index", made(0, 300))
     folder.keep_calibration(found, "<svg/>")
-    kept = ConfidenceCache(folder)
     with folder.reading() as view:
-        assert kept.at(view).stale is None
+        assert Confidence(view).stale is None
     with folder.writing("delete") as writer:
         writer.delete("images", [f"p{n}" for n in range(20)])
         put(writer, made(700, 9))
     with folder.reading() as view:
-        assert kept.at(view).stale is None, "29 of 300 pictures"
+        assert Confidence(view).stale is None, "29 of 300 pictures"
         assert view.changed_since(found) == pytest.approx(29 / 300)
     with folder.writing("add") as writer:
         put(writer, made(800, 2))
     with folder.reading() as view:
-        assert kept.at(view).stale == pytest.approx(31 / 300)
+        assert Confidence(view).stale == pytest.approx(31 / 300)
 
 
 def test_too_few_pairs_or_scores_that_say_nothing(folder: Folder) -> None:
@@ -308,12 +314,12 @@ def test_an_index_in_a_database_is_calibrated_as_a_folder_is(found: Calibration)
         own = fit_calibration(store, made(5000, 400), data={"split": "held"}, seed=1)
         assert replace(own, created=found.created) == found
         store.keep_calibration(own, "<svg/>")
-        kept = ConfidenceCache(store)
         with store.reading() as view:
-            known = kept.at(view)
-            assert known.calibration == own and known.stale is None and known.way("images", "texts") is not None
+            known = Confidence(view)
+            assert known.calibration == own and known.stale is None
+            assert known.judge("images", "texts", made(0, 300).side("texts")[1][:1], [])[0] is not None
         with store.writing("delete") as writer:
             writer.delete("images", [f"p{n}" for n in range(31)])
         with store.reading() as view:
-            assert kept.at(view).stale == pytest.approx(31 / 300)
+            assert Confidence(view).stale == pytest.approx(31 / 300)
         assert Database(server.address("calibrated")).calibration() == own

@@ -16,7 +16,7 @@ from subtext.api.index.build import update_index, watch_index
 from subtext.api.load import Sources, load
 from subtext.api.search import open_index
 from subtext.errors import DataError
-from subtext.search import growing
+from subtext.search import build as index_build
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.store import verify
 
@@ -142,7 +142,7 @@ def test_a_search_is_filtered(place: Path) -> None:
 def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(runs / "data", tmp_path / "data")
     embedded: list[int] = []
-    plain = growing.embed_items
+    plain = index_build.embed_items
 
     def failing(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
         if len(embedded) == 3:
@@ -150,8 +150,8 @@ def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch
         embedded.append(len(items))  # type: ignore[arg-type]
         return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(growing, "PIECE", 4)
-    monkeypatch.setattr(growing, "embed_items", failing)
+    monkeypatch.setattr(index_build, "CHUNK", 4)
+    monkeypatch.setattr(index_build, "embed_items", failing)
     words = ["build", tmp_path / "index", "--run", runs / "run", "--data", tmp_path / "data", "--quiet"]
     assert "interrupted" in call("index", *words, code=130).stderr
     assert Folder(tmp_path / "index").counts == {"images": 12, "texts": 0} and embedded == [4, 4, 4]
@@ -159,7 +159,7 @@ def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch
     other = ["build", tmp_path / "index", "--run", runs / "run", "--quiet", "--split", "val"]
     assert "an interrupted build of other data" in call("index", *other, code=1).stderr
     embedded.clear()
-    monkeypatch.setattr(growing, "embed_items", plain)
+    monkeypatch.setattr(index_build, "embed_items", plain)
     assert "12 images and 24 texts" in call("index", *words).stdout
     assert info(tmp_path)["jobs"][0]["finished"] is not None and len(info(tmp_path)["jobs"]) == 1  # type: ignore[index]
     assert "holds something" in call("index", *words, code=1).stderr
@@ -213,13 +213,13 @@ def test_an_index_moves_to_another_model(place: Path, runs: Path) -> None:
 
 def test_a_move_is_not_made_over_what_others_did(place: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     embedded: list[str] = []
-    plain = growing.embed_items
+    plain = index_build.embed_items
 
     def noted(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
         embedded.extend(items.ids)  # type: ignore[attr-defined]
         return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(growing, "embed_items", noted)
+    monkeypatch.setattr(index_build, "embed_items", noted)
     swapped = Folder.swap
 
     def late(*words: object, **more: object) -> object:

@@ -103,15 +103,8 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_engine_finds_its_run_or_is_told(folder: Path, tmp_path: Path) -> None:
-    from subtext.search import build_index
-
-    run = open_run(folder / "run")
-    pairs = read(folder / "pairs.jsonl", need_images=False)
     moved = shutil.copytree(folder / "run", tmp_path / "run")
-    embeddings = embed_pairs(run.model, pairs, workers=0)
-    build_index(
-        tmp_path / "index", run.model, pairs, embeddings=embeddings, run=str(moved), host=run.record.model, source={}
-    )
+    subtext.build_index(tmp_path / "index", run=moved, split="all", workers=0, quiet=True)
     first = [hit.id for hit in subtext.open_index(tmp_path / "index").search(text=TEXTS[0], top=3)]
     shutil.rmtree(moved)
     with pytest.raises(IndexError_, match="--run RUN"):

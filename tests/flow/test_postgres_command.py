@@ -16,7 +16,7 @@ from database import Server, started
 from subtext.api.load import load
 from subtext.api.search import open_index
 from subtext.errors import IndexError_
-from subtext.search import Index, Query, growing
+from subtext.search import Index, Query, build
 from subtext.search.stores.postgres.database import Database
 
 
@@ -110,7 +110,7 @@ def test_another_model_is_refused(place: tuple[str, Path], runs: Path) -> None:
     with pytest.raises(IndexError_, match=r"index=library needs the model that made it"):
         Index.open(place[0], load(runs / "other"))
     more = ["--data", place[1], "--run", runs / "other"]
-    assert "of the model that made it" in call("index", "add", place[0], *more, code=1).stderr
+    assert "needs the model that made it" in call("index", "add", place[0], *more, code=1).stderr
     assert "needs the model that made it" in call("search", place[0], "x", "--run", runs / "other", code=1).stderr
 
 
@@ -118,7 +118,7 @@ def test_a_build_that_is_cut_off_goes_on(
     server: Server, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedded: list[int] = []
-    plain = growing.embed_items
+    plain = build.embed_items
 
     def failing(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
         if len(embedded) == 3:
@@ -126,14 +126,14 @@ def test_a_build_that_is_cut_off_goes_on(
         embedded.append(len(items))
         return plain(model, branch, items, *rest, **more)
 
-    monkeypatch.setattr(growing, "PIECE", 4)
-    monkeypatch.setattr(growing, "embed_items", failing)
+    monkeypatch.setattr(build, "CHUNK", 4)
+    monkeypatch.setattr(build, "embed_items", failing)
     address = server.address("cut")
     words = ["build", address, "--run", runs / "run", "--data", runs / "data", "--quiet"]
     assert "interrupted" in call("index", *words, code=130).stderr
     assert Database(address).counts == {"images": 12, "texts": 0}
     assert "12 of 36 items" in call("index", "info", address).stdout
-    monkeypatch.setattr(growing, "embed_items", plain)
+    monkeypatch.setattr(build, "embed_items", plain)
     assert "12 images and 24 texts" in call("index", *words).stdout
     assert "there is a schema 'cut' in that database already" in call("index", *words, code=1).stderr
     assert Database(address).problems() == []
@@ -193,7 +193,7 @@ def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], r
 def test_a_move_goes_on_and_is_not_made_over_what_others_did(
     place: tuple[str, Path], runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, plain = place[0], growing.embed_items
+    address, plain = place[0], build.embed_items
     embedded: list[str] = []
 
     def noted(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
@@ -202,7 +202,7 @@ def test_a_move_goes_on_and_is_not_made_over_what_others_did(
             call("index", "delete", address, "blue")
         return plain(model, branch, items, *rest, **more)
 
-    monkeypatch.setattr(growing, "embed_items", noted)
+    monkeypatch.setattr(build, "embed_items", noted)
     words = ["move", address, "--run", runs / "other", "-q"]
     assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
     assert len(embedded) == 36 and open_index(address).search("a pink square")

@@ -11,7 +11,7 @@ from sklearn.isotonic import IsotonicRegression
 from subtext.errors import ShapeError
 from subtext.ops.reliability import reliability
 from subtext.ops.reorder import fuse_ranks, inverted_softmax, local_scaling, spread_out
-from subtext.search.calibration_fit import PENALTY, fit_isotonic, fit_logistic
+from subtext.search.confidence import PENALTY, fit_isotonic, fit_logistic
 
 
 def plain_rising(values: np.ndarray, seen: np.ndarray, weights: np.ndarray) -> dict[float, float]:

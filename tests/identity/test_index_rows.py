@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from subtext.search.ann import lists
-from subtext.search.ann.rows import best_rows, scores_of_all, scores_of_rows, settle
+from subtext.search import ann
+from subtext.search.ann import best_rows, scores_of_rows, settle
 
 
 def unit(count: int, width: int = 16, *, seed: int = 0) -> np.ndarray:
@@ -37,15 +37,13 @@ def test_chosen_rows_are_multiplied() -> None:
     rows = np.array([49, 3, 3, 0])
     np.testing.assert_allclose(scores_of_rows(query, vectors, rows), vectors[rows] @ query, atol=1e-6)
     assert scores_of_rows(query, vectors, rows[:0]).shape == (0,)
-    np.testing.assert_allclose(scores_of_all(query, vectors), vectors @ query, atol=1e-6)
-    assert scores_of_all(query, vectors[:0]).shape == (0,)
 
 
 def test_the_likeliest_lists_are_those_of_a_sort() -> None:
     centroids, query = unit(64), unit(1, seed=1)[0]
     order = np.argsort(-(centroids.astype(np.float64) @ query.astype(np.float64)))
     for probes in (1, 5, 63, 64):
-        assert lists.likeliest(query, centroids, probes).tolist() == sorted(order[:probes].tolist())
+        assert ann.likeliest(query, centroids, probes).tolist() == sorted(order[:probes].tolist())
 
 
 def test_an_item_is_settled_once_by_its_best_row() -> None:
@@ -69,13 +67,13 @@ def test_rows_of_lists_are_those_of_a_loop() -> None:
     offsets = np.array([0, 3, 3, 7, 8])
     for chosen in ([], [1], [0], [0, 2, 3], [1, 3]):
         wanted = [row for each in chosen for row in range(offsets[each], offsets[each + 1])]
-        assert lists.rows_in(np.array(chosen, dtype=np.int64), offsets).tolist() == wanted
+        assert ann.rows_in(np.array(chosen, dtype=np.int64), offsets).tolist() == wanted
 
 
 def test_rows_go_to_the_nearest_centroid() -> None:
     vectors, centroids = unit(500), unit(16, seed=1)
-    assert lists.assign(vectors, centroids).tolist() == (vectors @ centroids.T).argmax(axis=1).tolist()
-    near = lists.likeliest(vectors[0], centroids, 4)
+    assert ann.assign(vectors, centroids).tolist() == (vectors @ centroids.T).argmax(axis=1).tolist()
+    near = ann.likeliest(vectors[0], centroids, 4)
     assert near.tolist() == sorted(np.argsort(-(centroids @ vectors[0]))[:4].tolist())
 
 
@@ -87,34 +85,34 @@ def clustered(count: int, *, seed: int) -> np.ndarray:
 
 def test_enough_lists_are_looked_at() -> None:
     vectors = clustered(3000, seed=3)
-    centroids = lists.train(vectors, 64, seed=0)
-    np.testing.assert_array_equal(centroids, lists.train(vectors, 64, seed=0))
+    centroids = ann.train(vectors, 64, seed=0)
+    np.testing.assert_array_equal(centroids, ann.train(vectors, 64, seed=0))
     np.testing.assert_allclose(np.linalg.norm(centroids, axis=1), 1, atol=1e-5)
-    own = lists.assign(vectors, centroids)
+    own = ann.assign(vectors, centroids)
     order = np.argsort(own, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=64))])
     rows, asked = np.ascontiguousarray(vectors[order]), clustered(60, seed=4)
-    probes, recalls = lists.probes_needed([asked, rows[:40]], rows, centroids, offsets)
-    assert 1 < probes < 64 and min(recalls) >= lists.RECALL
+    probes, recalls = ann.probes_needed([asked, rows[:40]], rows, centroids, offsets)
+    assert 1 < probes < 64 and min(recalls) >= ann.RECALL
 
     def by_hand(queries: np.ndarray, probes: int, *, own: int = 0) -> float:
         found = []
         for query in queries:
             wanted = np.argsort(-(rows @ query), kind="stable")[own : own + 10]
-            looked = set(lists.rows_in(lists.likeliest(query, centroids, probes), offsets).tolist())
+            looked = set(ann.rows_in(ann.likeliest(query, centroids, probes), offsets).tolist())
             found.append(np.mean([row in looked for row in wanted]))
         return float(np.mean(found))
 
     assert recalls == pytest.approx([by_hand(asked, probes), by_hand(rows[:40], probes, own=1)])
     fewer = probes - max(1, probes // 16)
-    assert min(by_hand(asked, fewer), by_hand(rows[:40], fewer, own=1)) < lists.RECALL, "hardly fewer are too few"
+    assert min(by_hand(asked, fewer), by_hand(rows[:40], fewer, own=1)) < ann.RECALL, "hardly fewer are too few"
 
 
 def test_lists_that_do_not_help_are_all_looked_at() -> None:
     rows = unit(40)
     centroids = unit(4, seed=1)
-    own = lists.assign(rows, centroids)
+    own = ann.assign(rows, centroids)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=4))])
-    probes, recalls = lists.probes_needed([unit(5, seed=2)], rows[np.argsort(own, kind="stable")], centroids, offsets)
+    probes, recalls = ann.probes_needed([unit(5, seed=2)], rows[np.argsort(own, kind="stable")], centroids, offsets)
     assert probes == 4 and recalls == [1.0]
-    assert lists.probes_needed([], rows, centroids, offsets) == (1, [])
+    assert ann.probes_needed([], rows, centroids, offsets) == (1, [])

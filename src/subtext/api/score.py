@@ -177,11 +177,11 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
 
 
 def _calibration(index: Path | str, opened: Opened) -> Calibration:
-    from subtext.search.growing import require_model
+    from subtext.search.build import require_model
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
-    require_model(store.manifest, opened.model)
+    require_model(store, store.manifest, opened.model)
     calibration = store.calibration()
     if calibration is None:
         raise RequirementError(

@@ -18,7 +18,6 @@ from subtext.evaluation.results import figures_table
 from subtext.models.model import Model
 from subtext.ops import draw
 from subtext.report.progress import meter
-from subtext.search.ann import nearest
 
 SAMPLES = 6
 """Held-out texts whose answers are shown."""
@@ -81,14 +80,14 @@ def measure(out: Path, *, seed: int, workers: int, quiet: bool) -> Findings:
     shuffled = draw.permutation(len(texts), seed=seed, epoch=0, purpose="demo samples")
     order = shuffled[vocabulary[shuffled]][:SAMPLES]
     pictures = images.vectors.float().numpy()
-    ranking = nearest(texts.vectors.float().numpy()[order], pictures, top=len(images))
+    cosines = texts.vectors[order, 0].float().numpy() @ pictures[:, 0].T
     owner = dict(pairs.links[:, ::-1].tolist())
     answers = []
-    for row, rows, scores in zip(order.tolist(), ranking.rows, ranking.scores, strict=True):
-        target = owner[row]
+    for row, scores in zip(order.tolist(), cosines, strict=True):
+        rows, target = np.argsort(-scores, kind="stable"), owner[row]
         rank = int(np.flatnonzero(rows == target)[0]) + 1
         answers.append(
-            Answer(str(pairs.texts.values[row]), rows[:SHOWN].tolist(), scores[:SHOWN].tolist(), target, rank)
+            Answer(str(pairs.texts.values[row]), rows[:SHOWN].tolist(), scores[rows[:SHOWN]].tolist(), target, rank)
         )
     return Findings(result, pairs, answers, share_known=100 * float(vocabulary.mean()))
 

@@ -1,8 +1,349 @@
-"""Search: text, images and examples to the items of an index that match them, and how an index is built."""
+"""Search: a search index with its model, and text, images and examples to the items that match them."""
 
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.core import Embeddings
+from subtext.data.features import FeatureInput
+from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
+from subtext.errors import DataError, RequirementError, SubtextError
+from subtext.models.heads.gaussian import Distanced
+from subtext.models.model import Model
 from subtext.search.answer import Answer, Fit, Hit, Reason
-from subtext.search.index import Index
-from subtext.search.making import build_index, model_fingerprint
-from subtext.search.query import Query
+from subtext.search.build import model_fingerprint, require_model
+from subtext.search.confidence import Confidence, Judgement
+from subtext.search.query import Part, Query, require_target
+from subtext.search.ranking import CombinedQuery, reasons, reranked
+from subtext.search.stores.condition import Condition
+from subtext.search.stores.item import SIDES, Hits, Side
+from subtext.search.stores.store import Store, View, open_store
 
-__all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason", "build_index", "model_fingerprint"]
+__all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason", "model_fingerprint"]
+
+TEMPERATURE = 0.05
+"""Of the inverted softmax, where neither a calibration nor the model has one, in units of the cosine."""
+
+
+class Index:
+    """A search index and the model that made it.
+
+    store  the vectors and what is known of the items      model  embeds queries
+
+    Raises IndexError_ where the model did not make the vectors, and RequirementError where it only scores pairs.
+    """
+
+    def __init__(self, store: Store, model: Model) -> None:
+        model = model.indexed("a search")
+        require_model(store, store.manifest, model)
+        self.store = store
+        self.model = model
+        heads = {"images": model.image.head, "texts": model.text.head}
+        self._distanced = {side: head for side, head in heads.items() if isinstance(head, Distanced)}
+
+    @staticmethod
+    def open(index: Path | str, model: Model) -> Index:
+        """The index in a folder or at an address; `subtext.open_index` finds the model as well."""
+        return Index(open_store(index), model)
+
+    def __len__(self) -> int:
+        """Images in the index."""
+        return self.store.counts["images"]
+
+    def __repr__(self) -> str:
+        counts = self.store.counts
+        return f"Index({self.store.path}: {counts['images']:,} images, {counts['texts']:,} texts)"
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: Any = None,
+        like: Sequence[str | tuple[Side, str]] = (),
+        not_like: Sequence[str] = (),
+        not_text: str | None = None,
+        image_weight: float = 0.5,
+        not_like_weight: float = 0.5,
+        top: int = 10,
+        target: Literal["images", "texts"] = "images",
+        where: Sequence[Condition | str] = (),
+        lexical: bool = False,
+        hubness: Literal["csls", "softmax"] | None = None,
+        diversity: float = 0.0,
+        min_probability: float | None = None,
+        explain: bool = False,
+        depth: int = 200,
+    ) -> Answer:
+        """The best `top` items for text, an image, items of the index, or several of these; see `Query`.
+
+        An image is a path, bytes or a PIL image. For a model of precomputed features it is a file or name that the
+        features have, an npy or npz with the features of one image, or the arrays that `Model.embed_images` takes.
+
+        >>> index.search("a dog that waits", where=["year < 1950"], top=5)     # doctest: +SKIP
+        Answer(5 images; best: 1936-041 (0.412))
+
+        Raises RequirementError where there is nothing to search for, for an unknown id or metadata field, for features
+        that the model lacks, and for `min_probability` where the index is not calibrated; DataError for an empty text,
+        or an image that cannot be read.
+        """
+        return self.answer(
+            Query(
+                text, image, tuple(like), tuple(not_like), not_text, image_weight, not_like_weight, top, target,
+                tuple(where), lexical, hubness, diversity, min_probability, explain, depth,
+            )
+        )  # fmt: skip
+
+    def answer(self, query: Query) -> Answer:
+        """The answer to one query; see `search`."""
+        side, conditions = query.target, query.conditions
+        with self.store.reading() as view:
+            confidence = Confidence(view)
+            raw = [self._part(view, *part) for part in query.parts]
+            means = [self._by_mean(part) for part in raw]
+            # A distribution is compared by its mean with items of its own side.
+            parts = [mean if mean.modality == side else part for mean, part in zip(means, raw, strict=True)]
+            combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
+            among = view.matching(side, conditions) if conditions else None
+            depth = query.top if query.by_score else max(query.top, query.depth)
+            result = combined.search(view, side, depth, among=among)
+            modality, judgement = parts[0].modality, None
+            if combined.single:
+                complete = [result] if among is None else []
+                judgement = confidence.judge(side, modality, parts[0].vectors[None], complete)[0]
+            if not query.by_score:
+                background = confidence.background(modality) if query.hubness else None
+                temperature = self._temperature(judgement)
+                result = reranked(view, result, combined, query, background, temperature=temperature, among=among)
+            result = Hits(result.keys[: query.top], result.scores[: query.top])
+            count = len(result.keys)
+            if query.min_probability is not None:
+                result = _probable(result, judgement, query.min_probability)
+            why = reasons(view, side, result.keys, means) if query.explain else None
+            answer = self._answer(view, side, result, judgement, why)
+        unit: Literal["cosine", "deviations"] = "cosine" if combined.single else "deviations"
+        return self._annotated(replace(answer, unit=unit, left_out=count - len(result.keys)), query)
+
+    def answer_many(self, queries: Sequence[Query]) -> list[Answer | SubtextError]:
+        """The answer to each query, or its error; like queries of text are embedded and searched as one batch.
+
+        An error in one query does not affect the others.
+        """
+        groups: dict[Hashable, list[int]] = {}
+        for row, query in enumerate(queries):
+            batchable = query.batchable and query.positive_text is not None
+            groups.setdefault((query.target, repr(query.where)) if batchable else row, []).append(row)
+        answers: dict[int, Answer | SubtextError] = {}
+        for rows in groups.values():
+            group = [queries[row] for row in rows]
+            try:
+                results: Sequence[Answer | SubtextError]
+                results = [self.answer(group[0])] if len(group) == 1 else self._answer_texts(group)
+            except SubtextError as problem:
+                results = [problem] if len(group) == 1 else [self.answer_many([query])[0] for query in group]
+            answers |= dict(zip(rows, results, strict=True))
+        return [answers[row] for row in range(len(queries))]
+
+    def _answer_texts(self, queries: Sequence[Query]) -> list[Answer]:
+        """The answers of batchable queries of text, of one target and set of conditions."""
+        texts = [str(query.positive_text) for query in queries]
+        self._require_text_input(texts)
+        first, vectors = queries[0], _array(self.model.embed_texts(texts))
+        top = max(query.top for query in queries)
+        answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
+        return [
+            self._annotated(replace(answer, hits=answer.hits[: query.top]), query)
+            for query, answer in zip(queries, answers, strict=True)
+        ]
+
+    def nearest(
+        self,
+        vectors: NDArray[np.float32],
+        *,
+        modality: Literal["images", "texts"] | None = None,
+        top: int = 10,
+        target: Literal["images", "texts"] = "images",
+        where: Sequence[Condition | str] = (),
+        exact: bool = False,
+    ) -> list[Answer]:
+        """The best `top` items for each of (Q L D) vectors of the model.
+
+        modality  side that the vectors are of; by default that of `target`, for which nothing is calibrated
+        exact     compares every vector, also in an index so large that it has inverted lists
+        """
+        side, source = require_target(target, top), require_target(modality or target, top)
+        if vectors.ndim != 3 or vectors.shape[2] != self.store.manifest.width:
+            raise RequirementError(
+                f"a search needs vectors of (queries, views, {self.store.manifest.width}); it got {vectors.shape}"
+            )
+        if side == source and source in self._distanced:
+            vectors = self._distanced[source].means_alone(vectors)
+        conditions = Query("", where=where).conditions
+        with self.store.reading() as view:
+            among = view.matching(side, conditions) if conditions else None
+            results = view.nearest(side, vectors, top=top, among=among, exact=exact)
+            judgements = Confidence(view).judge(side, source, vectors, results if among is None else [])
+            return [
+                self._answer(view, side, result, judgement)
+                for result, judgement in zip(results, judgements, strict=True)
+            ]
+
+    def vectors_of(self, side: Side, name: str) -> NDArray[np.float32] | None:
+        """(K D) vectors of an item; None where there is no such item."""
+        with self.store.reading() as view:
+            key = view.keys_of(side, [name]).get(name)
+            return None if key is None else view.vectors(side, np.array([key]))[0]
+
+    def known_words(self, text: str) -> dict[str, bool] | None:
+        """Each word of a text, and whether the model knows it; None for a model of subwords.
+
+        An answer to a text without known words means nothing, however large its scores.
+        """
+        spec = self.model.text.input_spec
+        if not isinstance(spec, WordInput):
+            return None
+        words = tokenise(text)[: spec.max_tokens - 2]
+        return {word: code != UNKNOWN for word, code in zip(words, spec.vocabulary.encode(words), strict=True)}
+
+    def feature_name(self, image: Any) -> str | None:
+        """The name under which the model's features have an image: its path as typed, as in the index, or file name.
+
+        None where the model reads the image itself, or its features have no such name.
+        """
+        spec = self.model.image.input_spec
+        if not isinstance(spec, FeatureInput) or spec.file is None or not isinstance(image, str | Path):
+            return None
+        path, root = Path(image).expanduser().resolve(), Path(self.store.manifest.root)
+        inside = [path.relative_to(root).as_posix()] if path.is_relative_to(root) else []
+        return spec.file.name_of(str(image), *inside)
+
+    def embed_text(self, text: str) -> Embeddings:
+        """A text as vectors. Raises DataError for an empty one, RequirementError where the model reads no words."""
+        if not text.strip():
+            raise DataError("a search needs words; the text is empty")
+        self._require_text_input([text])
+        return self.model.embed_texts([text])
+
+    def embed_image(self, image: Any) -> Embeddings:
+        """An image, or its features, as vectors. Raises what reading it raises."""
+        spec = self.model.image.input_spec
+        if isinstance(spec, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
+            image = self._features(spec, image)
+        # Passed on as it is: a JPEG is decoded at the same scale as when it was indexed.
+        return self.model.embed_images([image])
+
+    def _features(self, spec: FeatureInput, image: Any) -> Any:
+        """A name or arrays for an image, where the model reads precomputed features."""
+        name = self.feature_name(image)
+        if name is not None:
+            return name
+        if isinstance(image, str | Path) and Path(image).suffix in (".npy", ".npz"):
+            return spec.of_file(Path(image).expanduser())
+        got = str(image) if isinstance(image, str | Path) else f"a value of type {type(image).__name__}"
+        file = "a file of features (there is none)" if spec.file is None else str(spec.file.path)
+        raise RequirementError(
+            f"this model reads precomputed image features, not images: it needs an image that {file} names, or an "
+            f".npy or .npz with the features of one image; it got {got}; compute them as in training, or search with "
+            "text"
+        )
+
+    def _require_text_input(self, texts: Sequence[str]) -> None:
+        spec = self.model.text.input_spec
+        for text in texts:
+            if isinstance(spec, FeatureInput) and (spec.file is None or spec.file.name_of(text) is None):
+                raise RequirementError(
+                    "this model reads precomputed text features, not words: it needs a text that its file names; it "
+                    f"got {text[:60]!r}; search with an image, or embed features and call `Index.nearest`"
+                )
+
+    def _part(self, view: View, kind: str, value: Any, weight: float) -> Part:
+        """One part of a query as vectors; an item by its id, as an image where both sides have that id."""
+        if kind != "item":
+            embedded = self.embed_text(value) if kind == "text" else self.embed_image(value)
+            return Part(weight, _array(embedded)[0], "texts" if kind == "text" else "images")
+        sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
+        for side in sides:
+            key = view.keys_of(side, [name]).get(name)
+            if key is not None:
+                return Part(weight, view.vectors(side, np.array([key]))[0], side, key)
+        raise RequirementError(f"an example needs the id of an item of the index; there is no '{name}'; give another")
+
+    def _by_mean(self, part: Part) -> Part:
+        head = self._distanced.get(part.modality)
+        return part if head is None else replace(part, vectors=head.means_alone(part.vectors[None])[0])
+
+    def _temperature(self, judgement: Judgement | None) -> float:
+        scale = self.store.manifest.scale
+        return judgement.way.temperature if judgement is not None else 1 / scale if scale > 1 else TEMPERATURE
+
+    def _answer(
+        self,
+        view: View,
+        side: Side,
+        result: Hits,
+        judgement: Judgement | None,
+        why: Sequence[list[Reason]] | None = None,
+    ) -> Answer:
+        """An answer with these items, their probabilities and uncertainties."""
+        missing = [None] * len(result.keys)
+        chances = missing if judgement is None else judgement.probabilities(result.scores).tolist()
+        head, root = self._distanced.get(side), Path(self.store.manifest.root)
+        spread = missing if head is None else head.uncertainty(view.vectors(side, result.keys)).tolist()
+        explained = [[] for _ in missing] if why is None else why
+        rows = zip(view.items(side, result.keys), result.scores.tolist(), chances, explained, spread, strict=True)
+        hits = [
+            Hit(
+                item.id,
+                score,
+                None if item.path is None else str(root / item.path),
+                item.captions,
+                item.metadata,
+                probability,
+                own_reasons,
+                uncertainty,
+            )
+            for item, score, probability, own_reasons, uncertainty in rows
+        ]
+        if judgement is None:
+            return Answer(hits, target=side)
+        return Answer(hits, target=side, fit=judgement.fit, stale=judgement.stale)
+
+    def _annotated(self, answer: Answer, query: Query) -> Answer:
+        """The answer with what is known of the query's text, and the query as plain data, without defaults."""
+        text = query.positive_text
+        words = None if text is None else self.known_words(text)
+        note = cut_note(self.model.text.input_spec, query.texts)
+        about: dict[str, Any] = {} if query.text is None else {"text": query.text}
+        if isinstance(query.image, str | Path):
+            about |= {"image": str(query.image), "features_of": self.feature_name(query.image)}
+        if query.text is not None and (query.image is not None or query.like):
+            about["image_weight"] = query.image_weight
+        lists = {"like": list(query.like), "not_like": list(query.not_like), "not_text": query.not_text}
+        about |= {name: value for name, value in lists.items() if value}
+        where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in query.where]
+        return replace(
+            answer,
+            words=None if words is None else tuple(words.items()),
+            notes=() if note is None else (note,),
+            request={"query": about, "where": where, "index": str(self.store.path)},
+        )
+
+
+def _array(embedded: Embeddings) -> NDArray[np.float32]:
+    vectors: NDArray[np.float32] = embedded.vectors.float().numpy()
+    return vectors
+
+
+def _probable(result: Hits, judgement: Judgement | None, minimum: float) -> Hits:
+    if judgement is None:
+        raise RequirementError(
+            "min_probability needs an index that is calibrated for such queries (text for images, an image for texts); "
+            "this one is not; calibrate it (subtext index calibrate), or leave it out"
+        )
+    probable = judgement.probabilities(result.scores) >= minimum
+    return Hits(result.keys[probable], result.scores[probable])

@@ -14,8 +14,6 @@ from subtext.errors import RequirementError
 from subtext.search.stores.condition import Condition, parse
 from subtext.search.stores.item import SIDES, Side
 
-HUBNESS = ("csls", "softmax")
-
 
 @dataclass(frozen=True)
 class Query:
@@ -62,15 +60,15 @@ class Query:
         if self.text is None and self.image is None and not self.like:
             raise RequirementError("a search needs text, an image or an example item (text, image, like); it got none")
         require_target(self.target, self.top)
-        for name, value in (("image_weight", self.image_weight), ("diversity", self.diversity)):
-            if not 0 <= value <= 1:
-                raise RequirementError(f"{name} needs to be from 0 to 1; it got {value}")
-        if not self.not_like_weight >= 0:
-            raise RequirementError(f"not_like_weight needs to be 0 or more; it got {self.not_like_weight}")
-        if self.hubness is not None and self.hubness not in HUBNESS:
-            raise RequirementError(f"hubness needs to be {' or '.join(HUBNESS)}; it got '{self.hubness}'")
-        if self.depth < 1:
-            raise RequirementError(f"depth needs to be 1 or more; it got {self.depth}")
+        for name, least, most in (
+            ("image_weight", 0, 1), ("diversity", 0, 1), ("not_like_weight", 0, np.inf), ("depth", 1, np.inf),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not least <= value <= most:
+                limits = f"from {least} to {most}" if most < np.inf else f"{least} or more"
+                raise RequirementError(f"{name} needs to be {limits}; it got {value}")
+        if self.hubness not in (None, "csls", "softmax"):
+            raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'")
 
     @property
     def parts(self) -> list[tuple[str, Any, float]]:
@@ -133,7 +131,7 @@ class Part:
     weight    below 0 for a negative part
     vectors   (L D)
     modality  the side that they are of
-    key       of the item of the index, on that side; None for text or an image from outside
+    key       of the item of the index, on that side; None for text or an external image
     """
 
     weight: float
@@ -149,3 +147,8 @@ def require_target(target: str, top: int) -> Side:
     if top < 1:
         raise RequirementError(f"a search needs top of 1 or more; it got {top}")
     return "images" if target == "images" else "texts"
+
+
+def opposite(side: Side) -> Side:
+    """The other side."""
+    return SIDES[1 - SIDES.index(side)]

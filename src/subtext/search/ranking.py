@@ -12,8 +12,8 @@ from subtext.errors import RequirementError
 from subtext.ops.reorder import fuse_ranks, inverted_softmax, local_scaling, spread_out
 from subtext.search.answer import Reason
 from subtext.search.confidence import Background
-from subtext.search.query import Part, Query
-from subtext.search.stores.item import SIDES, Hits, Side
+from subtext.search.query import Part, Query, opposite
+from subtext.search.stores.item import Hits, Side
 from subtext.search.stores.store import View
 
 REASONS = 3
@@ -36,11 +36,11 @@ class CombinedQuery:
     """The parts of a query as one score: their weighted sum, each in standard deviations over the background.
 
     Cosines of texts with images and of images with images differ in size; in deviations the weights mean what they say.
-    A single part keeps its cosine.
+    A single part keeps its cosine, and needs no background.
     """
 
     parts: Sequence[Part]
-    background: Background
+    background: Background | None
 
     @property
     def single(self) -> bool:
@@ -49,7 +49,7 @@ class CombinedQuery:
 
     def scaled(self) -> list[tuple[Part, float, float]]:
         """Each part, its mean over the background, and its weight divided by its standard deviation there."""
-        if self.single:
+        if self.background is None:
             return [(self.parts[0], 0.0, 1.0)]
         scaled = []
         for part in self.parts:
@@ -76,7 +76,7 @@ class CombinedQuery:
         scaled = self.scaled()
         if self.single or (view.manifest.views[side] <= 1 and all(len(part.vectors) == 1 for part in self.parts)):
             vectors = scaled[0][0].vectors if self.single else np.sum([f * p.vectors for p, _, f in scaled], axis=0)
-            (result,) = view.nearest(side, vectors[None].astype(np.float32), top=count + len(examples), among=among)
+            result = view.nearest(side, vectors[None].astype(np.float32), top=count + len(examples), among=among)[0]
             shift = sum(factor * mean for _, mean, factor in scaled)
             scores = result.scores if self.single else (result.scores - shift).astype(np.float32)
             keys = result.keys
@@ -96,8 +96,8 @@ def reranked(
     result: Hits,
     combined: CombinedQuery,
     query: Query,
+    background: Background | None,
     *,
-    background: Background,
     temperature: float,
     among: NDArray[np.int64] | None,
 ) -> Hits:
@@ -111,8 +111,8 @@ def reranked(
     vectors = view.vectors(query.target, keys)
     values = scores.astype(np.float64)
     if query.hubness:
-        if not combined.single or not len(background.keys):
-            need = "a query of one part" if len(background.keys) else "items of the query's modality in the index"
+        if background is None or not combined.single or not len(background.keys):
+            need = "items of the query's modality in the index" if combined.single else "a query of one part"
             raise RequirementError(f"a hubness correction needs {need}; leave hubness out")
         query_scores = background.scores(vectors).astype(np.float64)
         values = (
@@ -148,8 +148,9 @@ def _lexical_matches(view: View, query: Query, among: NDArray[np.int64] | None, 
     if query.target == "images":
         images = view.partners("texts", keys)
         keys = list(dict.fromkeys(key for text_key in keys for key in images.get(text_key, [])))
-    allowed = None if among is None else set(among.tolist())
-    return [key for key in keys if allowed is None or key in allowed][:count]
+    if among is not None:
+        keys = [key for key, allowed in zip(keys, np.isin(keys, among).tolist(), strict=True) if allowed]
+    return keys[:count]
 
 
 def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Part]) -> list[list[Reason]]:
@@ -160,35 +161,28 @@ def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Par
     facing = opposite(side)
     partners = view.partners(side, keys)
     partner_keys = sorted({key for linked in partners.values() for key in linked})
-    vectors = view.vectors(facing, np.array(partner_keys, dtype=np.int64))
-    positive = [part for part in parts if part.weight > 0]
-    cosines = np.sum([p.weight * part_scores(p, vectors) for p in positive], axis=0) if partner_keys else []
-    score_of = dict(zip(partner_keys, (float(value) for value in cosines), strict=True))
-    unpaired = np.array([key for key in keys.tolist() if key not in partners], dtype=np.int64)
+    score_of: dict[int, float] = {}
+    if partner_keys:
+        vectors = view.vectors(facing, np.array(partner_keys))
+        cosines = np.sum([p.weight * part_scores(p, vectors) for p in parts if p.weight > 0], axis=0)
+        score_of = dict(zip(partner_keys, cosines.tolist(), strict=True))
+    unpaired = [key for key in keys.tolist() if key not in partners]
     nearest: dict[int, Hits] = {}
-    if len(unpaired) and view.counts[facing]:
-        results = view.nearest(facing, view.vectors(side, unpaired), top=REASONS)
-        nearest = dict(zip(unpaired.tolist(), results, strict=True))
-    chosen: list[list[tuple[bool, int, float]]] = []
+    if unpaired and view.counts[facing]:
+        results = view.nearest(facing, view.vectors(side, np.array(unpaired)), top=REASONS)
+        nearest = dict(zip(unpaired, results, strict=True))
+    rows: list[list[tuple[int, float]]] = []
     for key in keys.tolist():
-        if key in partners:
-            best = sorted(partners[key], key=lambda partner: -score_of[partner])[:REASONS]
-            chosen.append([(True, partner, score_of[partner]) for partner in best])
-        elif key in nearest:
-            pairs = zip(nearest[key].keys, nearest[key].scores, strict=True)
-            chosen.append([(False, int(partner), float(score)) for partner, score in pairs])
-        else:
-            chosen.append([])
-    items = {item.key: item for item in view.items(facing, sorted({key for row in chosen for _, key, _ in row}))}
+        best = sorted(partners.get(key, ()), key=lambda partner: -score_of[partner])[:REASONS]
+        row = [(partner, score_of[partner]) for partner in best]
+        if key in nearest:
+            row = list(zip(nearest[key].keys.tolist(), nearest[key].scores.tolist(), strict=True))
+        rows.append(row)
+    items = {item.key: item for item in view.items(facing, sorted({key for row in rows for key, _ in row}))}
 
     def reason(paired: bool, key: int, score: float) -> Reason:
         item = items[key]
         text = item.captions[0] if facing == "texts" and item.captions else None
         return Reason(item.id, text, score, "own" if paired else "nearest")
 
-    return [[reason(*values) for values in row] for row in chosen]
-
-
-def opposite(side: Side) -> Side:
-    """The other side."""
-    return SIDES[1 - SIDES.index(side)]
+    return [[reason(key in partners, *pair) for pair in row] for key, row in zip(keys.tolist(), rows, strict=True)]

@@ -28,7 +28,7 @@ from subtext.data.image_files import open_image
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
 from subtext.search import Index
-from subtext.search.growing import Growing, Grown, grow
+from subtext.search.build import Grown, grow
 from subtext.search.stores.folder import Folder, writer_lock
 from subtext.search.stores.store import Store, Writer, WriterBusy
 from subtext.search.stores.traces import ADDED, ROWS, trace_name
@@ -145,8 +145,7 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
             dataset = read(batch, images=folder)
             _write_rows(folder / ROWS, [*added_rows(folder), *(upload.row for upload in uploads)])
             source = {**Sources(data=folder).to_json(), "split": "all"}
-            how = Growing(source=source, again=True, batch_size=16, workers=0)
-            return grow(writer, index.model, dataset, how=how)
+            return grow(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
         finally:
             batch.unlink(missing_ok=True)
             remove_orphans(store, storage)

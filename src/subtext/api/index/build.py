@@ -26,7 +26,7 @@ from subtext.api.options import (
 
 if TYPE_CHECKING:
     from subtext.api.load import Opened, Sources, Work
-    from subtext.search.growing import Grown
+    from subtext.search.build import Grown
     from subtext.search.stores.item import Side
     from subtext.search.stores.manifest import Manifest
     from subtext.search.stores.store import Store, Writer
@@ -295,7 +295,7 @@ def move_index(
     from dataclasses import replace
 
     from subtext.errors import RequirementError, counted
-    from subtext.search.growing import prune
+    from subtext.search.build import prune
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import open_store
 
@@ -364,7 +364,7 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
     import numpy as np
 
     from subtext.evaluation.embedding import embed_items
-    from subtext.search.making import new_manifest
+    from subtext.search.build import new_manifest
     from subtext.search.stores.item import SIDES
 
     model, pairs = opened.model, opened.pairs
@@ -417,7 +417,7 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
     from dataclasses import replace
 
     from subtext.errors import RequirementError
-    from subtext.search.growing import Grown, prune
+    from subtext.search.build import Grown, prune
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
@@ -451,12 +451,23 @@ def _grow(
     only: Mapping[Side, set[str]] | None = None,
 ) -> Grown:
     from subtext.report.progress import meter
-    from subtext.search.growing import Growing, grow
+    from subtext.search.build import grow
 
     pairs = opened.pairs
-    how = Growing(verb, source, exact, again, only, batch_size=work.batch_size, workers=work.workers)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        return grow(writer, opened.model, pairs, how=how, progress=progress)
+        return grow(
+            writer,
+            opened.model,
+            pairs,
+            verb=verb,
+            source=source,
+            exact=exact,
+            again=again,
+            only=only,
+            batch_size=work.batch_size,
+            workers=work.workers,
+            progress=progress,
+        )
 
 
 def _change(store: Store, verb: str, grown: Grown | None, *, run: str = "") -> IndexChange:

@@ -110,8 +110,8 @@ def calibrate(
     from subtext.api.load import open_work
     from subtext.evaluation import embed_pairs
     from subtext.report.progress import meter
-    from subtext.search.calibration_fit import HeldOutPairs, fit_calibration
-    from subtext.search.growing import require_model
+    from subtext.search.build import require_model
+    from subtext.search.confidence import HeldOutPairs, fit_calibration
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
@@ -121,7 +121,7 @@ def calibrate(
             run, data, images, features, text_features, split_seed, on_error, split, device, batch_size, workers, quiet
         )
     )
-    require_model(store.manifest, opened.model)
+    require_model(store, store.manifest, opened.model)
     if not skip_leak_check:
         _require_unseen(opened)
     pairs = opened.pairs

@@ -199,7 +199,7 @@ def _manifest(found: VectorFile, run: Path | None, pairs: Dataset | None, file: 
         )
     from subtext.api.load import open_run
     from subtext.models.similarity.closed_form_distance import ClosedFormDistance
-    from subtext.search.making import new_manifest
+    from subtext.search.build import new_manifest
 
     opened = open_run(run)
     if isinstance(opened.model.similarity, ClosedFormDistance):

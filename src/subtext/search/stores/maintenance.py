@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from subtext.data.atomic import write_folder
 from subtext.errors import IndexError_, OutputError, counted
 from subtext.ops import draw
-from subtext.search.ann import lists as ann
+from subtext.search import ann
 from subtext.search.stores import tables
 from subtext.search.stores.folder import ATTEMPTS, DOCUMENTS, ROUND, Folder, FolderWriter
 from subtext.search.stores.item import SIDES, Side, facet_sum, link_sum

@@ -180,7 +180,7 @@ class Way:
     signs        name -> (101) quantiles over questions that have an answer here, rising
     quantiles    (101) of the weakest standing of these questions among their signs
     refused      share of them below which nothing is said to fit
-    measured     figures on the third part; see `search.calibration_fit`
+    measured     figures on the third part; see `search.confidence`
     bins         of its reliability plot: predicted, came_true, counts
     """
 

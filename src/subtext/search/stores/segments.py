@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from subtext.data import atomic
 from subtext.errors import IndexError_
-from subtext.search.ann.lists import likeliest, rows_in
-from subtext.search.ann.rows import best_rows, scores_of_rows, settle
+from subtext.search.ann import best_rows, likeliest, rows_in, scores_of_rows, settle
 from subtext.search.stores.item import Hits
 
 VECTORS, KEYS, OFFSETS, CENTROIDS = "vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"

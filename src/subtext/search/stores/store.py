@@ -138,7 +138,7 @@ class View(ABC):
 
         exact  compares all vectors, however many there are
 
-        The score of an item is the largest inner product over its views and those of the query, as `ann.rows.settle`
+        The score of an item is the largest inner product over its views and those of the query, as `ann.settle`
         computes it: scores are the same in every store. Equal scores stand in the order of the keys. There are never
         fewer than `top` hits while there are as many items.
         """

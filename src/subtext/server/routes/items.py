@@ -11,7 +11,7 @@ import numpy as np
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from subtext.search.ranking import opposite
+from subtext.search.query import opposite
 from subtext.search.stores.item import Side
 from subtext.search.stores.store import Store, View
 from subtext.server.batching import state_of
@@ -139,8 +139,8 @@ def _scores(view: View, side: Side, key: int, partners: Sequence[int]) -> list[f
     """The cosine of an item with each of its partners, of the best matching views."""
     if not partners:
         return []
-    vectors = view.vectors(side, np.asarray([key], dtype=np.int64))[0]
-    others = view.vectors(opposite(side), np.asarray(partners, dtype=np.int64))
+    vectors = view.vectors(side, np.array([key]))[0]
+    others = view.vectors(opposite(side), np.array(partners))
     best: Any = np.einsum("kd,nld->nkl", vectors.astype(np.float64), others.astype(np.float64)).max(axis=(1, 2))
     return [float(score) for score in best]
 

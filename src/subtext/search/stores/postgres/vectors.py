@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from subtext.errors import IndexError_
-from subtext.search.ann.rows import settle
+from subtext.search.ann import settle
 from subtext.search.stores.item import SIDES, Hits, Side
 from subtext.search.stores.postgres.connection import VECTORS, Address, Connection, former_name, graph_name, translated
 from subtext.search.stores.segments import MARGIN

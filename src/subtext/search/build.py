@@ -1,0 +1,243 @@
+"""How an index is built: what is new or has changed in a data set is embedded, chunk by chunk, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from subtext.data.dataset import Dataset, Items
+from subtext.data.features import FeatureInput
+from subtext.errors import DataError, IndexError_
+from subtext.evaluation.embedding import embed_items
+from subtext.models.checkpoint import fingerprint
+from subtext.models.model import Model
+from subtext.search.stores.item import SIDES, Change, Entry, Row, Side
+from subtext.search.stores.manifest import Manifest
+from subtext.search.stores.store import Store, Writer
+from subtext.version import __version__
+
+CHUNK = 2048
+"""Items that are embedded and stored at a time: no more than these are lost when an add is killed."""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What became of the items of a data set: numbers of images and texts together.
+
+    embedded   new ones and changed ones            amended  only their paths, texts, metadata or links changed
+    unchanged  in the index already                 deleted  no longer in the data
+    left_out   deleted before, and not added again
+    """
+
+    embedded: int = 0
+    amended: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    left_out: int = 0
+
+    def __add__(self, other: Grown) -> Grown:
+        """Both together."""
+        return Grown(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+def model_fingerprint(model: Model) -> str:
+    """32 hexadecimal digits that change with any weight, and with how images and texts are read.
+
+    A file of features is not part of it: it is the data's, not the model's.
+    """
+    digest = hashlib.blake2b(fingerprint(model.state_dict()).encode(), digest_size=16)
+    for branch in (model.image, model.text):
+        if not isinstance(branch.input_spec, FeatureInput):
+            digest.update(branch.input_spec.fingerprint.encode())
+    return digest.hexdigest()
+
+
+def require_model(store: Store, manifest: Manifest, model: Model) -> None:
+    """Raise IndexError_ unless this is the model that made the index."""
+    actual = model_fingerprint(model)
+    if actual != manifest.fingerprint:
+        raise IndexError_(
+            f"{store.path} needs the model that made it, {manifest.run or manifest.host} "
+            f"({manifest.fingerprint[:12]}); it got another ({actual[:12]}), or that run trained further; use that "
+            "model, build the index again with this model, or move it (subtext index move)"
+        )
+
+
+def new_manifest(
+    model: Model,
+    *,
+    views: Mapping[str, int],
+    width: int,
+    root: Path,
+    run: str = "",
+    host: str = "",
+    source: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """The manifest of an index that is to hold vectors of this model."""
+    return Manifest(
+        fingerprint=model_fingerprint(model),
+        run=run,
+        host=host,
+        width=width,
+        scale=torch.as_tensor(getattr(model.similarity, "scale", 1.0), dtype=torch.float64).item(),
+        shift=torch.as_tensor(getattr(model.similarity, "shift", 0.0), dtype=torch.float64).item(),
+        views=dict(views),
+        root=str(root.resolve()),
+        data=dict(source or {}),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+    )
+
+
+def grow(
+    writer: Writer,
+    model: Model,
+    pairs: Dataset,
+    *,
+    verb: str = "add",
+    source: Mapping[str, Any] | None = None,
+    exact: bool = False,
+    again: bool = False,
+    only: Mapping[Side, set[str]] | None = None,
+    batch_size: int = 128,
+    workers: int = 2,
+    progress: Callable[[int], None] | None = None,
+) -> Grown:
+    """Put a data set into an index. Called again after an interruption, it resumes: what is stored is not embedded.
+
+    verb      "build", "add" or "update", for the journal
+    source    where the data came from, as plain data: the journal identifies the job by it
+    exact     a text keeps no links but those of the data
+    again     also adds items that were deleted before
+    only      ids of each side to add; None for all
+    batch_size, workers   items embedded together; threads that read ahead
+    progress  receives the number of images and texts processed so far
+
+    Raises IndexError_ when another model made the index, DataError when an item cannot be read: the chunks before it
+    are stored.
+    """
+    require_model(writer.store, writer.manifest, model)
+    training = model.training
+    model.eval()
+    try:
+        job = writer.begin(verb, source=source, total=len(pairs.images) + len(pairs.texts))
+        total, done = Grown(), 0
+        sides = zip(SIDES, (pairs.images, pairs.texts), (model.image, model.text), strict=True)
+        for side, items, branch in sides:
+            for start in range(0, len(items), CHUNK):
+                ids = items.ids[start : start + CHUNK]
+                deleted = set() if again else writer.deleted_before(side, ids)
+                skipped = deleted if only is None else deleted | set(ids) - only[side]
+                rows = np.array([start + n for n, name in enumerate(ids) if name not in skipped], dtype=np.int64)
+                chunk = items.take(rows)
+                stored = writer.rows_of(side, chunk.ids)
+                entries = _entries(chunk, side, branch.input_spec, pairs.root, Path(writer.manifest.root), stored)
+                new, amended = list[int](), list[int]()
+                for row, entry in enumerate(entries):
+                    before = stored.get(entry.id)
+                    if before is None or before.content != entry.content:
+                        new.append(row)
+                    elif before.digest != entry.digest(SIDES.index(side), before.key):
+                        amended.append(row)
+                vectors = None
+                if new:
+                    embedded = embed_items(
+                        model, branch, chunk.take(np.array(new)), pairs.root, reading=(batch_size, workers)
+                    )
+                    vectors = embedded.vectors.float().numpy()
+                links = [] if side == "images" else pairs.links[np.isin(pairs.links[:, 1], rows)].tolist()
+                change = Change(
+                    side,
+                    entries=[entries[row] for row in new],
+                    vectors=vectors,
+                    amended=[entries[row] for row in amended],
+                    links=[(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in links],
+                    exact_texts=frozenset(chunk.ids if exact and side == "texts" else ()),
+                )
+                done += len(ids)
+                writer.put(change, job=job, done=done)
+                unchanged = len(rows) - len(new) - len(amended)
+                total += Grown(len(new), len(amended), unchanged, left_out=len(ids) - len(rows))
+                if progress is not None:
+                    progress(done)
+        writer.finish(job)
+    finally:
+        model.train(training)
+    return total
+
+
+def prune(writer: Writer, keep: Mapping[Side, set[str]]) -> Grown:
+    """Delete the items whose ids are not among these; a source that has them again brings them back."""
+    deleted = 0
+    for side in SIDES:
+        absent = [name for name in writer.ids(side) if name not in keep[side]]
+        if absent:
+            deleted += sum(writer.delete(side, absent, keep_texts=True, remember=False).values())
+    return Grown(deleted=deleted)
+
+
+def _entries(
+    items: Items, side: Side, input_spec: Any, data_root: Path, index_root: Path, stored: Mapping[str, Row]
+) -> list[Entry]:
+    """What an index stores of items.
+
+    data_root, index_root  folders that the items' paths and those of the index start from
+    stored                 items of the index: a file of the same path, size and time is not read again
+
+    Raises DataError when an image's file, or an item's features, cannot be read.
+    """
+    digests = _feature_digests(input_spec, items) if isinstance(input_spec, FeatureInput) else None
+    data_root, index_root = data_root.resolve(), index_root.resolve()
+    entries = []
+    for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
+        text = path = stamp = None
+        content = b"" if digests is None else digests[row]
+        if isinstance(value, str) and side == "texts":
+            text = value
+            content = content or _digest(value.encode("utf-8", "surrogatepass"))
+        elif isinstance(value, str):
+            path = value
+            if data_root != index_root:
+                file = (data_root / value).resolve()
+                path = file.relative_to(index_root).as_posix() if file.is_relative_to(index_root) else str(file)
+            if digests is None:
+                content, stamp = _file_digest(data_root / value, path, stored.get(name))
+        elif isinstance(value, bytes) and digests is None:
+            content = _digest(value)
+        metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
+        metadata = {"split": str(items.splits[row]), **metadata}
+        entries.append(Entry(name, content, path=path, text=text, metadata=metadata, stamp=stamp))
+    return entries
+
+
+def _feature_digests(input_spec: FeatureInput, items: Items) -> list[bytes]:
+    """The digest of each item's features."""
+    digests = [hashlib.blake2b(digest_size=16) for _ in items.ids]
+    if digests:
+        for array in input_spec.taken(input_spec.rows(items.ids, items.values)).values():
+            for digest, row in zip(digests, array, strict=True):
+                digest.update(np.ascontiguousarray(row).tobytes())
+    return [digest.digest() for digest in digests]
+
+
+def _file_digest(file: Path, path: str, stored: Row | None) -> tuple[bytes, str]:
+    """The digest of a file's bytes, and its stamp; the stored digest where path, size and time are the same."""
+    try:
+        status = file.stat()
+        stamp = f"{status.st_size} {status.st_mtime_ns}"
+        if stored is not None and stored.stamp == stamp and stored.path == path:
+            return stored.content, stamp
+        return _digest(file.read_bytes()), stamp
+    except OSError as problem:
+        raise DataError(f"an image of the data set cannot be read: {file}: {problem.strerror or problem}") from problem
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
