@@ -252,7 +252,7 @@ def test_features_join_by_id_then_path_then_file_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", names=np.array(["x", "b/2.jpg", "3.jpg"]), pooled=np.eye(3, dtype=np.float16))
     file = FeatureFile.open(tmp_path / "f.npz")
     assert file.rows(["q", "x", "r"], ["c/3.jpg", "a/1.jpg", "b/2.jpg"]).tolist() == [2, 0, 1]
-    assert isinstance(file.pooled.pieces[0], np.memmap)
+    assert isinstance(file.pooled.arrays[0], np.memmap)
     assert file.pooled.dtype == np.float16
     assert file.take("pooled", np.array([1])).dtype == np.float32
 

@@ -13,7 +13,7 @@ import torch
 from command import call
 
 from subtext.api.load import open_run
-from subtext.data.boxes import open_boxes
+from subtext.data.regions import open_boxes
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Batch
 from subtext.errors import DataError

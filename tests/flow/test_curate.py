@@ -17,12 +17,12 @@ from PIL import Image
 
 from subtext.core import Embeddings
 from subtext.curation.judged import (
+    image_copies,
+    image_flags,
     judge,
     later,
     leaks,
     left_out,
-    picture_copies,
-    picture_flags,
     text_copies,
     text_flags,
 )
@@ -107,7 +107,7 @@ def test_planted_pairs_are_told_with_probabilities_that_come_true(planted):
 def test_alignment_is_what_a_plain_loop_says(planted):
     found, (images, texts) = planted
     pairs = found.dataset
-    mine, crowd = align(pairs, images, texts, other_count=200)
+    mine, crowd = align(pairs, images, texts, candidate_count=200)
     x, y = (each.vectors.numpy()[:, 0].astype(np.float64) for each in (images, texts))
     t = crowd.temperature
     of_texts, of_images = crowd.text_groups, crowd.image_groups
@@ -118,10 +118,10 @@ def test_alignment_is_what_a_plain_loop_says(planted):
             rest = [np.exp(query @ others[group] / t) for group in groups if group != link]
             total = sum(rest) * len(groups) / len(rest)
             told += np.log(np.exp(own / t) / (np.exp(own / t) + total)) / 2
-        assert mine.alignment[link] == pytest.approx(told, abs=1e-5)
-        assert mine.cosine[link] == pytest.approx(own, abs=1e-6)
+        assert mine[1, link] == pytest.approx(told, abs=1e-5)
+        assert mine[0, link] == pytest.approx(own, abs=1e-6)
     again = aligned(crowd, pairs, images.vectors.numpy(), texts.vectors.numpy(), pairs.links[[17]])
-    assert again.alignment[0] == pytest.approx(mine.alignment[17], abs=1e-6)
+    assert again[1, 0] == pytest.approx(mine[1, 17], abs=1e-6)
 
 
 def test_shares_of_clean_pairs_are_small_and_of_chance_pairs_all():
@@ -159,9 +159,9 @@ def test_surroundings_are_means_over_neighbours(planted):
     x = images.vectors.numpy()[:, 0]
     for row in (3, 500):
         near = np.asarray(graph.neighbours)[row]
-        assert told.agreement[row] == pytest.approx(float(np.mean([x[row] @ x[other] for other in near])), abs=1e-5)
+        assert told["agreement"][row] == pytest.approx(float(np.mean([x[row] @ x[other] for other in near])), abs=1e-5)
         both = np.mean([x[one] @ x[other] for one in near for other in near])
-        assert told.diversity["image"][row] == pytest.approx(float(both), abs=1e-5)
+        assert told["diversity_image"][row] == pytest.approx(float(both), abs=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_copies_and_leaks(place: Path):
     pairs = read(place / "data")
-    numbers = picture_copies(looks_of(pairs.images, pairs.root, 0, None, 0))
+    numbers = image_copies(looks_of(pairs.images, pairs.root, 0, None, 0))
     of = dict(zip(pairs.images.ids, numbers.tolist(), strict=True))
     assert of["one"] == of["two"] >= 0 and of["red"] == of["again"] == of["dots"] >= 0
     assert sum(number >= 0 for number in numbers) == 5, "other pictures of one colour are no copies"
@@ -219,9 +219,9 @@ def test_what_is_odd_is_flagged(tmp_path: Path):
     assert text_flags("ha ha ha ha ha ha") == ["repeats itself"] and text_flags("word " * 101)[0] == "long"
     assert text_flags("Ein Hund läuft über den Strand") == []
     Image.new("RGB", (400, 40)).save(tmp_path / "thin.png")
-    assert picture_flags("thin.png", tmp_path) == ["small", "narrow", "of one colour"]
+    assert image_flags("thin.png", tmp_path) == ["small", "narrow", "of one colour"]
     (tmp_path / "bad.png").write_bytes(b"no")
-    assert picture_flags("bad.png", tmp_path) == ["cannot be read"] and picture_flags(None, tmp_path) == []
+    assert image_flags("bad.png", tmp_path) == ["cannot be read"] and image_flags(None, tmp_path) == []
 
 
 def test_the_command_writes_a_page_a_table_and_what_is_kept(place: Path, tmp_path: Path):
@@ -229,14 +229,14 @@ def test_the_command_writes_a_page_a_table_and_what_is_kept(place: Path, tmp_pat
     files = [tmp_path / f"kept.{ending}" for ending in ("jsonl", "parquet", "tar")]
     exports = [word for file in files for word in ("--export", file)]
     answer = call("curate", place / "data", "--run", place / "run", "--out", out, *exports, "--quiet").stdout
-    assert "29 pairs of split all" in answer and "copies among pictures: 5 of 16" in answer
+    assert "29 pairs of split all" in answer and "copies among images: 5 of 16" in answer
     report = json.loads((out / "report.json").read_text())
     assert report["kinds"] is None, "29 pairs are too few to say"
     assert report["leaks"] == 1 and report["flags"]["no words"] == 1 and report["left_out"] == 2
     every = pq.read_table(out / "pairs.parquet").to_pylist()
     assert len(every) == 29 and {"cosine", "alignment", "flags", "left_out", "language"} <= set(every[0])
     gone = [json.loads(line) for line in (out / "left_out.jsonl").read_text().splitlines()]
-    why = {row["picture"]: row["left_out"] for row in gone}
+    why = {row["image"]: row["left_out"] for row in gone}
     assert why == {"one": ["a copy of another pair", "has a copy in a held-out split"], "dots": ["no words"]}
     for file in files:
         images = () if file.suffix == ".tar" else ("--images", place / "data")
@@ -256,14 +256,14 @@ def test_reasons_can_be_chosen(place: Path, planted):
     found, (images, texts) = planted
     judged = judge(found.dataset, images, texts)
     assert judged.columns["loose"][0] == 0 and "agreement" not in judged.columns, "no graph, no neighbours"
-    assert not any(judged.columns["flags"]) and "none can be read" in judged.how["pictures"], "features need no files"
+    assert not any(judged.columns["flags"]) and "no image can be read" in judged.how["images"], "features need no files"
     some = left_out(judged, ["mismatched"], least=0.9)
     more = left_out(judged, ["mismatched"], least=0.1)
     assert 0 < sum(map(bool, some)) < sum(map(bool, more)) and not any(left_out(judged, ["leaks"]))
     data, run, out = place / "data", place / "run", place / "flagged"
     call("curate", data, "--run", run, "--out", out, "--drop", "flagged", "--split", "train", "--quiet")
     gone = [json.loads(line) for line in (out / "left_out.jsonl").read_text().splitlines()]
-    assert {"again"} <= {row["picture"] for row in gone} and "small" in gone[0]["left_out"][0]
+    assert {"again"} <= {row["image"] for row in gone} and "small" in gone[0]["left_out"][0]
     with pytest.raises(DataError, match="every pair was left out"):
         from subtext.curation.export import export
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from subtext.curation.export import Head, page
+from subtext.curation.export import page
 from subtext.curation.judged import Judged
 from subtext.data.dataset import Dataset, Items
 
@@ -32,9 +32,9 @@ def judged() -> Judged:
     )
     likely = {kind: [0.9 if own == kind else 0.05 for own in KINDS] for kind in ("literal", "loose", "mismatched")}
     columns = {
-        "picture": names, "text": pairs.texts.ids, "caption": captions, "split": ["train"] * 4, "language": ["en"] * 4,
+        "image": names, "text": pairs.texts.ids, "caption": captions, "split": ["train"] * 4, "language": ["en"] * 4,
         "cosine": COSINES, "alignment": [-1.0, -2.0, -3.0, -4.0], **likely, "kind": KINDS, "agreement": [None] * 4,
-        "picture_copies": [-1] * 4, "text_copies": [-1, 0, 0, -1], "flags": [[], [], ["markup"], []],
+        "image_copies": [-1] * 4, "text_copies": [-1, 0, 0, -1], "flags": [[], [], ["markup"], []],
     }  # fmt: skip
     return Judged(pairs, columns, {}, {})
 
@@ -42,7 +42,12 @@ def judged() -> Judged:
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[object]:
     text = page(
-        judged(), [["mismatched (0.90)"], [], [], []], [0, 1, 2, 3], Head("Dataset", "Four of them.", ["one line"])
+        judged(),
+        [["mismatched (0.90)"], [], [], []],
+        [0, 1, 2, 3],
+        title="Dataset",
+        lead="Four of them.",
+        lines=["one line"],
     )
     (tmp_path / "index.html").write_text(text, encoding="utf-8")
     with browser.started() as chromium:

@@ -157,7 +157,7 @@ def test_its_space_is_that_of_means(host: str, runs: dict[str, Path], made: Path
 def test_its_pairs_are_curated_and_scored(host: str, runs: dict[str, Path], made: Path, tmp_path: Path) -> None:
     call("curate", *given(made)[1:], "--run", runs[host], "--out", tmp_path / "curated", "-q")
     rows = pq.read_table(tmp_path / "curated" / "pairs.parquet").to_pylist()
-    assert len(rows) == 120 and all(row["picture_uncertainty"] > 0 and -1 <= row["cosine"] <= 1.001 for row in rows)
+    assert len(rows) == 120 and all(row["image_uncertainty"] > 0 and -1 <= row["cosine"] <= 1.001 for row in rows)
     scored = json.loads(
         call("score", made / "pairs.jsonl", "--features", made / "regions.npz", "--run", runs[host], "--json").stdout
     )["pairs"]

@@ -139,8 +139,8 @@ def curate(
     import numpy as np
 
     from subtext.api.load import Sources, Work, open_work
-    from subtext.curation.export import Head, page, write_rows
     from subtext.curation.export import export as export_pairs
+    from subtext.curation.export import page, write_rows
     from subtext.curation.judged import judge, left_out
     from subtext.data.atomic import write_text
     from subtext.data.noise import read_labels
@@ -170,15 +170,17 @@ def curate(
     write_rows(judgement, why, np.flatnonzero(out_mask), folder / "left_out.jsonl")
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     write_text(folder / "report.json", text, errors="surrogateescape")
-    head = Head(f"Pairs of {Path(report['data']).name}", _lead(judgement, page_pairs), _lines(report))
-    html = page(judgement, why, _first(judgement, why, page_pairs), head)
+    html = page(
+        judgement, why, _first(judgement, why, page_pairs), title=f"Pairs of {Path(report['data']).name}",
+        lead=_lead(judgement, page_pairs), lines=_lines(report),
+    )  # fmt: skip
     write_text(folder / "index.html", html, errors="surrogateescape")
     return Curation(report, judgement.columns, why, folder, exports)
 
 
 def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     """The graph that was given, or one of the texts' words; None where there are too few texts, or no words."""
-    from subtext.curation.kinds import NEAR
+    from subtext.curation.kinds import NEIGHBOURS
     from subtext.neighbours.build import GraphOptions, build_graph
     from subtext.neighbours.graph import Graph
     from subtext.neighbours.lsa import Lsa
@@ -189,7 +191,7 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     try:
         with meter("neighbours", len(pairs.texts), quiet=quiet) as progress:
             return build_graph(
-                pairs, Lsa(), GraphOptions(neighbours=2 * NEAR, candidate_split="all"), compared=progress
+                pairs, Lsa(), GraphOptions(neighbours=2 * NEIGHBOURS, candidate_split="all"), compared=progress
             )
     except DataError as problem:
         say(f"note: nothing is said of neighbours: {problem}", quiet=quiet)
@@ -228,7 +230,7 @@ def _report(
         "kinds": {kind: kinds[kind] for kind in KINDS} if kinds else None,
         "shares": judgement.shares,
         "copies": {
-            "pictures": _copies(judgement.pairs.images.ids, columns["picture"], columns["picture_copies"]),
+            "pictures": _copies(judgement.pairs.images.ids, columns["image"], columns["image_copies"]),
             "texts": _copies(judgement.pairs.texts.ids, columns["text"], columns["text_copies"]),
         },
         "leaks": int(sum(columns["leak"])),
@@ -292,8 +294,8 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         kinds = ", ".join(f"{kind} {count:,} ({100 * count / total:.1f} %)" for kind, count in report["kinds"].items())
         lines.append(f"likeliest kinds: {kinds}")
     copies = report["copies"]
-    for modality in ("pictures", "texts"):
-        counts = copies[modality]
+    for key, modality in (("pictures", "images"), ("texts", "texts")):
+        counts = copies[key]
         if counts["items"]:
             lines.append(
                 f"copies among {modality}: {counts['items']:,} of {counts['of']:,}, "

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +22,9 @@ from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, counted
 from subtext.report.text_table import Cell, table
 
+_USES = ("train", "evaluate")
 _DUPLICATES = 20
-"""How many groups of duplicates a report names."""
+"""Groups of duplicates in a report."""
 _SHOWN_PROBLEMS = 20
 """Kinds of problems that the text shows; JSON has every problem."""
 _SHOWN_EXAMPLES = 3
@@ -46,12 +49,12 @@ class Coverage:
 class CheckReport:
     """The result of `check`.
 
-    images, texts, pairs, groups  how many
+    images, texts, pairs, groups  their numbers
     splits             name -> its images, texts and pairs
     words              words per text: smallest, median and largest number
     languages          code -> texts, most frequent first; `guessed` when no column names the language
-    duplicate_texts    the same text more than once: how many texts are copies, and examples
-    duplicate_images   the same bytes under two names: how many images are copies, and examples
+    duplicate_texts    number of copies of texts, with examples
+    duplicate_images   number of images with the bytes of another, with examples
     leaks              images or texts of a test or val split whose copy is in another split
     problems           row by row; fatal ones make the row unusable
     features           for each feature file, whether it covers the data
@@ -96,8 +99,7 @@ class CheckReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
-        verdict = {"usable": self.usable, "trainable": self.trainable, "evaluable": self.evaluable}
-        return asdict(self) | verdict
+        return asdict(self) | {name: getattr(self, name) for name in ("usable", "trainable", "evaluable")}
 
     def __repr__(self) -> str:
         return f"CheckReport({self.path}: {self._counts()}; {self._verdict()})"
@@ -180,22 +182,45 @@ def check_dataset(
         )
     except DataError as error:
         problems = error.problems if isinstance(error, UnusableData) else []
-        reasons = dict.fromkeys(("train", "evaluate"), "no pair is usable")
-        return CheckReport(path=str(path), problems=problems or [Problem(str(path), str(error))], reasons=reasons)
+        problems = problems or [Problem(str(path), str(error))]
+        return CheckReport(path=str(path), problems=problems, reasons=dict.fromkeys(_USES, "no pair is usable"))
     text_facts, text_problems = _text_facts(dataset.texts)
     texts = _copies(dataset.texts.values)
     image_copies = _equal_images(dataset) if features is None else []
     covered = [_coverage(features, dataset.images, "image")] if features is not None else []
     covered += [_coverage(text_features, dataset.texts, "text")] if text_features is not None else []
-    obstacle = _obstacle(dataset, on_error, features, text_features)
-    reasons, splits = (dict.fromkeys(("train", "evaluate"), obstacle), []) if obstacle else _readiness(dataset, covered)
+    fatal = sum(problem.fatal for problem in dataset.problems)
+    sides = (
+        ("images", dataset.images, features or dataset.features, "--features"),
+        ("texts", dataset.texts, text_features, "--text-features"),
+    )
+    obstacles = [
+        f"{name} are known by name only; give the features that belong to the names ({option} FILE)"
+        for name, items, file, option in sides
+        if file is None and None in items.values
+    ]
+    if fatal and on_error == "raise":
+        pronoun = "it" if fatal == 1 else "them"
+        obstacles[:0] = [
+            f"it has {counted(fatal, 'problem')}; correct {pronoun}, or skip unusable rows (--on-error skip)"
+        ]
+    reasons, evaluable = _readiness(dataset, covered)
+    if obstacles:
+        reasons, evaluable = dict.fromkeys(_USES, obstacles[0]), []
+    of_link = dataset.images.splits[dataset.links[:, 0]]
+    columns = {"images": dataset.images.splits, "texts": dataset.texts.splits, "pairs": of_link}
+    counts = {name: Counter(map(str, column)) for name, column in columns.items()}
+    splits = {
+        split: {name: count[split] for name, count in counts.items()}
+        for split in dict.fromkeys([*counts["images"], *counts["texts"]])
+    }
     return CheckReport(
         path=str(path),
         images=len(dataset.images),
         texts=len(dataset.texts),
         pairs=len(dataset.links),
         groups=len(np.unique(dataset.images.groups)),
-        splits=_splits(dataset),
+        splits=splits,
         duplicate_texts=sum(len(rows) - 1 for rows in texts),
         duplicate_text_examples=[str(dataset.texts.values[rows[0]])[:200] for rows in texts[:_DUPLICATES]],
         duplicate_images=sum(len(rows) - 1 for rows in image_copies),
@@ -204,27 +229,9 @@ def check_dataset(
         problems=[*dataset.problems, *text_problems],
         features=covered,
         reasons=reasons,
-        evaluable_splits=splits,
+        evaluable_splits=evaluable,
         **text_facts,
     )
-
-
-def _obstacle(dataset: Dataset, on_error: str, features: Path | None, text_features: Path | None) -> str | None:
-    """Why the data set cannot be used for anything, or None."""
-    fatal = sum(problem.fatal for problem in dataset.problems)
-    if fatal and on_error == "raise":
-        return (
-            f"it has {counted(fatal, 'problem')}; correct {'it' if fatal == 1 else 'them'}, or skip unusable rows "
-            "(--on-error skip)"
-        )
-    sides = (
-        ("images", dataset.images, features or dataset.features, "--features"),
-        ("texts", dataset.texts, text_features, "--text-features"),
-    )
-    for name, items, file, option in sides:
-        if file is None and any(value is None for value in items.values):
-            return f"{name} are known by name only; give the features that belong to the names ({option} FILE)"
-    return None
 
 
 def _readiness(dataset: Dataset, covered: Sequence[Coverage]) -> tuple[dict[str, str], list[str]]:
@@ -236,7 +243,7 @@ def _readiness(dataset: Dataset, covered: Sequence[Coverage]) -> tuple[dict[str,
     linked = set(map(str, dataset.images.splits[dataset.links[:, 0]]))
     usable = linked.intersection(*(file.splits for file in covered))
     if not usable:
-        return dict.fromkeys(("train", "evaluate"), "the features cover no complete split"), []
+        return dict.fromkeys(_USES, "the features cover no complete split"), []
     groups = {name: len(np.unique(dataset.images.groups[dataset.images.splits == name])) for name in sorted(usable)}
     # With judgements, images of one group differ in how well they suit a text.
     splits = [name for name, count in groups.items() if count > 1 or dataset.judgements is not None]
@@ -262,31 +269,23 @@ def _coverage(path: Path, items: Items, noun: Literal["image", "text"]) -> Cover
     """Read the features of all items, split by split; a file that cannot be used covers no split."""
     splits = tuple(map(str, np.unique(items.splits)))
     try:
-        shape = FeatureFile.open(path).shape(items.ids, items.values)
+        file = FeatureFile.open(path)
     except DataError as error:
-        return Coverage(str(error), False, tuple(name for name in splits if _covers(path, items, name)))
-    widths = " and ".join(
-        f"{name} {width}" for name, width in (("pooled", shape.pooled), ("grid", shape.grid)) if width
-    )
-    return Coverage(f"{path}: features of all {counted(len(items), noun)} ({widths})", True, splits)
-
-
-def _covers(path: Path, items: Items, split: str) -> bool:
-    subset = items.take(np.flatnonzero(items.splits == split).astype(np.int64))
-    try:
-        FeatureFile.open(path).shape(subset.ids, subset.values)
-    except DataError:
-        return False
-    return True
-
-
-def _splits(dataset: Dataset) -> dict[str, dict[str, int]]:
-    of_link = dataset.images.splits[dataset.links[:, 0]]
-    counts = [Counter(map(str, column)) for column in (dataset.images.splits, dataset.texts.splits, of_link)]
-    return {
-        name: dict(zip(("images", "texts", "pairs"), (count[name] for count in counts), strict=True))
-        for name in dict.fromkeys([*counts[0], *counts[1]])
-    }
+        return Coverage(str(error), False, ())
+    covered, message = [], ""
+    for split in ("", *splits):
+        subset = items.take(np.flatnonzero(items.splits == split)) if split else items
+        try:
+            shape = file.shape(subset.ids, subset.values)
+        except DataError as error:
+            message = message or str(error)
+            continue
+        if not split:
+            widths = {"pooled": shape.pooled, "grid": shape.grid}
+            parts = " and ".join(f"{name} {width}" for name, width in widths.items() if width)
+            return Coverage(f"{path}: features of all {counted(len(items), noun)} ({parts})", True, splits)
+        covered.append(split)
+    return Coverage(message, False, tuple(covered))
 
 
 def _text_facts(texts: Items) -> tuple[dict[str, Any], list[Problem]]:
@@ -303,9 +302,9 @@ def _text_facts(texts: Items) -> tuple[dict[str, Any], list[Problem]]:
             wordless.append(text)
         if column is None:
             languages[guess_language(text, words)] += 1
-    quantiles = zip(("min", "median", "max"), map(float, np.quantile(lengths or [0], (0, 0.5, 1))), strict=True)
+    quantiles = {"min": 0, "median": 0.5, "max": 1} if lengths else {}
     facts: dict[str, Any] = {
-        "words": dict(quantiles) if lengths else {},
+        "words": {name: float(np.quantile(lengths, share)) for name, share in quantiles.items()},
         "languages": dict(languages.most_common()),
         "guessed": column is None,
     }
@@ -317,26 +316,22 @@ def _text_facts(texts: Items) -> tuple[dict[str, Any], list[Problem]]:
 
 def _copies(values: Sequence[Hashable]) -> list[list[int]]:
     """The rows of each value that occurs more than once, in the order of their first."""
-    counts = Counter(values)
     rows: dict[Hashable, list[int]] = defaultdict(list)
     for row, value in enumerate(values):
-        if value is not None and counts[value] > 1:
+        if value is not None:
             rows[value].append(row)
-    return list(rows.values())
+    return [copies for copies in rows.values() if len(copies) > 1]
 
 
 def _equal_images(dataset: Dataset) -> list[list[int]]:
+    """Images with the same bytes; only those of equal size are hashed."""
     values = dataset.images.values
     sizes = [None if value is None else stored_size(value, dataset.root) for value in values]
     hashes: list[bytes | None] = [None] * len(values)
-    for row in (row for rows in _copies(sizes) for row in rows):
-        value = values[row]
-        try:
-            assert value is not None
-            hashes[row] = hashlib.blake2b(read_bytes(value, dataset.root), digest_size=16).digest()
-        except DataError:
-            # A file that was deleted since it was listed is no copy of another.
-            hashes[row] = None
+    for row in chain.from_iterable(_copies(sizes)):
+        # A file may have been deleted since it was listed.
+        with suppress(DataError):
+            hashes[row] = hashlib.blake2b(read_bytes(values[row] or "", dataset.root), digest_size=16).digest()
     return _copies(hashes)
 
 

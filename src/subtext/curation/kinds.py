@@ -1,18 +1,14 @@
-"""Whether a pair is literal, loose or mismatched, as probabilities, from how its alignment lies beside made pairs.
+"""The probabilities that a pair is literal, loosely aligned or mismatched.
 
-What a mismatch looks like is known: pictures with texts drawn by chance. What a loose pair looks like, too: pictures
-with the texts of neighbours. Only how many of either there are is not; that is read from the low end of what is seen
-(the two-groups model: Efron 2008; reading a share where the other group hardly lies: Storey 2002).
-
-How much a picture and a text choose each other among others of their data set.
-
-How each pair stands among its semantic neighbours: diversity, discrepancy, and whether their pictures agree.
+The alignment of a pair says how clearly its image and its text select each other among sampled items. Observed
+alignments are compared with those of two constructed sets: images with random texts are mismatched, and images with
+texts of semantic neighbours are loosely aligned. The share of each set is estimated from the low end of the observed
+alignments (two-groups model: Efron 2008; estimation where the other group is rare: Storey 2002).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -26,30 +22,29 @@ from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import Scoring, neighbour_scores
 
-OTHERS = 2048
-"""Texts, and pictures, that a pair is held against."""
+CANDIDATES = 2048
+"""Sampled texts and images that a pair is compared with."""
 BLOCK = 1024
-"""Pairs at a time."""
+"""Pairs compared at a time."""
 TEMPERATURES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2)
+NEIGHBOURS = 20
+"""Nearest neighbours whose texts make loosely aligned pairs."""
+CONSTRUCTED = 20_000
+"""Largest number of constructed pairs of one kind."""
+
+Kind = Literal["literal", "loose", "mismatched"]
+KINDS: tuple[Kind, Kind, Kind] = ("literal", "loose", "mismatched")
+LOW = 0.2
+"""Shares are estimated below this quantile of the constructed pairs that are most similar to literal ones."""
+BINS = 10
+ROUNDS = 10
 
 
 @dataclass(frozen=True)
-class Alignment:
-    """Of pairs of a picture and a text.
+class Candidates:
+    """The items that pairs are compared with, and the temperature of the softmax.
 
-    cosine      (L) of the views that fit best
-    alignment   (L) mean of log p(text | picture) and log p(picture | text) among drawn others, at most 0
-    """
-
-    cosine: NDArray[np.float64]
-    alignment: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """What pairs are held against: drawn items of both sides, and the temperature.
-
-    images, texts    (M K D) vectors            image_groups, text_groups  (M) their groups
+    images, texts  (M K D) vectors        image_groups, text_groups  (M) their groups
     """
 
     images: NDArray[np.float32]
@@ -58,99 +53,133 @@ class Crowd:
     text_groups: NDArray[np.int64]
     temperature: float
 
-    def of(
-        self, images: NDArray[np.float32], texts: NDArray[np.float32], image_groups: NDArray[np.int64],
-        text_groups: NDArray[np.int64],
-    ) -> Alignment:  # fmt: skip
-        """The alignment of (L K D) pictures with (L K D) texts, row by row; items of their own groups do not count."""
-        paired_score = np.einsum("nkd,nld->nkl", images, texts).max(axis=(1, 2)).astype(np.float64)
-        scaled = paired_score / self.temperature
-        weight_totals = np.zeros(len(paired_score))
-        for vectors, candidates, groups in (
+    def align(
+        self, images: NDArray[np.float32], texts: NDArray[np.float32], groups: tuple[NDArray[np.int64], ...]
+    ) -> NDArray[np.float64]:
+        """(2 L) the cosine and the alignment of (L K D) images with (L K D) texts, row by row.
+
+        groups  (L) of the images and of the texts; candidates of either group do not count
+        """
+        cosine = np.einsum("nkd,nld->nkl", images, texts).max(axis=(1, 2)).astype(np.float64)
+        scaled = cosine / self.temperature
+        total = np.zeros(len(cosine))
+        for queries, candidates, candidate_groups in (
             (images, self.texts, self.text_groups),
             (texts, self.images, self.image_groups),
         ):
-            crowd = best_products(vectors, candidates).astype(np.float64) / self.temperature
-            same = (groups[None] == image_groups[:, None]) | (groups[None] == text_groups[:, None])
-            crowd[same] = -np.inf
-            # As if a whole crowd had been there: those that do not count are few.
-            fewer = np.log(crowd.shape[1]) - np.log(np.maximum(1, (~same).sum(axis=1)))
-            remainder = np.logaddexp.reduce(crowd, axis=1, initial=-np.inf) + fewer
-            weight_totals += scaled - np.logaddexp(scaled, remainder)
-        return Alignment(paired_score, weight_totals / 2)
+            count, views, width = queries.shape
+            products = queries.reshape(-1, width) @ candidates.reshape(-1, width).T
+            best = products.reshape(count, views, len(candidates), -1).max(axis=(1, 3))
+            logits = best.astype(np.float64) / self.temperature
+            excluded = np.logical_or(*(candidate_groups[None] == group[:, None] for group in groups))
+            logits[excluded] = -np.inf
+            # Scaled up to all candidates, since few are excluded.
+            scale = np.log(logits.shape[1]) - np.log(np.maximum(1, (~excluded).sum(axis=1)))
+            total += scaled - np.logaddexp(scaled, np.logaddexp.reduce(logits, axis=1, initial=-np.inf) + scale)
+        return np.stack([cosine, total / 2])
 
 
 def align(
-    pairs: Dataset, images: Embeddings, texts: Embeddings, *, seed: int = 0, other_count: int = OTHERS
-) -> tuple[Alignment, Crowd]:
-    """The alignment of all links of a data set, and the crowd that they were held against.
+    pairs: Dataset, images: Embeddings, texts: Embeddings, *, seed: int = 0, candidate_count: int = CANDIDATES
+) -> tuple[NDArray[np.float64], Candidates]:
+    """The alignment of all links of a data set as in `aligned`, and the candidates that they were compared with.
 
-    images, texts  embeddings of its items, in their order
-    other_count         drawn items of each side; all where there are fewer
+    images, texts    embeddings of its items, in their order
+    candidate_count  sampled items of each modality; all where there are fewer
 
-    The temperature is that under which the pairs choose each other most surely. Cost time L (M + M) D.
+    The temperature is the one with the highest mean alignment. Cost time L (M + M) D.
     """
-    pictures, words = (alignment.vectors.float().numpy() for alignment in (images, texts))
-    chosen = [
-        draw.permutation(len(items), seed=seed, epoch=0, purpose=f"curate: {name}")[:other_count]
+    vectors = [items.vectors.float().numpy() for items in (images, texts)]
+    rows = [
+        draw.permutation(len(items), seed=seed, epoch=0, purpose=f"curate: {name}")[:candidate_count]
         for name, items in (("pictures", pairs.images), ("texts", pairs.texts))
     ]
-    crowd = Crowd(
-        pictures[chosen[0]], words[chosen[1]], pairs.images.groups[chosen[0]], pairs.texts.groups[chosen[1]], 1.0
+    candidates = Candidates(
+        vectors[0][rows[0]], vectors[1][rows[1]], pairs.images.groups[rows[0]], pairs.texts.groups[rows[1]], 1.0
     )
-    some = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: temperature")[:BLOCK]
-    worth = []
-    for temperature in TEMPERATURES:
-        alignment = aligned(_at(crowd, temperature), pairs, pictures, words, pairs.links[some])
-        worth.append(float(alignment.alignment.mean()))
-    crowd = _at(crowd, TEMPERATURES[int(np.argmax(worth))])
-    return aligned(crowd, pairs, pictures, words, pairs.links), crowd
+    sample = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: temperature")[:BLOCK]
+    choices = [replace(candidates, temperature=temperature) for temperature in TEMPERATURES]
+    means = [aligned(choice, pairs, *vectors, pairs.links[sample])[1].mean() for choice in choices]
+    best = choices[int(np.argmax(means))]
+    return aligned(best, pairs, *vectors, pairs.links), best
 
 
 def aligned(
-    crowd: Crowd,
+    candidates: Candidates,
     pairs: Dataset,
     images: NDArray[np.float32],
     texts: NDArray[np.float32],
     links: NDArray[np.int64],
-) -> Alignment:
-    """The alignment of any (L 2) picture and text rows, block by block."""
-    alignments: Sequence[Alignment] = [
-        crowd.of(images[some[:, 0]], texts[some[:, 1]], pairs.images.groups[some[:, 0]], pairs.texts.groups[some[:, 1]])
-        for some in (links[start : start + BLOCK] for start in range(0, len(links), BLOCK))
-    ]
-    return Alignment(
-        np.concatenate([np.zeros(0), *(alignment.cosine for alignment in alignments)]),
-        np.concatenate([np.zeros(0), *(alignment.alignment for alignment in alignments)]),
-    )
+) -> NDArray[np.float64]:
+    """(2 L) the cosine and the alignment of (L 2) image and text rows.
+
+    The cosine is that of the two most similar views; the alignment is the mean of log p(text | image) and
+    log p(image | text) among the candidates, at most 0.
+    """
+    blocks = [np.zeros((2, 0))]
+    for start in range(0, len(links), BLOCK):
+        image_rows, text_rows = links[start : start + BLOCK].T
+        groups = pairs.images.groups[image_rows], pairs.texts.groups[text_rows]
+        blocks.append(candidates.align(images[image_rows], texts[text_rows], groups))
+    return np.concatenate(blocks, axis=1)
 
 
-def best_products(queries: NDArray[np.float32], vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(Q N) best scores over the views of (Q L D) and (N K D)."""
-    count, views, width = queries.shape
-    flat = queries.reshape(-1, width) @ vectors.reshape(-1, width).T
-    products: NDArray[np.float32] = flat.reshape(count, views, len(vectors), -1).max(axis=(1, 3))
-    return products
+def surroundings(graph: Graph, pairs: Dataset, images: Embeddings, texts: Embeddings) -> dict[str, NDArray[np.float64]]:
+    """(L) scores of all links by a graph of their texts; NaN where a text has no neighbours.
+
+    "diversity_image", "diversity_text", "discrepancy_image" and "discrepancy_text" as in Thomas and Kovashka 2022, eq.
+    2 and 4; "agreement" is the mean cosine of the image with the images of its text's neighbours. Items of several
+    views count by the mean of their views.
+    """
+    neighbours = torch.from_numpy(np.ascontiguousarray(graph.within(pairs.texts).neighbours)).long()
+    image_rows = torch.from_numpy(np.maximum(pictures_of_texts(pairs), 0))
+    image_means, text_means = (items.vectors.float().mean(dim=1) for items in (images, texts))
+    scores = {
+        "image": neighbour_scores(image_means, neighbours, rows=image_rows),
+        "text": neighbour_scores(text_means, neighbours),
+    }
+    direct = neighbour_scores(image_means, neighbours, Scoring(second="direct"), rows=image_rows)
+    columns = {
+        f"{name}_{modality}": getattr(score, name)
+        for modality, score in scores.items()
+        for name in ("diversity", "discrepancy")
+    }
+    columns["agreement"] = direct.discrepancy
+    return {name: column.double().numpy()[pairs.links[:, 1]] for name, column in columns.items()}
 
 
-def _at(crowd: Crowd, temperature: float) -> Crowd:
-    return Crowd(crowd.images, crowd.texts, crowd.image_groups, crowd.text_groups, temperature)
+def chance_links(pairs: Dataset, *, seed: int = 0) -> NDArray[np.int64]:
+    """(C 2) images with random texts of other groups: mismatched pairs."""
+    links = pairs.links
+    order = draw.permutation(len(links), seed=seed, epoch=0, purpose="curate: chance")[:CONSTRUCTED]
+    texts = draw.permutation(len(links), seed=seed, epoch=0, purpose="curate: chance texts")[: len(order)]
+    return _of_other_groups(pairs, links[order, 0], links[texts, 1])
 
 
-Kind = Literal["literal", "loose", "mismatched"]
-KINDS: tuple[Kind, Kind, Kind] = ("literal", "loose", "mismatched")
-LOW = 0.2
-"""Share of the made pairs that are nearest to literal ones in whose low part shares are read."""
-BINS = 10
-ROUNDS = 10
+def near_links(graph: Graph, pairs: Dataset, *, seed: int = 0) -> NDArray[np.int64]:
+    """(N 2) images with the text of a sampled neighbour, of another group: loosely aligned pairs."""
+    neighbours = np.asarray(graph.within(pairs.texts).neighbours)[:, :NEIGHBOURS]
+    counts = (neighbours >= 0).sum(axis=1)
+    order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: near")[:CONSTRUCTED]
+    images, texts = pairs.links[order][counts[pairs.links[order, 1]] > 0].T
+    if not len(texts):
+        return np.zeros((0, 2), dtype=np.int64)
+    columns = draw.integers(
+        pairs.texts.keys[texts], counts[texts], seed=seed, epoch=0, purpose="curate: which neighbour"
+    )[:, 0]
+    return _of_other_groups(pairs, images, neighbours[texts, columns].astype(np.int64))
+
+
+def _of_other_groups(pairs: Dataset, images: NDArray[np.int64], texts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.stack([images, texts], axis=1)[pairs.images.groups[images] != pairs.texts.groups[texts]]
 
 
 @dataclass(frozen=True)
 class Kinds:
-    """Of each pair its probabilities, and of all the shares.
+    """The probabilities of each pair, and the estimated shares of all pairs.
 
     literal, loose, mismatched  (L), which add up to 1
-    shares                      of the loose and the mismatched among all pairs, as they were estimated
+    shares                      of "loose" and "mismatched" pairs
     """
 
     literal: Float[np.ndarray, "l"]
@@ -160,9 +189,8 @@ class Kinds:
 
     @property
     def likeliest(self) -> list[Kind]:
-        """(L) the kind of the greatest probability."""
-        table = np.stack([self.literal, self.loose, self.mismatched])
-        return [KINDS[row] for row in table.argmax(axis=0)]
+        """(L) the kind of the highest probability."""
+        return [KINDS[row] for row in np.stack([self.literal, self.loose, self.mismatched]).argmax(axis=0)]
 
 
 def kinds_of(
@@ -170,139 +198,67 @@ def kinds_of(
     chance: Float[np.ndarray, "c"],
     neighbour_scores: Float[np.ndarray, "n"] | None = None,
 ) -> Kinds:
-    """Probabilities of the pairs from their alignments.
+    """The probabilities of pairs from their alignments; larger alignments are better.
 
-    observed    of the pairs themselves; larger is better
-    chance  of pictures with texts that were drawn by chance
-    neighbour_scores    of pictures with texts of neighbours; None calls nothing loose
+    observed          of the pairs themselves
+    chance            of images with random texts
+    neighbour_scores  of images with texts of neighbours; without them no pair is called loose
 
-    P(mismatched | a) = share * f_chance(a) / f_seen(a), the ratio by isotonic regression, and alike for the loose, to
-    whom falls what the mismatched leave. Shares are those under which chance and near pairs together give the low end
-    of what is seen, as if no literal pair lay there: where some do, the share of the loose comes out too large.
+    P(mismatched | a) = share * f_chance(a) / f_observed(a), with the ratio by isotonic regression, and likewise for
+    loose pairs, after mismatched ones. The shares are those under which both constructed sets together explain the low
+    end of the observed alignments, as if no literal pair lay there; where some do, the share of loose pairs is too
+    large.
 
-    >>> seen, chance = np.array([0.0] * 10 + [9.0] * 90), np.array([0.0] * 100)
-    >>> found = kinds_of(seen, chance)
-    >>> round(found.shares["mismatched"], 6), round(float(found.mismatched[0]), 6), float(found.mismatched[-1])
+    >>> observed, chance = np.array([0.0] * 10 + [9.0] * 90), np.array([0.0] * 100)
+    >>> kinds = kinds_of(observed, chance)
+    >>> round(kinds.shares["mismatched"], 6), round(float(kinds.mismatched[0]), 6), float(kinds.mismatched[-1])
     (0.1, 1.0, 0.0)
     """
+    by_chance = by_neighbours = _density_ratio(observed, chance)
     if neighbour_scores is None or not len(neighbour_scores):
-        (wrong,) = _shares(observed, [chance])
-        mismatched = np.minimum(1.0, wrong * _ratio(observed, chance))
-        return Kinds(1 - mismatched, np.zeros(len(observed)), mismatched, {"loose": 0.0, "mismatched": wrong})
-    chosen, taken = _shares(observed, [chance, neighbour_scores])
-    # A mismatched text's neighbours are mismatched, too: as large a part of the near is chance as of the seen.
-    wrong = min(1.0, chosen / max(1 - taken, 1e-12))
-    by_chance = _ratio(observed, chance)
+        chance_share, neighbour_share = *_shares(observed, [chance]), 0.0
+    else:
+        chance_share, neighbour_share = _shares(observed, [chance, neighbour_scores])
+        by_neighbours = _density_ratio(observed, neighbour_scores)
+    # The neighbours of a mismatched text are mismatched, too: mismatched pairs are as frequent among their pairs.
+    wrong = min(1.0, chance_share / max(1 - neighbour_share, 1e-12))
     mismatched = np.minimum(1.0, wrong * by_chance)
-    loose = np.clip(taken * (_ratio(observed, neighbour_scores) - wrong * by_chance), 0.0, 1 - mismatched)
-    return Kinds(1 - mismatched - loose, loose, mismatched, {"loose": taken * (1 - wrong), "mismatched": wrong})
+    loose = np.clip(neighbour_share * (by_neighbours - wrong * by_chance), 0.0, 1 - mismatched)
+    shares = {"loose": neighbour_share * (1 - wrong), "mismatched": wrong}
+    return Kinds(1 - mismatched - loose, loose, mismatched, shares)
 
 
 def _shares(observed: NDArray[np.float64], mixtures: list[NDArray[np.float64]]) -> list[float]:
-    """How many of the seen are like each of the made, by least squares over bins of their low end, none below 0."""
+    """The share of each constructed set, by non-negative least squares over bins of the low end."""
+    from sklearn.linear_model import LinearRegression
+
     limit = float(np.quantile(mixtures[-1], LOW))
     low = np.concatenate([mixture[mixture <= limit] for mixture in mixtures])
     edges = np.unique(np.quantile(low, np.linspace(0, 1, BINS + 1)[1:]))
-    target = _in_bins(observed, edges)
-    parts = np.stack([_in_bins(mixture, edges) for mixture in mixtures], axis=1)
-    # A bin counts by how sure it is: by the inverse of what is expected there.
-    expected = np.maximum(target, 1 / len(observed))
-    shares = np.zeros(len(mixtures))
+    # Shares of the values in each bin; values above the last edge are in none.
+    target, *columns = (
+        np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)[: len(edges)] / len(values)
+        for values in (observed, *mixtures)
+    )
+    # The weight of a bin is the inverse of its expected count.
+    expected = target
     for _ in range(ROUNDS):
-        shares = _not_negative(parts, target, 1 / expected)
-        expected = np.maximum(parts @ shares, 1 / len(observed))
-    return [float(mixture) for mixture in np.abs(shares) / max(1.0, float(shares.sum()))]
+        model = LinearRegression(fit_intercept=False, positive=True)
+        weights = 1 / np.maximum(expected, 1 / len(observed))
+        shares = model.fit(np.stack(columns, axis=1), target, sample_weight=weights).coef_
+        expected = np.stack(columns, axis=1) @ shares
+    return [float(share) for share in shares / max(1.0, float(shares.sum()))]
 
 
-def _in_bins(values: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shares of the values up to the first edge, from there to the second, and so on; the rest is left out."""
-    bins = np.searchsorted(edges, values, side="left")
-    shares: NDArray[np.float64] = np.bincount(bins, minlength=len(edges) + 1)[: len(edges)] / len(values)
-    return shares
-
-
-def _not_negative(
-    parts: NDArray[np.float64], target: NDArray[np.float64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The weighted least squares of one or two parts, none below 0."""
-    best, least = np.zeros(parts.shape[1]), np.inf
-    for chosen in ([0], [1], [0, 1]) if parts.shape[1] > 1 else ([0],):
-        some = parts[:, chosen] * np.sqrt(weights)[:, None]
-        solved = np.linalg.lstsq(some, target * np.sqrt(weights), rcond=None)[0]
-        apart = float(np.square(some @ solved - target * np.sqrt(weights)).sum())
-        if (solved >= 0).all() and apart < least:
-            best, least = np.zeros(parts.shape[1]), apart
-            best[chosen] = solved
-    return best
-
-
-def _ratio(observed: NDArray[np.float64], mixture: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(L) how much denser the made pairs are than the seen at each of the seen, never rising with the alignment."""
+def _density_ratio(observed: NDArray[np.float64], mixture: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(L) the density of a constructed set over that of the observed pairs; it never rises with the alignment."""
     from sklearn.isotonic import IsotonicRegression
 
-    values = np.concatenate([observed, mixture])
-    truth = np.concatenate([np.zeros(len(observed)), np.ones(len(mixture))])
-    # Both count alike as a whole, so that the odds are the ratio of the densities.
-    weights = np.concatenate(
-        [np.full(len(observed), 1 / max(1, len(observed))), np.full(len(mixture), 1 / max(1, len(mixture)))]
-    )
-    model = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(values, truth, sample_weight=weights)
-    likely = model.predict(observed)
-    ratios: NDArray[np.float64] = likely / np.maximum(1 - likely, 1e-12)
+    sizes = [len(observed), len(mixture)]
+    truth = np.repeat([0.0, 1.0], sizes)
+    # Both sets have the same total weight, so that the odds are the ratio of the densities.
+    weights = np.repeat([1 / max(1, size) for size in sizes], sizes)
+    model = IsotonicRegression(increasing=False, out_of_bounds="clip")
+    share = model.fit(np.concatenate([observed, mixture]), truth, sample_weight=weights).predict(observed)
+    ratios: NDArray[np.float64] = share / np.maximum(1 - share, 1e-12)
     return ratios
-
-
-NEAR = 20
-"""Neighbours whose texts a picture may be given, to see what loose pairs look like."""
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """Of each pair, by the neighbours of its text; NaN where there are none.
-
-    diversity, discrepancy  modality -> (L); Thomas and Kovashka 2022, eq. 2 and 4
-    agreement               (L) mean cosine of the picture with the pictures of its text's neighbours
-    """
-
-    diversity: dict[str, NDArray[np.float64]]
-    discrepancy: dict[str, NDArray[np.float64]]
-    agreement: NDArray[np.float64]
-
-
-def surroundings(graph: Graph, pairs: Dataset, images: Embeddings, texts: Embeddings) -> Surroundings:
-    """What a graph of the pairs' texts says of them. Items of several views count by the mean of these."""
-    neighbours = torch.from_numpy(np.ascontiguousarray(graph.within(pairs.texts).neighbours)).long()
-    rows = torch.from_numpy(np.maximum(pictures_of_texts(pairs), 0))
-    of_link = pairs.links[:, 1]
-    diversity, discrepancy = {}, {}
-    for modality, items, item_rows in (("image", images, rows), ("text", texts, None)):
-        scores = neighbour_scores(items.vectors.float().mean(dim=1), neighbours, rows=item_rows)
-        diversity[modality] = scores.diversity.double().numpy()[of_link]
-        discrepancy[modality] = scores.discrepancy.double().numpy()[of_link]
-    direct = neighbour_scores(images.vectors.float().mean(dim=1), neighbours, Scoring(second="direct"), rows=rows)
-    return Surroundings(diversity, discrepancy, direct.discrepancy.double().numpy()[of_link])
-
-
-def chance_links(pairs: Dataset, *, seed: int = 0, most: int = 20_000) -> NDArray[np.int64]:
-    """(C 2) pictures with texts of other groups, drawn: what mismatched pairs look like."""
-    links = pairs.links
-    order = draw.permutation(len(links), seed=seed, epoch=0, purpose="curate: chance")[:most]
-    texts = draw.permutation(len(links), seed=seed, epoch=0, purpose="curate: chance texts")[: len(order)]
-    sampled_links = np.stack([links[order, 0], links[texts, 1]], axis=1)
-    return sampled_links[pairs.images.groups[sampled_links[:, 0]] != pairs.texts.groups[sampled_links[:, 1]]]
-
-
-def near_links(graph: Graph, pairs: Dataset, *, seed: int = 0, most: int = 20_000) -> NDArray[np.int64]:
-    """(N 2) pictures with the text of a drawn neighbour, of another group: what loose pairs look like."""
-    neighbours = np.asarray(graph.within(pairs.texts).neighbours)[:, :NEAR]
-    counts = (neighbours >= 0).sum(axis=1)
-    order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: near")[:most]
-    links = pairs.links[order]
-    links = links[counts[links[:, 1]] > 0]
-    if not len(links):
-        return np.zeros((0, 2), dtype=np.int64)
-    columns = draw.integers(
-        pairs.texts.keys[links[:, 1]], counts[links[:, 1]], seed=seed, epoch=0, purpose="curate: which neighbour"
-    )[:, 0]
-    sampled_links = np.stack([links[:, 0], neighbours[links[:, 1], columns].astype(np.int64)], axis=1)
-    return sampled_links[pairs.images.groups[sampled_links[:, 0]] != pairs.texts.groups[sampled_links[:, 1]]]

@@ -10,17 +10,17 @@ import torch
 from numpy.typing import NDArray
 
 from subtext.core import Embeddings
+from subtext.curation.kinds import surroundings
 from subtext.data.dataset import Dataset
-from subtext.data.text import tokenise
+from subtext.data.words import tokenise
 from subtext.models.model import Model
-from subtext.neighbours.graph import Graph, pictures_of_texts
+from subtext.neighbours.graph import Graph
 from subtext.ops import draw
 from subtext.ops.density import AS_READ, density
-from subtext.ops.neighbour_scores import neighbour_scores
 from subtext.ops.roc import auc, auc_interval
 
 BLOCK = 256
-"""Pairs that are each other's negatives for a loss value."""
+"""Pairs of a block, which are negatives of each other."""
 MARGIN = 0.1
 """Margin of the triplet loss whose value is a baseline, in cosine."""
 
@@ -81,19 +81,13 @@ def graph_scores(
     Combined as in COMBINED-VAL and COMBINED-STATS: the mean of both modalities, weighted by beta and gamma, or by their
     own mean times deviation. Items of several views count by the mean of their views.
     """
-    lists = torch.from_numpy(np.ascontiguousarray(Graph.load(graph).within(pairs.texts).neighbours)).long()
-    images_of = torch.from_numpy(np.maximum(pictures_of_texts(pairs), 0))
-    columns: dict[str, NDArray[np.float64]] = {}
-    for modality, items, rows in (("image", images, images_of), ("text", texts, None)):
-        scores = neighbour_scores(items.vectors.float().mean(dim=1), lists, rows=rows)
-        columns[f"diversity, {modality}"] = scores.diversity.double().numpy()[pairs.links[:, 1]]
-        columns[f"discrepancy, {modality}"] = scores.discrepancy.double().numpy()[pairs.links[:, 1]]
-    for name in ("diversity", "discrepancy"):
-        difference = columns[f"{name}, image"] - columns[f"{name}, text"]
-        columns[f"{name}, modalities apart"] = np.abs(difference - np.nanmean(difference))
+    scores = surroundings(Graph.load(graph), pairs, images, texts)
+    columns = {name.replace("_", ", "): column for name, column in scores.items() if name != "agreement"}
     means, statistics = {}, {}
     for name in ("diversity", "discrepancy"):
-        both = np.stack([columns[f"{name}, {modality}"] for modality in ("image", "text")])
+        both = np.stack([scores[f"{name}_image"], scores[f"{name}_text"]])
+        difference = both[0] - both[1]
+        columns[f"{name}, modalities apart"] = np.abs(difference - np.nanmean(difference))
         means[name], statistics[name] = both.mean(axis=0), float(np.nanmean(both) * np.nanstd(both))
     weights = {
         f"combined {beta:g}:{gamma:g}": {"diversity": beta, "discrepancy": gamma},

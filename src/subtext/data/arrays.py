@@ -1,10 +1,11 @@
-"""Numbers on disk, read in place: stored members of an npz are mapped where they lie in the file.
+"""Arrays in files, mapped instead of read: npy, the stored members of an npz, and folders in SCAN's "precomp" form.
 
-Folders in SCAN's "precomp" form (Lee et al. 2018): one array of region features and one file of captions a split.
+Such a folder has one array of region features and one file of captions per split (Lee et al. 2018).
 """
 
 from __future__ import annotations
 
+import json
 import struct
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -17,68 +18,72 @@ from numpy.typing import NDArray
 
 from subtext.errors import DataError
 
+SPLIT_FILES = {"train": "train", "dev": "val", "val": "val", "test": "test", "testall": "testall"}
+"""Prefixes of the files of a folder in SCAN's form -> their splits."""
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Arrays one after the other as if they were one, read by row; every `step`-th row of a piece counts.
+    """Arrays one after the other, read by row as if they were one.
 
-    pieces  (rows, ...) arrays, in memory or mapped, alike but for their length
-    step    one a piece: 1 for every row, 5 where a file repeats each row five times
+    arrays  (rows, ...) in memory or mapped, of equal shape except for their length
+    steps   one per array: 1 for every row, 5 where a file repeats each row five times
     """
 
-    pieces: tuple[NDArray[Any], ...]
-    steps: tuple[int, ...]
+    arrays: tuple[NDArray[Any], ...]
+    steps: tuple[int, ...] = (1,)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows, then the shape of one."""
-        return (len(self), *self.pieces[0].shape[1:])
+        return (len(self), *self.arrays[0].shape[1:])
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What the numbers are on disk."""
-        return self.pieces[0].dtype
+        """The type of the numbers on disk."""
+        return self.arrays[0].dtype
 
     def __len__(self) -> int:
-        """How many rows count."""
-        return sum(self._lengths())
+        """The number of rows."""
+        return sum(map(len, self._stepped))
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The chosen rows as float32, in the order given."""
-        if len(self.pieces) == 1:
-            return np.asarray(self.pieces[0][rows * self.steps[0]]).astype(np.float32, copy=False)
+        """The chosen rows as float32, in this order."""
+        if len(self.arrays) == 1:
+            return np.asarray(self.arrays[0][rows * self.steps[0]]).astype(np.float32, copy=False)
         taken = np.empty((len(rows), *self.shape[1:]), dtype=np.float32)
         start = 0
-        for array, step, length in zip(self.pieces, self.steps, self._lengths(), strict=True):
-            inside = (rows >= start) & (rows < start + length)
-            if inside.any():
-                taken[inside] = array[(rows[inside] - start) * step]
-            start += length
+        for array in self._stepped:
+            inside = (rows >= start) & (rows < start + len(array))
+            taken[inside] = array[rows[inside] - start]
+            start += len(array)
         return taken
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
         """All rows in order as they are on disk, contiguous, about `size` bytes at a time."""
         rows = max(1, size // max(1, self.dtype.itemsize * int(np.prod(self.shape[1:]))))
-        for array, step in zip(self.pieces, self.steps, strict=True):
-            counted = array[::step]
-            for start in range(0, len(counted), rows):
-                yield np.ascontiguousarray(counted[start : start + rows])
+        for array in self._stepped:
+            for start in range(0, len(array), rows):
+                yield np.ascontiguousarray(array[start : start + rows])
 
-    def _lengths(self) -> list[int]:
-        return [-(-len(array) // step) for array, step in zip(self.pieces, self.steps, strict=True)]
+    @property
+    def _stepped(self) -> list[NDArray[Any]]:
+        return [array[::step] for array, step in zip(self.arrays, self.steps, strict=True)]
 
 
-def one_array(array: NDArray[Any]) -> Rows:
-    """Every row of one array."""
-    return Rows((array,), (1,))
+def padded(items: Sequence[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """(N P *shape) items of different lengths as float32, filled with zeros behind the shorter ones; P is 1 or more."""
+    table = np.zeros((len(items), max(map(len, items), default=1), *shape), dtype=np.float32)
+    for row, item in zip(table, items, strict=True):
+        row[: len(item)] = item
+    return table
 
 
 def open_npz(path: Path, names: Sequence[str], *, empty: bool = False) -> dict[str, NDArray[Any]]:
-    """The wanted members that are there. Stored ones are mapped, compressed ones read into memory; never unpickled.
+    """The members of these names that exist. Stored ones are mapped, compressed ones read into memory; never unpickled.
 
-    empty  whether none of them needs to be there
+    empty  whether the file may have none of them
 
     Raises DataError when the file is no npz, or a member holds Python objects.
     """
@@ -86,25 +91,20 @@ def open_npz(path: Path, names: Sequence[str], *, empty: bool = False) -> dict[s
         with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             arrays = {}
-            for name in names:
-                if name not in members:
-                    continue
-                info = members[name]
-                if info.compress_type == zipfile.ZIP_STORED:
-                    arrays[name] = _mapped(path, raw, info)
+            for name in (name for name in names if name in members):
+                if members[name].compress_type == zipfile.ZIP_STORED:
+                    arrays[name] = _mapped(path, raw, members[name])
                 else:
-                    with archive.open(info) as member:
+                    with archive.open(members[name]) as member:
                         arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
-            if not arrays and not empty:
-                raise DataError(
-                    f"{path} needs members named {', '.join(names)}; it holds {', '.join(members) or 'nothing'}; "
-                    "save it with numpy.savez(file, names=..., pooled=...)"
-                )
-            return arrays
     except (zipfile.BadZipFile, OSError, ValueError, struct.error, EOFError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path} needs to be an npz of plain arrays; reading it failed: {_why(error)}") from error
+        raise DataError(f"{path} needs to be an npz of plain arrays; reading it failed: {_reason(error)}") from error
+    if not arrays and not empty:
+        raise DataError(
+            f"{path} needs members named {', '.join(names)}; it holds {', '.join(members) or 'nothing'}; "
+            "save it with numpy.savez(file, names=..., pooled=...)"
+        )
+    return arrays
 
 
 def open_npy(path: Path) -> NDArray[Any]:
@@ -112,7 +112,7 @@ def open_npy(path: Path) -> NDArray[Any]:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} needs to be an npy of plain numbers; reading it failed: {_why(error)}") from error
+        raise DataError(f"{path} needs to be an npy of plain numbers; reading it failed: {_reason(error)}") from error
 
 
 def _mapped(path: Path, raw: Any, info: zipfile.ZipInfo) -> NDArray[Any]:
@@ -129,27 +129,38 @@ def _mapped(path: Path, raw: Any, info: zipfile.ZipInfo) -> NDArray[Any]:
     return np.memmap(path, dtype=dtype, mode="r", offset=raw.tell(), shape=shape, order="F" if fortran else "C")
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-SPLIT_FILES = {"train": "train", "dev": "val", "val": "val", "test": "test", "testall": "testall"}
-"""Names that a folder in SCAN's form begins its files with, and the splits that they are."""
+def ids_beside(path: Path) -> list[str]:
+    """The names in FILE.ids.json or FILE.ids.txt beside a file. Raises DataError when there are none."""
+    text, listed = path.with_suffix(".ids.txt"), path.with_suffix(".ids.json")
+    try:
+        if listed.is_file():
+            names = json.loads(listed.read_text(encoding="utf-8"))
+            if not isinstance(names, list):
+                raise DataError(f"{listed} needs a JSON list of names; it got {type(names).__name__}")
+            return [str(name) for name in names]
+        if text.is_file():
+            return text.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"the names beside {path} need to be UTF-8 text or a JSON list; {error}") from error
+    raise DataError(f"{path} needs its names in {text.name} (one a line) or {listed.name}; neither is there")
 
 
 def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
-    """What a folder in SCAN's form has: prefix -> (array, its captions file, rows from one image to the next).
+    """The splits of a folder in SCAN's form: prefix -> (array, its captions file, step from one image to the next).
 
-    The array has a row per image, or the same row five times, once a caption.
+    The array has a row per image, or the same row five times, once per caption.
 
     Raises DataError when an array has no captions file beside it.
     """
     splits = {}
     for prefix in SPLIT_FILES:
-        path = folder / f"{prefix}_ims.npy"
+        path, captions = folder / f"{prefix}_ims.npy", folder / f"{prefix}_caps.txt"
         if not path.is_file():
             continue
-        captions = folder / f"{prefix}_caps.txt"
         if not captions.is_file():
             raise DataError(f"{path.name} needs its captions beside it; {captions} is not there")
         array = open_npy(path)
@@ -167,7 +178,7 @@ def scan_names(prefix: str, count: int) -> list[str]:
 
 
 def _repeated(array: NDArray[Any]) -> bool:
-    """Whether each row stands five times, told from groups of five spread over the file."""
+    """Whether each row occurs five times, by groups of five sampled over the file."""
     if len(array) < 5 or len(array) % 5:
         return False
     groups = np.unique(np.linspace(0, len(array) // 5 - 1, 20).astype(np.int64))

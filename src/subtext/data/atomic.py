@@ -1,9 +1,7 @@
-"""Files and folders that are written whole or not at all.
+"""Files and folders that are written completely or not at all.
 
-What is written goes under another name in the same folder, is flushed to the disk and renamed into place: a reader sees
-what stood there before, or all of the new, and a process that is killed leaves a hidden name behind, never half a file.
-
-Files that a command will write: whether they can be, is found out before the work and not after it.
+New content gets another name in the same folder, is flushed to the disk and renamed into place: a reader sees the old
+or the new content, and a process that is killed leaves a hidden name behind, never half a file.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from safetensors import SafetensorError
 from subtext.errors import OutputError
 
 HIDDEN = ".writing-"
-"""What the name of an unfinished file or folder begins with."""
+"""The prefix of the name of an unfinished file or folder."""
 
 _ADVICE = {
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): (
@@ -37,14 +35,13 @@ _ADVICE = {
     ),
     (errno.ENOTDIR, errno.EEXIST): ("a file stands where a folder has to be", "name another place, or move that file"),
 }
-"""What the operating system's refusals mean, and what to do."""
+"""Error numbers of the operating system -> what they mean, and what to do."""
 
 
 def write_file(path: Path, fill: Callable[[Path], None]) -> None:
-    """Let `fill` write a file under another name, then put it in place; the folder is made where it is missing.
+    """Let `fill` write a file under another name, then put it in place; its folder is created where it is missing.
 
-    Raises OutputError when the disk is full, a folder stands there or it may not be written; what stood there before
-    stays.
+    Raises OutputError when the disk is full, a folder is in the way or it may not be written; an old file stays.
     """
     temporary = _beside(path)
     with written_to(path):
@@ -61,26 +58,24 @@ def write_file(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def write_text(path: Path, text: str, *, errors: Literal["strict", "surrogateescape"] = "strict") -> None:
-    """Write a file of UTF-8, whole or not at all.
+    """Write a file of UTF-8, completely or not at all. Raises OutputError as `write_file` does.
 
-    errors  "surrogateescape" gives back the bytes of names that were no UTF-8, as they were
-
-    Raises OutputError as `write_file` does.
+    errors  "surrogateescape" restores the bytes of names that were no UTF-8
     """
+    content = text.encode("utf-8", errors)
 
     def fill(target: Path) -> None:
-        target.write_text(text, encoding="utf-8", errors=errors)
+        target.write_bytes(content)
 
     write_file(path, fill)
 
 
 def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = True) -> None:
-    """Let `fill` write into a new folder, then put it in place, instead of what may stand there.
+    """Let `fill` write into a new folder, then put it in place of an old one.
 
     replace  False keeps a folder that another process has put there meanwhile, for contents that are equal anyway
 
-    Raises OutputError when the disk is full, a file stands there or it may not be written; what stood there before
-    stays.
+    Raises OutputError when the disk is full, a file is in the way or it may not be written; an old folder stays.
     """
     temporary = _beside(path)
     with written_to(path):
@@ -92,57 +87,44 @@ def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = Tr
             for file in sorted(temporary.rglob("*")):
                 _flush(file)
             _flush(temporary)
-            if not replace:
-                _put_unless_there(temporary, path)
-            elif path.exists():
-                aside = _beside(path)
+            aside = _beside(path)
+            if replace and path.exists():
                 path.replace(aside)
-                temporary.replace(path)
-                shutil.rmtree(aside, ignore_errors=True)
-            else:
-                temporary.replace(path)
+            try:
+                temporary.rename(path)
+            except OSError:
+                # Renaming fails where another process has put a folder with content.
+                if replace or not path.is_dir():
+                    raise
+            shutil.rmtree(aside, ignore_errors=True)
             _flush(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _beside(path: Path) -> Path:
-    """A name that no other writer has, on this machine or on another that shares the folder."""
+    """A name that no other writer has, on any machine that shares the folder."""
     return path.with_name(f"{HIDDEN}{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
-
-
-def _put_unless_there(temporary: Path, path: Path) -> None:
-    """Rename, which fails where a folder that holds something stands already: whoever came first stays."""
-    try:
-        temporary.rename(path)
-    except OSError:
-        if not path.is_dir():
-            raise
 
 
 @contextmanager
 def written_to(path: Path) -> Iterator[None]:
-    """Inside the block `path` is written: what the system refuses becomes an OutputError that says what to do."""
+    """Turn errors of the system within the block, which writes `path`, into an OutputError that says what to do."""
     try:
         yield
     except (OSError, SafetensorError) as problem:
-        reason, advice = _meaning(problem)
+        number = problem.errno if isinstance(problem, OSError) else None
+        if number is None and (match := re.search(r"os error (\d+)", str(problem))):
+            number = int(match[1])
+        if number is None and re.search(r"\d+ requested and \d+ written", str(problem)):
+            number = errno.ENOSPC  # NumPy's message, which hides the system's.
+        reason, advice = next(
+            (meaning for numbers, meaning in _ADVICE.items() if number in numbers),
+            (os.strerror(number) if number else str(problem), "see to that and do it again"),
+        )
         raise OutputError(
             f"{path} needs to be written, and cannot be: {reason}; what stood there before still stands; {advice}"
         ) from problem
-
-
-def _meaning(problem: OSError | SafetensorError) -> tuple[str, str]:
-    """Why, and what to do."""
-    number = problem.errno if isinstance(problem, OSError) else None
-    if number is None and (match := re.search(r"os error (\d+)", str(problem))):
-        number = int(match[1])
-    if number is None and re.search(r"\d+ requested and \d+ written", str(problem)):
-        number = errno.ENOSPC  # NumPy's words, which keep the system's to themselves.
-    for numbers, meaning in _ADVICE.items():
-        if number in numbers:
-            return meaning
-    return (os.strerror(number) if number else str(problem)), "see to that and do it again"
 
 
 def _flush(path: Path) -> None:
@@ -154,9 +136,9 @@ def _flush(path: Path) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Raise OutputError unless a file can be written at `path`; folders that are missing there would be made.
+    """Raise OutputError unless a file can be written at `path`, in folders that may not exist yet; nothing is left.
 
-    Nothing stays behind. A disk that is full later is told when the file is written.
+    A full disk is reported when the file is written.
     """
     if path.is_dir():
         raise OutputError(f"{path} needs to be free for a file; a folder stands there; name a file")

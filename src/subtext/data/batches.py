@@ -1,7 +1,7 @@
-"""Batches: which items are read together, and reading them ahead of need.
+"""Batches of items, and reading them ahead in threads.
 
-Which pairs share a batch, and which text an image gets, are pure functions of (seed, epoch, item ids): the order of
-the rows in the file, the number of workers and resuming cannot change them.
+The pairs of a batch, and the text of an image, are pure functions of (seed, epoch, item ids): the order of the rows in
+the file, the number of workers and resuming cannot change them.
 """
 
 from __future__ import annotations
@@ -50,21 +50,26 @@ def epoch_batches(
 ) -> list[NDArray[np.int64]]:
     """The batches of one epoch: (B, 2) arrays of image row and text row.
 
-    captions   "all": every link once; "one": every image once, with one of its texts drawn anew each epoch;
-               "together": every image once with all its texts, in batches of equally many images that have
-               about batch_size pairs
-    The last batch of pairs holds what is left over; a rest of one joins the batch before: alone it has no negatives.
+    captions   "all": every link once; "one": every image once, with a text sampled anew each epoch; "together": every
+               image once with all its texts, in batches of equally many images that have about batch_size pairs
 
-    Raises DataError when there is nothing to draw from.
+    The last batch of pairs may be smaller; a single pair joins the batch before, since alone it has no negatives.
+
+    Raises DataError when there are no pairs.
     """
     if batch_size < 1:
         raise DataError(f"an epoch needs batches of at least 1 pair; it got batch_size {batch_size}")
     if not len(pairs.links):
         raise DataError("an epoch needs at least one pair of an image and a text; the data set has none")
     if captions == "together":
-        return _whole_pictures(pairs, batch_size, seed=seed, epoch=epoch)
-    links = pairs.links if captions == "all" else _one_text_each(pairs, seed=seed, epoch=epoch)
-    order = np.argsort(_link_draws(pairs, links, seed=seed, epoch=epoch), kind="stable")
+        return _images_with_all_texts(pairs, batch_size, seed=seed, epoch=epoch)
+    links = pairs.links
+    if captions == "one":
+        # The link of each image with the smallest random number.
+        numbers = _link_numbers(pairs, links, seed=seed, epoch=epoch, purpose="caption")
+        links = links[np.lexsort((numbers, links[:, 0]))]
+        links = links[np.unique(links[:, 0], return_index=True)[1]]
+    order = np.argsort(_link_numbers(pairs, links, seed=seed, epoch=epoch), kind="stable")
     starts = list(range(0, len(links), batch_size))
     if batch_size > 1 and len(starts) > 1 and len(links) - starts[-1] == 1:
         starts.pop()
@@ -73,14 +78,13 @@ def epoch_batches(
 
 
 def read_ahead(work: Sequence[Work], read: Callable[[Work], Done], *, workers: int = 2) -> Iterator[Done]:
-    """`read` of each piece of work, in order, while threads are already reading the next ones.
+    """`read` of each item of work, in order, while threads are already reading the next ones.
 
-    At most twice as many pieces as there are workers are held, so memory stays bounded. With no workers it reads when
-    asked. What `read` raises is raised here, when its turn comes; leaving the loop early stops the threads.
+    It holds at most two results per worker, so memory stays bounded. Without workers it reads on demand. An error of
+    `read` is raised here, in its turn; leaving the loop early stops the threads.
     """
     if workers <= 0:
-        for item in work:
-            yield read(item)
+        yield from map(read, work)
         return
     pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="read")
     waiting: deque[Future[Done]] = deque()
@@ -95,18 +99,8 @@ def read_ahead(work: Sequence[Work], read: Callable[[Work], Done], *, workers: i
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _one_text_each(pairs: Dataset, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """One link an image: of its links, the one whose own draw is smallest."""
-    draws = _link_draws(pairs, pairs.links, seed=seed, epoch=epoch, purpose="caption")
-    order = np.lexsort((draws, pairs.links[:, 0]))
-    first = np.ones(len(order), dtype=bool)
-    ordered = pairs.links[order, 0]
-    first[1:] = ordered[1:] != ordered[:-1]
-    return pairs.links[order[first]]
-
-
-def _whole_pictures(pairs: Dataset, batch_size: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-    """Batches of about equally many images, two or more, with all their links; as many in every epoch."""
+def _images_with_all_texts(pairs: Dataset, batch_size: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+    """Batches of about equally many images, two or more, with all their links; equally many batches in every epoch."""
     draws = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose="order/image")[:, 0]
     texts = draw.uniform(pairs.texts.keys, seed=seed, epoch=epoch, purpose="order/text")[:, 0]
     order = np.lexsort((texts[pairs.links[:, 1]], pairs.links[:, 0], draws[pairs.links[:, 0]]))
@@ -117,10 +111,10 @@ def _whole_pictures(pairs: Dataset, batch_size: int, *, seed: int, epoch: int) -
     return [links[begin:end] for begin, end in pairwise(cuts)]
 
 
-def _link_draws(
+def _link_numbers(
     pairs: Dataset, links: NDArray[np.int64], *, seed: int, epoch: int, purpose: str = "order"
 ) -> NDArray[np.float64]:
-    """(L) a number for each link, made from the ids of its image and its text."""
+    """(L) a random number for each link, from the ids of its image and its text."""
     images = draw.uniform(pairs.images.keys, seed=seed, epoch=epoch, purpose=f"{purpose}/image")[:, 0]
     texts = draw.uniform(pairs.texts.keys, seed=seed, epoch=epoch, purpose=f"{purpose}/text")[:, 0]
     # The fractional part of a sum of two independent uniform numbers is uniform, and pairwise independent over links.

@@ -1,8 +1,8 @@
-"""Dataset: images, texts and which of them belong together, as columns.
+"""Dataset: images, texts and their pairs, as columns.
 
-An image and a text belong together when they share a group: truth is a group id, never a position. `links` are the
+An image and a text belong together when they share a group: the truth is a group id, never a position. `links` are the
 pairs that the rows of the file name, which training samples from; the truth of evaluation is the full group, or graded
-judgements where the data set brings its own.
+judgements where the data set has them.
 
 What a data set is, as one short word: caches and runs name the data that they were made from by it.
 
@@ -77,7 +77,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Judgements:
-    """Graded truth that a data set brings: the score of (text row, image row), as in an MTEB qrels table."""
+    """Graded truth of a data set: the score of (text row, image row), as in an MTEB qrels table."""
 
     texts: NDArray[np.int64]
     images: NDArray[np.int64]
@@ -121,11 +121,9 @@ def summarise(problems: Iterable[Problem]) -> list[str]:
         kinds.setdefault((problem.kind, problem.fatal), []).append(problem)
     sentences = []
     for first, *similar in kinds.values():
-        if similar:
-            rows = ", ".join([*(problem.where for problem in similar[:2]), *(["..."] if len(similar) > 2 else [])])
-            sentences.append(f"{first.where} and {len(similar):,} like it ({rows}): {first.what}")
-        else:
-            sentences.append(str(first))
+        rows = ", ".join([*(problem.where for problem in similar[:2]), *(["..."] if len(similar) > 2 else [])])
+        others = f" and {len(similar):,} like it ({rows})" if similar else ""
+        sentences.append(f"{first.where}{others}: {first.what}")
     return sentences
 
 
@@ -163,8 +161,7 @@ class Dataset:
         from subtext.data.image_files import thumbnail
 
         cells = []
-        for link in np.unique(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(np.int64)):
-            image, text = self.links[link]
+        for image, text in self.links[np.unique(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(int))]:
             source = thumbnail(self.images.values[image], self.root) if self.images.values[image] is not None else None
             name = escape(self.images.ids[image])
             shown = f'<img src="{source}" alt="{name}" style="max-height:120px">' if source else name
@@ -176,18 +173,12 @@ class Dataset:
         """A row per pair: image, text, their ids, split, group and the metadata of both. Needs pandas."""
         images, texts = self.images.take(self.links[:, 0]), self.texts.take(self.links[:, 1])
         columns: dict[str, list[Any]] = {
-            "image_id": list(images.ids),
-            "text_id": list(texts.ids),
-            "image": list(images.values),
-            "text": list(texts.values),
-        }
-        columns |= {"split": images.splits.tolist(), "group": images.groups.tolist()}
-        for items in (images, texts):
-            for name, values in items.metadata.items():
-                columns[name] = [
-                    old if value is None else value
-                    for value, old in zip(values, columns.get(name, [None] * len(self)), strict=True)
-                ]
+            "image_id": images.ids, "text_id": texts.ids, "image": list(images.values), "text": list(texts.values),
+            "split": images.splits.tolist(), "group": images.groups.tolist(),
+        }  # fmt: skip
+        for name, values in (*images.metadata.items(), *texts.metadata.items()):
+            before = columns.get(name, [None] * len(self))
+            columns[name] = [old if new is None else new for new, old in zip(values, before, strict=True)]
         return frame(columns)
 
     def split(self, name: str) -> Dataset:
@@ -215,8 +206,10 @@ class Dataset:
 
     def subset(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Dataset:
         """The chosen images and texts, with the links and judgements between them."""
-        image_to = _renumber(image_rows, len(self.images))
-        text_to = _renumber(text_rows, len(self.texts))
+        # Old row -> new row, -1 for a row that is left out.
+        image_to, text_to = (np.full(len(items), -1, dtype=np.int64) for items in (self.images, self.texts))
+        image_to[image_rows] = np.arange(len(image_rows))
+        text_to[text_rows] = np.arange(len(text_rows))
         links = np.stack([image_to[self.links[:, 0]], text_to[self.links[:, 1]]], axis=1)
         judgements = self.judgements
         if judgements is not None:
@@ -230,13 +223,6 @@ class Dataset:
             links=links[(links >= 0).all(axis=1)],
             judgements=judgements,
         )
-
-
-def _renumber(rows: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Old row -> new row, -1 for a row left out."""
-    new = np.full(length, -1, dtype=np.int64)
-    new[rows] = np.arange(len(rows))
-    return new
 
 
 def fingerprint(pairs: Dataset) -> str:

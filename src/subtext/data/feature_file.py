@@ -1,9 +1,8 @@
-"""A file of precomputed features: vectors that are joined to images or texts by name, and never by position."""
+"""Files of precomputed features, which are joined to images or texts by name and never by position."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,24 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data import atomic
-from subtext.data.arrays import Rows, one_array, open_npy, open_npz, scan_names, scan_splits
-from subtext.data.boxes import Boxes, Regions, ends, of_counts, open_boxes, open_folder, open_h5
+from subtext.data.arrays import Rows, ids_beside, open_npy, open_npz, scan_names, scan_splits
 from subtext.data.build_context import FeatureShape
+from subtext.data.regions import Boxes, Regions, lengths_digest, of_counts, open_boxes, open_folder, open_h5
 from subtext.errors import DataError, counted
 
 BLOCK_BYTES = 32 * 2**20
-"""How much of a feature file is held at once while its means are taken."""
+"""Bytes of a feature file that are held in memory at once."""
 
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """Features of one modality, on disk: a row a name.
+    """Features of one modality, on disk: a row per name.
 
     names   (N) unique
-    pooled  (N G), one vector an item; None where the file has none
-    grid    (N P E), one vector a cell or region; regions of zeros at the end are padding, and images may differ in
-            how many they have (`region_files`); None where it has none
-    path    where it was read from, for messages
+    pooled  (N G), one vector per item; None where the file has none
+    grid    (N P E), one vector per cell or region; regions of zeros at the end are padding, and images may have
+            different numbers of regions (`regions`); None where the file has none
     """
 
     names: list[str]
@@ -46,9 +44,8 @@ class FeatureFile:
             raise DataError(
                 f"{self.path} needs an array 'pooled' (items, width) or 'grid' (items, cells, width); it got none"
             )
-        for name, rows, axes in (("pooled", self.pooled, 2), ("grid", self.grid, 3)):
-            if rows is None:
-                continue
+        for name, rows in self._sources.items():
+            axes = 2 if name == "pooled" else 3
             if len(rows.shape) != axes or 0 in rows.shape[1:] or not np.issubdtype(rows.dtype, np.number):
                 raise DataError(
                     f"{self.path}: '{name}' needs {axes} axes of numbers (items, {'cells, ' * (axes - 2)}width); "
@@ -65,36 +62,53 @@ class FeatureFile:
     @staticmethod
     def open(path: Path | str) -> FeatureFile:
         """An npz with `names` and `pooled` and/or `grid`; an npy with FILE.ids.txt or FILE.ids.json beside it; a folder
-        in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...), or of a file per image; or HDF5 (`region_files`).
+        in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...), or of a file per image; or HDF5 (`regions`).
 
         Stored arrays are mapped, not read. Raises DataError when it is none of these, or its arrays do not agree.
         """
         path = Path(path)
+        if path.is_dir() and not any(path.glob("*_ims.npy")) and (regions := open_folder(path)) is not None:
+            return FeatureFile(list(regions.names), None, regions, path)
         if path.is_dir():
-            regions = None if any(path.glob("*_ims.npy")) else open_folder(path)
-            return _scan_folder(path) if regions is None else FeatureFile(list(regions.names), None, regions, path)
+            splits = scan_splits(path)
+            arrays, _, steps = zip(*splits.values(), strict=True)
+            if len({array.shape[1:] for array in arrays}) != 1:
+                shapes = ", ".join(f"{prefix} {array.shape}" for prefix, (array, _, _) in splits.items())
+                raise DataError(f"{path} needs arrays alike in all but length; it got {shapes}")
+            names = [name for p, (array, _, step) in splits.items() for name in scan_names(p, -(-len(array) // step))]
+            return FeatureFile._of_rows(names, Rows(arrays, steps), path)
         if not path.is_file():
             raise DataError(f"features need a file; {path} is not there")
         if path.suffix == ".npz":
-            arrays = open_npz(path, ("names", "pooled", "grid", "counts"))
-            if "names" not in arrays:
-                raise DataError(f"{path} needs 'names', one a row, to be joined by; it has only {', '.join(arrays)}")
-            names = _names(arrays["names"], path)
-            pooled, grid = (one_array(arrays[name]) if name in arrays else None for name in ("pooled", "grid"))
-            if grid is not None and "counts" in arrays:
-                return FeatureFile(names, pooled, of_counts(arrays["grid"], arrays["counts"], names, path), path)
+            members = open_npz(path, ("names", "pooled", "grid", "counts"))
+            if "names" not in members:
+                raise DataError(f"{path} needs 'names', one a row, to be joined by; it has only {', '.join(members)}")
+            names = _names(members["names"], path)
+            pooled, grid = (Rows((members[name],)) if name in members else None for name in ("pooled", "grid"))
+            if "grid" in members and "counts" in members:
+                return FeatureFile(names, pooled, of_counts(members["grid"], members["counts"], names, path), path)
             return FeatureFile(names, pooled, grid, path)
         if path.suffix in (".h5", ".hdf5"):
-            regions = open_h5(path, _ids_beside)
+            regions = open_h5(path)
             return FeatureFile(list(regions.names), None, regions, path)
         if path.suffix == ".npy":
-            array = open_npy(path)
-            pooled = one_array(array) if array.ndim <= 2 else None
-            return FeatureFile(_ids_beside(path), pooled, one_array(array) if array.ndim > 2 else None, path)
+            rows = Rows((open_npy(path),))
+            return FeatureFile._of_rows(ids_beside(path), rows, path)
         raise DataError(
             "features need an .npz, an .npy with an ids file, an .h5, or a folder of *_ims.npy or of a file per image; "
             f"got {path.name}"
         )
+
+    @staticmethod
+    def _of_rows(names: list[str], rows: Rows, path: Path) -> FeatureFile:
+        """Rows of one vector are pooled features; rows of several are a grid."""
+        flat = len(rows.shape) <= 2
+        return FeatureFile(names, rows if flat else None, None if flat else rows, path)
+
+    @property
+    def _sources(self) -> dict[str, Rows | Regions]:
+        sources = {"pooled": self.pooled, "grid": self.grid}
+        return {name: source for name, source in sources.items() if source is not None}
 
     def rows(self, ids: Sequence[str], values: Sequence[Any] | None = None) -> NDArray[np.int64]:
         """(N) the row of each item: by its id, else by its value (a path or a text), else by the path's file name.
@@ -103,13 +117,11 @@ class FeatureFile:
         """
         row_of = self._row_of
         row_numbers = [row_of.get(name, -1) for name in ids]
-        if values is not None and -1 in row_numbers:
-            for index, row in enumerate(row_numbers):
-                value = values[index]
-                if row < 0 and isinstance(value, str):
-                    row_numbers[index] = row_of.get(value, row_of.get(PurePosixPath(value).name, -1))
-        if -1 in row_numbers:
-            missing = [name for name, row in zip(ids, row_numbers, strict=True) if row < 0]
+        missing = [index for index, row in enumerate(row_numbers) if row < 0]
+        for index in missing if values is not None else []:
+            if isinstance(value := values[index], str):
+                row_numbers[index] = row_of.get(value, row_of.get(PurePosixPath(value).name, -1))
+        if missing := [ids[index] for index in missing if row_numbers[index] < 0]:
             raise DataError(
                 f"{self.path} needs a row for every item; {len(missing)} of {len(ids)} have none, first "
                 f"{_some(missing)}; it names {_some(self.names)}: names are joined to an item's id, path or file name"
@@ -117,26 +129,22 @@ class FeatureFile:
         return np.asarray(row_numbers, dtype=np.int64)
 
     def name_of(self, *names: str) -> str | None:
-        """The first of these names that has a row, as it is given or as a path's file name; None where none has."""
+        """The first of these names that has a row, as it is or as a path's file name; None where none has."""
         files = [PurePosixPath(name).name for name in names]
         return next((name for name in (*names, *files) if name in self._row_of), None)
 
     def shape(self, ids: Sequence[str] | None = None, values: Sequence[Any] | None = None) -> FeatureShape:
-        """Widths, and mean and standard deviation over the items given (all rows by default), read in blocks.
+        """Widths, and mean and standard deviation over these items (all rows by default), read in blocks.
 
         A channel that never changes has a standard deviation of 1, so that dividing by it is safe. Padding regions are
         left out. Raises DataError when an item has no row, or a row is not finite.
         """
         rows = np.arange(len(self.names), dtype=np.int64) if ids is None else np.sort(self.rows(ids, values))
-        mean, std = {}, {}
-        for name, source in (("pooled", self.pooled), ("grid", self.grid)):
-            if source is not None and len(rows):
-                mean[name], std[name] = self._moments(name, source, rows)
+        moments = {name: self._moments(name, rows) for name in self._sources if len(rows)}
         return FeatureShape(
-            pooled=None if self.pooled is None else self.pooled.shape[-1],
-            grid=None if self.grid is None else self.grid.shape[-1],
-            mean=mean,
-            std=std,
+            **{name: source.shape[-1] for name, source in self._sources.items()},
+            mean={name: mean for name, (mean, _) in moments.items()},
+            std={name: std for name, (_, std) in moments.items()},
         )
 
     def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -144,10 +152,9 @@ class FeatureFile:
 
         Raises DataError when one of them is not finite, and for an image whose regions are all zeros: it has none.
         """
-        source = self.pooled if name == "pooled" else self.grid
-        if source is None:
+        if name not in self._sources:
             raise DataError(f"{self.path} has no '{name}' features")
-        taken = source.take(rows)
+        taken = self._sources[name].take(rows)
         # A sum is finite only if all terms are: one pass, no array of flags; a sum of finite terms may overflow.
         if not np.isfinite(taken.sum()) and not np.isfinite(taken).all():
             bad = rows[~np.isfinite(taken.reshape(len(rows), -1)).all(axis=1)]
@@ -167,28 +174,30 @@ class FeatureFile:
         Cost one pass over these rows.
         """
         rows = np.sort(self.rows(ids, values))
-        for name, source in (("pooled", self.pooled), ("grid", self.grid)):
-            if source is not None:
-                block = _block(source)
-                for start in range(0, len(rows), block):
-                    self.take(name, rows[start : start + block])
+        for name in self._sources:
+            for _ in self._blocks(name, rows):
+                pass
 
-    def _moments(
-        self, name: str, source: Rows | Regions, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        width = source.shape[-1]
-        block = _block(source)
+    def _blocks(self, name: str, rows: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+        """The rows of "pooled" or "grid", in blocks of about BLOCK_BYTES."""
+        size = max(1, BLOCK_BYTES // max(1, 4 * int(np.prod(self._sources[name].shape[1:]))))
+        for start in range(0, len(rows), size):
+            yield self.take(name, rows[start : start + size])
+
+    def _moments(self, name: str, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The mean and standard deviation of each channel."""
+        width = self._sources[name].shape[-1]
         count, total, squares = 0, np.zeros(width), np.zeros(width)
         shift: NDArray[np.float64] | None = None
-        for start in range(0, len(rows), block):
-            flat = self.take(name, rows[start : start + block]).reshape(-1, width).astype(np.float64)
+        for block in self._blocks(name, rows):
+            flat = block.reshape(-1, width).astype(np.float64)
             if name == "grid":
                 flat = flat[flat.any(axis=1)]
             if not len(flat):
                 continue
             if shift is None:
                 shift = flat.mean(axis=0)
-            # Squares around a point near the mean lose no digits to it.
+            # Squares around a point close to the mean lose no digits to it.
             flat -= shift
             count += len(flat)
             total += flat.sum(axis=0)
@@ -201,25 +210,24 @@ class FeatureFile:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits of the names, of every number and of where images end; a copy has the same.
+        """32 hexadecimal digits of the names, every number and the number of each image's regions; a copy has the same.
 
-        Cost one pass over the file, about a second a gigabyte.
+        Cost one pass over the file, about a second per gigabyte.
         """
         digest = hashlib.blake2b("\n".join(self.names).encode("utf-8", "surrogatepass"), digest_size=16)
-        for source in (self.pooled, self.grid):
-            if source is not None:
-                digest.update(f"{source.dtype} {source.shape}".encode())
-                lengths = []
-                for block in source.blocks(BLOCK_BYTES):
-                    digest.update(block.data)
-                    lengths.append(len(block))
-                if isinstance(source, Regions):
-                    digest.update(ends(lengths))
+        for source in self._sources.values():
+            digest.update(f"{source.dtype} {source.shape}".encode())
+            lengths = []
+            for block in source.blocks(BLOCK_BYTES):
+                digest.update(block.data)
+                lengths.append(len(block))
+            if isinstance(source, Regions):
+                digest.update(lengths_digest(lengths))
         return digest.hexdigest()
 
     @cached_property
     def boxes(self) -> Boxes:
-        """Where the regions lie in their images. Raises DataError when the file has no boxes."""
+        """The boxes of the regions. Raises DataError when the file has none."""
         return open_boxes(self.path, self.names)
 
     @cached_property
@@ -228,49 +236,23 @@ class FeatureFile:
 
 
 def without_regions(grid: NDArray[Any]) -> NDArray[np.int64]:
-    """Places of the items (N P E) all of whose regions are zeros."""
+    """Indices of the items (N P E) all of whose regions are zeros."""
     empty = np.flatnonzero(~grid[:, 0].any(axis=1))
     return empty[~grid[empty].any(axis=(1, 2))]
 
 
-def _block(source: Rows | Regions) -> int:
-    """Items whose rows are read at a time."""
-    return max(1, BLOCK_BYTES // max(1, 4 * int(np.prod(source.shape[1:]))))
-
-
-def _scan_folder(folder: Path) -> FeatureFile:
-    splits = scan_splits(folder)
-    arrays, steps = zip(*((array, step) for array, _, step in splits.values()), strict=True)
-    if len({array.shape[1:] for array in arrays}) != 1:
-        shapes = ", ".join(f"{prefix} {array.shape}" for prefix, (array, _, _) in splits.items())
-        raise DataError(f"{folder} needs arrays alike in all but length; it got {shapes}")
-    names = [name for p, (array, _, step) in splits.items() for name in scan_names(p, -(-len(array) // step))]
-    rows = Rows(tuple(arrays), tuple(steps))
-    flat = len(rows.shape) <= 2
-    return FeatureFile(names, rows if flat else None, None if flat else rows, folder)
-
-
-def _ids_beside(path: Path) -> list[str]:
-    text, listed = path.with_suffix(".ids.txt"), path.with_suffix(".ids.json")
-    try:
-        if listed.is_file():
-            names = json.loads(listed.read_text(encoding="utf-8"))
-            if not isinstance(names, list):
-                raise DataError(f"{listed} needs a JSON list of names; it got {type(names).__name__}")
-            return [str(name) for name in names]
-        if text.is_file():
-            return text.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(f"the names beside {path} need to be UTF-8 text or a JSON list; {error}") from error
-    raise DataError(f"{path} needs its names in {text.name} (one a line) or {listed.name}; neither is there")
+def real_regions(grid: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """(N P) whether a region is no padding: zeros after the last real region of an item are padding."""
+    if grid[:, -1].any(axis=-1).all():
+        return np.ones(grid.shape[:2], dtype=bool)
+    real = (grid != 0).any(axis=-1)
+    return np.logical_or.accumulate(real[:, ::-1], axis=1)[:, ::-1].copy()
 
 
 def _names(array: NDArray[Any], path: Path) -> list[str]:
     if array.ndim != 1 or array.dtype.kind not in "USiu":
         raise DataError(f"{path}: 'names' needs one string a row; it got {array.dtype} of shape {array.shape}")
-    if array.dtype.kind == "S":
-        return [name.decode("utf-8") for name in array.tolist()]
-    return [str(name) for name in array.tolist()]
+    return [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in array.tolist()]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -284,10 +266,10 @@ def join_features(
 
     The narrower features are padded with zeros, which loses nothing where cells and regions have weights of their own
     (`heads.graph`); standardised features use one mean over both, zeros included. Pooled vectors and boxes are left
-    out. Returns the images, the cells of each, the fewest and the most regions, and the widths of both.
+    out. Returns the number of images, the cells of each, the fewest and the most regions, and both widths.
 
-    Raises DataError for a file without parts or images, an image that the cells lack, and cells that differ in
-    number; OutputError when it cannot be written.
+    Raises DataError for a file without a grid or images, an image without cells, and different numbers of cells;
+    OutputError when it cannot be written.
     Cost   two passes over both files, in blocks of 32 MB.
     """
     for part, file in (("cells", cells), ("regions", regions)):
@@ -311,15 +293,14 @@ def join_features(
                 np.lib.format.write_array_header_1_0(file, header)
                 done = 0
                 for parts, counts in _join_blocks(cells, regions, cell_rows, number):
-                    for image, length in zip(parts, counts, strict=True):
-                        file.write(np.ascontiguousarray(image[:length], dtype="<f4").tobytes())
+                    real = np.arange(parts.shape[1]) < counts[:, None]
+                    file.write(parts[real].astype("<f4", copy=False).tobytes())
                     done += len(counts)
                     if progress is not None:
                         progress(done)
 
     atomic.write_file(out, fill)
-    regions_of = lengths - number
-    return len(lengths), number, (int(regions_of.min()), int(regions_of.max())), widths
+    return len(lengths), number, (int(lengths.min()) - number, int(lengths.max()) - number), widths
 
 
 def _join_blocks(
@@ -332,20 +313,14 @@ def _join_blocks(
     for start in range(0, len(cell_rows), size):
         rows = np.arange(start, min(start + size, len(cell_rows)), dtype=np.int64)
         first, second = cells.take("grid", cell_rows[rows]), regions.take("grid", rows)
-        if (short := np.flatnonzero(_lengths(first) != number)).size:
-            name = regions.names[int(rows[short[0]])]
+        cell_counts = real_regions(first).sum(axis=1)
+        if (short := np.flatnonzero(cell_counts != number)).size:
             raise DataError(
-                f"{cells.path} needs as many cells of every image, {number}; {name!r} has "
-                f"{counted(int(_lengths(first)[short[0]]), 'cell')}, not counting zeros at the end; "
-                "REGIONS may have any number"
+                f"{cells.path} needs as many cells of every image, {number}; {regions.names[int(rows[short[0]])]!r} "
+                f"has {counted(int(cell_counts[short[0]]), 'cell')}, not counting zeros at the end; REGIONS may have "
+                "any number"
             )
         parts = np.zeros((len(rows), number + second.shape[1], width), dtype=np.float32)
         parts[:, :number, : first.shape[2]] = first
         parts[:, number:, : second.shape[2]] = second
-        yield parts, number + _lengths(second)
-
-
-def _lengths(parts: NDArray[np.float32]) -> NDArray[np.int64]:
-    """The number of parts of each image; zeros at its end are padding."""
-    filled = np.any(parts != 0, axis=2)
-    return np.where(np.any(filled, axis=1), parts.shape[1] - np.argmax(filled[:, ::-1], axis=1), 0)
+        yield parts, number + real_regions(second).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Safe decoding: whatever a file turns out to be, it becomes an RGB image or a DataError that says why not."""
+"""Safe decoding of images: the content of any file becomes an RGB image, or a DataError with the reason."""
 
 from __future__ import annotations
 
@@ -21,29 +21,13 @@ THUMBNAIL = 160
 """Pixels of the longer side of a thumbnail, for screens of double density."""
 
 MAX_PIXELS = 89_478_485
-"""Largest image that is decoded, width times height: Pillow's own limit. More is taken for a decompression bomb."""
+"""Largest image that is decoded, width times height: Pillow's own limit. Larger ones may be decompression bombs."""
 
-# What Pillow's decoders have been seen to raise on damaged files; none of them is a bug of ours.
+# Errors of Pillow's decoders on damaged files, and its warnings of damage, which may be configured as errors.
 _BROKEN = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    IndexError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
-    ZeroDivisionError,
-    RuntimeError,
-    NotImplementedError,
-    struct.error,
-    zlib.error,
-    Image.DecompressionBombError,
-    # Pillow warns of damage that it reads around; where warnings are errors, that is damage too.
-    Warning,
-)
+    OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError,
+    RuntimeError, struct.error, zlib.error, Image.DecompressionBombError, Warning,
+)  # fmt: skip
 _INSIDE = re.compile(r"^(?P<file>.+)\?offset=(?P<offset>\d+)&size=(?P<size>\d+)$", re.DOTALL)
 
 
@@ -53,17 +37,46 @@ def inside(file: str, offset: int, size: int) -> str:
 
 
 def read_bytes(source: str | Path | bytes, root: Path) -> bytes:
-    """The bytes of an image as a file has them: a path (against root), a piece of a file (`inside`), or bytes.
+    """The bytes of an image as a file has them: a path (against root), a part of a file (`inside`), or bytes.
 
-    Raises DataError when there is no such file, or nothing is in it.
+    Raises DataError when there is no such file, or it is empty.
     """
-    if isinstance(source, bytes):
-        data, name = source, f"of {len(source):,} bytes"
-    else:
-        data, name = _from_file(str(source), root), str(source)
+    data = source if isinstance(source, bytes) else _file_bytes(str(source), root)
     if not data:
+        name = "of 0 bytes" if isinstance(source, bytes) else source
         raise DataError(f"image {name} is empty (0 bytes); remove it or download it again")
     return data
+
+
+def _file_bytes(source: str, root: Path) -> bytes:
+    try:
+        path, offset, size = _located(source, root)
+        if path.is_dir():
+            raise DataError(f"image {source} is a folder; name the file in it")
+        if path.exists() and not path.is_file():
+            raise DataError(f"image {source} is no ordinary file")
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read(size)
+    except FileNotFoundError as error:
+        raise DataError(
+            f"image {source} is not in {root}; give its path from there, or the folder that image paths start from"
+        ) from error
+    except DataError:
+        raise
+    except (OSError, ValueError) as error:
+        raise DataError(f"image {source!r} cannot be read: {error}") from error
+    if size is not None and len(data) < size:
+        raise DataError(f"image {source} is cut off: {len(data)} bytes of it are left")
+    return data
+
+
+def _located(source: str, root: Path) -> tuple[Path, int, int | None]:
+    """The file of an image, and the offset and size of the image in it; no size for a file that is an image."""
+    match = _INSIDE.match(source)
+    if match is None or (root / source).is_file():
+        return root / source, 0, None
+    return root / match["file"], int(match["offset"]), int(match["size"])
 
 
 def image_exists(source: str, root: Path) -> bool:
@@ -72,42 +85,36 @@ def image_exists(source: str, root: Path) -> bool:
 
 
 def stored_size(source: str | Path | bytes, root: Path) -> int | None:
-    """How many bytes an image has, without reading it; None when it is not there."""
+    """The number of bytes of an image, without reading it; None when there is no such file."""
     if isinstance(source, bytes):
         return len(source)
-    match = _INSIDE.match(str(source))
-    if match is not None and not (root / source).is_file():
-        return int(match["size"])
     try:
-        return (root / source).stat().st_size
+        path, _, size = _located(str(source), root)
+        return path.stat().st_size if size is None else size
     except (OSError, ValueError):
         return None
 
 
 def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
-    """Size, time of writing and time of change of the file that a path names, or that a piece lies in.
+    """Size, time of writing and time of change of the file of an image; None where there is no such file.
 
-    None where there is no such file. What is written over in place gets another stamp, its time of writing kept or not;
-    a folder that was renamed leaves the stamps of its files as they were.
+    A file that is overwritten in place gets another stamp, even with its old time of writing; renaming its folder
+    changes nothing.
     """
-    match = _INSIDE.match(source)
-    for name in (source, *([match["file"]] if match is not None else [])):
-        try:
-            file = (root / name).stat()
-        except (OSError, ValueError):
-            continue
-        return file.st_size, file.st_mtime_ns, file.st_ctime_ns
-    return None
+    try:
+        file = _located(source, root)[0].stat()
+    except (OSError, ValueError):
+        return None
+    return file.st_size, file.st_mtime_ns, file.st_ctime_ns
 
 
 def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None) -> Image.Image:
-    """An RGB image: turned as its EXIF says, the first frame of an animation, transparency laid on white.
+    """An RGB image: rotated as its EXIF says, the first frame of an animation, transparency on white.
 
-    source    path (against root), a piece of a file (`inside`), bytes, PIL image, or array (H W) or (H W 3)
+    source    path (against root), a part of a file (`inside`), bytes, PIL image, or array (H W) or (H W 3)
     at_least  JPEG is decoded at the smallest of its own scales whose sides are still this long: several times faster
 
-    Raises DataError, which says what is wrong, for what is missing, empty, cut off, no image, or of more pixels than
-    MAX_PIXELS.
+    Raises DataError with the reason when the file is missing, empty, cut off, no image, or has more than MAX_PIXELS.
     """
     if isinstance(source, np.ndarray):
         return _from_array(source)
@@ -138,54 +145,29 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
 def thumbnail(source: Any, root: Path = Path(), *, size: int = THUMBNAIL) -> str | None:
     """A data URI of the image, at most `size` pixels wide and high; None where it cannot be read.
 
-    The smaller of PNG, for drawings of few colours, and JPEG. One missing image does not stop a page of results.
+    The smaller of PNG, for drawings of few colours, and JPEG.
     """
     try:
         image = open_image(source, root, at_least=size)
     except DataError:
         return None
     image.thumbnail((size, size), Image.Resampling.LANCZOS)
-    encoded = {}
-    for form in ("PNG", "JPEG"):
+    encoded = []
+    for form in ("png", "jpeg"):
         buffer = BytesIO()
         image.save(buffer, form, optimize=True, quality=85)
-        encoded[f"image/{form.lower()}"] = buffer.getvalue()
-    kind = min(encoded, key=lambda name: len(encoded[name]))
-    return f"data:{kind};base64,{base64.b64encode(encoded[kind]).decode('ascii')}"
+        encoded.append(f"data:image/{form};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}")
+    return min(encoded, key=len)
 
 
 def difference_hash(image: Image.Image) -> int:
-    """64 bits that tell whether an image grows brighter from cell to cell of an 8 x 8 grid (a difference hash).
+    """The difference hash of an image: 64 bits, whether it is brighter in the next cell of an 8 x 8 grid.
 
     Copies that were scaled or compressed again differ in a few bits at most.
     """
     small = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
     bits = (small[:, 1:] > small[:, :-1]).ravel()
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
-
-
-def _from_file(source: str, root: Path) -> bytes:
-    try:
-        match = _INSIDE.match(source)
-        if match is not None and not (root / source).is_file():
-            with (root / match["file"]).open("rb") as file:
-                file.seek(int(match["offset"]))
-                data = file.read(int(match["size"]))
-            if len(data) < int(match["size"]):
-                raise DataError(f"image {source} is cut off: {len(data)} bytes of it are left")
-            return data
-        path = root / source
-        if path.is_dir():
-            raise DataError(f"image {source} is a folder; name the file in it")
-        if path.exists() and not path.is_file():
-            raise DataError(f"image {source} is no ordinary file")
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise DataError(
-            f"image {source} is not in {root}; give its path from there, or the folder that image paths start from"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise DataError(f"image {source!r} cannot be read: {error}") from error
 
 
 def _from_array(array: NDArray[Any]) -> Image.Image:
@@ -198,7 +180,7 @@ def _from_array(array: NDArray[Any]) -> Image.Image:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turned as EXIF says; a damaged EXIF block does not cost the image."""
+    """Rotated as EXIF says; a damaged EXIF block is ignored."""
     try:
         return ImageOps.exif_transpose(image)
     except _BROKEN:
@@ -209,19 +191,16 @@ def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode.startswith(("I", "F")):
-        return _eight_bits(image).convert("RGB")
+        # Greys of 16 and 32 bits are divided by 257, as 65,535 is to 255; floats in [0, 1] are stretched to 255.
+        grey = np.nan_to_num(np.asarray(image).astype(np.float64))
+        largest = grey.max(initial=0)
+        if image.mode == "F":
+            grey = grey * 255 if largest <= 1 else grey
+        elif image.mode.startswith("I;16") or largest > 255:
+            grey = grey / 257
+        return Image.fromarray(np.clip(np.rint(grey), 0, 255).astype(np.uint8)).convert("RGB")
     if image.mode in ("RGBA", "LA", "La", "PA", "RGBa") or "transparency" in image.info:
         clear = image.convert("RGBA")
         ground = Image.new("RGBA", clear.size, (255, 255, 255, 255))
         return Image.alpha_composite(ground, clear).convert("RGB")
     return image.convert("RGB")
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Greys of 16 and 32 bits divided by 257, as 65,535 is to 255; floats in [0, 1] stretched to 255."""
-    grey = np.nan_to_num(np.asarray(image).astype(np.float64))
-    if image.mode == "F":
-        grey = grey * 255 if grey.size and grey.max() <= 1 else grey
-    elif image.mode.startswith("I;16") or (grey.size and grey.max() > 255):
-        grey = grey / 257
-    return Image.fromarray(np.clip(np.rint(grey), 0, 255).astype(np.uint8))

@@ -1,10 +1,7 @@
-"""What an encoder reads: an Input turns items into tensors.
+"""Inputs, which turn items into the tensors that an encoder reads, and the files of their settings.
 
-An Input belongs to one modality and to one encoder. It is given items and, while training, the epoch's draw; without a
-draw it must give the same tensors always. Implementations: pixels (`images.py`), words (`text.py`), features
-(`features.py`).
-
-Small JSON files of settings that an Input writes beside a model's weights.
+An Input belongs to one modality and to one encoder. While training it gets the epoch's draw; without a draw it always
+returns the same tensors. Implementations: pixels (`pixels.py`), words (`text.py`), features (`features.py`).
 """
 
 from __future__ import annotations
@@ -24,14 +21,14 @@ from subtext.data.atomic import write_text
 from subtext.errors import CheckpointError
 
 Tensors = dict[str, Tensor]
-"""What a branch of a model reads. Always "ids" (N) int64, and by kind of input:
+"""The input of a branch of a model. Always "ids" (N) int64, and by kind of input:
 pixels (N 3 H W) float | tokens (N L) int64, mask (N L) bool | pooled (N G), grid (N P E) float, mask (N P) bool
 """
 
 
 @dataclass(frozen=True)
 class Draw:
-    """The seed and the epoch of training draws; what an Input augments with."""
+    """The seed and the epoch of random augmentation."""
 
     seed: int
     epoch: int
@@ -39,7 +36,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Batch:
-    """Items to be read: values as in data.pairs.Items, and the keys that draws are made from.
+    """Items to be read: values as in data.dataset.Items, and the keys of random numbers.
 
     values  str path (against root), bytes, PIL image or array (images); str or array (texts)
     ids     names, by which features are joined
@@ -74,10 +71,7 @@ class Input(Protocol):
 
 
 def write_settings(path: Path, values: object) -> None:
-    """Write JSON whole or not at all.
-
-    Raises OutputError when there is no room, or no right to write.
-    """
+    """Write JSON, completely or not at all. Raises OutputError when there is no space, or no right to write."""
     write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
 
 
@@ -93,7 +87,7 @@ def read_settings(path: Path, names: Sequence[str]) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds. Raises CheckpointError when it is missing or no JSON."""
+    """The content of a JSON file. Raises CheckpointError when it is missing or no JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -1,8 +1,7 @@
-"""Planted noise: a known share of the pairs of a data set gets texts of other pairs, and labels record which.
+"""Planted noise: a chosen share of the pairs of a data set gets texts of other pairs, and labels record which.
 
-Texts are exchanged, and none is lost or doubled: the corrupted pairs have the same texts as before, so that neither a
-text's length nor any other property of texts alone reveals them. Which pairs are corrupted, and which texts they get,
-are pure functions of the seed and the texts' names.
+Texts are exchanged, and none is lost or doubled: neither a text's length nor another property of texts alone reveals
+the corrupted pairs. The corrupted pairs and their new texts are pure functions of the seed and the texts' names.
 
 Training and weighting must not import this module; `tests/contract/test_planting.py` and a contract of import-linter
 check that. Measurements read the labels here.
@@ -94,18 +93,15 @@ def plant(
             source[left], source[right] = right, left
             kinds[left] = kinds[right] = "neighbour"
             distances[left] = distances[right] = gaps
-        rows = rows[kinds[rows] == ""]
         if mismatched:
-            chosen = rows[
-                np.argsort(_uniform(dataset, rows, seed, "loosen: which mismatch"), kind="stable")[:mismatched]
-            ]
+            rows = rows[kinds[rows] == ""]
+            chosen = rows[_random_order(dataset, rows, seed, "loosen: which mismatch")[:mismatched]]
             source[chosen] = _deranged(dataset, chosen, seed)
             kinds[chosen] = "mismatch"
-    values = [dataset.texts.values[row] for row in source]
-    languages = {
-        name: [column[row] for row in source] for name, column in dataset.texts.metadata.items() if name == "language"
-    }
-    texts = replace(dataset.texts, values=values, metadata={**dataset.texts.metadata, **languages})
+    metadata = dict(dataset.texts.metadata)
+    if "language" in metadata:
+        metadata["language"] = [metadata["language"][row] for row in source]
+    texts = replace(dataset.texts, values=[dataset.texts.values[row] for row in source], metadata=metadata)
     return Planted(replace(dataset, texts=texts), source, kinds, distances)
 
 
@@ -122,62 +118,52 @@ def _corruptible(dataset: Dataset, split: str) -> NDArray[np.int64]:
     return ordered
 
 
-def _uniform(dataset: Dataset, rows: NDArray[np.int64], seed: int, purpose: str) -> NDArray[np.float64]:
-    return draw.uniform(dataset.texts.keys[rows], seed=seed, epoch=0, purpose=purpose)[:, 0]
+def _random_order(dataset: Dataset, rows: NDArray[np.int64], seed: int, purpose: str) -> NDArray[np.int64]:
+    uniform = draw.uniform(dataset.texts.keys[rows], seed=seed, epoch=0, purpose=purpose)[:, 0]
+    return np.argsort(uniform, kind="stable")
 
 
 def _swaps(
     dataset: Dataset, rows: NDArray[np.int64], neighbours: NeighbourLists, count: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """(S) texts, (S) the texts that they are swapped with, and (S) their distances; S is `count`."""
-    partners = _partners(dataset, rows, neighbours)
-    counts = np.array([len(distances) for distances in partners], dtype=np.float64)
-    index = np.full(len(dataset.texts), -1, dtype=np.int64)
-    index[rows] = np.arange(len(rows))
-    free = np.ones(len(rows), dtype=bool)
-    swaps: list[tuple[int, int, float]] = []
-    for first in np.argsort(_uniform(dataset, rows, seed, "loosen: which"), kind="stable"):
-        if len(swaps) == count:
-            break
-        choices = [(text, gap) for text, gap in partners[first].items() if free[index[text]]] if free[first] else []
-        if not choices:
+    texts = dataset.texts
+    # The texts that each text may be swapped with (one has the other within the ranks), and their distances.
+    partners: dict[int, dict[int, float]] = {row: {} for row in rows.tolist()}
+    ranks = slice(neighbours.first - 1, neighbours.last)
+    for row, distances in partners.items():
+        nearest = zip(neighbours.rows[row, ranks].tolist(), neighbours.distances[row, ranks].tolist(), strict=True)
+        for text, distance in nearest:
+            if text in partners and texts.groups[text] != texts.groups[row] and texts.values[text] != texts.values[row]:
+                distances[text] = distance
+                partners[text].setdefault(row, distance)
+    free = set(partners)
+    swaps: list[tuple[int, int]] = []
+    for first in rows[_random_order(dataset, rows, seed, "loosen: which")].tolist():
+        choices = [text for text in partners[first] if text in free] if first in free else []
+        if len(swaps) == count or not choices:
             continue
-        texts = np.array([text for text, _ in choices], dtype=np.int64)
-        mixed = dataset.texts.keys[texts] ^ dataset.texts.keys[rows[first]]
+        mixed = texts.keys[choices] ^ texts.keys[first]
         uniform = draw.uniform(mixed, seed=seed, epoch=0, purpose="loosen: with whom")[:, 0]
         # The least of exponential times, each with its rate: a weighted choice that does not depend on the order.
-        chosen = int(np.argmin(-np.log1p(-uniform) * counts[index[texts]]))
-        swaps.append((int(rows[first]), *choices[chosen]))
-        free[first] = free[index[texts[chosen]]] = False
+        rates = np.array([len(partners[text]) for text in choices], dtype=np.float64)
+        second = choices[int(np.argmin(-np.log1p(-uniform) * rates))]
+        swaps.append((first, second))
+        free -= {first, second}
     if len(swaps) < count:
         raise DataError(
             f"{2 * count:,} pairs cannot get a neighbour's text: within ranks {neighbours.first} to {neighbours.last} "
             f"{2 * len(swaps):,} of them can; use a lower rate or more ranks"
         )
-    left, right = (np.array([swap[side] for swap in swaps], dtype=np.int64) for side in (0, 1))
-    return left, right, np.array([gap for _, _, gap in swaps])
-
-
-def _partners(dataset: Dataset, rows: NDArray[np.int64], lists: NeighbourLists) -> list[dict[int, float]]:
-    """The texts that each row may be swapped with (one has the other within the ranks), and their distances."""
-    index = {int(row): number for number, row in enumerate(rows)}
-    groups, words = dataset.texts.groups, dataset.texts.values
-    partners: list[dict[int, float]] = [{} for _ in rows]
-    band = slice(lists.first - 1, lists.last)
-    for number, row in enumerate(rows):
-        for text, gap in zip(lists.rows[row, band].tolist(), lists.distances[row, band].tolist(), strict=True):
-            if text in index and groups[text] != groups[row] and words[text] != words[row]:
-                partners[number][text] = gap
-                partners[index[text]].setdefault(int(row), gap)
-    return partners
+    left, right = np.array(swaps, dtype=np.int64).T
+    return left, right, np.array([partners[first][second] for first, second in swaps])
 
 
 def _deranged(dataset: Dataset, chosen: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """For each chosen text another chosen one, each once, of another group and with other words."""
-    groups = dataset.texts.groups[chosen]
     keys = dataset.texts.keys[chosen]
     # Groups are ordered by a random number of their least key, so that neither row nor group numbers matter.
-    _, number = np.unique(groups, return_inverse=True)
+    _, number = np.unique(dataset.texts.groups[chosen], return_inverse=True)
     least = np.full(number.max() + 1, np.iinfo(np.int64).max)
     np.minimum.at(least, number, keys)
     of_group = draw.uniform(least, seed=seed, epoch=0, purpose="loosen: groups")[:, 0][number]
@@ -190,23 +176,18 @@ def _deranged(dataset: Dataset, chosen: NDArray[np.int64], seed: int) -> NDArray
         )
     sources = np.empty_like(chosen)
     sources[order] = np.roll(chosen[order], -largest)
-    _repair(dataset, chosen, sources, order)
-    return sources
-
-
-def _repair(dataset: Dataset, chosen: NDArray[np.int64], sources: NDArray[np.int64], order: NDArray[np.int64]) -> None:
-    """Where a text would get its own words, exchange sources with the next text for which that corrects both."""
-    groups, words = dataset.texts.groups, dataset.texts.values
 
     def fits(target: int, origin: int) -> bool:
         old, new = chosen[target], sources[origin]
-        return bool(groups[old] != groups[new]) and words[old] != words[new]
+        texts = dataset.texts
+        return bool(texts.groups[old] != texts.groups[new]) and texts.values[old] != texts.values[new]
 
+    # Where a text would get its own words, exchange sources with the next text for which that corrects both.
     indices = order.tolist()
-    for number, index in enumerate(indices):
+    for position, index in enumerate(indices):
         if fits(index, index):
             continue
-        for partner in indices[number + 1 :] + indices[:number]:
+        for partner in indices[position + 1 :] + indices[:position]:
             if fits(index, partner) and fits(partner, index):
                 sources[index], sources[partner] = sources[partner], sources[index]
                 break
@@ -215,10 +196,13 @@ def _repair(dataset: Dataset, chosen: NDArray[np.int64], sources: NDArray[np.int
                 f"a derangement of {len(chosen):,} pairs needs texts that differ; too many are the same; use a "
                 "higher rate, or remove copies first (subtext data dedup)"
             )
+    return sources
 
 
+KIND = "subtext planted looseness"
+"""Identifies a file of labels."""
 FORMAT = 1
-"""Raised when an older Subtext could no longer read what a newer one writes."""
+"""Raised when an older Subtext could no longer read the file of a newer one."""
 
 
 @dataclass(frozen=True)
@@ -265,24 +249,19 @@ def write_labels(planted: Planted, path: Path, settings: Mapping[str, Any]) -> N
     Raises OutputError where it cannot be written.
     """
     ids = planted.dataset.texts.ids
-    rows = np.flatnonzero(planted.kinds != "")
+    entries: list[dict[str, Any]] = []
+    for row in np.flatnonzero(planted.kinds != ""):
+        entries.append({"text": ids[row], "kind": str(planted.kinds[row]), "from": ids[planted.source[row]]})
+        if np.isfinite(planted.distances[row]):
+            entries[-1]["distance"] = planted.distances[row]
     content = {
-        "kind": "subtext planted looseness",
+        "kind": KIND,
         "format": FORMAT,
         "data": fingerprint(planted.dataset),
         "settings": dict(settings),
-        "loose": [
-            {
-                "text": ids[row],
-                "kind": str(planted.kinds[row]),
-                "from": ids[planted.source[row]],
-                **({"distance": planted.distances[row]} if np.isfinite(planted.distances[row]) else {}),
-            }
-            for row in rows
-        ],
+        "loose": entries,
     }
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    atomic.write_text(path, text)
+    atomic.write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_labels(path: Path) -> Labels:
@@ -292,10 +271,11 @@ def read_labels(path: Path) -> Labels:
     """
     if not path.is_file():
         raise DataError(f"labels need a file that `subtext data corrupt` wrote; {path} does not exist")
+    advice = "name the file that `subtext data corrupt --labels` wrote"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.get("kind") != "subtext planted looseness":
-            raise DataError(f"{path} has no labels; name the file that `subtext data corrupt --labels` wrote")
+        if not isinstance(content, dict) or content.get("kind") != KIND:
+            raise DataError(f"{path} has no labels; {advice}")
         if content["format"] > FORMAT:
             raise DataError(
                 f"{path} has format {content['format']}; this Subtext reads up to {FORMAT}; use a newer one"
@@ -304,9 +284,7 @@ def read_labels(path: Path) -> Labels:
         kinds = {str(entry["text"]): str(entry["kind"]) for entry in entries}
         distances = {str(entry["text"]): float(entry["distance"]) for entry in entries if "distance" in entry}
         return Labels(str(content["data"]), content["settings"], kinds, distances)
+    except DataError:
+        raise
     except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(
-            f"{path} is damaged, or has no labels: {error!r}; name the file that `subtext data corrupt --labels` wrote"
-        ) from error
+        raise DataError(f"{path} is damaged, or has no labels: {error!r}; {advice}") from error

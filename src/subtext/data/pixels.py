@@ -1,4 +1,4 @@
-"""Images as what an encoder reads: tensors of pixels, changed at random while training."""
+"""Images as the input of an encoder: tensors of pixels, with random changes while training."""
 
 from __future__ import annotations
 
@@ -57,12 +57,10 @@ class PixelInput:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise DataError(f"size is the side of an image in pixels, 1 or more; it got {self.size}")
-        for name in ("crop_share", "least_area"):
-            if not 0 < getattr(self, name) <= 1:
-                raise DataError(f"{name} is a share in (0, 1]; it got {getattr(self, name)}")
-        for name in ("flip", "erase"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise DataError(f"{name} is a share in [0, 1]; it got {getattr(self, name)}")
+        for name, bracket in (("crop_share", "("), ("least_area", "("), ("flip", "["), ("erase", "[")):
+            share = getattr(self, name)
+            if not 0 <= share <= 1 or (bracket == "(" and share == 0):
+                raise DataError(f"{name} is a share in {bracket}0, 1]; it got {share}")
         if min(self.std) <= 0:
             raise DataError(f"std needs numbers above 0; it got {self.std}")
 
@@ -79,16 +77,29 @@ class PixelInput:
 
     def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
         """The pixels of a batch, and its ids. Raises DataError that names the item whose image cannot be read."""
-        count = len(batch.values)
-        pixels = np.empty((count, self.size, self.size, 3), dtype=np.uint8)
-        draws = None if draw is None or not self.augments else self._drawn(batch, draw)
-        for index, value in enumerate(batch.values):
-            pixels[index] = self._pixels(value, batch, index, None if draws is None else draws[index])
+        pixels = np.empty((len(batch.values), self.size, self.size, 3), dtype=np.uint8)
+        # (N 10): flip, four of the crop, whether to erase, four of the erased rectangle.
+        random = (
+            draws.uniform(batch.keys, seed=draw.seed, epoch=draw.epoch, purpose="picture", count=10)
+            if draw is not None and self.augments
+            else None
+        )
+        for index, (name, value) in enumerate(zip(batch.ids, batch.values, strict=True)):
+            if value is None:
+                raise DataError(f"item '{name}' has no image, only a name; read it from features, or give its 'image'")
+            try:
+                pixels[index] = self._pixels(value, batch.root, None if random is None else random[index])
+            except DataError as error:
+                raise DataError(f"item '{name}': {error}") from error
         mean, std = (torch.tensor(value, dtype=torch.float32).view(1, 3, 1, 1) for value in (self.mean, self.std))
         # Channels stay last in memory: convolutions on a processor run by up to 1.6 times faster so.
         tensor = torch.from_numpy(pixels).permute(0, 3, 1, 2).to(torch.float32).div_(255).sub_(mean).div_(std)
-        if draws is not None and self.erase:
-            self._erase(tensor, draws)
+        for index in np.flatnonzero(random[:, 5] < self.erase) if random is not None else ():
+            area, aspect, across, down = random[index, 6:10]
+            left, top, right, bottom = _rectangle(
+                self.size, self.size, 0.02 + 0.31 * area, np.exp((2 * aspect - 1) * np.log(3.3)), (across, down)
+            )
+            tensor[index, :, round(top) : round(bottom), round(left) : round(right)] = 0.0
         return {"pixels": tensor, "ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
 
     def save(self, folder: Path) -> None:
@@ -97,58 +108,37 @@ class PixelInput:
 
     @staticmethod
     def load(folder: Path) -> PixelInput:
-        """What `save` wrote."""
+        """The Input that `save` wrote."""
         values = read_settings(folder / _FILE, tuple(PixelInput.__dataclass_fields__))
         return PixelInput(**values | {name: tuple(values[name]) for name in ("mean", "std")})
 
-    def _pixels(self, value: Any, batch: Batch, index: int, draws: NDArray[np.float64] | None) -> NDArray[np.uint8]:
-        if value is None:
-            raise DataError(
-                f"item '{batch.ids[index]}' has no image, only a name; read it from features, or give its 'image'"
-            )
-        # A crop of a part needs as many pixels in that part as the whole has otherwise.
-        share = self.crop_share if draws is None else min(self.crop_share, self.least_area**0.5)
-        try:
-            image = open_image(value, batch.root, at_least=int(self.size / share) + 1)
-        except DataError as error:
-            raise DataError(f"item '{batch.ids[index]}': {error}") from error
-        box = self._box(image.size, draws)
+    def _pixels(self, value: Any, root: Path, random: NDArray[np.float64] | None) -> NDArray[np.uint8]:
+        # A random crop needs as many pixels as the full image has otherwise.
+        share = self.crop_share if random is None else min(self.crop_share, self.least_area**0.5)
+        image = open_image(value, root, at_least=int(self.size / share) + 1)
+        width, height = image.size
+        # Cropping before resizing keeps extreme aspects small.
+        if random is not None and self.least_area < 1:
+            box = random_box(width, height, self.least_area, random[1:5])
+        elif self.resize == "squash":
+            box = (0.0, 0.0, float(width), float(height))
+        else:
+            side = max(1.0, min(width, height) * self.crop_share)
+            left, top = (width - side) / 2, (height - side) / 2
+            box = (left, top, left + side, top + side)
         image = image.resize((self.size, self.size), _FILTERS[self.filter], box=box, reducing_gap=3.0)
         array = np.asarray(image)
-        return array[:, ::-1] if draws is not None and draws[0] < self.flip else array
-
-    def _box(self, size: tuple[int, int], draws: NDArray[np.float64] | None) -> _Box:
-        """The part of the image that is kept, in its own pixels: cropping first keeps extreme aspects small."""
-        width, height = size
-        if draws is not None and self.least_area < 1:
-            return random_box(width, height, self.least_area, draws[1:5])
-        if self.resize == "squash":
-            return (0.0, 0.0, float(width), float(height))
-        side = max(1.0, min(width, height) * self.crop_share)
-        left, top = (width - side) / 2, (height - side) / 2
-        return (left, top, left + side, top + side)
-
-    def _drawn(self, batch: Batch, draw: Draw) -> NDArray[np.float64]:
-        """(N 10): flip, four of the crop, whether to erase, four of the erased rectangle."""
-        return draws.uniform(batch.keys, seed=draw.seed, epoch=draw.epoch, purpose="picture", count=10)
-
-    def _erase(self, pixels: torch.Tensor, draws: NDArray[np.float64]) -> None:
-        for index in np.flatnonzero(draws[:, 5] < self.erase):
-            area, aspect, across, down = draws[index, 6:10]
-            left, top, right, bottom = _rectangle(
-                self.size, self.size, 0.02 + 0.31 * area, np.exp((2 * aspect - 1) * np.log(3.3)), (across, down)
-            )
-            pixels[index, :, round(top) : round(bottom), round(left) : round(right)] = 0.0
+        return array[:, ::-1] if random is not None and random[0] < self.flip else array
 
 
-def random_box(width: int, height: int, least_area: float, draws: NDArray[np.float64]) -> _Box:
-    """A part of at least that share of an image's area, of aspect 3:4 to 4:3; from four numbers in [0, 1).
+def random_box(width: int, height: int, least_area: float, random: NDArray[np.float64]) -> _Box:
+    """A box of at least this share of an image's area, of aspect 3:4 to 4:3; from four numbers in [0, 1).
 
-    A side that would not fit is cut to the image's, so a very long image can give less than the least area.
+    A side that does not fit is cut to the image's, so the box of a very long image can be smaller.
     """
-    area = least_area + (1 - least_area) * draws[0]
-    aspect = np.exp((2 * draws[1] - 1) * np.log(4 / 3))
-    return _rectangle(width, height, area, aspect, (draws[2], draws[3]))
+    area = least_area + (1 - least_area) * random[0]
+    aspect = np.exp((2 * random[1] - 1) * np.log(4 / 3))
+    return _rectangle(width, height, area, aspect, (random[2], random[3]))
 
 
 def _rectangle(width: int, height: int, share: float, aspect: float, index: tuple[float, float]) -> _Box:

@@ -1,15 +1,11 @@
-"""One-time changes of a data set: shorter or fewer texts, new splits.
-
-Where sentences end, for texts of which only the first ones are read (Thomas and Kovashka 2020 read two).
-
-Texts that are nearly copies of another's (MinHash, Broder 1997), such as what a site puts under every article.
-"""
+"""One-time changes of a data set: shorter or fewer texts, new splits, no near-duplicates (MinHash, Broder 1997)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,8 +13,25 @@ from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset
 from subtext.data.rows import draw_splits
-from subtext.data.text import tokenise
+from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError
+
+_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’）]*")
+_LOWER = re.compile(r"\s+[a-z,;]")
+# fmt: off
+_ABBREVIATIONS = frozenset((
+    "mr", "mrs", "ms", "dr", "prof", "rev", "gen", "sen", "rep", "gov", "lt", "col", "sgt", "capt", "st", "vs", "vol",
+    "fig", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec", "u.s", "u.k", "u.n",
+    "e.g", "i.e", "a.m", "p.m",
+))
+# fmt: on
+"""A point after one of these ends no sentence, even before a capital."""
+
+_PRIORITY = {"test": 0, "val": 1, "train": 3}
+"""The splits whose texts stay where copies are in several splits; other splits come between val and train."""
+
+_MISSED = 0.005
+"""Share of pairs at the threshold that MinHash may miss; above the threshold it misses fewer."""
 
 
 def keep_texts(pairs: Dataset, keep: NDArray[np.bool_]) -> Dataset:
@@ -56,23 +69,11 @@ def resplit_groups(pairs: Dataset, *, seed: int) -> Dataset:
     )
 
 
-_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’）]*")
-_LOWER = re.compile(r"\s+[a-z,;]")
-# fmt: off
-_SHORT = frozenset((
-    "mr", "mrs", "ms", "dr", "prof", "rev", "gen", "sen", "rep", "gov", "lt", "col", "sgt", "capt", "st", "vs", "vol",
-    "fig", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec", "u.s", "u.k", "u.n",
-    "e.g", "i.e", "a.m", "p.m",
-))
-# fmt: on
-"""What a point stands after without ending a sentence, where a capital may follow."""
-
-
 def first_sentences(text: str, count: int) -> str:
-    """The first so many sentences of a text, as they stand in it.
+    """The first sentences of a text, unchanged.
 
-    A point ends no sentence after an initial or a usual abbreviation (Mr., U.S.), nor before a small letter. Whether
-    "the U.S. Senate" goes on or "... in the U.S. It ..." ends cannot be told by such rules: the first is taken.
+    A point ends no sentence after an initial or a common abbreviation (Mr., U.S.), nor before a small letter. "in the
+    U.S. It ..." is therefore read as one sentence, since such rules cannot tell it from "the U.S. Senate".
 
     >>> first_sentences('Mr. Lee went. "Did he?" asked J. Doe. He did.', 2)
     'Mr. Lee went. "Did he?"'
@@ -80,38 +81,26 @@ def first_sentences(text: str, count: int) -> str:
     'one only'
     """
     text = text.strip()
-    remaining = count
-    for match in _END.finditer(text):
-        if _goes_on(text, match):
-            continue
-        remaining -= 1
-        if remaining == 0:
-            return text[: match.end()]
-    return text
+    ends = (match.end() for match in _END.finditer(text) if not _continues(text, match))
+    return text[: next(islice(ends, count - 1, None), len(text))]
 
 
-def _goes_on(text: str, match: re.Match[str]) -> bool:
-    after = text[match.end() :]
+def _continues(text: str, match: re.Match[str]) -> bool:
+    """Whether the sentence continues after a full stop or another mark."""
+    before_lower = _LOWER.match(text[match.end() :]) is not None
     if match[0] != ".":
-        # A question in quotes may be followed by who asked it, and be a sentence none the less.
-        return match[0].startswith(".") and _LOWER.match(after) is not None
+        # A question in quotes is a sentence even where its speaker follows.
+        return match[0].startswith(".") and before_lower
     word = text[: match.start()].rpartition(" ")[2].lstrip("\"'“‘([").lower()
     initial = len(word) == 1 and word.isalpha() and word != "i"
-    return initial or word in _SHORT or _LOWER.match(after) is not None
-
-
-_PRIORITY = {"test": 0, "val": 1, "train": 3}
-"""Whose texts stay where copies are in several splits; those of other names come between val and train."""
-
-_MISSED = 0.005
-"""Share of couples at the very threshold that MinHash may fail to find; above it fewer."""
+    return initial or word in _ABBREVIATIONS or before_lower
 
 
 @dataclass(frozen=True)
 class Copies:
-    """What to leave out.
+    """The near-duplicates among texts.
 
-    copy_of  (T) the row of the text that a text is nearly a copy of, and that stays; -1 for a text that stays
+    copy_of  (T) the row of the text that stays in place of a near-duplicate; -1 for a text that stays
     overlap  (T) their Jaccard similarity, 0 for a text that stays
     """
 
@@ -149,7 +138,10 @@ def near_copies(
     if not 0 < threshold <= 1:
         raise DataError(f"copies need a threshold above 0 and at most 1; got {threshold}")
     empty, index = _sketches(threshold, permutations)
-    values = [_words_of(text, name) for text, name in zip(pairs.texts.values, pairs.texts.ids, strict=True)]
+    values = [text for text in pairs.texts.values if isinstance(text, str)]
+    if len(values) < len(pairs.texts):
+        name = next(name for name, text in zip(pairs.texts.ids, pairs.texts.values, strict=True) if text is None)
+        raise DataError(f"finding copies needs words for every text; '{name}' is known by features alone")
     rank = np.array([_PRIORITY.get(str(split), 2) for split in pairs.texts.splits])
     order = np.lexsort((pairs.texts.keys, rank))
     copy_of = np.full(len(values), -1, dtype=np.int64)
@@ -171,7 +163,7 @@ def near_copies(
 
 
 def _sketches(threshold: float, permutations: int) -> tuple[Any, Any]:
-    """An empty MinHash and an empty index of them: its rows are as many as let no more than `_MISSED` slip through."""
+    """An empty MinHash and an empty index, with the most rows per band that miss no more than `_MISSED`."""
     try:
         from datasketch import MinHash, MinHashLSH
     except ImportError as problem:
@@ -182,12 +174,6 @@ def _sketches(threshold: float, permutations: int) -> tuple[Any, Any]:
     rows = next(fit, 1)
     index = MinHashLSH(num_perm=permutations, params=(permutations // rows, rows))
     return MinHash(num_perm=permutations, seed=1), index
-
-
-def _words_of(text: Any, name: str) -> str:
-    if not isinstance(text, str):
-        raise DataError(f"finding copies needs words for every text; '{name}' is known by features alone")
-    return text
 
 
 def _shingles(text: str, size: int) -> set[str]:

@@ -1,18 +1,15 @@
-"""What every reader gives: rows and problems in the order of the file, made from columns or records.
-
-Splits: what data sets call them, and drawing them where there are none.
-"""
+"""The form in which every reader returns a data set: rows and problems in the order of the file, and their splits."""
 
 from __future__ import annotations
 
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +17,27 @@ from numpy.typing import NDArray
 from subtext.data.dataset import Problem
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import image_exists
-from subtext.errors import DataError
+from subtext.errors import DataError, counted
 from subtext.ops import draw
 
 IMAGE = ("image", "file_name")
 TEXT = ("captions", "caption", "text")
 TEXT_ID = ("text_ids", "text_id")
+MARK = b"\xef\xbb\xbf"
+"""The byte-order mark that some editors write before UTF-8."""
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://|data:", re.IGNORECASE)
 _PYTHON_LIST = re.compile(r"\s*\[\s*'")
 _RESERVED = frozenset((*IMAGE, *TEXT, *TEXT_ID, "id", "split", "group"))
+
+SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
+"""Shares of groups, where a data set has no splits of its own."""
+MERGED: Mapping[str, str] = {
+    "restval": "train", "training": "train", "dev": "val", "valid": "val", "validation": "val", "testing": "test",
+}  # fmt: skip
+"""Names of splits that are read as another; "restval" are COCO's validation images that are used for training."""
+_SPLIT_NAMES = re.compile(r"(?:^|[^a-z])(train(?:ing)?|val(?:id(?:ation)?)?|dev|test(?:ing)?)(?:[^a-z]|$)")
+
+Node = TypeVar("Node", bound=Hashable)
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished items and their total."""
@@ -43,7 +52,7 @@ class Row:
 
     image     path relative to the root, or bytes; None for an image that is known by features alone
     texts     its texts; None in place of a text that is known by features alone
-    text_ids  their names, where the file gives some
+    text_ids  their names, where the file has some
     unpaired  an image or a text that has no partner on purpose, such as a distractor of a gallery
     metadata  all other columns
     """
@@ -61,11 +70,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Source:
-    """An opened data set.
+    """The content of a data set, before it is assembled.
 
     rows        rows and problems, read lazily
-    root        where relative image paths start
-    judgements  (text id, image id, score), where the data set brings graded truth
+    root        the folder that relative image paths start from
+    judgements  (text id, image id, score), where the data set has graded truth
     features    precomputed image features, where the data set consists of them
     """
 
@@ -92,8 +101,8 @@ def rows_of(
 ) -> Iterator[Row | Problem]:
     """The rows of a table.
 
-    name    of the file, for the message that columns are missing; None for a format without columns to rename
-    folder  where relative image paths start, relative to the root
+    name    of the file, for the message that columns are missing; None for a format with fixed columns
+    folder  the folder of relative image paths, relative to the root
     split   of rows without a split column
 
     Raises DataError when none of the first rows has an image and a text column.
@@ -108,51 +117,13 @@ def rows_of(
             yield columns
             continue
         try:
-            row, problems = row_of(columns, where, folder=folder, split=split)
+            row, problems = _row(columns, where, folder, split)
         except RowError as error:
             yield error.at(where)
             continue
         yield from problems
         if row.texts:
             yield row
-
-
-def row_of(
-    columns: Mapping[str, Any], where: str, *, folder: str = "", split: str | None = None
-) -> tuple[Row, list[Problem]]:
-    """One row, and a problem for each of its texts that was left out."""
-    image, path = image_of(columns, folder)
-    image_id = name_of(columns, "id") or path
-    if image is None and image_id is None:
-        raise RowError("has no image: 'image' (or 'file_name', or 'id' for features) is empty")
-    numbered, problems = _texts(columns, where)
-    texts: list[str | None] = list(numbered.values())
-    text_ids = _text_ids(columns)
-    if text_ids is not None:
-        if not numbered and not problems:
-            texts = [None] * len(text_ids)
-        elif len(text_ids) != len(numbered) + len(problems):
-            raise RowError(
-                f"needs one name per text; it got {len(text_ids)} names and {len(numbered) + len(problems)} texts"
-            )
-        else:
-            text_ids = [text_ids[number] for number in numbered]
-    metadata = {column: value for column, value in columns.items() if column not in _RESERVED and value is not None}
-    for column, value in metadata.items():
-        if not valid(column) or (isinstance(value, str) and not valid(value)):
-            raise RowError("has a column that is not valid UTF-8; save the file as UTF-8")
-    row_split = name_of(columns, "split")
-    row = Row(
-        where=where,
-        image=image,
-        image_id=image_id,
-        texts=texts,
-        text_ids=text_ids,
-        split=row_split if row_split is not None else split,
-        group=name_of(columns, "group"),
-        metadata=metadata,
-    )
-    return row, problems
 
 
 def _require_columns(columns: set[str], name: str) -> None:
@@ -169,6 +140,42 @@ def _require_columns(columns: set[str], name: str) -> None:
         raise DataError(f"{name} needs {' and '.join(missing)}; its columns are {names}; {advice}")
 
 
+def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None) -> tuple[Row, list[Problem]]:
+    """One row, and a problem for each of its texts that cannot be used."""
+    image, path = image_of(columns, folder)
+    image_id = name_of(columns, "id") or path
+    if image is None and image_id is None:
+        raise RowError("has no image: 'image' (or 'file_name', or 'id' for features) is empty")
+    values, text_ids = _texts(columns), _text_ids(columns)
+    if text_ids is not None and values and len(text_ids) != len(values):
+        raise RowError(f"needs one name per text; it got {len(text_ids)} names and {len(values)} texts")
+    texts: list[str | None] = [] if values or text_ids is None else [None] * len(text_ids)
+    names, problems = [], []
+    for number, value in enumerate(values):
+        if (reason := text_error(value)) is None:
+            texts.append(value)
+            names += text_ids[number : number + 1] if text_ids is not None else []
+        else:
+            subject = f"text {number + 1} of {len(values)}" if len(values) > 1 else "the text"
+            problems.append(Problem(where, f"{subject} {reason}"))
+    metadata = {column: value for column, value in columns.items() if column not in _RESERVED and value is not None}
+    for column, value in metadata.items():
+        if not valid(column) or (isinstance(value, str) and not valid(value)):
+            raise RowError("has a column that is not valid UTF-8; save the file as UTF-8")
+    row_split = name_of(columns, "split")
+    row = Row(
+        where=where,
+        image=image,
+        image_id=image_id,
+        texts=texts,
+        text_ids=names if values and text_ids is not None else text_ids,
+        split=row_split if row_split is not None else split,
+        group=name_of(columns, "group"),
+        metadata=metadata,
+    )
+    return row, problems
+
+
 def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes | None, str | None]:
     """The path or the bytes of a row's image, and the name that came with the bytes.
 
@@ -178,8 +185,7 @@ def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes 
     value = None if column is None else columns[column]
     if isinstance(value, Mapping):
         # The struct in which the Hub stores images: bytes, or the path of a file.
-        path = value.get("path")
-        data = value.get("bytes")
+        path, data = value.get("path"), value.get("bytes")
         if isinstance(data, bytes) and data:
             return data, path if isinstance(path, str) and path else None
         value = path
@@ -194,29 +200,28 @@ def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes 
     return posixpath.normpath(posixpath.join(folder, value)), None
 
 
-def _texts(columns: Mapping[str, Any], where: str) -> tuple[dict[int, str], list[Problem]]:
-    """Texts by their index in the row, and a problem for each that cannot be used."""
+def _texts(columns: Mapping[str, Any]) -> list[Any]:
+    """The values of a row's text column; none where its texts are known by features."""
     column = _first_filled(columns, TEXT)
     if column is None:
         if _first_filled(columns, TEXT_ID) is not None:
-            return {}, []
+            return []
         raise RowError("has no text; add a caption, or remove the row")
     value = columns[column]
     if isinstance(value, str) and column == "captions" and value.lstrip().startswith("["):
-        value = _parsed_list(value)
+        # A cell of a CSV file may have a JSON list of texts; one that only looks like a list is a text.
+        if _PYTHON_LIST.match(value):
+            raise RowError("'captions' is a list in Python's notation; write it as JSON, with json.dumps")
+        try:
+            values = json.loads(value)
+        except (ValueError, RecursionError):
+            values = None
+        if isinstance(values, list) and any(isinstance(text, str) for text in values):
+            value = values
     values = list(value) if isinstance(value, list | tuple) else [value]
     if not values:
         raise RowError(f"'{column}' is an empty list; add a caption, or remove the row")
-    texts: dict[int, str] = {}
-    problems = []
-    for number, text in enumerate(values):
-        reason = text_error(text)
-        if reason is None:
-            texts[number] = text
-        else:
-            subject = f"text {number + 1} of {len(values)}" if len(values) > 1 else "the text"
-            problems.append(Problem(where, f"{subject} {reason}"))
-    return texts, problems
+    return values
 
 
 def text_error(text: Any) -> str | None:
@@ -229,17 +234,6 @@ def text_error(text: Any) -> str | None:
     if not isinstance(text, str):
         return f"needs to be a string; it is {described(text)}"
     return None if valid(text) else "is not valid UTF-8; save the file as UTF-8"
-
-
-def _parsed_list(cell: str) -> Any:
-    """A JSON list of texts in a cell of a CSV file; a cell that only looks like a list is a text."""
-    if _PYTHON_LIST.match(cell):
-        raise RowError("'captions' is a list in Python's notation; write it as JSON, with json.dumps")
-    try:
-        values = json.loads(cell)
-    except (ValueError, RecursionError):
-        return cell
-    return values if isinstance(values, list) and any(isinstance(value, str) for value in values) else cell
 
 
 def _text_ids(columns: Mapping[str, Any]) -> list[str] | None:
@@ -276,16 +270,14 @@ def _name(value: Any, column: str) -> str | None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise RowError(f"'{column}' needs a string or a whole number; it is {described(value)}")
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    name = str(value)
+    name = str(int(value) if isinstance(value, float) and value.is_integer() else value)
     if not valid(name):
         raise RowError(f"'{column}' is not valid UTF-8; save the file as UTF-8")
     return name
 
 
 def described(value: Any) -> str:
-    """What a value is, in plain words."""
+    """The kind of a value, in plain words."""
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, int | float):
@@ -317,14 +309,17 @@ def joined(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object of a file. Raises DataError when the file holds something else."""
+def read_object(path: Path, content: str = "") -> dict[str, Any]:
+    """The JSON object of a file. Raises DataError when the file holds something else.
+
+    content  what the object needs, for the message, such as " with 'images'"
+    """
     try:
-        value = json.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+        value = json.loads(path.read_bytes().removeprefix(MARK))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} needs to be a JSON object; {str(error)[:200]}") from error
+        raise DataError(f"{path} needs to be a JSON object{content}; {str(error)[:200]}") from error
     if not isinstance(value, dict):
-        raise DataError(f"{path} needs to be a JSON object; it is another JSON value")
+        raise DataError(f"{path} needs to be a JSON object{content}; it is another JSON value")
     return value
 
 
@@ -333,45 +328,70 @@ def lines_of(path: Path) -> list[str]:
 
     Only a line feed ends a line: Python's splitlines would cut a caption at eight other characters, too.
     """
-    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    text = path.read_bytes().removeprefix(MARK).decode("utf-8", "surrogateescape")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
-SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
-"""Of groups, where a data set has no splits of its own."""
-
-MERGED: Mapping[str, str] = {
-    "restval": "train",
-    "training": "train",
-    "dev": "val",
-    "valid": "val",
-    "validation": "val",
-    "testing": "test",
-}
-"""Names of splits that are read as another; "restval" are COCO's validation images that everyone trains on."""
-
-_NAMES = re.compile(r"(?:^|[^a-z])(train(?:ing)?|val(?:id(?:ation)?)?|dev|test(?:ing)?)(?:[^a-z]|$)")
+def filled_lines(path: Path) -> list[str]:
+    """The lines of a text file that are not empty, without white space around them; none where there is no file."""
+    return [line.strip() for line in lines_of(path) if line.strip()] if path.is_file() else []
 
 
 def split_in_name(name: str) -> str | None:
-    """The split that a file or folder is named after ("train-00000-of-00002", "validation"), or None."""
-    match = _NAMES.search(name.lower())
+    """The split in the name of a file or folder ("train-00000-of-00002", "validation"), or None."""
+    match = _SPLIT_NAMES.search(name.lower())
     return None if match is None else MERGED.get(match[1], match[1])
+
+
+def with_split(
+    names: Iterable[str], splits: Mapping[str, str], lists: str, *, key: Callable[[str], str] = str
+) -> tuple[dict[str, str | None], list[Problem]]:
+    """The images that have a split, by name, and a note on the others; all images where there are no splits.
+
+    splits  key of an image -> split        lists  the subject of the note
+    """
+    split_of = {name: splits.get(key(name)) for name in names}
+    without = [name for name, split in split_of.items() if split is None]
+    if not splits or not without:
+        return split_of, []
+    note = f"{lists} no split for {counted(len(without), 'image')}; left out"
+    return {name: split for name, split in split_of.items() if split}, [Problem(without[0], note, fatal=False)]
 
 
 def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
     """80-10-10 of groups, each by the name of its first image alone: a row added elsewhere moves no other.
 
-    Of three groups or more every split gets one: the group whose draw is nearest to it is moved where none fell in.
+    Of three groups or more every split gets one: an empty split gets the group whose random number is closest to it.
     """
-    draws = draw.uniform(draw.keys(list(names)), seed=seed, epoch=0, purpose="split")[:, 0]
+    uniforms = draw.uniform(draw.keys(list(names)), seed=seed, epoch=0, purpose="split")[:, 0]
     bounds = np.cumsum([SHARES["train"], SHARES["val"]])
-    codes = np.searchsorted(bounds, draws, side="right")
+    codes = np.searchsorted(bounds, uniforms, side="right")
     middles = (SHARES["train"] / 2, bounds[0] + SHARES["val"] / 2, 1 - SHARES["test"] / 2)
-    if len(names) >= 3:
-        for part in (1, 2, 0):
-            if not (codes == part).any():
-                # Only from a split that keeps a group of its own.
-                free = np.bincount(codes, minlength=3)[codes] > 1
-                codes[np.argmin(np.where(free, np.abs(draws - middles[part]), np.inf))] = part
+    for code in (1, 2, 0) if len(names) >= 3 else ():
+        if not (codes == code).any():
+            # Only from a split that keeps a group.
+            free = np.bincount(codes, minlength=3)[codes] > 1
+            codes[np.argmin(np.where(free, np.abs(uniforms - middles[code]), np.inf))] = code
     return np.array(list(SHARES))[codes]
+
+
+def components(edges: Iterable[tuple[Node, Node]]) -> dict[Node, Node]:
+    """Node -> a node that stands for its connected component: the first node of its first edge.
+
+    >>> components([("a", "b"), ("c", "d"), ("b", "e")])
+    {'a': 'a', 'b': 'a', 'c': 'c', 'd': 'c', 'e': 'a'}
+    """
+    parent: dict[Node, Node] = {}
+
+    def root(node: Node) -> Node:
+        parent.setdefault(node, node)
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for left, right in edges:
+        first, second = root(left), root(right)
+        if first != second:
+            parent[second] = first
+    return {node: root(node) for node in parent}

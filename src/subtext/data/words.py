@@ -1,7 +1,4 @@
-"""From a text to its words, in any script.
-
-A rough guess at the language of a text, for data without a language column: by script, then by common words.
-"""
+"""The words of a text in any script, and a guess at its language."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
-# A word may hold apostrophes and inner points or commas of numbers; what clings to it is split off afterwards.
+# A word may have apostrophes, and points or commas within numbers; clitics are split off afterwards.
 _ASCII = re.compile(r"[0-9]+(?:[.,:][0-9]+)*|[a-z0-9_]+(?:'[a-z]+)*")
 _CLITIC = re.compile(r"(n't|'(?:s|m|d|re|ve|ll))$")
 _APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})
@@ -30,6 +27,7 @@ _SPACELESS = (
     (0x20000, 0x3FFFF),
 )
 _JOINER, _NON_JOINER = "\u200d", "\u200c"
+_FLAGS, _TONES = range(0x1F1E6, 0x1F200), range(0x1F3FB, 0x1F400)
 
 
 def tokenise(text: str) -> list[str]:
@@ -67,8 +65,8 @@ def _scan(text: str) -> list[str]:
     for index, letter in enumerate(text):
         kind = _kind(letter)
         if kind == "emoji":
-            joined = emoji and (emoji[-1] == _JOINER or _tone(letter) or _flag_pair(emoji, letter))
-            if not joined:
+            flags = len(emoji) == 1 and ord(emoji) in _FLAGS and ord(letter) in _FLAGS
+            if not (emoji and (emoji[-1] == _JOINER or ord(letter) in _TONES or flags)):
                 words += [token for token in (word, emoji) if token]
                 emoji = ""
             word, emoji = "", emoji + letter
@@ -101,7 +99,7 @@ def _kind(letter: str) -> str:
         return "mark"
     if category[0] in "LN" or letter == "_":
         return "single" if code > 0xE00 and any(low <= code <= high for low, high in _SPACELESS) else "word"
-    if category == "So" or _tone(letter) or 0x1F000 <= code <= 0x1FAFF:
+    if category == "So" or 0x1F000 <= code <= 0x1FAFF:
         return "emoji"
     return "gap"
 
@@ -115,18 +113,10 @@ def _inner(before: str, letter: str, after: str) -> bool:
     return letter in ".,:" and before.isdigit() and after.isdigit()
 
 
-def _tone(letter: str) -> bool:
-    return 0x1F3FB <= ord(letter) <= 0x1F3FF
-
-
-def _flag_pair(emoji: str, letter: str) -> bool:
-    return len(emoji) == 1 and all(0x1F1E6 <= ord(part) <= 0x1F1FF for part in (emoji, letter))
-
-
 UNKNOWN = "und"
-"""What a text is called whose language cannot be told, as in ISO 639-2."""
+"""The code of an unknown language, as in ISO 639-2."""
 
-_LITTLE = {
+_COMMON = {
     "en": "a an the of in on and is are with to at for it this that his her their by from",
     "de": "der die das ein eine einen einem und ist mit auf im den dem zu von nicht sich für sind",
     "fr": "le la les un une des et est dans sur avec du au aux qui en pour il elle ce",
@@ -139,35 +129,23 @@ _LITTLE = {
     "tr": "bir ve bu için ile da de çok olan gibi daha o ne mi var içinde üzerinde olarak",
 }
 _LANGUAGES = {
-    word: tuple(language for language, words in _LITTLE.items() if word in words.split())
-    for word in {word for words in _LITTLE.values() for word in words.split()}
+    word: tuple(language for language, words in _COMMON.items() if word in words.split())
+    for word in {word for words in _COMMON.values() for word in words.split()}
 }
 
-# The name that Unicode gives to a letter begins with its script; one language stands for a script of several.
+# The Unicode name of a letter begins with its script; one language stands for all languages of a script.
 _SCRIPTS = {
-    "CYRILLIC": "ru",
-    "GREEK": "el",
-    "ARABIC": "ar",
-    "HEBREW": "he",
-    "DEVANAGARI": "hi",
-    "BENGALI": "bn",
-    "TAMIL": "ta",
-    "TELUGU": "te",
-    "THAI": "th",
-    "HANGUL": "ko",
-    "HIRAGANA": "ja",
-    "KATAKANA": "ja",
-    "CJK": "zh",
-    "GEORGIAN": "ka",
-    "ARMENIAN": "hy",
-}
+    "CYRILLIC": "ru", "GREEK": "el", "ARABIC": "ar", "HEBREW": "he", "DEVANAGARI": "hi", "BENGALI": "bn",
+    "TAMIL": "ta", "TELUGU": "te", "THAI": "th", "HANGUL": "ko", "HIRAGANA": "ja", "KATAKANA": "ja", "CJK": "zh",
+    "GEORGIAN": "ka", "ARMENIAN": "hy",
+}  # fmt: skip
 
 
 def guess_language(text: str, words: Sequence[str] | None = None) -> str:
-    """A two-letter language code, or "und", from a text and its words, where somebody has them already.
+    """A two-letter language code, or "und", from a text and its words, if they are already known.
 
-    A rough guess: it tells scripts, and ten languages in Latin letters by their most common words; Ukrainian is taken
-    for Russian, Persian for Arabic, and a text of one or two words is mostly "und".
+    A rough guess by script, and by the most common words of ten languages in Latin letters: Ukrainian counts as
+    Russian, Persian as Arabic, and a text of one or two words is mostly "und".
     """
     if not text.isascii():
         scripts = Counter(unicodedata.name(letter, "?").split()[0] for letter in text if letter.isalpha())

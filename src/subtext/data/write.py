@@ -1,9 +1,11 @@
-"""Dataset back to a file that `read` reads as the same pairs: JSON lines or Parquet."""
+"""Write a Dataset to a file that `read` reads as the same pairs: JSON lines or Parquet."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,11 @@ from subtext.data.rows import described
 from subtext.errors import DataError, counted
 
 SUFFIXES = (".jsonl", ".parquet")
-"""What a written file may end in."""
+"""Suffixes of the files that can be written."""
 
 
 def write_dataset(pairs: Dataset, path: Path) -> None:
-    """Write a row for each run of pairs of one image: id, image, captions, text_ids, split, group, and what it had.
+    """Write a row for each run of pairs of one image: id, image, captions, text_ids, split, group and metadata.
 
     Reading the file gives pairs of the same fingerprint, whatever the seed of splits. Paths of images stay relative
     to `pairs.root`, so a file elsewhere needs that folder as --images.
@@ -29,24 +31,6 @@ def write_dataset(pairs: Dataset, path: Path) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(f"pairs are written to a file that ends in {' or '.join(SUFFIXES)}; it got {path.name}")
-    _require_rows(pairs)
-    rows = list(_rows(pairs))
-    if path.suffix.lower() == ".parquet":
-        atomic.write_file(path, lambda place: _parquet(rows, place))
-        return
-    lines = "".join(json.dumps(row, ensure_ascii=False, default=_refused) + "\n" for row in rows)
-
-    def fill(target: Path) -> None:
-        target.write_text(lines, encoding="utf-8")
-
-    atomic.write_file(path, fill)
-
-
-def _refused(value: Any) -> None:
-    raise DataError(f"JSON lines cannot hold {described(value)} that the rows have; name a file that ends in .parquet")
-
-
-def _require_rows(pairs: Dataset) -> None:
     if pairs.judgements is not None:
         raise DataError(
             "graded judgements cannot be written as rows of pairs; leave a data set that brings them in its own form"
@@ -55,54 +39,52 @@ def _require_rows(pairs: Dataset) -> None:
         lone = len(items) - len(np.unique(pairs.links[:, column]))
         if lone:
             raise DataError(f"{counted(lone, noun)} without a partner cannot be written as rows of pairs; leave it out")
+    write_rows(list(_rows(pairs)), path)
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write rows to a .parquet file, or as JSON lines, complete or not at all.
+
+    Raises DataError for what JSON lines cannot hold, OutputError where it cannot be written.
+    """
+    if path.suffix.lower() == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        # Arrow takes the columns of the first row for those of all rows.
+        names = dict.fromkeys(name for row in rows for name in row)
+        table = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
+        atomic.write_file(path, lambda file: pyarrow.parquet.write_table(table, file))
+    else:
+        lines = (json.dumps(row, ensure_ascii=False, default=_refuse) for row in rows)
+        atomic.write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def _refuse(value: Any) -> None:
+    raise DataError(f"JSON lines cannot hold {described(value)} that the rows have; name a file that ends in .parquet")
 
 
 def _rows(pairs: Dataset) -> Iterator[dict[str, Any]]:
     images, texts = pairs.images, pairs.texts
     members = np.bincount(images.groups, minlength=int(images.groups.max(initial=-1)) + 1)
     first = {int(group): images.ids[row] for row, group in reversed(list(enumerate(images.groups)))}
-    run: dict[str, Any] = {}
-    described: set[int] = set()
+    entries, described_texts = [], set()
     for image, text in pairs.links.tolist():
-        # Of a text that an earlier row told of, a later one tells nothing: its columns are those of the image.
-        items, row = (images, image) if text in described else (texts, text)
-        described.add(text)
+        # A text in an earlier row has its columns there: those of a later row are the image's.
+        items, row = (images, image) if text in described_texts else (texts, text)
+        described_texts.add(text)
         metadata = {name: column[row] for name, column in items.metadata.items() if column[row] is not None}
-        kind = texts.values[text] is None, metadata
-        if run.get("id") != images.ids[image] or run["kind"] != kind:
-            yield from _row(run)
-            group = int(images.groups[image])
-            run = {
-                "id": images.ids[image],
-                "image": images.values[image],
-                "captions": [],
-                "text_ids": [],
-                "split": str(images.splits[image]),
-                "group": first[group] if members[group] > 1 else None,
-                "kind": kind,
-            }
-        run["captions"].append(texts.values[text])
-        run["text_ids"].append(texts.ids[text])
-    yield from _row(run)
-
-
-def _row(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row as a file holds it; nothing for the run before the first."""
-    if run:
-        wordless, metadata = run["kind"]
-        dropped = ("kind", "captions") if wordless else ("kind",)
-        columns = {name: value for name, value in run.items() if name not in dropped and value is not None}
-        yield {**columns, **{name: value for name, value in metadata.items() if name not in columns}}
-
-
-def _parquet(rows: list[dict[str, Any]], target: Path) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(_whole(rows)), target)
-
-
-def _whole(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the same columns: Arrow takes the columns of the first for those of all."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return [{name: row.get(name) for name in names} for row in rows]
+        entries.append((image, texts.values[text] is None, metadata, text))
+    for (image, wordless, metadata), run in groupby(entries, key=itemgetter(0, 1, 2)):
+        rows = [text for *_, text in run]
+        group = int(images.groups[image])
+        columns = {
+            "id": images.ids[image],
+            "image": images.values[image],
+            "captions": None if wordless else [texts.values[row] for row in rows],
+            "text_ids": [texts.ids[row] for row in rows],
+            "split": str(images.splits[image]),
+            "group": first[group] if members[group] > 1 else None,
+        }
+        columns = {name: value for name, value in columns.items() if value is not None}
+        yield columns | {name: value for name, value in metadata.items() if name not in columns}

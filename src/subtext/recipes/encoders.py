@@ -198,8 +198,8 @@ def _feature_input(
     shape: FeatureShape | None,
     regions: RegionOptions | None = None,
 ) -> Any:
-    from subtext.data.boxes import BOX
     from subtext.data.features import FeatureInput
+    from subtext.data.regions import BOX
 
     if saved is not None:
         return FeatureInput.load(saved)

@@ -221,7 +221,7 @@ def _feature_digests(input_spec: FeatureInput, items: Items) -> list[bytes]:
     """The digest of each item's features."""
     digests = [hashlib.blake2b(digest_size=16) for _ in items.ids]
     if digests:
-        for array in input_spec.taken(input_spec.rows(items.ids, items.values)).values():
+        for array in input_spec.of_rows(input_spec.rows(items.ids, items.values)).values():
             for digest, row in zip(digests, array, strict=True):
                 digest.update(np.ascontiguousarray(row).tobytes())
     return [digest.digest() for digest in digests]

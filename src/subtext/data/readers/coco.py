@@ -9,6 +9,7 @@ and sentences are read instead of those of the captions files.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -37,11 +38,9 @@ def _captions_files(path: Path) -> list[Path]:
     """The captions files of a folder (in it, or in `annotations`), or a captions file itself; else empty."""
     if path.is_file():
         return [path] if _is_coco(path) else []
-    for folder in (path / "annotations", path):
-        files = sorted(file for file in folder.glob("captions_*.json") if _is_coco(file))
-        if files:
-            return files
-    return []
+    folders = (path / "annotations", path)
+    lists = (sorted(filter(_is_coco, folder.glob("captions_*.json"))) for folder in folders)
+    return next(filter(None, lists), [])
 
 
 def read(path: Path, images: Path | None) -> Source:
@@ -54,9 +53,13 @@ def read(path: Path, images: Path | None) -> Source:
     root = images if images is not None else (folder.parent if folder.name == "annotations" else folder)
     if path.is_dir() and (path / _KARPATHY).is_file():
         objects = [_objects(file) for file in sorted(folder.glob("instances_*.json"))]
-        labels = {name: labels for image_labels in objects for name, labels in image_labels.items()}
+        labels: dict[str | None, list[str]] = {name: names for image in objects for name, names in image.items()}
         source = karpathy.read(path / _KARPATHY, root)
-        return replace(source, rows=_labelled(source.rows, labels))
+        rows = list(source.rows)
+        for row in rows:
+            if isinstance(row, Row) and row.image_id in labels:
+                row.metadata["labels"] = labels[row.image_id]
+        return replace(source, rows=rows)
     return Source((row for file in files for row in _rows(file, root)), root)
 
 
@@ -86,26 +89,21 @@ def _rows(file: Path, root: Path) -> Iterator[Row | Problem]:
 def _records(
     entries: list[Any], annotations: list[Any], labels: Mapping[str, list[str]], folder: str
 ) -> Iterator[Record]:
-    captions: dict[str, list[tuple[Any, Any]]] = {}
+    captions: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for annotation in annotations:
         if isinstance(annotation, dict):
-            captions.setdefault(str(annotation.get("image_id")), []).append(
-                (annotation.get("id"), annotation.get("caption"))
-            )
+            captions[str(annotation.get("image_id"))].append(annotation)
     for number, entry in enumerate(entries, start=1):
         where = f"image {number}"
         if not isinstance(entry, dict) or "file_name" not in entry or "id" not in entry:
             yield where, Problem(where, "needs 'id' and 'file_name'")
             continue
         name = str(entry["id"])
-        texts = captions.get(name, [])
-        columns = {
-            "id": name,
-            "image": joined(folder, str(entry["file_name"])),
-            "captions": [text for _, text in texts],
-        }
-        if texts and all(number is not None for number, _ in texts):
-            columns["text_ids"] = [number for number, _ in texts]
+        columns: dict[str, Any] = {"id": name, "image": joined(folder, str(entry["file_name"]))}
+        columns["captions"] = [text.get("caption") for text in captions[name]]
+        text_ids = [text.get("id") for text in captions[name]]
+        if text_ids and None not in text_ids:
+            columns["text_ids"] = text_ids
         yield where, columns | ({"labels": labels[name]} if name in labels else {})
 
 
@@ -114,19 +112,12 @@ def _objects(file: Path) -> dict[str, list[str]]:
     data = read_object(file)
     try:
         names = {category["id"]: str(category["name"]) for category in data["categories"]}
-        objects: dict[str, set[str]] = {}
+        objects: dict[str, set[str]] = defaultdict(set)
         for annotation in data["annotations"]:
-            objects.setdefault(str(annotation["image_id"]), set()).add(names[annotation["category_id"]])
+            objects[str(annotation["image_id"])].add(names[annotation["category_id"]])
     except (KeyError, TypeError) as error:
         raise DataError(
             f"{file} needs 'categories' and 'annotations' with 'image_id' and 'category_id'; {error!r} is wrong there; "
             "download it again, or remove it (labels are then absent)"
         ) from error
     return {name: sorted(names) for name, names in objects.items()}
-
-
-def _labelled(rows: Any, labels: Mapping[str, list[str]]) -> Iterator[Row | Problem]:
-    for row in rows:
-        if isinstance(row, Row) and row.image_id is not None and row.image_id in labels:
-            row.metadata = {**row.metadata, "labels": labels[row.image_id]}
-        yield row

@@ -12,7 +12,7 @@ The shards of `img2dataset --output_format webdataset` need none of this: they a
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from subtext.data.dataset import Problem
@@ -59,14 +59,17 @@ def read(path: Path, images: Path | None) -> Source:
     folders = {
         kind: next((root / name for name in names if (root / name).is_dir()), None) for kind, names in _FOLDERS.items()
     }
-    downloaded = any(folders.values())
-    return Source(
-        (row for kind, file in _files(path).items() for row in _rows(file, kind, folders[kind], downloaded)), root
-    )
+    downloads = {
+        kind: {file.name.partition(".")[0]: f"{folder.name}/{file.name}" for file in sorted(folder.iterdir())}
+        for kind, folder in folders.items()
+        if folder is not None
+    }
+    return Source((row for kind, file in _files(path).items() for row in _rows(file, kind, downloads)), root)
 
 
-def _rows(file: Path, kind: str, folder: Path | None, downloaded: bool) -> Iterator[Row | Problem]:
-    names = {file.name.partition(".")[0]: file.name for file in sorted(folder.iterdir())} if folder is not None else {}
+def _rows(file: Path, kind: str, downloads: Mapping[str, Mapping[str, str]]) -> Iterator[Row | Problem]:
+    """The rows of one file; `downloads` has the images of each kind by name, without their suffixes."""
+    paths = downloads.get(kind, {})
     missing, count = "", 0
     with file.open("rb") as lines:
         for number, line in enumerate(lines):
@@ -76,13 +79,13 @@ def _rows(file: Path, kind: str, folder: Path | None, downloaded: bool) -> Itera
                 yield Problem(where, "needs a caption, a tab and a URL")
                 continue
             columns: dict[str, object] = {"id": f"{kind}/{number}", "caption": cells[0]}
-            if downloaded:
+            if downloads:
                 crc = zlib.crc32(cells[1].encode("utf-8", "surrogateescape"))
-                name = next((names[n] for n in (f"{number}_{crc}", str(crc), str(number)) if n in names), None)
-                if name is None or folder is None:
+                names = (f"{number}_{crc}", str(crc), str(number))
+                columns["image"] = next((paths[name] for name in names if name in paths), None)
+                if columns["image"] is None:
                     missing, count = missing or where, count + 1
                     continue
-                columns["image"] = f"{folder.name}/{name}"
             yield from rows_of([(where, columns)], None, split=MERGED.get(kind, kind))
     if count:
         yield Problem(missing, f"{counted(count, 'image')} of {file.name} not downloaded; left out", fatal=False)

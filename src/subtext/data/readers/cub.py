@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from subtext.data.rows import Record, Source, folder_of, joined, lines_of, rows_of
+from subtext.data.rows import Record, Source, filled_lines, folder_of, joined, rows_of
 from subtext.errors import DataError
 
 PRIORITY = 53
@@ -44,8 +44,7 @@ def recognises(path: Path) -> bool:
 
 
 def _captions(path: Path) -> Path | None:
-    folders = (path / name for name in _TEXTS)
-    return next((folder for folder in folders if any(folder.glob("[0-9][0-9][0-9].*"))), None)
+    return next((folder for name in _TEXTS if any((folder := path / name).glob("[0-9][0-9][0-9].*"))), None)
 
 
 def read(path: Path, images: Path | None) -> Source:
@@ -66,36 +65,23 @@ def _records(files: list[Path], image_folder: str, folder: Path) -> Iterator[Rec
             f"{folder} needs one file of validation classes; it has {len(folds)}; keep only that of your fold"
         )
     val = _numbers(folder, folds[0].name) if folds else VAL_CLASSES
-    seen_list = folder / "seen_test_images.txt"
-    seen_images = {line.strip() for line in lines_of(seen_list)} if seen_list.is_file() else set()
+    seen_images = set(filled_lines(folder / "seen_test_images.txt"))
     for file in files:
         class_name = file.parent.name
         class_number = int(class_name[:3])
         name = f"{class_name}/{file.stem}.jpg"
-        captions = [line.strip() for line in lines_of(file) if line.strip()]
+        captions = filled_lines(file)
         split, group = "test" if class_number in test else "val" if class_number in val else "train", class_name
         if name in seen_images and split != "test":
             split, group = "seen", f"{class_name} (seen)"
-        yield (
-            f"{class_name}/{file.name}",
-            {
-                "id": name,
-                "image": joined(image_folder, name),
-                "captions": captions,
-                "text_ids": [f"{name}#{number}" for number in range(len(captions))],
-                "split": split,
-                "group": group,
-                "labels": [class_name],
-            },
-        )
+        text_ids = [f"{name}#{number}" for number in range(len(captions))]
+        columns = {"id": name, "image": joined(image_folder, name), "captions": captions, "text_ids": text_ids}
+        yield f"{class_name}/{file.name}", {**columns, "split": split, "group": group, "labels": [class_name]}
 
 
 def _numbers(folder: Path, name: str) -> frozenset[int]:
     """The class numbers of a list; none where there is no list."""
-    file = folder / name
-    if not file.is_file():
-        return frozenset()
-    heads = [line.partition(".")[0].strip() for line in lines_of(file) if line.strip()]
-    if not heads or not all(head.isdecimal() for head in heads):
-        raise DataError(f"{file} needs a class per line, such as 004.Groove_billed_Ani; it has others")
-    return frozenset(map(int, heads))
+    numbers = [line.partition(".")[0].strip() for line in filled_lines(folder / name)]
+    if not all(number.isdecimal() for number in numbers) or (not numbers and (folder / name).is_file()):
+        raise DataError(f"{folder / name} needs a class per line, such as 004.Groove_billed_Ani; it has others")
+    return frozenset(map(int, numbers))

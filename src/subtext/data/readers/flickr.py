@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from subtext.data.dataset import Problem
-from subtext.data.rows import Record, Source, folder_of, joined, lines_of, rows_of
-from subtext.errors import counted
+from subtext.data.rows import Record, Source, filled_lines, folder_of, joined, lines_of, rows_of, with_split
 
 PRIORITY = 20
 LOOKS_FOR = "*.token (Flickr30K)"
@@ -56,31 +55,18 @@ def read(path: Path, images: Path | None) -> Source:
             problems.append(Problem(f"line {number}", "needs IMAGE#NUMBER, a tab and the caption"))
             continue
         texts.setdefault(image, {})[name] = words.strip()
-    splits = _splits(file.parent)
-    if splits and (without := [image for image in texts if Path(image).stem not in splits]):
-        problem = f"the lists of the splits name no split for {counted(len(without), 'image')}; left out"
-        problems.append(Problem(without[0], problem, fatal=False))
-        texts = {image: lines for image, lines in texts.items() if Path(image).stem in splits}
-    folder = folder_of(texts, root, _IMAGES)
-    return Source([*problems, *rows_of(_records(texts, splits, folder), None)], root)
+    splits = {
+        Path(line).stem: split
+        for split, names in _LISTS.items()
+        for name in names
+        for line in filled_lines(file.parent / name)
+    }
+    split_of, notes = with_split(texts, splits, "the lists of the splits name", key=lambda image: Path(image).stem)
+    folder = folder_of(split_of, root, _IMAGES)
+    return Source([*problems, *notes, *rows_of(_records(texts, split_of, folder), None)], root)
 
 
-def _records(texts: Mapping[str, Mapping[str, str]], splits: Mapping[str, str], folder: str) -> Iterator[Record]:
-    for image, lines in texts.items():
-        columns = {
-            "id": image,
-            "image": joined(folder, image),
-            "captions": list(lines.values()),
-            "text_ids": list(lines),
-            "split": splits.get(Path(image).stem),
-        }
-        yield f"image {image}", columns
-
-
-def _splits(folder: Path) -> dict[str, str]:
-    """Image, without its suffix -> split; empty where there are no lists."""
-    splits = {}
-    for split, names in _LISTS.items():
-        for file in (folder / name for name in names if (folder / name).is_file()):
-            splits.update({Path(line.strip()).stem: split for line in lines_of(file) if line.strip()})
-    return splits
+def _records(texts: Mapping[str, Mapping[str, str]], splits: Mapping[str, str | None], folder: str) -> Iterator[Record]:
+    for image, split in splits.items():
+        columns = {"id": image, "image": joined(folder, image), "split": split}
+        yield f"image {image}", {**columns, "captions": list(texts[image].values()), "text_ids": list(texts[image])}

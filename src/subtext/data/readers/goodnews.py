@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from subtext.data.dataset import Problem
-from subtext.data.rows import Record, Source, folder_of, joined, read_object, rows_of
-from subtext.errors import DataError, counted
+from subtext.data.rows import Record, Source, folder_of, joined, read_object, rows_of, with_split
+from subtext.errors import DataError
 
 PRIORITY = 52
 LOOKS_FOR = "captioning_dataset.json (GoodNews)"
@@ -40,21 +39,21 @@ def read(path: Path, images: Path | None) -> Source:
     file = _articles(path)
     assert file is not None
     root = images if images is not None else path
-    captions = _captions(read_object(file), file)
-    splits = _splits(path / _SPLITS)
-    problems = []
-    if splits and (without := [name for name in captions if name not in splits]):
-        problem = f"{_SPLITS} names no split for {counted(len(without), 'image')}; left out"
-        problems.append(Problem(without[0], problem, fatal=False))
-        captions = {name: caption for name, caption in captions.items() if name in splits}
-    folder = folder_of((f"{name}.jpg" for name in captions), root, _IMAGES)
-    return Source([*problems, *rows_of(_records(captions, splits, folder), None)], root)
+    captions = _captions(file)
+    lists = path / _SPLITS
+    splits = read_object(lists) if lists.is_file() else {}
+    if not all(isinstance(split, str) for split in splits.values()):
+        raise DataError(f"{lists} needs an object of IMAGE: split; it has other values; download it again")
+    splits = {name.removesuffix(".jpg"): split for name, split in splits.items()}
+    split_of, notes = with_split(captions, splits, f"{_SPLITS} names")
+    folder = folder_of((f"{name}.jpg" for name in split_of), root, _IMAGES)
+    return Source([*notes, *rows_of(_records(captions, split_of, folder), None)], root)
 
 
-def _captions(articles: Mapping[str, Any], file: Path) -> dict[str, tuple[str, Any]]:
+def _captions(file: Path) -> dict[str, tuple[str, Any]]:
     """Image -> its article and its caption."""
     captions = {}
-    for article, content in articles.items():
+    for article, content in read_object(file).items():
         images = content.get("images") if isinstance(content, dict) else None
         if not isinstance(images, dict):
             raise DataError(
@@ -65,17 +64,10 @@ def _captions(articles: Mapping[str, Any], file: Path) -> dict[str, tuple[str, A
     return captions
 
 
-def _splits(file: Path) -> dict[str, str]:
-    """Image -> split; empty where there is no file."""
-    if not file.is_file():
-        return {}
-    splits = read_object(file)
-    if not all(isinstance(split, str) for split in splits.values()):
-        raise DataError(f"{file} needs an object of IMAGE: split; it has other values; download it again")
-    return {name.removesuffix(".jpg"): split for name, split in splits.items()}
-
-
-def _records(captions: Mapping[str, tuple[str, Any]], splits: Mapping[str, str], folder: str) -> Iterator[Record]:
-    for name, (article, caption) in captions.items():
+def _records(
+    captions: Mapping[str, tuple[str, Any]], splits: Mapping[str, str | None], folder: str
+) -> Iterator[Record]:
+    for name, split in splits.items():
+        article, caption = captions[name]
         columns = {"id": name, "image": joined(folder, f"{name}.jpg"), "caption": caption, "article": article}
-        yield f"image {name}", columns | ({"split": splits[name]} if splits else {})
+        yield f"image {name}", {**columns, "split": split}

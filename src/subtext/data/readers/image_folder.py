@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from subtext.data.dataset import Problem
@@ -22,11 +20,11 @@ def recognises(path: Path) -> bool:
 
 def _metadata_files(folder: Path) -> list[Path]:
     """The metadata of a folder, or of its sub-folders down to two levels; in the order of their names."""
-    for pattern in ("", "*/", "*/*/"):
-        files = sorted(path for name in _NAMES for path in folder.glob(pattern + name) if path.is_file())
-        if files:
-            return files
-    return []
+    levels = (
+        sorted(path for name in _NAMES for path in folder.glob(pattern + name) if path.is_file())
+        for pattern in ("", "*/", "*/*/")
+    )
+    return next(filter(None, levels), [])
 
 
 def read(path: Path, images: Path | None) -> Source:
@@ -34,25 +32,15 @@ def read(path: Path, images: Path | None) -> Source:
 
     Where the metadata has no split, and every image lies in a folder that is named after one, that is its split.
     """
-
-    def rows() -> Iterator[Row | Problem]:
-        for file in _metadata_files(path):
-            folder = file.parent.relative_to(path).as_posix()
-            folder = "" if folder == "." else folder
-            prefix = f"{file.relative_to(path)} " if folder else ""
-            split = split_in_name(folder) if folder else None
-            yield from rows_of(records(file, prefix), file.name, folder=folder, split=split)
-
-    return Source(_split_by_folder(list(rows())), images if images is not None else path)
-
-
-def _split_by_folder(rows: list[Row | Problem]) -> list[Row | Problem]:
+    rows: list[Row | Problem] = []
+    for file in _metadata_files(path):
+        folder = "" if file.parent == path else file.parent.relative_to(path).as_posix()
+        prefix = f"{file.relative_to(path)} " if folder else ""
+        rows += rows_of(records(file, prefix), file.name, folder=folder, split=split_in_name(folder))
     usable = [row for row in rows if isinstance(row, Row)]
-    if any(row.split is not None or not isinstance(row.image, str) for row in usable):
-        return rows
-    splits = {
-        str(row.image): split_in_name(str(row.image).split("/")[0]) if "/" in str(row.image) else None for row in usable
-    }
-    if not splits or None in splits.values():
-        return rows
-    return [replace(row, split=splits[str(row.image)]) if isinstance(row, Row) else row for row in rows]
+    if all(row.split is None for row in usable):
+        parents = [row.image.partition("/") if isinstance(row.image, str) else ("", "", "") for row in usable]
+        splits = [split_in_name(parent) if slash else None for parent, slash, _ in parents]
+        for row, split in zip(usable, splits if all(splits) else [], strict=False):
+            row.split = split
+    return Source(rows, images if images is not None else path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from subtext.data.dataset import Problem
 from subtext.data.image_files import image_exists
-from subtext.data.rows import Record, Source, rows_of
+from subtext.data.rows import MARK, Record, Source, read_object, rows_of
 from subtext.errors import DataError
 
 PRIORITY = 30
@@ -25,17 +24,15 @@ def recognises(path: Path) -> bool:
 
 
 def _file(path: Path) -> Path | None:
-    if path.is_dir():
-        files = [file for file in path.iterdir() if file.suffix.lower() == ".json" and file.is_file()]
-        files = [file for file in files if has_images(file)]
-        return files[0] if len(files) == 1 else None
-    return path if path.is_file() and path.suffix.lower() == ".json" and has_images(path) else None
+    candidates = path.iterdir() if path.is_dir() else [path]
+    files = [file for file in candidates if file.suffix.lower() == ".json" and file.is_file() and has_images(file)]
+    return files[0] if len(files) == 1 else None
 
 
 def has_images(path: Path) -> bool:
     """Whether a JSON file is one object with a list of `images`, by its first 64 KiB."""
     with path.open("rb") as file:
-        start = file.read(65536).removeprefix(b"\xef\xbb\xbf")
+        start = file.read(65536).removeprefix(MARK)
     return start.lstrip().startswith(b"{") and _IMAGES.search(start) is not None
 
 
@@ -49,11 +46,7 @@ def read(path: Path, images: Path | None) -> Source:
     """
     file = _file(path)
     assert file is not None
-    try:
-        data = json.loads(file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{file} needs to be a JSON object with 'images'; {str(error)[:200]}") from error
-    entries = data.get("images") if isinstance(data, dict) else None
+    entries = read_object(file, " with 'images'").get("images")
     if not isinstance(entries, list) or not entries:
         raise DataError(f"{file} needs a list of images in 'images'; it has none")
     if not any(isinstance(entry, dict) and "sentences" in entry for entry in entries):

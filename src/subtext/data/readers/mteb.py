@@ -10,7 +10,7 @@ from typing import Any
 
 from subtext.data.dataset import Problem
 from subtext.data.readers.table import TABLES, records
-from subtext.data.rows import IMAGE, Row, RowError, Source, image_of, name_of, split_in_name, text_error
+from subtext.data.rows import IMAGE, Row, RowError, Source, components, image_of, name_of, split_in_name, text_error
 from subtext.errors import DataError
 
 PRIORITY = 75
@@ -21,10 +21,14 @@ _RESERVED = frozenset(("id", "_id", "text", "title", "modality", "split", "group
 _CANDIDATE = ("corpus-id", "corpus_id", "corpus")
 
 
+_Side = dict[str, tuple[str, Mapping[str, Any]]]
+"""Each id of corpus or queries -> its position and its columns."""
+
+
 @dataclass(frozen=True)
 class _Judgement:
-    query: str
-    candidate: str
+    text: str
+    image: str
     score: float
     split: str | None
     where: str
@@ -56,7 +60,6 @@ def read(path: Path, images: Path | None) -> Source:
     files = _files(path)
     problems: list[Problem] = []
     corpus, queries = (_side(files[table], path, problems) for table in ("corpus", "queries"))
-    judgements = list(_judgements(files["qrels"], path, problems))
     has_images = [
         any(columns.get(name) is not None for _, columns in side.values() for name in IMAGE)
         for side in (corpus, queries)
@@ -67,25 +70,22 @@ def read(path: Path, images: Path | None) -> Source:
             f"{'both' if has_images[0] else 'neither'}"
         )
     image_side, text_side = (corpus, queries) if has_images[0] else (queries, corpus)
-    triples = []
-    for judgement in judgements:
-        text, image = judgement.query, judgement.candidate
-        if not has_images[0]:
-            text, image = image, text
-        if image not in image_side or text not in text_side:
-            name = image if image not in image_side else text
-            problem = f"judges '{name}', which is neither in corpus nor in queries"
-            problems.append(Problem(judgement.where, problem, name=f"'{name}'"))
+    judgements = []
+    for judgement in list(_judgements(files["qrels"], path, has_images[0], problems)):
+        unknown = [judgement.image] * (judgement.image not in image_side)
+        unknown += [judgement.text] * (judgement.text not in text_side)
+        if unknown:
+            problem = f"judges '{unknown[0]}', which is neither in corpus nor in queries"
+            problems.append(Problem(judgement.where, problem, name=f"'{unknown[0]}'"))
         else:
-            triples.append((text, image, judgement))
-    rows = list(_rows(image_side, text_side, triples))
-    scores = tuple((text, image, judgement.score) for text, image, judgement in triples)
+            judgements.append(judgement)
+    rows = list(_rows(image_side, text_side, judgements))
+    scores = tuple((judgement.text, judgement.image, judgement.score) for judgement in judgements)
     return Source([*problems, *rows], images if images is not None else path, judgements=scores)
 
 
-def _side(paths: list[Path], folder: Path, problems: list[Problem]) -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Each id -> its position and its columns."""
-    side: dict[str, tuple[str, Mapping[str, Any]]] = {}
+def _side(paths: list[Path], folder: Path, problems: list[Problem]) -> _Side:
+    side: _Side = {}
     for path in paths:
         for where, columns in records(path, f"{path.relative_to(folder)} "):
             if isinstance(columns, Problem):
@@ -105,7 +105,9 @@ def _side(paths: list[Path], folder: Path, problems: list[Problem]) -> dict[str,
     return side
 
 
-def _judgements(paths: list[Path], folder: Path, problems: list[Problem]) -> Iterator[_Judgement]:
+def _judgements(
+    paths: list[Path], folder: Path, images_in_corpus: bool, problems: list[Problem]
+) -> Iterator[_Judgement]:
     for path in paths:
         split = split_in_name(path.relative_to(folder / "qrels").as_posix()) if path.parent != folder else None
         for where, columns in records(path, f"{path.relative_to(folder)} "):
@@ -130,23 +132,19 @@ def _judgements(paths: list[Path], folder: Path, problems: list[Problem]) -> Ite
                     Problem(where, f"needs 'query-id', 'corpus-id' and a finite 'score'; it has {shown}", name=shown)
                 )
                 continue
-            yield _Judgement(query, candidate, score, split, where)
+            text, image = (query, candidate) if images_in_corpus else (candidate, query)
+            yield _Judgement(text, image, score, split, where)
 
 
-def _rows(
-    image_side: dict[str, tuple[str, Mapping[str, Any]]],
-    text_side: dict[str, tuple[str, Mapping[str, Any]]],
-    triples: list[tuple[str, str, _Judgement]],
-) -> Iterator[Row | Problem]:
-    positive = [(text, image, judgement) for text, image, judgement in triples if judgement.score > 0]
-    group_of = _components([(f"t{text}", f"i{image}") for text, image, _ in positive])
-    splits = {judgement.split for _, _, judgement in triples}
-    distractor_split = None if len(splits) != 1 else next(iter(splits))
-    if len(splits) > 1:
-        # Items without a judgement are distractors of the split that is measured last.
-        distractor_split = "test" if "test" in splits else max(str(split) for split in splits)
+def _rows(image_side: _Side, text_side: _Side, judgements: list[_Judgement]) -> Iterator[Row | Problem]:
+    positive = [judgement for judgement in judgements if judgement.score > 0]
+    group_of = components((f"t{judgement.text}", f"i{judgement.image}") for judgement in positive)
+    splits = {judgement.split for judgement in judgements}
+    # Items without a judgement are distractors of the split that is measured last.
+    distractor_split = "test" if "test" in splits else max(splits, key=str, default=None)
     used: set[str] = set()
-    for text, image, judgement in positive:
+    for judgement in positive:
+        text, image = judgement.text, judgement.image
         row = _row(judgement.where, image, image_side[image][1], (text, text_side[text][1]))
         if isinstance(row, Row):
             row.split, row.group = judgement.split, group_of[f"t{text}"]
@@ -189,21 +187,3 @@ def _text(columns: Mapping[str, Any]) -> Any:
     if not isinstance(title, str) or not title.strip():
         return text
     return f"{title} {text}" if isinstance(text, str) and text.strip() else title
-
-
-def _components(edges: list[tuple[str, str]]) -> dict[str, str]:
-    """Node -> the name of its connected component, which is its first node."""
-    parent: dict[str, str] = {}
-
-    def root(node: str) -> str:
-        parent.setdefault(node, node)
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for left, right in edges:
-        first, second = root(left), root(right)
-        if first != second:
-            parent[second] = first
-    return {node: root(node) for node in list(parent)}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from subtext.data.dataset import Problem
 from subtext.data.readers.table import records
-from subtext.data.rows import Row, Source, rows_of, split_in_name
+from subtext.data.rows import Source, rows_of, split_in_name
 
 PRIORITY = 60
 LOOKS_FOR = "Parquet shards"
@@ -26,10 +24,9 @@ def read(path: Path, images: Path | None) -> Source:
     """All rows of all files; the files' names give the splits where each of them names one."""
     files = _files(path)
     splits = [split_in_name(file.name) for file in files]
-
-    def rows() -> Iterator[Row | Problem]:
-        for file, split in zip(files, splits, strict=True):
-            prefix = f"{file.relative_to(path)} "
-            yield from rows_of(records(file, prefix), file.name, split=split if all(splits) else None)
-
-    return Source(rows(), images if images is not None else path)
+    rows = (
+        row
+        for file, split in zip(files, splits, strict=True)
+        for row in rows_of(records(file, f"{file.relative_to(path)} "), file.name, split=split if all(splits) else None)
+    )
+    return Source(rows, images if images is not None else path)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from subtext.ops import draw
 
 PRIORITY = 50
 LOOKS_FOR = "politics.jsonl"
-FILE = "politics.jsonl"
+FILE = LOOKS_FOR
 _SPLITS = "train_test_paths.json"
 _FIRST = 2**20
 """Bytes of the first line that are inspected; an article is shorter."""
@@ -35,10 +34,8 @@ _FIRST = 2**20
 def recognises(path: Path) -> bool:
     """Whether politics.jsonl has the release's own names, or its lists lie beside it: any table may have that name."""
     file = path / FILE
-    if not file.is_file():
-        return False
-    if (path / _SPLITS).is_file():
-        return True
+    if not file.is_file() or (path / _SPLITS).is_file():
+        return file.is_file()
     with file.open("rb") as lines:
         first = lines.readline(_FIRST)
     return b'"local_path"' in first or b'"content_text"' in first
@@ -63,16 +60,14 @@ def _records(file: Path, splits: Mapping[str, str] | None) -> Iterator[Record]:
             continue
         path = entry.get("local_path")
         if not isinstance(path, str) or "content_text" not in entry:
-            yield (
-                where,
-                Problem(where, "needs 'local_path' and 'content_text'; docs/datasets.md says how to write them"),
-            )
+            problem = "needs 'local_path' and 'content_text'; docs/datasets.md says how to write them"
+            yield where, Problem(where, problem)
             continue
         if path in paths or (splits is not None and path not in splits):
             continue
         paths.add(path)
-        columns: dict[str, Any] = {"id": path, "image": path, "caption": entry["content_text"]}
-        columns |= {name: entry[name] for name in ("leaning", "issue") if entry.get(name) is not None}
+        columns = {"id": path, "image": path, "caption": entry["content_text"]}
+        columns |= {name: entry.get(name) for name in ("leaning", "issue")}
         yield where, columns | ({"split": splits[path]} if splits is not None else {})
 
 

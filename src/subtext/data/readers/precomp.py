@@ -8,7 +8,7 @@ from pathlib import Path
 from subtext.data.arrays import SPLIT_FILES, scan_names, scan_splits
 from subtext.data.dataset import Problem
 from subtext.data.feature_file import FeatureFile
-from subtext.data.rows import Row, Source, valid
+from subtext.data.rows import Row, Source, lines_of, valid
 from subtext.errors import counted
 
 PRIORITY = 80
@@ -32,14 +32,11 @@ def read(path: Path, images: Path | None) -> Source:
 
 def _rows(folder: Path) -> Iterator[Row | Problem]:
     for prefix, (array, captions, step) in scan_splits(folder).items():
-        lines = captions.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").split("\n")
-        lines = lines[:-1] if lines and lines[-1] == "" else lines
+        lines = lines_of(captions)
         names = scan_names(prefix, -(-len(array) // step))
         if not len(array) or len(lines) % len(names):
-            yield Problem(
-                captions.name,
-                f"needs as many lines for each of {counted(len(names), 'image')}; it has {len(lines):,}",
-            )
+            problem = f"needs as many lines for each of {counted(len(names), 'image')}; it has {len(lines):,}"
+            yield Problem(captions.name, problem)
             continue
         per_image = len(lines) // len(names)
         for number, name in enumerate(names):

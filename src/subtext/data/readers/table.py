@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subtext.data.dataset import Problem
-from subtext.data.rows import Record, Source, described, rows_of, valid
+from subtext.data.rows import MARK, Record, Source, described, rows_of, valid
 from subtext.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ LOOKS_FOR = "one JSON-lines, CSV or Parquet file"
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 """Suffixes of the files that `records` reads."""
 
-_MARK = b"\xef\xbb\xbf"
-"""The byte-order mark that some editors write before UTF-8."""
-
 _MAX_FIELD_SIZE = 64 * 2**20
 
 
@@ -33,10 +30,9 @@ def recognises(path: Path) -> bool:
 
 
 def _file(path: Path) -> Path | None:
-    if path.is_dir():
-        files = [file for file in path.iterdir() if file.suffix.lower() in TABLES and file.is_file()]
-        return files[0] if len(files) == 1 else None
-    return path if path.is_file() and path.suffix.lower() in TABLES else None
+    candidates = path.iterdir() if path.is_dir() else [path]
+    files = [file for file in candidates if file.suffix.lower() in TABLES and file.is_file()]
+    return files[0] if len(files) == 1 else None
 
 
 def read(path: Path, images: Path | None) -> Source:
@@ -67,11 +63,18 @@ def _json(path: Path, prefix: str) -> Iterator[Record]:
     with path.open("rb") as file:
         start = file.read(4096)
         _utf8(path, start)
-        file.seek(3 if start.startswith(_MARK) else 0)
+        file.seek(3 if start.startswith(MARK) else 0)
         if path.suffix.lower() == ".json":
-            first = start.removeprefix(_MARK).lstrip().partition(b"\n")[0].strip()
+            first = start.removeprefix(MARK).lstrip().partition(b"\n")[0].strip()
             if first.startswith(b"["):
-                yield from _json_list(path, file.read(), prefix)
+                try:
+                    values = json.loads(file.read())
+                except (ValueError, RecursionError) as error:
+                    raise DataError(
+                        f"{path} needs to be a JSON list, or one JSON object per line; {_short(error)}"
+                    ) from error
+                for number, value in enumerate(values, start=1):
+                    yield f"{prefix}entry {number}", _object(value, f"{prefix}entry {number}")
                 return
             if first == b"{":
                 raise DataError(f"{path} needs to be a JSON list, or one JSON object per line; it is one long object")
@@ -91,16 +94,6 @@ def _json(path: Path, prefix: str) -> Iterator[Record]:
             yield where, _object(value, where)
 
 
-def _json_list(path: Path, data: bytes, prefix: str) -> Iterator[Record]:
-    try:
-        values = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} needs to be a JSON list, or one JSON object per line; {_short(error)}") from error
-    for number, value in enumerate(values, start=1):
-        where = f"{prefix}entry {number}"
-        yield where, _object(value, where)
-
-
 def _object(value: Any, where: str) -> Mapping[str, Any] | Problem:
     if isinstance(value, dict):
         return value
@@ -115,10 +108,12 @@ def _csv(path: Path, prefix: str, separator: str) -> Iterator[Record]:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             # Strict: otherwise an unclosed quote would make one text of all lines that follow.
             reader = csv.reader(file, delimiter=separator, strict=True)
-            header = _header(reader, path)
+            try:
+                header = [name.strip() for name in next(filter(None, reader), [])]
+            except csv.Error as error:
+                raise DataError(f"{path} needs a first line that names its columns; it is no CSV: {error}") from error
             if not header:
                 raise DataError(f"{path} needs a first line that names its columns; the file is empty")
-            header = [name.strip() for name in header]
             if len(set(header)) != len(header):
                 raise DataError(f"{path} needs columns with different names; they are {', '.join(header)}")
             while True:
@@ -134,14 +129,6 @@ def _csv(path: Path, prefix: str, separator: str) -> Iterator[Record]:
                     yield where, _cells(header, cells, where)
     finally:
         csv.field_size_limit(before)
-
-
-def _header(reader: Iterator[list[str]], path: Path) -> list[str]:
-    """The first line that is not empty."""
-    try:
-        return next(filter(None, reader), [])
-    except csv.Error as error:
-        raise DataError(f"{path} needs a first line that names its columns; it is no CSV: {error}") from error
 
 
 def _cells(header: list[str], cells: list[str], where: str) -> Mapping[str, Any] | Problem:

@@ -13,13 +13,12 @@ import tarfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from subtext.data.dataset import Problem
 from subtext.data.image_files import inside
-from subtext.data.rows import TEXT, Record, Row, Source, described, rows_of, split_in_name
+from subtext.data.rows import MARK, TEXT, Record, Row, Source, described, rows_of, split_in_name
 from subtext.errors import DataError
 
 PRIORITY = 70
@@ -59,25 +58,27 @@ def read(path: Path, images: Path | None) -> Source:
     """All samples of all shards. A shard's name gives its split ("train-0001.tar") where every shard's does."""
     files = shards(path)
     root = path if path.is_dir() else files[0].parent
-    splits = [
-        split_in_name(file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name) for file in files
-    ]
-    splits = splits if all(splits) else [None] * len(files)
-    rows = [row for file, split in zip(files, splits, strict=True) for row in _rows(file, root, split)]
-    return Source(_unique(rows), images if images is not None else root)
+    names = [file.relative_to(root).as_posix() if file.is_relative_to(root) else "" for file in files]
+    splits = [split_in_name(name or file.name) for file, name in zip(files, names, strict=True)]
+    rows: list[Row | Problem] = []
+    for file, name, split in zip(files, names, splits, strict=True):
+        rows += rows_of(_records(file, name or str(file.resolve())), None, split=split if all(splits) else None)
+    counts = Counter(row.image_id for row in rows if isinstance(row, Row))
+    for row in rows:
+        # Where shards share keys, each key gets the name of its shard as a prefix.
+        if isinstance(row, Row) and max(counts.values()) > 1:
+            row.image_id = f"{row.where.split(' sample ')[0]}/{row.image_id}"
+    return Source(rows, images if images is not None else root)
 
 
-def _rows(path: Path, root: Path, split: str | None) -> Iterator[Row | Problem]:
-    shard = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
-    records: list[Record] = []
+def _records(path: Path, shard: str) -> Iterator[Record]:
     for sample in _samples(path, shard):
         if isinstance(sample, Problem):
-            records.append((sample.where, sample))
+            yield sample.where, sample
         else:
             # A name that is no UTF-8 must still be printable.
             where = f"{shard} sample {sample['id']}".encode("utf-8", "replace").decode()
-            records.append((where, _columns(sample, where)))
-    yield from rows_of(records, None, split=split)
+            yield where, _columns(sample, where)
 
 
 def _samples(path: Path, shard: str) -> Iterator[dict[str, Any] | Problem]:
@@ -134,31 +135,18 @@ def _columns(sample: dict[str, Any], where: str) -> dict[str, Any] | Problem:
     text = next((sample[suffix] for suffix in sorted(_TEXTS) if suffix in sample), None)
     if text is not None and not columns.get("captions"):
         columns = {name: value for name, value in columns.items() if name not in TEXT}
-        columns["text"] = text.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").strip()
+        columns["text"] = text.removeprefix(MARK).decode("utf-8", "surrogateescape").strip()
     if "cls" in sample:
         columns.setdefault("labels", sample["cls"].decode("utf-8", "replace").strip())
     return columns
-
-
-def _unique(rows: list[Row | Problem]) -> list[Row | Problem]:
-    """Where shards share keys, each key gets the name of its shard as a prefix."""
-    counts = Counter(row.image_id for row in rows if isinstance(row, Row))
-    if not counts or max(counts.values()) == 1:
-        return rows
-    return [
-        replace(row, image_id=f"{row.where.split(' sample ')[0]}/{row.image_id}") if isinstance(row, Row) else row
-        for row in rows
-    ]
 
 
 def _expand(text: str) -> list[str]:
     braces = _BRACES.search(text)
     if braces is None:
         return [text]
-    span = _RANGE.fullmatch(braces[1])
-    if span is None:
-        choices = braces[1].split(",")
-    else:
+    choices = braces[1].split(",")
+    if span := _RANGE.fullmatch(braces[1]):
         first, last = int(span[1]), int(span[2])
         if abs(last - first) > 1_000_000:
             raise DataError(f"{text} names {abs(last - first):,} shards; use a smaller range")

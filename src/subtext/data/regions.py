@@ -1,0 +1,363 @@
+"""Files of image regions, any number per image, and of the boxes of the regions.
+
+Regions as bottom-up attention is stored (Anderson et al. 2018):
+
+    FOLDER/NAME.npz or .npy   a file per image: "features" or "x" (regions, width); "num_bbox" tells a transposed array
+    FILE.h5                   "features" or "image_features" (images, regions, width), with "num_boxes" where rows are
+                              padded; or (all regions, width) with "pos_boxes" (images, 2), first region and the one
+                              after the last; names in "ids", "image_ids" or "names"
+    FILE.npz                  "grid" (all regions, width) with "counts" (images), and "names"
+
+Boxes beside the features:
+
+    FILE.npz                  "boxes", laid out as "grid" is: (images, regions, 4), or (all regions, 4) with "counts"
+    FILE.npy                  FILE_boxes.npy (images, regions, 4)
+    FOLDER/PREFIX_ims.npy     PREFIX_boxes.npy (rows, regions, 4), in SCAN's form
+    FOLDER/NAME.npz or .npy   "bbox" or "boxes" (regions, 4) in it; NAME_boxes.npy beside an npy
+    FILE.h5                   "boxes", "image_bb" or "bbox", laid out as the features are; else "spatial_features" (six
+                              numbers per region, of which the first four are a relative box)
+
+A box is left, top, right, bottom. Boxes in pixels need the width and height of their images: "sizes" or "img_sizes"
+(images, 2), in a file of its own where boxes are (FILE_sizes.npy); or "widths" and "heights", or "image_w" and
+"image_h". Boxes are relative to the image (0 to 1) where there are no sizes, or no box of the image goes beyond 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.data.arrays import Rows, ids_beside, open_npy, open_npz, padded, scan_splits
+from subtext.errors import DataError
+
+BOX = 4
+"""Numbers of a box: left, top, right and bottom edge, as shares of the image's width and height."""
+SLACK = 0.05
+"""How far a box may exceed its image, as a share of the side, before it is an error; it is clipped to the image."""
+_FEATURES = ("features", "image_features", "grid")
+_NAMES = ("ids", "image_ids", "names")
+_COUNTS = ("num_boxes", "counts")
+_SPANS = "pos_boxes"
+_BOXES = ("boxes", "image_bb", "bbox")
+_RELATIVE = "spatial_features"
+_SIZES = ("sizes", "img_sizes")
+_SIDES = (("widths", "heights"), ("image_w", "image_h"))
+_MEMBERS = (*_BOXES, *_SIZES, *_SIDES[0], *_SIDES[1])
+_BESIDE = {"_boxes": "boxes", "_sizes": "sizes", "_img_sizes": "sizes"}
+"""Endings of the names of npy files beside features, and what these files hold."""
+
+ReadBoxes = Callable[[int], tuple[NDArray[Any], NDArray[Any] | None]]
+"""Row -> the boxes of an image as they are stored, and its width and height; None for relative boxes."""
+
+
+@dataclass(frozen=True)
+class Regions:
+    """The regions of images, read image by image.
+
+    read     row -> (regions, width)
+    names    of the images
+    longest  the largest number of regions of an image, or an estimate, for the use of memory
+    """
+
+    read: Callable[[int], NDArray[Any]]
+    names: Sequence[str]
+    longest: int
+    width: int
+    dtype: np.dtype[Any]
+    path: Path
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Images, regions of the largest one, width."""
+        return (len(self.names), self.longest, self.width)
+
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self.names)
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The regions of the chosen images as float32, with padding of zeros.
+
+        Raises DataError for an image without regions, or with regions of another width.
+        """
+        return padded([self._of_image(int(row)) for row in rows], (self.width,))
+
+    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        """Every image's regions in order; an image at a time, whatever the size."""
+        for row in range(len(self)):
+            yield np.ascontiguousarray(self._of_image(row))
+
+    def _of_image(self, row: int) -> NDArray[Any]:
+        regions = self.read(row)
+        if regions.ndim != 2 or regions.shape[1] != self.width or not len(regions):
+            raise DataError(
+                f"{self.path} needs one region or more, each of {self.width} numbers, of every image; "
+                f"{self.names[row]!r} has shape {regions.shape}; leave it out, or extract it again"
+            )
+        return regions
+
+
+def of_counts(flat: NDArray[Any], counts: NDArray[Any], names: Sequence[str], path: Path) -> Regions:
+    """All images' regions in one array, and the number of each. Raises DataError when the numbers do not add up."""
+    if flat.ndim != 2 or counts.ndim != 1 or len(counts) != len(names) or int(counts.sum()) != len(flat):
+        raise DataError(
+            f"{path} needs 'grid' (all regions, width) and 'counts' (images) that add up to it; it got "
+            f"{flat.shape} and {counts.shape} for {len(names)} names, {int(counts.sum())} regions counted"
+        )
+    stops = np.cumsum(counts.astype(np.int64))
+    return _of_spans(flat, stops - counts, stops, names, path)
+
+
+def _of_spans(flat: Any, starts: NDArray[Any], stops: NDArray[Any], names: Sequence[str], path: Path) -> Regions:
+    def read(row: int) -> NDArray[Any]:
+        return np.asarray(flat[int(starts[row]) : int(stops[row])])
+
+    return Regions(read, names, max(1, int((stops - starts).max(initial=1))), flat.shape[1], flat.dtype, path)
+
+
+def open_folder(folder: Path) -> Regions | None:
+    """A file per image, named after it; None where the folder has neither npz nor npy files."""
+    files = _image_files(folder)
+    if not files:
+        return None
+    first = _read_image(files[0])
+    if first.ndim != 2:
+        raise DataError(f"{files[0]} needs the regions of one image, (regions, width); it got shape {first.shape}")
+    names = [path.stem for path in files]
+    return Regions(lambda row: _read_image(files[row]), names, max(len(first), 1), first.shape[1], first.dtype, folder)
+
+
+def _image_files(folder: Path) -> list[Path]:
+    """The npz and npy files of a folder, except those of boxes and sizes beside another."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".npz", ".npy"))
+    beside = {f"{path.stem}{end}.npy" for path in files if path.suffix == ".npy" for end in _BESIDE}
+    return [path for path in files if path.name not in beside]
+
+
+def _read_image(path: Path) -> NDArray[Any]:
+    if path.suffix == ".npy":
+        return open_npy(path)
+    arrays = open_npz(path, ("features", "x", "num_bbox"))
+    regions = _first(arrays, ("features", "x"))
+    if regions is None:
+        raise DataError(f"{path} needs 'features' or 'x', the regions of one image; it has {', '.join(arrays)}")
+    # Bottom-up attention's own files have a column per region.
+    boxes = int(arrays["num_bbox"]) if "num_bbox" in arrays else len(regions)
+    return regions.T if regions.ndim == 2 and len(regions) != boxes == regions.shape[1] else regions
+
+
+def open_h5(path: Path) -> Regions:
+    """An HDF5 file. Raises DataError when it has no features, or no names in it or beside it."""
+    file = _open_hdf5(path)
+    features, stored, counts = (_first(file, names) for names in (_FEATURES, _NAMES, _COUNTS))
+    if features is None or features.ndim not in (2, 3):
+        raise DataError(f"{path} needs one of {', '.join(_FEATURES)}; it holds {', '.join(file) or 'nothing'}")
+    names = ids_beside(path) if stored is None else [_text(name) for name in stored[:]]
+    lengths = None if counts is None else counts[:].reshape(-1)
+    if features.ndim == 3:
+        count, longest, width = features.shape
+        lengths = np.full(count, longest) if lengths is None else lengths
+        if not count == len(names) == len(lengths):
+            raise DataError(f"{path} needs a name and a number of boxes for each of {count} images")
+        return Regions(lambda row: features[row, : int(lengths[row])], names, longest, width, features.dtype, path)
+    if _SPANS in file and len(file[_SPANS]) == len(names):
+        return _of_spans(features, *file[_SPANS][:].T, names, path)
+    if lengths is None:
+        raise DataError(f"{path} needs 'pos_boxes' or 'num_boxes', a row a name, to tell images' regions apart")
+    return of_counts(features, lengths, names, path)
+
+
+def _open_hdf5(path: Path) -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise DataError(f"{path} needs h5py to be read; it is not there; pip install subtext[regions]") from error
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path} needs to be an HDF5 file; reading it failed: {error}") from error
+
+
+def _first(arrays: Any, names: Sequence[str]) -> Any:
+    return next((arrays[name] for name in names if name in arrays), None)
+
+
+def _text(name: Any) -> str:
+    return name.decode("utf-8") if isinstance(name, bytes) else str(name)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The boxes of images, read image by image; `names` are those of the images."""
+
+    read: ReadBoxes
+    names: Sequence[str]
+    path: Path
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(N P 4) boxes of the chosen images in [0, 1], with padding of zeros.
+
+        Raises DataError for boxes of another form, or outside of their image.
+        """
+        return padded([self._of_image(int(row)) for row in rows], (BOX,))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits of every box, and of the number of each image's boxes."""
+        digest = hashlib.blake2b(digest_size=8)
+        lengths = []
+        for row in range(len(self.names)):
+            boxes = self._of_image(row)
+            digest.update(boxes.tobytes())
+            lengths.append(len(boxes))
+        digest.update(lengths_digest(lengths))
+        return digest.hexdigest()
+
+    def _of_image(self, row: int) -> NDArray[np.float32]:
+        stored, size = self.read(row)
+        boxes = np.asarray(stored, dtype=np.float32)
+        if boxes.ndim != 2 or boxes.shape[1] != BOX:
+            raise DataError(
+                f"{self.path} needs boxes of {BOX} numbers, a region each; {self.names[row]!r} has shape {boxes.shape}"
+            )
+        divided = ""
+        if size is not None:
+            if size.shape != (2,) or not (size > 0).all():
+                raise DataError(
+                    f"{self.path} needs the width and height of every image, above 0; {self.names[row]!r} has "
+                    f"{size.tolist()}; correct its sizes"
+                )
+            # Relative boxes may have sizes, too; boxes in pixels never all end within the first pixel.
+            if (boxes > 1 + SLACK).any():
+                boxes, divided = boxes / np.tile(np.asarray(size, dtype=np.float32), 2), " once divided"
+        good = ((boxes >= -SLACK) & (boxes <= 1 + SLACK)).all(axis=1) & (boxes[:, 2:] >= boxes[:, :2]).all(axis=1)
+        if not good.all():
+            raise DataError(
+                f"{self.path} needs boxes inside their image: left, top, right, bottom, in shares from 0 to 1, or in "
+                f"pixels with the image's width and height; {self.names[row]!r} has "
+                f"{boxes[~good][0].round(3).tolist()}{divided}; correct them, or give sizes"
+            )
+        return np.clip(boxes, 0, 1)
+
+
+def lengths_digest(lengths: Sequence[int]) -> bytes:
+    """The numbers of regions, for a fingerprint of all images' regions; nothing where all images have equally many.
+
+    Equal numbers follow from their sum; without them such files have the fingerprints that runs have recorded.
+    """
+    return b"" if len(set(lengths)) <= 1 else np.asarray(lengths, dtype="<i8").tobytes()
+
+
+def open_boxes(path: Path, names: Sequence[str]) -> Boxes:
+    """The boxes beside the features of a file, a row per name. Raises DataError when it has none."""
+    if path.is_dir():
+        read = _of_scan(path) if any(path.glob("*_ims.npy")) else _of_files(_image_files(path))
+    elif path.suffix == ".npz":
+        read = _of_arrays(open_npz(path, (*_MEMBERS, "names", "counts")), len(names))
+    else:
+        read = _of_arrays(_open_hdf5(path) if path.suffix in (".h5", ".hdf5") else _beside(path), len(names))
+    if read is None:
+        raise DataError(
+            f"boxes need to lie beside the features, one a region; {path} has none; give features with boxes, or leave "
+            "boxes out (docs/datasets.md says where they are looked for)"
+        )
+    return Boxes(read, names, path)
+
+
+def _of_arrays(arrays: Mapping[str, Any], count: int) -> ReadBoxes | None:
+    """The boxes of all images in one array."""
+    boxes, sizes = _first(arrays, _BOXES), _sizes(arrays)
+    # The usual file of bottom-up attention has boxes in pixels without sizes, and relative boxes beside them.
+    if _RELATIVE in arrays and (boxes is None or sizes is None):
+        boxes, sizes, columns = arrays[_RELATIVE], None, BOX
+    else:
+        columns = None
+    if boxes is None:
+        return None
+    flat = len(boxes.shape) == 2
+    starts = stops = None
+    if flat and _SPANS in arrays and len(arrays[_SPANS]) == count:
+        starts, stops = np.asarray(arrays[_SPANS][:]).T
+    elif (counts := _first(arrays, _COUNTS)) is not None and len(counts := np.asarray(counts[:]).reshape(-1)) == count:
+        stops = np.cumsum(counts.astype(np.int64))
+        starts = stops - counts
+    complete = stops is not None and int(stops.max(initial=0)) == len(boxes) if flat else len(boxes) == count
+    if not complete or (sizes is not None and len(sizes) != count):
+        raise DataError(
+            f"boxes need a row for each of {count} images, as their sizes do; got shape {tuple(boxes.shape)}"
+            f"{'' if sizes is None else f' and {len(sizes)} sizes'}"
+        )
+
+    def read(row: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        start, stop = (0, None) if starts is None or stops is None else (int(starts[row]), int(stops[row]))
+        rows = boxes[start:stop] if flat else boxes[row][: None if stop is None else stop - start]
+        return np.asarray(rows)[:, :columns], None if sizes is None else np.asarray(sizes[row])
+
+    return read
+
+
+def _of_scan(folder: Path) -> ReadBoxes | None:
+    """A folder in SCAN's form: the boxes and sizes of each split beside its features, row by row."""
+    splits = scan_splits(folder)
+    files = {prefix: _beside(folder / f"{prefix}.npy") for prefix in splits}
+    if not all("boxes" in arrays for arrays in files.values()):
+        return None
+    for prefix, arrays in files.items():
+        if wrong := [name for name, array in arrays.items() if len(array) != len(splits[prefix][0])]:
+            raise DataError(f"{folder} needs as many rows of {prefix}'s {wrong[0]} as of its features; it has others")
+    lacking = [prefix for prefix, arrays in files.items() if "sizes" not in arrays]
+    if 0 < len(lacking) < len(files):
+        raise DataError(
+            f"{folder} needs the sizes of all splits' images, or of none; {lacking[0]} has none; write "
+            f"{lacking[0]}_sizes.npy, or take the others away"
+        )
+    steps = tuple(step for _, _, step in splits.values())
+    boxes = Rows(tuple(arrays["boxes"] for arrays in files.values()), steps)
+    sizes = None if lacking else Rows(tuple(arrays["sizes"] for arrays in files.values()), steps)
+
+    def read(row: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        rows = np.array([row])
+        return boxes.take(rows)[0], None if sizes is None else sizes.take(rows)[0]
+
+    return read
+
+
+def _of_files(files: Sequence[Path]) -> ReadBoxes | None:
+    """A file per image, with its boxes in it or beside it."""
+
+    def arrays_of(row: int) -> Mapping[str, Any]:
+        path = files[row]
+        return open_npz(path, _MEMBERS, empty=True) if path.suffix == ".npz" else _beside(path)
+
+    def read(row: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        arrays = arrays_of(row)
+        boxes, sizes = _first(arrays, _BOXES), _sizes({name: np.asarray(array)[None] for name, array in arrays.items()})
+        if boxes is None:
+            raise DataError(f"boxes need to lie beside the features, one a region; {files[row]} has none")
+        return boxes, None if sizes is None else sizes[0]
+
+    return None if _first(arrays_of(0), _BOXES) is None else read
+
+
+def _beside(path: Path) -> dict[str, NDArray[Any]]:
+    """NAME_boxes.npy, and NAME_sizes.npy or NAME_img_sizes.npy, beside NAME.npy."""
+    files = [(name, path.with_name(f"{path.stem}{end}.npy")) for end, name in _BESIDE.items()]
+    return {name: open_npy(file) for name, file in files if file.is_file()}
+
+
+def _sizes(arrays: Mapping[str, Any]) -> NDArray[Any] | None:
+    """(images, 2) width and height."""
+    sizes = _first(arrays, _SIZES)
+    if sizes is not None:
+        return np.asarray(sizes[:])
+    for names in _SIDES:
+        if all(name in arrays for name in names):
+            return np.stack([np.asarray(arrays[name][:]).reshape(-1) for name in names], axis=1)
+    return None
