@@ -471,5 +471,7 @@ def test_feature_files_of_rubbish(tmp_path: Path, name: str) -> None:
 
 def test_an_npy_without_names(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((2, 3)))
-    with pytest.raises(DataError, match=r"needs its names in x.ids.txt \(one a line\) or x.ids.json; neither is there"):
+    with pytest.raises(
+        DataError, match=r"needs 'ids' in it, or in x.ids.txt \(one a line\) or x.ids.json; rows are joined"
+    ):
         FeatureFile.open(tmp_path / "x.npy")

@@ -53,31 +53,6 @@ class Candidates:
     text_groups: NDArray[np.int64]
     temperature: float
 
-    def align(
-        self, images: NDArray[np.float32], texts: NDArray[np.float32], groups: tuple[NDArray[np.int64], ...]
-    ) -> NDArray[np.float64]:
-        """(2 L) the cosine and the alignment of (L K D) images with (L K D) texts, row by row.
-
-        groups  (L) of the images and of the texts; candidates of either group do not count
-        """
-        cosine = np.einsum("nkd,nld->nkl", images, texts).max(axis=(1, 2)).astype(np.float64)
-        scaled = cosine / self.temperature
-        total = np.zeros(len(cosine))
-        for queries, candidates, candidate_groups in (
-            (images, self.texts, self.text_groups),
-            (texts, self.images, self.image_groups),
-        ):
-            count, views, width = queries.shape
-            products = queries.reshape(-1, width) @ candidates.reshape(-1, width).T
-            best = products.reshape(count, views, len(candidates), -1).max(axis=(1, 3))
-            logits = best.astype(np.float64) / self.temperature
-            excluded = np.logical_or(*(candidate_groups[None] == group[:, None] for group in groups))
-            logits[excluded] = -np.inf
-            # Scaled up to all candidates, since few are excluded.
-            scale = np.log(logits.shape[1]) - np.log(np.maximum(1, (~excluded).sum(axis=1)))
-            total += scaled - np.logaddexp(scaled, np.logaddexp.reduce(logits, axis=1, initial=-np.inf) + scale)
-        return np.stack([cosine, total / 2])
-
 
 def align(
     pairs: Dataset, images: Embeddings, texts: Embeddings, *, seed: int = 0, candidate_count: int = CANDIDATES
@@ -114,14 +89,31 @@ def aligned(
     """(2 L) the cosine and the alignment of (L 2) image and text rows.
 
     The cosine is that of the two most similar views; the alignment is the mean of log p(text | image) and
-    log p(image | text) among the candidates, at most 0.
+    log p(image | text) among the candidates of other groups, at most 0.
     """
-    blocks = [np.zeros((2, 0))]
+    results = np.zeros((2, len(links)))
     for start in range(0, len(links), BLOCK):
-        image_rows, text_rows = links[start : start + BLOCK].T
-        groups = pairs.images.groups[image_rows], pairs.texts.groups[text_rows]
-        blocks.append(candidates.align(images[image_rows], texts[text_rows], groups))
-    return np.concatenate(blocks, axis=1)
+        rows = links[start : start + BLOCK]
+        vectors = images[rows[:, 0]], texts[rows[:, 1]]
+        groups = pairs.images.groups[rows[:, 0]], pairs.texts.groups[rows[:, 1]]
+        cosine = np.einsum("nkd,nld->nkl", *vectors).max(axis=(1, 2)).astype(np.float64)
+        scaled = cosine / candidates.temperature
+        total = np.zeros(len(cosine))
+        for queries, items, item_groups in (
+            (vectors[0], candidates.texts, candidates.text_groups),
+            (vectors[1], candidates.images, candidates.image_groups),
+        ):
+            count, views, width = queries.shape
+            products = queries.reshape(-1, width) @ items.reshape(-1, width).T
+            best = products.reshape(count, views, len(items), -1).max(axis=(1, 3))
+            logits = best.astype(np.float64) / candidates.temperature
+            excluded = np.logical_or(*(item_groups[None] == group[:, None] for group in groups))
+            logits[excluded] = -np.inf
+            # Scaled up to all candidates, since few are excluded.
+            scale = np.log(logits.shape[1]) - np.log(np.maximum(1, (~excluded).sum(axis=1)))
+            total += scaled - np.logaddexp(scaled, np.logaddexp.reduce(logits, axis=1, initial=-np.inf) + scale)
+        results[:, start : start + BLOCK] = cosine, total / 2
+    return results
 
 
 def surroundings(graph: Graph, pairs: Dataset, images: Embeddings, texts: Embeddings) -> dict[str, NDArray[np.float64]]:

@@ -1,6 +1,7 @@
-"""Arrays in files, mapped instead of read: npy, the stored members of an npz, and folders in SCAN's "precomp" form.
+"""Arrays in files, which are mapped instead of read, and the names of their rows.
 
-Such a folder has one array of region features and one file of captions per split (Lee et al. 2018).
+Files are npy, npz (stored members are mapped), and folders in SCAN's "precomp" form (Lee et al. 2018), which have one
+array of region features and one file of captions per split.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import json
 import struct
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -133,20 +135,74 @@ def _reason(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def ids_beside(path: Path) -> list[str]:
-    """The names in FILE.ids.json or FILE.ids.txt beside a file. Raises DataError when there are none."""
-    text, listed = path.with_suffix(".ids.txt"), path.with_suffix(".ids.json")
+def ids_beside(path: Path, name: str = "ids") -> list[str]:
+    """The names in FILE.NAME.json or FILE.NAME.txt beside a file. Raises DataError when there are none."""
+    text, listed = path.with_suffix(f".{name}.txt"), path.with_suffix(f".{name}.json")
+    if not listed.is_file() and not text.is_file():
+        raise DataError(
+            f"{path} needs '{name}' in it, or in {text.name} (one a line) or {listed.name}; rows are joined by name, "
+            "not by position"
+        )
+    return read_ids(listed if listed.is_file() else text)
+
+
+def read_ids(file: Path) -> list[str]:
+    """The names in a file: a JSON list, or one per line. Raises DataError when it cannot be read."""
     try:
-        if listed.is_file():
-            names = json.loads(listed.read_text(encoding="utf-8"))
-            if not isinstance(names, list):
-                raise DataError(f"{listed} needs a JSON list of names; it got {type(names).__name__}")
-            return [str(name) for name in names]
-        if text.is_file():
-            return text.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(f"the names beside {path} need to be UTF-8 text or a JSON list; {error}") from error
-    raise DataError(f"{path} needs its names in {text.name} (one a line) or {listed.name}; neither is there")
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} needs to be a file of UTF-8 text; {error}") from error
+    return listed_ids(text, f"{file}") if file.suffix == ".json" else text.removesuffix("\n").split("\n")
+
+
+def listed_ids(text: str, where: str) -> list[str]:
+    """The names in a JSON list. Raises DataError, which says where, when it is something else."""
+    try:
+        names = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{where} needs to be a JSON list of ids; {error}") from error
+    if not isinstance(names, list):
+        raise DataError(f"{where} needs to be a JSON list of ids; it got {type(names).__name__}")
+    return [str(name) for name in names]
+
+
+def ids_of_array(array: NDArray[Any], where: str) -> list[str]:
+    """The names in an array of strings or integers. Raises DataError, which says where, when it is something else."""
+    if array.ndim != 1 or array.dtype.kind not in "USiu":
+        raise DataError(f"{where} needs one string a row; it got {array.dtype} of shape {array.shape}")
+    return [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in array.tolist()]
+
+
+def require_unique(names: Sequence[str], path: Path) -> None:
+    """Raise DataError when a name occurs twice."""
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(
+            f"{path} needs ids that are unique; {len(twice)} come more than once, first {first_names(twice)}"
+        )
+
+
+def rows_by_name(
+    row_of: Mapping[str, int], ids: Sequence[str], values: Sequence[Any] | None, path: Path
+) -> NDArray[np.int64]:
+    """(N) the row of each item: by its id, else by its value (a path or a text), else by the path's file name.
+
+    Raises DataError that counts the items without a row, and names the first three.
+    """
+    rows = [row_of.get(name, -1) for name in ids]
+    for index, row in enumerate(rows if values is not None and -1 in rows else ()):
+        if row < 0 and values is not None and isinstance(value := values[index], str):
+            rows[index] = row_of.get(value, row_of.get(PurePosixPath(value).name, -1))
+    if missing := [name for name, row in zip(ids, rows, strict=True) if row < 0]:
+        raise DataError(
+            f"{path} needs a row for every item; {len(missing)} of {len(ids)} have none, first {first_names(missing)}; "
+            f"it names {first_names(list(row_of))}: names are joined to an item's id, path or file name"
+        )
+    return np.array(rows, dtype=np.int64)
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The first three names, for a message."""
+    return ", ".join(repr(name) for name in names[:3])
 
 
 def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:

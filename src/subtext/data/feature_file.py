@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data import atomic
-from subtext.data.arrays import Rows, ids_beside, open_npy, open_npz, scan_names, scan_splits
+from subtext.data.arrays import (
+    Rows,
+    ids_beside,
+    ids_of_array,
+    open_npy,
+    open_npz,
+    require_unique,
+    rows_by_name,
+    scan_names,
+    scan_splits,
+)
 from subtext.data.build_context import FeatureShape
 from subtext.data.regions import Boxes, Regions, lengths_digest, of_counts, open_boxes, open_folder, open_h5
 from subtext.errors import DataError, counted
@@ -53,11 +62,7 @@ class FeatureFile:
                 )
             if len(rows) != len(self.names):
                 raise DataError(f"{self.path}: '{name}' needs one row a name, {len(self.names)}; it got {len(rows)}")
-        if len(self._row_of) != len(self.names):
-            twice = [name for name, count in Counter(self.names).items() if count > 1]
-            raise DataError(
-                f"{self.path} needs names that are unique; {len(twice)} come more than once, first {_some(twice)}"
-            )
+        require_unique(self.names, self.path)
 
     @staticmethod
     def open(path: Path | str) -> FeatureFile:
@@ -83,7 +88,7 @@ class FeatureFile:
             members = open_npz(path, ("names", "pooled", "grid", "counts"))
             if "names" not in members:
                 raise DataError(f"{path} needs 'names', one a row, to be joined by; it has only {', '.join(members)}")
-            names = _names(members["names"], path)
+            names = ids_of_array(members["names"], f"{path}: 'names'")
             pooled, grid = (Rows((members[name],)) if name in members else None for name in ("pooled", "grid"))
             if "grid" in members and "counts" in members:
                 return FeatureFile(names, pooled, of_counts(members["grid"], members["counts"], names, path), path)
@@ -115,18 +120,7 @@ class FeatureFile:
 
         Raises DataError that counts the items which have no row, and names the first three.
         """
-        row_of = self._row_of
-        row_numbers = [row_of.get(name, -1) for name in ids]
-        missing = [index for index, row in enumerate(row_numbers) if row < 0]
-        for index in missing if values is not None else []:
-            if isinstance(value := values[index], str):
-                row_numbers[index] = row_of.get(value, row_of.get(PurePosixPath(value).name, -1))
-        if missing := [ids[index] for index in missing if row_numbers[index] < 0]:
-            raise DataError(
-                f"{self.path} needs a row for every item; {len(missing)} of {len(ids)} have none, first "
-                f"{_some(missing)}; it names {_some(self.names)}: names are joined to an item's id, path or file name"
-            )
-        return np.asarray(row_numbers, dtype=np.int64)
+        return rows_by_name(self._row_of, ids, values, self.path)
 
     def name_of(self, *names: str) -> str | None:
         """The first of these names that has a row, as it is or as a path's file name; None where none has."""
@@ -247,16 +241,6 @@ def real_regions(grid: NDArray[np.float32]) -> NDArray[np.bool_]:
         return np.ones(grid.shape[:2], dtype=bool)
     real = (grid != 0).any(axis=-1)
     return np.logical_or.accumulate(real[:, ::-1], axis=1)[:, ::-1].copy()
-
-
-def _names(array: NDArray[Any], path: Path) -> list[str]:
-    if array.ndim != 1 or array.dtype.kind not in "USiu":
-        raise DataError(f"{path}: 'names' needs one string a row; it got {array.dtype} of shape {array.shape}")
-    return [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in array.tolist()]
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names[:3])
 
 
 def join_features(

@@ -300,13 +300,10 @@ def valid(text: str) -> bool:
 def folder_of(names: Iterable[str], root: Path, candidates: Sequence[str]) -> str:
     """The first candidate folder, relative to root, that has one of the first 20 images; the first where none has."""
     first = list(islice(names, 20))
-    matches = (folder for folder in candidates if any(image_exists(joined(folder, name), root) for name in first))
+    matches = (
+        folder for folder in candidates if any(image_exists(posixpath.join(folder, name), root) for name in first)
+    )
     return next(matches, candidates[0])
-
-
-def joined(folder: str, name: str) -> str:
-    """The path of an image in a folder, which may be empty."""
-    return f"{folder}/{name}" if folder else name
 
 
 def read_object(path: Path, content: str = "") -> dict[str, Any]:
@@ -343,19 +340,24 @@ def split_in_name(name: str) -> str | None:
     return None if match is None else MERGED.get(match[1], match[1])
 
 
-def with_split(
-    names: Iterable[str], splits: Mapping[str, str], lists: str, *, key: Callable[[str], str] = str
-) -> tuple[dict[str, str | None], list[Problem]]:
-    """The images that have a split, by name, and a note on the others; all images where there are no splits.
+def rows_with_splits(
+    images: Mapping[str, Mapping[str, Any]], splits: Mapping[str, str], lists: str, root: Path, folders: Sequence[str]
+) -> Iterator[Row | Problem]:
+    """The rows of images that have a split, and a note on the others; of all images where there are no splits.
 
-    splits  key of an image -> split        lists  the subject of the note
+    images   name -> its columns
+    splits   file name without suffix -> split        lists  the subject of the note
+    folders  candidates for the folder of the images, relative to the root
     """
-    split_of = {name: splits.get(key(name)) for name in names}
-    without = [name for name, split in split_of.items() if split is None]
-    if not splits or not without:
-        return split_of, []
-    note = f"{lists} no split for {counted(len(without), 'image')}; left out"
-    return {name: split for name, split in split_of.items() if split}, [Problem(without[0], note, fatal=False)]
+    split_of = {name: splits.get(Path(columns["image"]).stem) for name, columns in images.items()}
+    without = [name for name, split in split_of.items() if splits and split is None]
+    if without:
+        note = f"{lists} no split for {counted(len(without), 'image')}; left out"
+        yield Problem(without[0], note, fatal=False)
+    names = [name for name, split in split_of.items() if split is not None or not splits]
+    folder = folder_of((images[name]["image"] for name in names), root, folders)
+    records = ((f"image {name}", {**images[name], "split": split_of[name]}) for name in names)
+    yield from rows_of(records, None, folder=folder)
 
 
 def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:

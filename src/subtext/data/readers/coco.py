@@ -18,7 +18,7 @@ from typing import Any
 from subtext.data.dataset import Problem
 from subtext.data.readers import karpathy
 from subtext.data.readers.table import TABLES
-from subtext.data.rows import MERGED, Record, Row, Source, folder_of, joined, read_object, rows_of
+from subtext.data.rows import MERGED, Record, Row, Source, folder_of, read_object, rows_of
 from subtext.errors import DataError
 
 PRIORITY = 40
@@ -83,12 +83,11 @@ def _rows(file: Path, root: Path) -> Iterator[Row | Problem]:
     split = match[1] + match[2]
     names = (str(entry["file_name"]) for entry in entries if isinstance(entry, dict) and "file_name" in entry)
     folder = folder_of(names, root, (split, "", "images", f"images/{split}"))
-    yield from rows_of(_records(entries, annotations, labels, folder), None, split=MERGED.get(match[1], match[1]))
+    records = _records(entries, annotations, labels)
+    yield from rows_of(records, None, folder=folder, split=MERGED.get(match[1], match[1]))
 
 
-def _records(
-    entries: list[Any], annotations: list[Any], labels: Mapping[str, list[str]], folder: str
-) -> Iterator[Record]:
+def _records(entries: list[Any], annotations: list[Any], labels: Mapping[str, list[str]]) -> Iterator[Record]:
     captions: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for annotation in annotations:
         if isinstance(annotation, dict):
@@ -99,7 +98,7 @@ def _records(
             yield where, Problem(where, "needs 'id' and 'file_name'")
             continue
         name = str(entry["id"])
-        columns: dict[str, Any] = {"id": name, "image": joined(folder, str(entry["file_name"]))}
+        columns: dict[str, Any] = {"id": name, "image": str(entry["file_name"])}
         columns["captions"] = [text.get("caption") for text in captions[name]]
         text_ids = [text.get("id") for text in captions[name]]
         if text_ids and None not in text_ids:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from subtext.data.rows import Record, Source, filled_lines, folder_of, joined, rows_of
+from subtext.data.rows import Record, Source, filled_lines, folder_of, rows_of
 from subtext.errors import DataError
 
 PRIORITY = 53
@@ -54,10 +54,10 @@ def read(path: Path, images: Path | None) -> Source:
     root = images if images is not None else path
     files = sorted(captions.glob("[0-9][0-9][0-9].*/*.txt"))
     names = [f"{file.parent.name}/{file.stem}.jpg" for file in files]
-    return Source(rows_of(_records(files, folder_of(names, root, _IMAGES), path), None), root)
+    return Source(rows_of(_records(files, path), None, folder=folder_of(names, root, _IMAGES)), root)
 
 
-def _records(files: list[Path], image_folder: str, folder: Path) -> Iterator[Record]:
+def _records(files: list[Path], folder: Path) -> Iterator[Record]:
     test = _numbers(folder, "testclasses.txt") or TEST_CLASSES
     folds = sorted(folder.glob("valclasses*.txt"))
     if len(folds) > 1:
@@ -75,7 +75,7 @@ def _records(files: list[Path], image_folder: str, folder: Path) -> Iterator[Rec
         if name in seen_images and split != "test":
             split, group = "seen", f"{class_name} (seen)"
         text_ids = [f"{name}#{number}" for number in range(len(captions))]
-        columns = {"id": name, "image": joined(image_folder, name), "captions": captions, "text_ids": text_ids}
+        columns = {"id": name, "image": name, "captions": captions, "text_ids": text_ids}
         yield f"{class_name}/{file.name}", {**columns, "split": split, "group": group, "labels": [class_name]}
 
 

@@ -9,11 +9,10 @@ splits: `train.txt`, `val.txt` and `test.txt` (those of Flickr30k Entities) or `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from subtext.data.dataset import Problem
-from subtext.data.rows import Record, Source, filled_lines, folder_of, joined, lines_of, rows_of, with_split
+from subtext.data.rows import Source, filled_lines, lines_of, rows_with_splits
 
 PRIORITY = 20
 LOOKS_FOR = "*.token (Flickr30K)"
@@ -55,18 +54,14 @@ def read(path: Path, images: Path | None) -> Source:
             problems.append(Problem(f"line {number}", "needs IMAGE#NUMBER, a tab and the caption"))
             continue
         texts.setdefault(image, {})[name] = words.strip()
+    rows = {
+        image: {"id": image, "image": image, "captions": list(lines.values()), "text_ids": list(lines)}
+        for image, lines in texts.items()
+    }
     splits = {
         Path(line).stem: split
         for split, names in _LISTS.items()
         for name in names
         for line in filled_lines(file.parent / name)
     }
-    split_of, notes = with_split(texts, splits, "the lists of the splits name", key=lambda image: Path(image).stem)
-    folder = folder_of(split_of, root, _IMAGES)
-    return Source([*problems, *notes, *rows_of(_records(texts, split_of, folder), None)], root)
-
-
-def _records(texts: Mapping[str, Mapping[str, str]], splits: Mapping[str, str | None], folder: str) -> Iterator[Record]:
-    for image, split in splits.items():
-        columns = {"id": image, "image": joined(folder, image), "split": split}
-        yield f"image {image}", {**columns, "captions": list(texts[image].values()), "text_ids": list(texts[image])}
+    return Source([*problems, *rows_with_splits(rows, splits, "the lists of the splits name", root, _IMAGES)], root)

@@ -8,11 +8,10 @@ article is not read. Without `img_splits.json` the split is 80-10-10 at random.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from subtext.data.rows import Record, Source, folder_of, joined, read_object, rows_of, with_split
+from subtext.data.rows import Source, read_object, rows_with_splits
 from subtext.errors import DataError
 
 PRIORITY = 52
@@ -39,20 +38,18 @@ def read(path: Path, images: Path | None) -> Source:
     file = _articles(path)
     assert file is not None
     root = images if images is not None else path
-    captions = _captions(file)
     lists = path / _SPLITS
     splits = read_object(lists) if lists.is_file() else {}
     if not all(isinstance(split, str) for split in splits.values()):
         raise DataError(f"{lists} needs an object of IMAGE: split; it has other values; download it again")
     splits = {name.removesuffix(".jpg"): split for name, split in splits.items()}
-    split_of, notes = with_split(captions, splits, f"{_SPLITS} names")
-    folder = folder_of((f"{name}.jpg" for name in split_of), root, _IMAGES)
-    return Source([*notes, *rows_of(_records(captions, split_of, folder), None)], root)
+    rows = rows_with_splits(_columns(file), splits, f"{_SPLITS} names", root, _IMAGES)
+    return Source(list(rows), root)
 
 
-def _captions(file: Path) -> dict[str, tuple[str, Any]]:
-    """Image -> its article and its caption."""
-    captions = {}
+def _columns(file: Path) -> dict[str, dict[str, Any]]:
+    """ARTICLE_NUMBER -> the columns of the image."""
+    rows = {}
     for article, content in read_object(file).items():
         images = content.get("images") if isinstance(content, dict) else None
         if not isinstance(images, dict):
@@ -60,14 +57,6 @@ def _captions(file: Path) -> dict[str, tuple[str, Any]]:
                 f"{file} needs an object of 'images' (NUMBER: caption) in each article; '{article[:80]}' has none"
             )
         for number, caption in images.items():
-            captions[f"{article}_{number}"] = (article, caption)
-    return captions
-
-
-def _records(
-    captions: Mapping[str, tuple[str, Any]], splits: Mapping[str, str | None], folder: str
-) -> Iterator[Record]:
-    for name, split in splits.items():
-        article, caption = captions[name]
-        columns = {"id": name, "image": joined(folder, f"{name}.jpg"), "caption": caption, "article": article}
-        yield f"image {name}", {**columns, "split": split}
+            name = f"{article}_{number}"
+            rows[name] = {"id": name, "image": f"{name}.jpg", "caption": caption, "article": article}
+    return rows
