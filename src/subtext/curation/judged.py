@@ -122,7 +122,7 @@ def judge(
         "leak": (leaks(pairs.images, same_images)[image_rows] | leaks(pairs.texts, same_texts)[text_rows]).tolist(),
         "flags": [[*flags_of_images[image], *flags_of_texts[text]] for image, text in pairs.links],
     }
-    how = {"text copies": how_texts, "images": how_images}
+    how = {"text copies": how_texts, "pictures": how_images}
     return Judged(pairs, columns, {} if kinds is None else kinds.shares, how)
 
 

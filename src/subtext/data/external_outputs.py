@@ -89,15 +89,12 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
 
     Raises DataError when the file is none of these, holds pickled objects, or does not fit `Output`.
     """
-    kind = _kind(path)
-    if kind == ".parquet":
-        return _long_scores(path)
-    arrays, lists = _arrays(path, kind, ("scores", "image_ids", "text_ids"))
+    arrays = _arrays(path, ("scores", "image_ids", "text_ids"))
     values = arrays.get("scores")
     if values is None or values.ndim != 2:
         raise DataError(f"{path} needs 'scores' (images, texts); it got {_shapes(arrays)}")
-    id_files = (("image_ids", image_ids), ("text_ids", text_ids))
-    return Output(values, tuple(_ids(path, name, file, arrays, lists) for name, file in id_files), path)
+    files = {"image_ids": image_ids, "text_ids": text_ids}
+    return Output(values, tuple(_ids(path, name, file, arrays) for name, file in files.items()), path)
 
 
 def holds_scores(path: Path) -> bool:
@@ -105,10 +102,9 @@ def holds_scores(path: Path) -> bool:
 
     Raises DataError when it is of no known format, or cannot be read.
     """
-    kind = _kind(path)
-    if kind == ".parquet":
+    if path.suffix == ".parquet" and path.is_file():
         return "score" in _table(path, (), optional="score")
-    return "scores" in _arrays(path, kind, ("scores", "image_vectors", "text_vectors", *_VECTORS))[0]
+    return "scores" in _arrays(path, ("scores", "image_vectors", "text_vectors", *_VECTORS))
 
 
 def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Output:
@@ -122,35 +118,30 @@ def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Outpu
 
     Raises DataError as `read_scores` does.
     """
-    kind = _kind(path)
-    if kind == ".parquet":
-        return _vector_rows(path, modality)
     tensors = (f"{modality}_vectors", *_VECTORS)
     named = (f"{modality}_ids", *_NAMES)
-    arrays, lists = _arrays(path, kind, (*tensors, *named))
+    arrays = _arrays(path, (*tensors, *named), modality)
     values = next((arrays[name] for name in tensors if name in arrays), None)
     if values is None or values.ndim not in (2, 3):
         raise DataError(f"{path} needs '{modality}_vectors' or 'vectors' (items, width); it got {_shapes(arrays)}")
-    name = next((name for name in named if name in arrays or name in lists), "ids")
-    return Output(values, (_ids(path, name, ids, arrays, lists),), path)
+    name = next((name for name in named if name in arrays), "ids")
+    return Output(values, (_ids(path, name, ids, arrays),), path)
 
 
-def _kind(path: Path) -> str:
+def _arrays(path: Path, names: Sequence[str], modality: str = "") -> dict[str, NDArray[Any]]:
+    """The arrays of these names that exist, lists of ids included; from Parquet scores, or vectors of a modality."""
     if path.suffix in PICKLES:
         raise DataError(f"{path.name} may hold pickled objects, which can run anything; save the numbers as {FORMATS}")
     if path.suffix not in (".npz", ".npy", ".safetensors", ".parquet"):
         raise DataError(f"scores and vectors need {FORMATS}; it got {path.name}")
     if not path.is_file():
         raise DataError(f"{path} needs to be a file; it is not there")
-    return path.suffix
-
-
-def _arrays(path: Path, kind: str, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], dict[str, list[str]]]:
-    """The arrays of these names that exist, and the lists of ids in the metadata."""
-    if kind == ".npz":
-        return open_npz(path, names), {}
-    if kind == ".npy":
-        return {names[0] if names[0] == "scores" else "vectors": open_npy(path)}, {}
+    if path.suffix == ".npz":
+        return open_npz(path, names)
+    if path.suffix == ".npy":
+        return {names[0] if names[0] == "scores" else "vectors": open_npy(path)}
+    if path.suffix == ".parquet":
+        return _vectors(path, modality) if modality else _scores(path)
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -161,18 +152,15 @@ def _arrays(path: Path, kind: str, names: Sequence[str]) -> tuple[dict[str, NDAr
         raise DataError(
             f"{path} needs to be a safetensors file of plain numbers; reading it failed: {error}"
         ) from error
-    return arrays, {name: listed_ids(text, f"{path}: '{name}'") for name, text in metadata.items() if name in names}
+    lists = {name: listed_ids(text, f"{path}: '{name}'") for name, text in metadata.items() if name in names}
+    return arrays | {name: np.array(ids, dtype=str) for name, ids in lists.items()}
 
 
-def _ids(
-    path: Path, name: str, file: Path | None, arrays: dict[str, NDArray[Any]], lists: dict[str, list[str]]
-) -> list[str]:
-    """The names in their own file, else in the file of the numbers, else beside it."""
-    if file is not None:
+def _ids(path: Path, name: str, file: Path | None, arrays: dict[str, NDArray[Any]]) -> list[str]:
+    """The names in their own file, else in the file of the numbers, else beside it; Parquet always has its own."""
+    if file is not None and path.suffix != ".parquet":
         return read_ids(file)
-    if name in arrays:
-        return ids_of_array(arrays[name], f"{path}: '{name}'")
-    return lists[name] if name in lists else ids_beside(path, name)
+    return ids_of_array(arrays[name], f"{path}: '{name}'") if name in arrays else ids_beside(path, name)
 
 
 def _table(path: Path, columns: Sequence[str], optional: str = "modality") -> dict[str, Any]:
@@ -191,7 +179,7 @@ def _table(path: Path, columns: Sequence[str], optional: str = "modality") -> di
     return table
 
 
-def _vector_rows(path: Path, modality: str) -> Output:
+def _vectors(path: Path, modality: str) -> dict[str, NDArray[Any]]:
     table = _table(path, ("id", "vector"))
     modalities = table.get("modality", [modality] * len(table["id"]))
     rows = [row for row, item_modality in enumerate(modalities) if item_modality == modality]
@@ -199,10 +187,10 @@ def _vector_rows(path: Path, modality: str) -> Output:
         values = np.array([table["vector"][row] for row in rows], dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise DataError(f"{path}: 'vector' needs lists of numbers, all of one length; {error}") from error
-    return Output(values, ([str(table["id"][row]) for row in rows],), path)
+    return {"vectors": values, "ids": np.array([str(table["id"][row]) for row in rows], dtype=str)}
 
 
-def _long_scores(path: Path) -> Output:
+def _scores(path: Path) -> dict[str, NDArray[Any]]:
     table = _table(path, ("image_id", "text_id", "score"))
     (images, rows), (texts, columns) = (
         np.unique([str(name) for name in table[column]], return_inverse=True) for column in ("image_id", "text_id")
@@ -214,7 +202,7 @@ def _long_scores(path: Path) -> Output:
             f"{path} needs one row for each of {len(images)} x {len(texts)} pairs; it has {len(rows)} rows for "
             f"{values.size - int(np.isnan(values).sum())} pairs with a score"
         )
-    return Output(values, (images.tolist(), texts.tolist()), path)
+    return {"scores": values, "image_ids": images, "text_ids": texts}
 
 
 def _shapes(arrays: dict[str, NDArray[Any]]) -> str:

@@ -26,7 +26,7 @@ from subtext.data.arrays import (
     scan_splits,
 )
 from subtext.data.build_context import FeatureShape
-from subtext.data.regions import Boxes, Regions, lengths_digest, of_counts, open_boxes, open_folder, open_h5
+from subtext.data.regions import Regions, lengths_digest, of_counts, open_boxes, open_folder, open_h5
 from subtext.errors import DataError, counted
 
 BLOCK_BYTES = 32 * 2**20
@@ -220,7 +220,7 @@ class FeatureFile:
         return digest.hexdigest()
 
     @cached_property
-    def boxes(self) -> Boxes:
+    def boxes(self) -> Regions:
         """The boxes of the regions. Raises DataError when the file has none."""
         return open_boxes(self.path, self.names)
 

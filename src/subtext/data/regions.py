@@ -59,7 +59,7 @@ ReadBoxes = Callable[[int], tuple[NDArray[Any], NDArray[Any] | None]]
 
 @dataclass(frozen=True)
 class Regions:
-    """The regions of images, read image by image.
+    """The features, or the boxes, of the regions of images, read image by image.
 
     read     row -> (regions, width)
     names    of the images
@@ -90,9 +90,20 @@ class Regions:
         return padded([self._of_image(int(row)) for row in rows], (self.width,))
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        """Every image's regions in order; an image at a time, whatever the size."""
+        """The regions of every image in order; an image at a time, whatever the size."""
         for row in range(len(self)):
             yield np.ascontiguousarray(self._of_image(row))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits of every number, and of the number of each image's regions."""
+        digest = hashlib.blake2b(digest_size=8)
+        lengths = []
+        for block in self.blocks(0):
+            digest.update(block.data)
+            lengths.append(len(block))
+        digest.update(lengths_digest(lengths))
+        return digest.hexdigest()
 
     def _of_image(self, row: int) -> NDArray[Any]:
         regions = self.read(row)
@@ -193,60 +204,6 @@ def _text(name: Any) -> str:
     return name.decode("utf-8") if isinstance(name, bytes) else str(name)
 
 
-@dataclass(frozen=True)
-class Boxes:
-    """The boxes of images, read image by image; `names` are those of the images."""
-
-    read: ReadBoxes
-    names: Sequence[str]
-    path: Path
-
-    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(N P 4) boxes of the chosen images in [0, 1], with padding of zeros.
-
-        Raises DataError for boxes of another form, or outside of their image.
-        """
-        return padded([self._of_image(int(row)) for row in rows], (BOX,))
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """16 hexadecimal digits of every box, and of the number of each image's boxes."""
-        digest = hashlib.blake2b(digest_size=8)
-        lengths = []
-        for row in range(len(self.names)):
-            boxes = self._of_image(row)
-            digest.update(boxes.tobytes())
-            lengths.append(len(boxes))
-        digest.update(lengths_digest(lengths))
-        return digest.hexdigest()
-
-    def _of_image(self, row: int) -> NDArray[np.float32]:
-        stored, size = self.read(row)
-        boxes = np.asarray(stored, dtype=np.float32)
-        if boxes.ndim != 2 or boxes.shape[1] != BOX:
-            raise DataError(
-                f"{self.path} needs boxes of {BOX} numbers, a region each; {self.names[row]!r} has shape {boxes.shape}"
-            )
-        divided = ""
-        if size is not None:
-            if size.shape != (2,) or not (size > 0).all():
-                raise DataError(
-                    f"{self.path} needs the width and height of every image, above 0; {self.names[row]!r} has "
-                    f"{size.tolist()}; correct its sizes"
-                )
-            # Relative boxes may have sizes, too; boxes in pixels never all end within the first pixel.
-            if (boxes > 1 + SLACK).any():
-                boxes, divided = boxes / np.tile(np.asarray(size, dtype=np.float32), 2), " once divided"
-        good = ((boxes >= -SLACK) & (boxes <= 1 + SLACK)).all(axis=1) & (boxes[:, 2:] >= boxes[:, :2]).all(axis=1)
-        if not good.all():
-            raise DataError(
-                f"{self.path} needs boxes inside their image: left, top, right, bottom, in shares from 0 to 1, or in "
-                f"pixels with the image's width and height; {self.names[row]!r} has "
-                f"{boxes[~good][0].round(3).tolist()}{divided}; correct them, or give sizes"
-            )
-        return np.clip(boxes, 0, 1)
-
-
 def lengths_digest(lengths: Sequence[int]) -> bytes:
     """The numbers of regions, for a fingerprint of all images' regions; nothing where all images have equally many.
 
@@ -255,8 +212,8 @@ def lengths_digest(lengths: Sequence[int]) -> bytes:
     return b"" if len(set(lengths)) <= 1 else np.asarray(lengths, dtype="<i8").tobytes()
 
 
-def open_boxes(path: Path, names: Sequence[str]) -> Boxes:
-    """The boxes beside the features of a file, a row per name. Raises DataError when it has none."""
+def open_boxes(path: Path, names: Sequence[str]) -> Regions:
+    """The boxes beside the features of a file, relative to their images. Raises DataError when it has none."""
     if path.is_dir():
         read = _of_scan(path) if any(path.glob("*_ims.npy")) else _of_files(_image_files(path))
     elif path.suffix == ".npz":
@@ -268,7 +225,36 @@ def open_boxes(path: Path, names: Sequence[str]) -> Boxes:
             f"boxes need to lie beside the features, one a region; {path} has none; give features with boxes, or leave "
             "boxes out (docs/datasets.md says where they are looked for)"
         )
-    return Boxes(read, names, path)
+
+    def boxes_of(row: int) -> NDArray[np.float32]:
+        return _relative_boxes(*read(row), path, names[row])
+
+    return Regions(boxes_of, names, 1, BOX, np.dtype(np.float32), path)
+
+
+def _relative_boxes(stored: NDArray[Any], size: NDArray[Any] | None, path: Path, name: str) -> NDArray[np.float32]:
+    """Boxes in [0, 1]. Raises DataError for boxes of another form, or outside of their image."""
+    boxes = np.asarray(stored, dtype=np.float32)
+    if boxes.ndim != 2 or boxes.shape[1] != BOX:
+        raise DataError(f"{path} needs boxes of {BOX} numbers, a region each; {name!r} has shape {boxes.shape}")
+    divided = ""
+    if size is not None:
+        if size.shape != (2,) or not (size > 0).all():
+            raise DataError(
+                f"{path} needs the width and height of every image, above 0; {name!r} has {size.tolist()}; correct its "
+                "sizes"
+            )
+        # Relative boxes may have sizes, too; boxes in pixels never all end within the first pixel.
+        if (boxes > 1 + SLACK).any():
+            boxes, divided = boxes / np.tile(np.asarray(size, dtype=np.float32), 2), " once divided"
+    good = ((boxes >= -SLACK) & (boxes <= 1 + SLACK)).all(axis=1) & (boxes[:, 2:] >= boxes[:, :2]).all(axis=1)
+    if not good.all():
+        raise DataError(
+            f"{path} needs boxes inside their image: left, top, right, bottom, in shares from 0 to 1, or in pixels "
+            f"with the image's width and height; {name!r} has {boxes[~good][0].round(3).tolist()}{divided}; correct "
+            "them, or give sizes"
+        )
+    return np.clip(boxes, 0, 1)
 
 
 def _of_arrays(arrays: Mapping[str, Any], count: int) -> ReadBoxes | None:
