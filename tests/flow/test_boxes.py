@@ -13,9 +13,9 @@ import torch
 from command import call
 
 from subtext.api.load import open_run
-from subtext.data.regions import open_boxes
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Batch
+from subtext.data.regions import open_boxes
 from subtext.errors import DataError
 from subtext.models.encoders.precomputed import Precomputed
 
