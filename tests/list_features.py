@@ -148,7 +148,13 @@ def strings(place: Path) -> frozenset[str]:
 def mentioned(text: str, *places: str) -> bool:
     """Whether a string of the code, or a source file's text in these places, has this in it."""
     where = [ROOT / place for place in places or ("src/subtext",)]
-    return any(text in string for place in where if place.exists() for string in strings(place))
+    return any(text in _joined(place) for place in where if place.exists())
+
+
+@cache
+def _joined(place: Path) -> str:
+    """All strings of a package in one text, which is quicker to search than each by itself."""
+    return "\0".join(strings(place))
 
 
 # ---- the command line ----

@@ -74,13 +74,18 @@ def reproduced(fate: str) -> bool:
 
 def _stands(word: str) -> bool:
     name = word.removeprefix("--").replace("-", "_").lower()
-    return any(re.search(rf"\b{re.escape(one)}\b", _sources()) for one in {word, name})
+    return bool({word, name} & _words()) or re.search(rf"\b{re.escape(word)}\b", _sources()) is not None
 
 
 @cache
 def _sources() -> str:
     files = [file for top in ("reproduce", "src/subtext") for file in sorted((ROOT / top).rglob("*.py"))]
     return "\n".join(f"{file.stem}\n{file.read_text(encoding='utf-8')}" for file in files)
+
+
+@cache
+def _words() -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", _sources()))
 
 
 def works(kind: str, name: str, new: str) -> bool:
