@@ -1,12 +1,14 @@
 """Every annotated signature of the package is checked while testing, and nothing is left to chance.
 
 The hook has to be in place before the package is first imported, which is why it stands above the fixtures. It checks
-shapes (jaxtyping) and types (beartype) of every function and dataclass. A function that a compiler reads itself, such
-as a numba kernel, is left alone when `@typing.no_type_check` stands among its decorators.
+shapes (jaxtyping) and types (beartype) of every function and dataclass, which doubles the time that the tests take;
+CHECK_SHAPES=0 in the environment leaves it out. A function that a compiler reads itself, such as a numba kernel, is
+left alone when `@typing.no_type_check` stands among its decorators.
 """
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 
@@ -15,7 +17,8 @@ import numpy as np
 import pytest
 
 # A whole number is welcome where a float is asked for, as it is to the type checker (PEP 484).
-jaxtyping.install_import_hook("subtext", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+if os.environ.get("CHECK_SHAPES") != "0":
+    jaxtyping.install_import_hook("subtext", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 import torch  # noqa: E402  (after the hook)
 
