@@ -20,7 +20,7 @@ import pytest
 if os.environ.get("CHECK_SHAPES") != "0":
     jaxtyping.install_import_hook("subtext", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
-import torch  # noqa: E402  (after the hook)
+import torch
 
 
 @pytest.fixture(autouse=True, scope="session")
