@@ -48,6 +48,8 @@ HOSTS: dict[str, tuple[str, dict[str, object]]] = {
     "pcme_plus, wasserstein": ("pcme_plus", {"distance": "wasserstein"}),
 }
 ENSEMBLE = "sgraf"
+LONG = {"chan, mean", "imram, words ask", "imram, regions ask", "ascl, no attention", "ascl, mean fusion", ENSEMBLE}
+"""Further forms of a model, left to the slow tests."""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +101,10 @@ def built(name: str, pairs: Dataset, features: FeatureFile) -> Model:
     return model.eval()
 
 
-@pytest.fixture(scope="module", params=[*HOSTS, ENSEMBLE])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in (*HOSTS, ENSEMBLE)],
+)
 def model(request: pytest.FixtureRequest, pairs: Dataset, features: FeatureFile) -> Model:
     return built(request.param, pairs, features)
 

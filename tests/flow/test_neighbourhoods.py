@@ -37,7 +37,9 @@ def graph(tmp_path: Path) -> Path:
     return near.save(small.pairs(), tmp_path / "graph")
 
 
-@pytest.mark.parametrize("form", ["angular", "hinge", "reference", "triplet"])
+@pytest.mark.parametrize(
+    "form", ["angular", "triplet", *(pytest.param(form, marks=pytest.mark.slow) for form in ("hinge", "reference"))]
+)
 def test_the_losses_fall_and_recall_rises(tmp_path: Path, graph: Path, form: str) -> None:
     # At 45 degrees hardly a negative is inside the hinge's ball at all.
     degrees = 30.0 if form == "hinge" else 45.0
@@ -53,7 +55,9 @@ def test_the_losses_fall_and_recall_rises(tmp_path: Path, graph: Path, form: str
     assert epochs[-1]["figures"]["rsum"] > epochs[0]["figures"]["rsum"] + 30
 
 
-@pytest.mark.parametrize("structure", ["captions", "texts", "images"])
+@pytest.mark.parametrize(
+    "structure", ["texts", *(pytest.param(side, marks=pytest.mark.slow) for side in ("captions", "images"))]
+)
 def test_struc_learns(tmp_path: Path, graph: Path, structure: str) -> None:
     def made(plan: Plan) -> Setup:
         source = "" if structure == "captions" else str(graph)
@@ -75,7 +79,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = ("one", "by the loss")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in CASES]
+)
 def test_stopped_and_gone_on_it_ends_the_same(
     tmp_path: Path, graph: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_large_matrix_of_pairs_is_scored_once(made: Path, tmp_path: Path, monk
     assert len(calls) == once
 
 
+@pytest.mark.slow
 def test_daa_puts_both_reasonings_and_their_mean_into_order(made: Path, tmp_path: Path) -> None:
     for reasoning in ("saf", "sgr"):
         told = ["--reasoning", reasoning, "--similarity-dim", "6", "--select", "last", "-q"]
