@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import compose
-from subtext.training.loop import Stop, Training
+from subtext.training.fit import Training
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions, Setup
@@ -159,7 +160,7 @@ def main() -> None:
         batches = [training.batches(epoch) for epoch in range(asked.repeats + 1)]
 
         def ours() -> None:
-            for _ in training.epoch_steps(Stop()):
+            for _ in training.epoch_steps(threading.Event()):
                 pass
             training.end_epoch()
             training.state.totals.zero_()

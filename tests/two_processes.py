@@ -17,11 +17,11 @@ from subtext.data.inputs import Draw
 from subtext.models.checkpoint import put_tensors
 from subtext.neighbours.sampling import Sampler, Samplers, Strangers
 from subtext.recipes.methods.asymmetry import asymmetry
+from subtext.training.neighbours import NeighbourReader
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
-from subtext.training.reading import Reader
 from subtext.training.setup import RunOptions
-from subtext.training.step import Stepper
+from subtext.training.step import Reader, Stepper
 
 ROWS = 15
 KINDS = (
@@ -36,17 +36,19 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
     """Of a batch of an odd number of pairs, summed over processes; the loss with them."""
     processes = Processes("cpu")
     made = small.setup_with_parts() if kind == "parts" else small.setup_with_penalty()
-    data, samplers = small.pairs(), None
+    data = small.pairs()
     if "neighbours" in kind:
         form = "reference" if "random" in kind else "angular"
         image = 0.0 if kind.startswith("texts") else 0.3
         made = near.setup(Path("unread"), dropout=0.0, negatives="both", form=form, image_weight=image)
-        by_side = {side: Sampler(data, near.graph(data).neighbours) for side in made.neighbours.sides}
-        strangers = Strangers(data) if made.neighbours.strangers else None
-        samplers = Samplers(by_side, "both", "", strangers=strangers)
-    if kind == "made texts":
-        made = asymmetry(small.setup_with_parts(), negatives="shuffle")
-    rewriter = None if made.rewriting is None else made.rewriting.open(data)
+        (sampled,) = made.extras
+        by_side = {side: Sampler(data, near.graph(data).neighbours) for side in sampled.sides}
+        strangers = Strangers(data) if sampled.strangers else None
+        extras = [NeighbourReader(Samplers(by_side, "both", "", strangers=strangers))]
+    else:
+        if kind == "made texts":
+            made = asymmetry(small.setup_with_parts(), negatives="shuffle")
+        extras = [extra.open(data) for extra in made.extras]
     model = made.model.double().train()
     plan = Plan(batch_size=ROWS, grad_cache_chunk=chunk)
     reader = Reader(
@@ -56,14 +58,15 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
         together=kind == "together",
         processes=processes.count,
         rank=processes.rank,
-        samplers=samplers,
-        rewriter=rewriter,
+        extras=extras,
     )
     reading = reader(data.links[:ROWS])
     reading.images["pooled"] = reading.images["pooled"].double()
-    if reading.neighbours is not None and "image" in reading.neighbours.items:
-        reading.neighbours.items["image"]["pooled"] = reading.neighbours.items["image"]["pooled"].double()
-    stepper = Stepper(model, made.objective, plan, processes, negatives="both", rewriting=made.rewriting)
+    for extra in reading.extras:
+        for side, tensors in extra.items.values():
+            if side == "image":
+                tensors["pooled"] = tensors["pooled"].double()
+    stepper = Stepper(model, made.objective, plan, processes)
     loss, parts = stepper(reading, Epoch(number=0, seed=0), name="step 0")
     weights = list(model.parameters())
     told = processes.sum_gradients(weights, torch.cat([loss[None], parts]))

@@ -28,7 +28,7 @@ from reproduce.studies.common import neighbours, selection
 from reproduce.studies.flickr8k import with_grid
 from reproduce.studies.nonliteral import HELD_OUT, ROWS
 from subtext.cli import main as subtext
-from subtext.training.weight_tables import NeighbourMemory
+from subtext.training.tables import NeighbourMemory
 
 WEIGHTED = ("diversity", "discrepancy", "combined, beta 1, gamma 1")
 

@@ -26,9 +26,9 @@ from subtext.models.checkpoint import Record, load_record
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import Scoring
-from subtext.recipes.neighbour_weights import DiscrepancyOptions, NeighbourOptions, WeightOptions
+from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, WeightOptions
 from subtext.report.text_table import Cell, table
-from subtext.training.weight_tables import NeighbourScores
+from subtext.training.tables import NeighbourScores
 
 FEWEST = 3
 """Pairs of runs that a correlation needs: two always agree, or disagree."""

@@ -26,7 +26,7 @@ from subtext.report.page import Found, Page, Search, Section, render
 from subtext.report.plots import Histogram, histograms
 from subtext.report.progress import meter
 from subtext.report.text_table import Cell, table
-from subtext.training.weight_tables import NeighbourMemory, NeighbourScores
+from subtext.training.tables import NeighbourMemory, NeighbourScores
 
 COMBINE: Mapping[str, Combine] = {"diversity": "absdiff", "discrepancy": "absdiff", "combined": "mean"}
 """Each method's default combination of the weights of images and texts."""

@@ -17,7 +17,7 @@ from subtext.evaluation.metrics.agreement import spearman
 from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.objectives.weighting.neighbourhood import combined as joined
 from subtext.ops import draw
-from subtext.training.weight_tables import moments
+from subtext.training.tables import moments
 
 BINS = 30
 SCORES, MODALITIES = ("diversity", "discrepancy"), ("image", "text")

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
     from subtext.objectives.objective import Term
-    from subtext.recipes.method_terms import replace_terms
+    from subtext.recipes.parts import replace_terms
     from subtext.search import Answer, Hit, Index, Query
     from subtext.server.serve import serve as serve
 
@@ -135,7 +135,7 @@ _MODULES = {
     "register_method": "subtext.api.extend",
     "register_metric": "subtext.api.extend",
     "register_reader": "subtext.api.extend",
-    "replace_terms": "subtext.recipes.method_terms",
+    "replace_terms": "subtext.recipes.parts",
     "restore_index": "subtext.api.index.maintain",
     "runs": "subtext.api.runs",
     "save_pretrained": "subtext.api.load",

@@ -120,8 +120,8 @@ def built(
         setup = build(model, options, methods=methods, context=context(kind))
     except SubtextError:
         return None
-    return digest([setup.model, setup.objective, setup.plan, setup.phases, setup.neighbours, setup.memories,
-                   setup.relevance, setup.mixing, setup.rewriting])  # fmt: skip
+    return digest([setup.model, setup.objective, setup.plan, setup.phases, setup.extras, setup.memories,
+                   setup.relevance, setup.mixing])  # fmt: skip
 
 
 def contexts(options: Sequence[Option]) -> list[dict[str, object]]:

@@ -15,15 +15,17 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_m
 from subtext.errors import CheckpointError, RecipeError, TrainingError
 from subtext.training.optimiser import (
     AdamP,
+    Freezer,
+    Stage,
     WeightAverage,
     build_optimiser,
     pack,
     parameter_groups,
     project,
     set_lr,
+    stage,
     unpack,
 )
-from subtext.training.phases import Freezer, Stage, stage
 from subtext.training.plan import Phase, Plan
 
 KINDS = get_args(get_type_hints(Plan)["optimiser"])

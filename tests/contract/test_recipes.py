@@ -27,7 +27,7 @@ from subtext.ops import draw as draws
 from subtext.recipes import catalogue
 from subtext.recipes.build import build, recorded_options
 from subtext.recipes.catalogue import plan_options
-from subtext.training.phases import stage
+from subtext.training.optimiser import stage
 from subtext.training.plan import Plan
 from subtext.training.setup import Setup
 
@@ -397,7 +397,7 @@ class TestThaw:
         ("vse", {}, {"methods": [("mithum", {})]}, "no method called 'mithum'; did you mean mithun"),
         ("vse", {}, {"methods": [("mithun", {"beta": 1})]}, "no option of 'mithun' called 'beta'"),
         ("vse", {}, {"plan": {"epoch": 1}}, "no training option called 'epoch'; did you mean epochs"),
-        ("vse", {}, {"plan": {"epochs": 0}}, "epochs needs at least 1"),
+        ("vse", {}, {"plan": {"epochs": 0}}, "epochs needs 1 or more"),
     ],
 )
 def test_a_wrong_name_or_value_is_answered_with_the_right_ones(

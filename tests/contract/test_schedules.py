@@ -15,7 +15,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, StepLR
 
 from subtext.errors import RecipeError
-from subtext.training.loop import Training
+from subtext.training.fit import Training
 from subtext.training.optimiser import FALL_TO, RISE_FROM, lr_factor
 from subtext.training.plan import Plan
 
@@ -91,8 +91,8 @@ def test_one_cycle_rises_and_falls() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("warmup", 1.0, "warmup is a share"),
-        ("swa_start", 1.0, "swa_start is a share"),
+        ("warmup", 1.0, r"warmup needs a number in \[0, 1\)"),
+        ("swa_start", 1.0, r"swa_start needs a number in \[0, 1\)"),
         ("ema_decay", 1.0, "ema_decay needs"),
         ("freeze_epochs", -2, "freeze_epochs needs -1"),
         ("grad_cache_chunk", 999, "grad_cache_chunk needs at most batch_size"),
@@ -101,7 +101,7 @@ def test_one_cycle_rises_and_falls() -> None:
         ("lr", 0.0, "lr needs a number above 0"),
         ("lr", math.inf, "lr needs a number above 0"),
         *(
-            (name, math.nan, f"{name} needs a number of 0 or more")
+            (name, math.nan, f"{name} needs 0 or more")
             for name in ("max_grad_norm", "weight_decay", "backbone_lr_scale")
         ),
     ],

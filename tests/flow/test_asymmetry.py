@@ -14,6 +14,7 @@ import torch
 from command import call
 
 from subtext.core import DIRECTIONS, Epoch
+from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
 from subtext.data.text import SubwordInput, Vocabulary, WordInput, cut_note, too_long
 from subtext.errors import RecipeError
@@ -24,12 +25,11 @@ from subtext.objectives.objective import Objective, Term
 from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
+from subtext.training.fit import validate_plan
 from subtext.training.plan import Plan
-from subtext.training.plan_validation import validate_plan
 from subtext.training.processes import Processes
-from subtext.training.reading import Reader
 from subtext.training.setup import RunOptions, Setup
-from subtext.training.step import Stepper
+from subtext.training.step import Reader, Stepper
 
 SMALL = [
     "--embed-dim",
@@ -210,24 +210,30 @@ def test_lengths_are_counted_as_each_input_counts() -> None:
 
 def test_joined_texts_longer_than_the_model_takes_are_told() -> None:
     """The small texts have 4 to 6 words and fit; two of them have 8 to 12, and 8 tokens leave room for 6."""
-    host, data, one = small.setup(), small.pairs(), Processes("cpu")
+    host, data = small.setup(), small.pairs()
     long = asymmetry(host, negatives="none", positives="long")
-    found = [text for text in validate_plan(long, data, one) if "tokens" in text]
+    found = [text for text in notes(long, data) if "tokens" in text]
     assert found == [
         "80 joined texts of 80 are longer than the 8 tokens that the model takes (--max-tokens when it is trained): "
         "what is beyond is not read"
     ]
-    assert any("80 joined texts of 80" in note for note in validate_plan(asymmetry(host, negatives="none"), data, one))
+    assert any("80 joined texts of 80" in note for note in notes(asymmetry(host, negatives="none"), data))
     for made in (
         asymmetry(host, negatives="none", positives="short"),
         asymmetry(host, negatives="shuffle", positives="none"),
     ):
-        assert not any("tokens" in note for note in validate_plan(made, data, one))
+        assert not any("tokens" in note for note in notes(made, data))
     alone = data.subset(np.arange(40), np.flatnonzero((np.arange(80) % 2 == 0) | (np.arange(80) < 20)).astype(np.int64))
-    (told,) = [note for note in validate_plan(long, alone, one) if "tokens" in note]
+    (told,) = [note for note in notes(long, alone) if "tokens" in note]
     assert told.startswith("20 joined texts of 20 are longer"), "a picture's only text stays as it is"
     roomy = asymmetry(with_room(20), negatives="none", positives="long")
-    assert not any("tokens" in note for note in validate_plan(roomy, data, one))
+    assert not any("tokens" in note for note in notes(roomy, data))
+
+
+def notes(made: Setup, data: Dataset) -> list[str]:
+    """What is said before such a training begins."""
+    (rewriting,) = made.extras
+    return [*validate_plan(made, data, Processes("cpu")), *rewriting.open(data).notes(made.model)]
 
 
 def with_room(tokens: int) -> Setup:
@@ -242,11 +248,10 @@ def test_chunks_give_the_gradient_of_the_whole_batch(method: dict[str, str]) -> 
     def gradients(chunk: int) -> dict[str, torch.Tensor]:
         made = asymmetry(small.setup_with_parts(), **method)
         model, data = made.model.double().train(), small.pairs()
-        rewriter = made.rewriting.open(data)
-        reading = Reader(model, data, Draw(0, 0), rewriter=rewriter)(data.links[:14])
+        reading = Reader(model, data, Draw(0, 0), extras=[made.extras[0].open(data)])(data.links[:14])
         reading.images["pooled"] = reading.images["pooled"].double()
         plan = Plan(batch_size=14, grad_cache_chunk=chunk)
-        stepper = Stepper(model, made.objective, plan, Processes("cpu"), rewriting=made.rewriting)
+        stepper = Stepper(model, made.objective, plan, Processes("cpu"))
         stepper(reading, Epoch(number=0, seed=0), name="step 0")
         return {name: weight.grad for name, weight in model.named_parameters()}
 

@@ -21,7 +21,7 @@ from subtext.evaluation.audit import CHECKS, Sample, Stability, caption_places, 
 from subtext.models.ensemble import ensemble
 from subtext.models.model import Model
 from subtext.recipes.build import build
-from subtext.training.reading import Reader
+from subtext.training.step import Reader
 
 WIDTH, PICTURES, EACH = 10, 67, 2
 """More pictures than a tile has, so that a second one is padded."""

@@ -239,7 +239,7 @@ def test_a_host_that_cannot_carry_a_method_says_which_can(data: Path) -> None:
 
 
 def test_options_that_mean_nothing_are_refused(data: Path) -> None:
-    assert "--batch-size needs at least 1" in train(data, "dual", "--batch-size", "0", code=1)
+    assert "--batch-size needs 1 or more" in train(data, "dual", "--batch-size", "0", code=1)
     assert "--lr needs a number above 0" in train(data, "dual", "--lr", "-1", code=1)
     assert "--device" in train(data, "dual", "--device", "quantum", code=1)
 

@@ -18,9 +18,9 @@ from subtext.data.dataset import Dataset
 from subtext.errors import TrainingError
 from subtext.models.checkpoint import fingerprint, load_record, load_run
 from subtext.objectives.objective import Objective, Term
+from subtext.training.fit import validate_plan
 from subtext.training.optimiser import WeightAverage
 from subtext.training.plan import Phase, Plan
-from subtext.training.plan_validation import validate_plan
 from subtext.training.processes import Processes
 from subtext.training.setup import Report, RunOptions
 
@@ -272,7 +272,7 @@ def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["workers", "keep_checkpoints", "save_every_epochs", "log_every", "checkpoint_every"])
 def test_bad_options_are_refused(name: str) -> None:
-    with pytest.raises(TrainingError, match=f"{name} needs at least"):
+    with pytest.raises(TrainingError, match=rf"{name} needs [01] or more; it got -1"):
         RunOptions(**{name: -1})
 
 

@@ -19,9 +19,10 @@ from subtext.errors import CheckpointError, DataError
 from subtext.models.checkpoint import fingerprint, load_record
 from subtext.neighbours.sampling import NeighbourDraw, open_samplers
 from subtext.recipes.methods.struc import struc
+from subtext.training.neighbours import NeighbourReader
 from subtext.training.plan import Plan
-from subtext.training.reading import Reader
 from subtext.training.setup import Fitted, RunOptions, Setup
+from subtext.training.step import Reader
 
 PLAN = Plan(epochs=3, batch_size=12, lr=1e-2)
 LONG = Plan(epochs=10, batch_size=16, lr=2e-2, schedule="cosine")
@@ -126,16 +127,16 @@ def test_what_is_read_beside_a_batch(graph: Path, together: bool) -> None:
     """Row by row the neighbour of each pair; a picture with several texts has that of its first in the batch."""
     pairs = small.pairs()
     samplers = open_samplers(NeighbourDraw(graph=graph, pool_size=4), pairs)
-    reader = Reader(small.setup().model, pairs, Draw(1, 2), together=together, samplers=samplers)
+    reader = Reader(small.setup().model, pairs, Draw(1, 2), together=together, extras=[NeighbourReader(samplers)])
     rows = pairs.links[[3, 2, 9, 8, 20]]
     reading = reader(rows)
-    assert reading.neighbours is not None
+    (neighbours,) = reading.extras
     drawn = samplers.by_side["text"](rows, seed=1, epoch=2)
     images = drawn if not together else drawn[[0, 2, 4]]
-    assert reading.neighbours.items["text"]["ids"].tolist() == drawn.tolist()
-    assert reading.neighbours.items["image"]["ids"].tolist() == (images // 2).tolist()
-    assert reading.neighbours.groups["text"].tolist() == pairs.texts.groups[drawn].tolist()
-    assert Reader(small.setup().model, pairs, None, samplers=samplers)(rows).neighbours is None
+    assert neighbours.items["text neighbour"][1]["ids"].tolist() == drawn.tolist()
+    assert neighbours.items["image neighbour"][1]["ids"].tolist() == (images // 2).tolist()
+    assert neighbours.groups["text"].tolist() == pairs.texts.groups[drawn].tolist()
+    assert Reader(small.setup().model, pairs, None, extras=[NeighbourReader(samplers)])(rows).extras == ()
 
 
 def test_pictures_without_a_text_take_no_part(tmp_path: Path) -> None:

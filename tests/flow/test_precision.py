@@ -13,9 +13,8 @@ from subtext.core import Epoch
 from subtext.data.inputs import Draw
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
-from subtext.training.reading import Reader
 from subtext.training.setup import RunOptions
-from subtext.training.step import Stepper
+from subtext.training.step import Reader, Stepper
 
 ON_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")]
 

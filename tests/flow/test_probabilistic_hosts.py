@@ -32,7 +32,7 @@ from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers.kl import KL
 from subtext.objectives.regularisers.uniformity import Uniformity
 from subtext.recipes.methods.daa import daa
-from subtext.training.mixing import Mixing
+from subtext.training.batch_relevance import Mixing
 from subtext.training.plan import Plan
 from subtext.training.setup import RunOptions, Setup
 

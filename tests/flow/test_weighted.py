@@ -41,14 +41,13 @@ from subtext.recipes.methods.hal import hal
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
 from subtext.recipes.methods.uniform import uniform
-from subtext.recipes.neighbour_weights import NeighbourOptions, WeightOptions
-from subtext.training.density_table import DensityTable
+from subtext.recipes.options import NeighbourOptions, WeightOptions
+from subtext.training.fit import validate_plan
 from subtext.training.memory import Embed, Memories
-from subtext.training.pair_bank import PairBank, PairBankMemory
 from subtext.training.plan import Plan
-from subtext.training.plan_validation import validate_plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions, Setup
+from subtext.training.tables import DensityTable, PairBank, PairBankMemory
 
 Method = Callable[[Setup], Setup]
 PLAN = Plan(epochs=6, batch_size=8, lr=2e-2, schedule="constant")

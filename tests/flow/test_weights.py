@@ -24,10 +24,10 @@ from subtext.ops.neighbour_scores import exact_scores, neighbour_scores
 from subtext.recipes.methods.combined import combined
 from subtext.recipes.methods.discrepancy import discrepancy
 from subtext.recipes.methods.diversity import diversity
-from subtext.recipes.neighbour_weights import DiscrepancyOptions, NeighbourOptions, WeightOptions
+from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, WeightOptions
 from subtext.training.plan import Plan
 from subtext.training.setup import RunOptions, Setup
-from subtext.training.weight_tables import NeighbourMemory, NeighbourScores
+from subtext.training.tables import NeighbourMemory, NeighbourScores
 
 PLAN = Plan(epochs=3, batch_size=16, lr=1e-2, caption_sampling="one")
 FIRST = RunOptions(device="cpu", workers=0)
@@ -209,7 +209,7 @@ def opened(data: Dataset, **options: object) -> NeighbourMemory:
             return near.graph(data, 4)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("subtext.training.weight_tables.Graph", Fixed)
+        patch.setattr("subtext.training.tables.Graph", Fixed)
         return NeighbourScores(Path("unread"), **options).open(data, device=torch.device("cpu"))
 
 
@@ -269,7 +269,7 @@ def test_only_pairs_that_the_epoch_reads_are_scored_unless_all_are_asked_for(
 
 
 def test_of_an_item_that_comes_twice_the_last_is_kept() -> None:
-    from subtext.training.embedding_bank import _last
+    from subtext.training.tables import _last
 
     assert _last(torch.tensor([4, 2, 4, 7, 2, 4]), 8).tolist() == [5, 4, 5, 3, 4, 5]
 
@@ -279,7 +279,7 @@ def test_the_exact_way_is_taken_without_samples() -> None:
     bank = torch.nn.functional.normalize(torch.randn(24, 2, 4), dim=-1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "subtext.training.weight_tables.Graph", type("G", (), {"load": staticmethod(lambda f: near.graph(data, 4))})
+            "subtext.training.tables.Graph", type("G", (), {"load": staticmethod(lambda f: near.graph(data, 4))})
         )
         memory = NeighbourScores(Path("unread"), samples=0, neighbours=3).open(data, device=torch.device("cpu"))
     memory.look(Embeddings(bank[:12], torch.arange(12)), Embeddings(bank, torch.arange(24)))
@@ -294,7 +294,7 @@ def test_of_views_whose_mean_is_compared_the_mean_is_kept(monkeypatch: pytest.Mo
     """Also of a checkpoint that has every view, as they had before."""
     data = small.pairs(12)
     bank = torch.nn.functional.normalize(torch.randn(24, 3, 4), dim=-1)
-    monkeypatch.setattr("subtext.training.weight_tables.Graph.load", lambda folder: near.graph(data, 4))
+    monkeypatch.setattr("subtext.training.tables.Graph.load", lambda folder: near.graph(data, 4))
     asked = NeighbourScores(Path("unread"), views="mean", neighbours=3, storage="float16")
     first, later = (asked.open(data, device=torch.device("cpu")) for _ in range(2))
     first.look(Embeddings(bank[:12], torch.arange(12)), Embeddings(bank, torch.arange(24)))
@@ -311,7 +311,7 @@ def test_of_views_whose_mean_is_compared_the_mean_is_kept(monkeypatch: pytest.Mo
 
 def test_that_the_first_epoch_has_no_weights_is_told_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
     data = small.pairs(12)
-    monkeypatch.setattr("subtext.training.weight_tables.Graph.load", lambda folder: near.graph(data, 4))
+    monkeypatch.setattr("subtext.training.tables.Graph.load", lambda folder: near.graph(data, 4))
     late, whole = (
         NeighbourScores(Path("unread"), first=first, neighbours=3).open(data, device=torch.device("cpu")).notes
         for first in ("uniform", "encode")

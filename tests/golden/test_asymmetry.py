@@ -202,8 +202,10 @@ def test_a_pictures_only_text_stays_and_that_is_told() -> None:
     data = small.pairs(4, captions=1)
     made = Rewriting(positives="long").open(data)
     assert made.retold(data.links, DRAW) == list(data.texts.values)
-    assert made.notes == ["4 images with one text: there is no other to make it longer by, and it stays"]
-    assert Rewriting(positives="short").open(data).notes == []
+    assert made.notes(small.setup().model) == [
+        "4 images with one text: there is no other to make it longer by, and it stays"
+    ]
+    assert Rewriting(positives="short").open(data).notes(small.setup().model) == []
 
 
 def test_what_is_read_beside_a_batch() -> None:
@@ -211,20 +213,20 @@ def test_what_is_read_beside_a_batch() -> None:
     input_spec = WordInput(Vocabulary.build([str(value) for value in data.texts.values]))
     texts = input_spec(item_batch(data.texts, data.links[:, 1], data.root))
     rewriter = Rewriting().open(data)
-    made = rewriter(input_spec, data.links, texts, DRAW)
+    made = rewriter.rewrite(input_spec, data.links, texts, DRAW)
     assert set(made.items) == {RETOLD, "shuffled text", "shuffled retold"} and set(made.noise) == {TEXT, RETOLD}
     again = made.noise[TEXT].again
     assert (made.noise[TEXT].kinds[again] == generation.SHUFFLE).all() and 0 < len(again) < 18
     assert torch.equal(
-        made.items["shuffled text"]["tokens"].sort(1).values, texts["tokens"][torch.from_numpy(again)].sort(1).values
+        made.items["shuffled text"][1]["tokens"].sort(1).values, texts["tokens"][torch.from_numpy(again)].sort(1).values
     )
-    part = rewriter(
+    part = rewriter.rewrite(
         input_spec, data.links[4:9], input_spec(item_batch(data.texts, data.links[4:9, 1], data.root)), DRAW
     )
     assert np.array_equal(part.noise[TEXT].seeds, made.noise[TEXT].seeds[4:9])
-    literal = Rewriting(shuffle_at="embedding").open(data)(input_spec, data.links, texts, DRAW)
+    literal = Rewriting(shuffle_at="embedding").open(data).rewrite(input_spec, data.links, texts, DRAW)
     assert set(literal.items) == {RETOLD}
-    assert not Rewriting(negatives="none").open(data)(input_spec, data.links, texts, DRAW).noise
+    assert not Rewriting(negatives="none").open(data).rewrite(input_spec, data.links, texts, DRAW).noise
 
 
 def test_texts_that_were_read_anew_stand_in_their_places() -> None:
@@ -244,7 +246,7 @@ def test_what_cannot_be_rewritten_is_said() -> None:
     data = pairs()
     featured = replace(data, texts=replace(data.texts, values=[None, *data.texts.values[1:]]))
     with pytest.raises(DataError, match="rewritten by their words; 1 text of 18 is known by features alone"):
-        Rewriting().require(featured)
+        Rewriting().open(featured)
     bare = Embeddings(torch.ones(2, 1, 3), torch.arange(2))
     noise = Noise(np.zeros(2, dtype=np.int64), np.arange(2), np.empty(0, np.int64))
     with pytest.raises(RequirementError, match="noise on word vectors needs texts with words in the joint space"):

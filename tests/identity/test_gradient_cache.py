@@ -16,12 +16,11 @@ from subtext.core import Epoch
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
 from subtext.errors import TrainingError
+from subtext.training.fit import batch_norms, validate_plan
 from subtext.training.plan import Plan
-from subtext.training.plan_validation import batch_norms, validate_plan
 from subtext.training.processes import Processes
-from subtext.training.reading import Reader
 from subtext.training.setup import Setup
-from subtext.training.step import Stepper
+from subtext.training.step import Reader, Stepper
 
 
 def _gradients(

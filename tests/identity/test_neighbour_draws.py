@@ -28,10 +28,10 @@ from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.neighbourhoods import neighbourhoods
 from subtext.recipes.methods.struc import struc
 from subtext.recipes.methods.uniform import uniform
+from subtext.training.neighbours import RANDOM, Neighbours, SampledNeighbours
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
-from subtext.training.reading import Neighbours, Reader, Reading
-from subtext.training.step import Stepper
+from subtext.training.step import Reader, Reading, Stepper
 
 PAIRS = small.pairs()
 U3 = {
@@ -214,13 +214,17 @@ def test_the_papers_code_on_the_worked_example_as_a_step_computes_it(chunk: int)
     branches = {side: Branch(small.Traits(), nn.Identity(), Table(rows)) for side, rows in tables.items()}
     host = replace(small.setup(), model=Model(branches["image"], branches["text"], Cosine(temperature=0.1)))
     made = neighbourhoods(host, graph="somewhere", form="reference")
-    assert made.neighbours.strangers
+    assert made.extras[0].strangers
 
     def rows(start: int) -> Tensors:
         return {"ids": torch.arange(start, start + 3)}
 
-    near_by = Neighbours({"image": rows(3), "text": rows(3)}, dict.fromkeys(SIDES, torch.arange(3) + 3), rows(6))
-    reading = Reading(rows(0), rows(0), Groups.of(torch.arange(3)), dict.fromkeys(DIRECTIONS, 1.0), near_by)
+    near_by = Neighbours(
+        {"image neighbour": ("image", rows(3)), "text neighbour": ("text", rows(3)), RANDOM: ("text", rows(6))},
+        dict.fromkeys(SIDES, torch.arange(3) + 3),
+    )
+    share = dict.fromkeys(DIRECTIONS, 1.0)
+    reading = Reading(rows(0), rows(0), Groups.of(torch.arange(3)), share, extras=(near_by,))
     stepper = Stepper(made.model, made.objective, Plan(grad_cache_chunk=chunk), Processes("cpu"))
     whole, parts = stepper(reading, Epoch(number=0, seed=0), name="step 0")
     found = dict(zip(made.objective.parts, parts.tolist(), strict=True))
@@ -260,15 +264,14 @@ def test_random_texts_are_read_where_the_papers_code_is_asked_for(graph: Path) -
     for options in with_them:
         read = {} if options.get("text_weight") == 0 else {"graph": str(graph), "pool_size": 4}
         made = neighbourhoods(small.setup(), **read, form="reference", **options)
-        samplers = open_samplers(made.neighbours, PAIRS)
-        reading = Reader(made.model, PAIRS, Draw(1, 2), samplers=samplers)(PAIRS.links[:9])
+        reading = Reader(made.model, PAIRS, Draw(1, 2), extras=[made.extras[0].open(PAIRS)])(PAIRS.links[:9])
         wanted = Strangers(PAIRS)(PAIRS.links[:9], seed=1, epoch=2)
-        assert reading.neighbours.strangers["ids"].tolist() == wanted.tolist()
+        assert reading.extras[0].items[RANDOM][1]["ids"].tolist() == wanted.tolist()
     host = neighbourhoods(small.setup(), graph=str(graph), form="reference", cross_modal="model", text_weight=0.0)
     for made in (host, neighbourhoods(small.setup(), graph=str(graph))):
-        assert not made.neighbours.strangers
+        assert not made.extras[0].strangers
     told = {
-        open_samplers(one.neighbours, PAIRS).fingerprint
+        open_samplers(one.extras[0], PAIRS).fingerprint
         for one in (near.setup(graph), near.setup(graph, form="reference"))
     }
     assert len(told) == 2
@@ -278,9 +281,11 @@ def test_no_other_method_changes_a_loss_that_reads_random_texts() -> None:
     for method in (uniform, mithun, hal):
         with pytest.raises(RecipeError, match=r"neighbourhoods:form=reference one of them reads random texts"):
             method(neighbourhoods(small.setup(), form="reference", image_weight=0.0, text_weight=0.0))
-    assert neighbourhoods(
-        uniform(small.setup()), graph="somewhere", form="reference", cross_modal="model"
-    ).neighbours.strangers
+    assert (
+        neighbourhoods(uniform(small.setup()), graph="somewhere", form="reference", cross_modal="model")
+        .extras[0]
+        .strangers
+    )
 
 
 def test_random_candidates_need_embeddings() -> None:
@@ -299,10 +304,7 @@ def test_the_methods_say_what_they_need() -> None:
         build("vse", {}, methods=[("struc", {"graph": "somewhere"})], context=BuildContext(texts=("a dog",)))
     with pytest.raises(RecipeError, match="graph needs image_weight or text_weight above 0; both are 0"):
         neighbourhoods(host, graph="somewhere", image_weight=0.0, text_weight=0.0)
-    assert (
-        neighbourhoods(replace(host, opened=True), graph="somewhere", image_weight=0.0, text_weight=0.0).neighbours
-        is None
-    )
+    assert neighbourhoods(replace(host, opened=True), graph="somewhere", image_weight=0.0, text_weight=0.0).extras == ()
     with pytest.raises(RecipeError, match="image_graph needs image_weight above 0"):
         neighbourhoods(host, graph="somewhere", image_graph="elsewhere", image_weight=0.0)
     with pytest.raises(RecipeError, match="another method does so already"):
@@ -318,11 +320,11 @@ def test_what_the_methods_keep_and_replace() -> None:
     kept = neighbourhoods(host, graph="somewhere", cross_modal="model", image_weight=0.0)
     assert [*host.objective.parts, "text neighbours"] == list(kept.objective.parts)
     assert kept.model is host.model
-    assert kept.neighbours == NeighbourDraw(("text",), Path("somewhere"))
+    assert kept.extras[0] == SampledNeighbours(("text",), Path("somewhere"))
     alone = neighbourhoods(host, image_weight=0.0, text_weight=0.0, text_to_image_weight=0.0)
     assert list(alone.objective.parts) == ["image_to_text", "mmd"]
-    assert alone.neighbours is None
+    assert alone.extras == ()
     assert not list(alone.model.similarity.parameters())
     pictures = struc(host, structure="images", graph="somewhere")
     assert pictures.objective.parts["structure"].on == "image_neighbours"
-    assert pictures.neighbours.sides == ("image",)
+    assert pictures.extras[0].sides == ("image",)

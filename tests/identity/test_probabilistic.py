@@ -25,8 +25,8 @@ from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.match_probability import MatchProbability
 from subtext.ops import draw
-from subtext.training.mixing import Mixing, mixed_truth
-from subtext.training.reading import Reader
+from subtext.training.batch_relevance import Mixing, mixed_truth
+from subtext.training.step import Reader
 
 F64 = torch.float64
 

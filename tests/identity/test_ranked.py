@@ -18,7 +18,7 @@ from subtext.objectives.mining.cosines import Cosines
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import Relevance, compose
 from subtext.training.batch_relevance import SharedWords
-from subtext.training.reading import Reader
+from subtext.training.step import Reader
 
 SHARES = ([0, 1], [2, 3, 4], [5])
 GROUPS = torch.tensor([0, 0, 1, 2, 1, 3])

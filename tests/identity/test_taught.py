@@ -15,7 +15,6 @@ from torch.nn.functional import normalize
 from subtext.core import DIRECTIONS, Embeddings, Epoch
 from subtext.data.dataset import Dataset
 from subtext.evaluation import embed_pairs
-from subtext.models.checkpoint import Record
 from subtext.models.model import Model
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.listwise import Listwise
@@ -27,7 +26,6 @@ from subtext.training.teacher import (
     MinedNegatives,
     MinedNegativesMemory,
     Teacher,
-    TeacherRelevance,
     fitted_temperature,
     strangers,
 )
@@ -41,8 +39,8 @@ class Free(Teacher):
 
 
 def teacher(temperature: float = 0.7) -> Teacher:
-    def opened(run: Path, device: str) -> tuple[Model, Record]:
-        return small.setup(dropout=0.0).model.eval(), Record(model="small", arguments={})
+    def opened(run: Path, device: str) -> Model:
+        return small.setup(dropout=0.0).model.eval()
 
     return Free(Path("nowhere"), opened, temperature=temperature)
 
@@ -76,7 +74,7 @@ def test_a_step_reads_the_lists_that_were_mined() -> None:
     made.begin(epoch=0, seed=0, embed=lambda: (images, texts))
     assert made.table is None and made.tensors() == {}
     made.begin(epoch=1, seed=0, embed=lambda: (images, texts))
-    known = teacher().load(data)
+    known = teacher().open(data)
     every = known(np.arange(12), np.arange(24))
     rows = torch.tensor([3, 7])
     now = Embeddings(normalize(torch.randn(2, 2, 5, dtype=torch.float64), dim=-1).requires_grad_(), rows)
@@ -103,7 +101,7 @@ def test_a_step_reads_the_lists_that_were_mined() -> None:
 
 def test_a_batch_comes_with_the_teachers_scores() -> None:
     data = small.pairs(12, captions=2)
-    asked = TeacherRelevance(teacher(2.0))
+    asked = teacher(2.0)
     model = small.setup(dropout=0.0).model.eval()
     images, texts = embed_pairs(model, data)
     found = asked.open(data)
@@ -111,7 +109,7 @@ def test_a_batch_comes_with_the_teachers_scores() -> None:
     wanted = model.similarity(images[torch.from_numpy(rows)], texts[torch.from_numpy(columns)]) / 2
     assert found.name == "teacher"
     torch.testing.assert_close(found(rows, columns), wanted.detach())
-    assert asked.teacher.load(data) is asked.teacher.load(data)
+    assert asked.open(data) is found
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 40.0])

@@ -14,8 +14,7 @@ from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.objective import Objective, Term
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
-from subtext.training.reading import Reader
-from subtext.training.step import Stepper
+from subtext.training.step import Reader, Stepper
 
 OBJECTIVE = Objective({direction: Term(InfoNCE(), direction, weight=0.5) for direction in DIRECTIONS})
 

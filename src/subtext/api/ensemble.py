@@ -32,7 +32,7 @@ def ensemble(
     from subtext.errors import ArgumentError, counted
     from subtext.models.checkpoint import require_new_folder
     from subtext.models.ensemble import ensemble as join
-    from subtext.recipes.load import ensemble_record
+    from subtext.recipes.build import ensemble_record
 
     if len(runs) < 2:
         raise ArgumentError("an ensemble needs two runs or more; name another")

@@ -524,7 +524,7 @@ def split_role(opened: Opened, sources: Sources) -> tuple[str, str]:
 
 def _decided(record: Record) -> str:
     """What the validation split decided in a training; empty when it was only measured."""
-    from subtext.recipes.load import ENSEMBLE
+    from subtext.recipes.build import ENSEMBLE
 
     if record.plan.get("select") != "last":
         if record.model == ENSEMBLE:

@@ -99,15 +99,15 @@ def open_run(
     Raises CheckpointError when the folder is no run, or is damaged or of another recipe; DataError when a given file
     cannot be read or has other widths; RecipeError when a file is given for a modality that reads none.
     """
-    from subtext.recipes.load import reopened
+    from subtext.recipes.build import reopen
 
     folder = Path(path).expanduser()
-    loaded = reopened(
+    model, record = reopen(
         folder,
         features=None if features is None else Path(features),
         text_features=None if text_features is None else Path(text_features),
     )
-    return Run(loaded.model.to(device), loaded.record, folder)
+    return Run(model.to(device), record, folder)
 
 
 def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
@@ -261,7 +261,7 @@ def open_work(work: Work, *, decoded: bool = True) -> Opened:
         model, record, sources = run.model, run.record, work.sources.over(remembered(run.record.data))
     reading = read(sources, quiet=work.quiet, decoded=decoded)
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
-        from subtext.recipes.load import attach
+        from subtext.recipes.build import attach
 
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"

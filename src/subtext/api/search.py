@@ -33,7 +33,7 @@ def open_index(
     """
     from subtext.api.load import load
     from subtext.data.features import FeatureFile
-    from subtext.recipes.load import attach
+    from subtext.recipes.build import attach
     from subtext.search import Index
     from subtext.search.stores.store import open_store
 

@@ -207,8 +207,7 @@ def build_setup(job: Job, data: TrainingData, *, seed: int) -> Setup:
     """The model with its methods, built for this data and reading its features."""
     from subtext.data.build_context import BuildContext
     from subtext.data.features import FeatureInput
-    from subtext.recipes.build import build
-    from subtext.recipes.load import attach
+    from subtext.recipes.build import attach, build
 
     context = BuildContext(
         image_features=_shape(data.image_features, data.train.images),
@@ -261,7 +260,7 @@ def _description(job: Job, setup: Setup, data: TrainingData) -> str:
     """What would be trained: parameters, pairs, steps."""
     from subtext.errors import counted
     from subtext.report.text_table import Cell, table
-    from subtext.training.reading import batches_of
+    from subtext.training.step import batches_of
 
     plan, model = setup.plan, setup.model
     steps = len(batches_of(data.train, plan, epoch=0, seed=0, processes=1))

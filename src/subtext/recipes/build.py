@@ -1,4 +1,4 @@
-"""Build a model recipe with methods and a plan into a Setup, for training and for opening a saved run.
+"""A model recipe with methods and a plan as a Setup; a run's folder as the model of its recipe; ensembles of runs.
 
 An option that nothing would read is refused and not ignored: `refuse_unused` compares what each option requires with
 what was chosen and, once the model is built, with what it turned out to be.
@@ -6,25 +6,37 @@ what was chosen and, once the model is built, with what it turned out to be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from subtext.errors import RecipeError, SubtextError
+import torch
+
+from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.features import FeatureFile, FeatureInput
+from subtext.errors import CheckpointError, DataError, RecipeError, RequirementError, SubtextError
+from subtext.models.checkpoint import ASSETS, Record, library_versions, load_run
+from subtext.models.encoders.bag import Bag
+from subtext.models.encoders.precomputed import Precomputed
+from subtext.models.encoders.recurrent import Recurrent
+from subtext.models.ensemble import MEMBERS, ensemble
+from subtext.models.model import Branch, Model
+from subtext.ops import draw
 from subtext.recipes import catalogue
 from subtext.recipes.catalogue import Option, Recipe, plan_options, read_options, unknown
-from subtext.training.option_marks import Facts
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext, FeatureShape
-    from subtext.data.features import FeatureInput
-    from subtext.models.model import Branch
-    from subtext.training.setup import Setup
+from subtext.training.optimiser import body_layers, body_norms
+from subtext.training.plan import Facts, Plan
+from subtext.training.setup import Setup
+from subtext.version import __version__
 
 Methods = Sequence[tuple[str, Mapping[str, object]]]
+Step = tuple[Recipe, dict[str, object]]
+"""A method, and the keyword arguments of its function."""
 
+ENSEMBLE = "ensemble"
+"""What the record of an ensemble names as its model; no recipe has this name."""
 _NO_MEMORY = (
     "can't allocate memory",
     "out of memory",
@@ -54,23 +66,40 @@ def build(
     Raises RecipeError for an unknown name, option or value, for an option of a new run that was changed and that
     nothing would read, and for a method that does not fit the model.
     """
-    import torch
-
-    from subtext.ops import draw
-
-    recipes = catalogue.models()
+    recipes, known_methods = catalogue.models(), catalogue.methods()
     if model not in recipes:
         raise RecipeError(unknown("model", model, recipes))
     recipe, new = recipes[model], context.assets is None
     arguments = recipe.arguments(options)
-    steps = [(name, *_method(name, values, new=new)) for name, values in methods]
     planned = plan_options(recipe.plan)
-    values = _values(recipe, options) | read_options("training option", planned, plan or {})
     every = [*recipe.options, *planned]
+    values = _values(recipe, options) | read_options("training option", planned, plan or {})
+    defaults_before = [{option.name: option.before for option in every}]
+    steps: list[Step] = []
+    for name, chosen in methods:
+        if name not in known_methods:
+            raise RecipeError(unknown("method", name, known_methods))
+        method = known_methods[name]
+        with _naming(name):
+            method_values = _values(method, chosen)
+            facts = {option: (str(value),) for option, value in method_values.items()}
+            if new:
+                refuse_unused(method.options, method_values, facts)
+            steps.append((method, method.arguments(chosen)))
+        # For an unused option, an older record has its value of now.
+        defaults_before.append({o.name: o.before if o.holds(facts) else method_values[o.name] for o in method.options})
     if new:
         # Before anything heavy is built or fetched.
         refuse_unused(every, values, chosen_facts(values, context))
-        refuse_features(model, values, context)
+        for side, features, shape in (
+            ("image", "features", context.image_features),
+            ("text", "text_features", context.text_features),
+        ):
+            if shape is not None and values.get(side) not in ("auto", "features"):
+                needs = f"another model; {model} reads none"
+                if side in values:
+                    needs = f"{side}=features; {side} is {values[side]}"
+                raise RecipeError(f"{features} needs {needs}; leave {features} out, or change that")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=context.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
         setup = _built(recipe, arguments, steps, context)
@@ -81,8 +110,7 @@ def build(
         # A published setting that nothing reads here returns to the common default.
         used = used_options(planned, values, facts)
         changes = {f.name: f.default for f in fields(Plan) if f.name not in used} | changes
-    defaults_before = ({option.name: option.before for option in every}, *(_before(*method) for method in methods))
-    setup = replace(setup, plan=replace(setup.plan, **changes), defaults_before=defaults_before)
+    setup = replace(setup, plan=replace(setup.plan, **changes), defaults_before=tuple(defaults_before))
     if (first := sum(phase.epochs for phase in setup.phases[:-1])) >= setup.plan.epochs:
         raise RecipeError(
             f"epochs needs more than the {first} of the first phases; it got {setup.plan.epochs}; train longer, or "
@@ -91,13 +119,59 @@ def build(
     return setup
 
 
+def _built(recipe: Recipe, arguments: dict[str, object], steps: Sequence[Step], context: BuildContext) -> Setup:
+    """Call the recipe and its methods. Raises RecipeError where memory does not suffice for the weights."""
+    try:
+        setup: Setup = replace(recipe.function(context, **arguments), opened=context.assets is not None)
+        for method, options in steps:
+            with _naming(method.name):
+                setup = method.function(setup, **options)
+        return setup
+    except (RuntimeError, MemoryError, TypeError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
+            raise
+        raise RecipeError(
+            f"'{recipe.name}' needs more memory for its weights than there is; torch says: "
+            f"{str(error).splitlines()[0]:.120}; choose smaller dimensions"
+        ) from error
+
+
+@contextmanager
+def _naming(method: str) -> Iterator[None]:
+    """Errors raised meanwhile carry the method's name."""
+    try:
+        yield
+    except SubtextError as error:
+        error.method = method
+        raise
+
+
 def recorded_options(model: str, options: Mapping[str, object], setup: Setup) -> dict[str, object]:
     """Every option of a model that the Setup built with these options reads, those left at their defaults too."""
-    from subtext.data.build_context import BuildContext
-
     recipe = catalogue.models()[model]
     values = _values(recipe, options)
     return used_options(recipe.options, values, chosen_facts(values, BuildContext()) | built_facts(setup))
+
+
+def _values(recipe: Recipe, options: Mapping[str, object]) -> dict[str, Any]:
+    return read_options(f"option of '{recipe.name}'", recipe.options, options)
+
+
+def refuse_unused(options: Iterable[Option], values: Mapping[str, object], facts: Facts) -> None:
+    """Raise RecipeError for the first option that was changed from its default and that nothing reads."""
+    for option in options:
+        if values.get(option.name, option.default) == option.default:
+            continue
+        for requirement in option.requires:
+            if not requirement.holds(facts):
+                fact, name = requirement.fact, option.name
+                reason = f"{fact} is {facts[fact][0]}" if fact in values else "it got none"
+                raise RecipeError(f"{name} needs {requirement.words}; {reason}; leave {name} out, or change that")
+
+
+def used_options(options: Iterable[Option], values: Mapping[str, object], facts: Facts) -> dict[str, object]:
+    """The value of every option that something reads."""
+    return {option.name: values.get(option.name, option.default) for option in options if option.holds(facts)}
 
 
 def chosen_facts(values: Mapping[str, object], context: BuildContext) -> dict[str, tuple[str, ...]]:
@@ -125,103 +199,22 @@ def chosen_facts(values: Mapping[str, object], context: BuildContext) -> dict[st
 
 def built_facts(setup: Setup) -> dict[str, tuple[str, ...]]:
     """What a built model turned out to be: what encodes the two sides, and what of it is pretrained."""
-    from subtext.data.features import FeatureInput
-    from subtext.training.phases import body_layers, body_norms
+    # It imports transformers, which many a saved run opens without.
+    from subtext.models.encoders.open_clip_dual import Tower
 
-    image, branches = setup.model.image.input_spec, (setup.model.image, setup.model.text)
-    bodies = [layers for layers in map(body_layers, branches) if layers]
-    facts = {"text": _text(setup.model.text)}
-    if isinstance(image, FeatureInput):
-        facts["image"] = _features(image)
+    image, text = setup.model.image, setup.model.text
+    spec, encoder = text.input_spec, text.encoder
+    several = spec.grid is not None if isinstance(spec, FeatureInput) else not isinstance(encoder, Tower)
+    kinds = ((Bag, "bag"), (Recurrent, "gru"), (Precomputed, "features"), (Tower, "open_clip"))
+    names = next(((name,) for kind, name in kinds if isinstance(encoder, kind)), ("a text backbone", "backbone"))
+    pooled = "pooled" in getattr(text.head, "inputs", ())
+    facts: dict[str, tuple[str, ...]] = {"text": (*names, *("parts",) * several, *("whole",) * pooled)}
+    if isinstance(image.input_spec, FeatureInput):
+        facts["image"] = _features(image.input_spec)
+    bodies = [layers for layers in map(body_layers, (image, text)) if layers]
     facts["body"] = ("pretrained",) * bool(bodies) + ("layers",) * any(len(layers) > 1 for layers in bodies)
-    facts["body"] += ("norms",) * any(map(body_norms, branches))
+    facts["body"] += ("norms",) * any(map(body_norms, (image, text)))
     return facts
-
-
-def refuse_unused(options: Iterable[Option], values: Mapping[str, object], facts: Facts) -> None:
-    """Raise RecipeError for the first option that was changed from its default and that nothing reads."""
-    for option in options:
-        if values.get(option.name, option.default) == option.default:
-            continue
-        for requirement in option.requires:
-            if not requirement.holds(facts):
-                fact, name = requirement.fact, option.name
-                reason = f"{fact} is {facts[fact][0]}" if fact in values else "it got none"
-                raise RecipeError(f"{name} needs {requirement.words}; {reason}; leave {name} out, or change that")
-
-
-def refuse_features(model: str, values: Mapping[str, object], context: BuildContext) -> None:
-    """Raise RecipeError for precomputed features that the model does not read."""
-    for side, features, shape in (
-        ("image", "features", context.image_features),
-        ("text", "text_features", context.text_features),
-    ):
-        if shape is not None and values.get(side) not in ("auto", "features"):
-            needs = (
-                f"{side}=features; {side} is {values[side]}" if side in values else f"another model; {model} reads none"
-            )
-            raise RecipeError(f"{features} needs {needs}; leave {features} out, or change that")
-
-
-def used_options(options: Iterable[Option], values: Mapping[str, object], facts: Facts) -> dict[str, object]:
-    """The value of every option that something reads."""
-    return {option.name: values.get(option.name, option.default) for option in options if option.holds(facts)}
-
-
-def _built(
-    recipe: Recipe,
-    arguments: dict[str, object],
-    steps: Sequence[tuple[str, Callable[..., Setup], dict[str, object]]],
-    context: BuildContext,
-) -> Setup:
-    """Call the recipe and its methods. Raises RecipeError where memory does not suffice for the weights."""
-    try:
-        setup: Setup = replace(recipe.function(context, **arguments), opened=context.assets is not None)
-        for name, function, options in steps:
-            with _naming(name):
-                setup = function(setup, **options)
-        return setup
-    except (RuntimeError, MemoryError, TypeError) as error:
-        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
-            raise
-        raise RecipeError(
-            f"'{recipe.name}' needs more memory for its weights than there is; torch says: "
-            f"{str(error).splitlines()[0]:.120}; choose smaller dimensions"
-        ) from error
-
-
-def _values(recipe: Recipe, options: Mapping[str, object]) -> dict[str, Any]:
-    return read_options(f"option of '{recipe.name}'", recipe.options, options)
-
-
-def _before(method: str, options: Mapping[str, object]) -> dict[str, object]:
-    """The values that hold for options that an older record lacks; for an unused one, its value of now."""
-    recipe = catalogue.methods()[method]
-    values = _values(recipe, options)
-    facts = {name: (str(value),) for name, value in values.items()}
-    return {o.name: o.before if o.holds(facts) else values[o.name] for o in recipe.options}
-
-
-def _method(name: str, options: Mapping[str, object], *, new: bool) -> tuple[Callable[..., Setup], dict[str, object]]:
-    recipes = catalogue.methods()
-    if name not in recipes:
-        raise RecipeError(unknown("method", name, recipes))
-    recipe = recipes[name]
-    with _naming(name):
-        values = _values(recipe, options)
-        if new:
-            refuse_unused(recipe.options, values, {option: (str(value),) for option, value in values.items()})
-        return recipe.function, recipe.arguments(options)
-
-
-@contextmanager
-def _naming(method: str) -> Iterator[None]:
-    """Errors raised meanwhile carry the method's name."""
-    try:
-        yield
-    except SubtextError as error:
-        error.method = method
-        raise
 
 
 def _features(shape: FeatureShape | FeatureInput | None) -> tuple[str, ...]:
@@ -230,17 +223,141 @@ def _features(shape: FeatureShape | FeatureInput | None) -> tuple[str, ...]:
     return ("features", "regions") if shape.pooled is None else ("features", "regions", "regions beside a vector")
 
 
-def _text(branch: Branch) -> tuple[str, ...]:
-    from subtext.data.features import FeatureInput
-    from subtext.models.encoders.bag import Bag
-    from subtext.models.encoders.open_clip_dual import Tower
-    from subtext.models.encoders.precomputed import Precomputed
-    from subtext.models.encoders.recurrent import Recurrent
+def reopen(folder: Path, *, features: Path | None = None, text_features: Path | None = None) -> tuple[Model, Record]:
+    """The model of a run's folder on the CPU, in eval mode with the kept weights, and the record of the run.
 
-    encoder, spec = branch.encoder, branch.input_spec
-    several = spec.grid is not None if isinstance(spec, FeatureInput) else not isinstance(encoder, Tower)
-    built = ("parts",) * several + ("whole",) * ("pooled" in getattr(branch.head, "inputs", ()))
-    for kind, name in ((Bag, "bag"), (Recurrent, "gru"), (Precomputed, "features"), (Tower, "open_clip")):
-        if isinstance(encoder, kind):
-            return (name, *built)
-    return ("a text backbone", "backbone", *built)
+    features, text_features  files that replace those which the run remembers. A remembered file that is gone is no
+                             error until an item is looked up in it by name
+
+    Raises CheckpointError when the folder is no run, or is damaged or of another recipe; DataError when a file that was
+    given cannot be read or has other widths; RecipeError when a file is given for a modality that reads none.
+    """
+    record, tensors = load_run(folder)
+    context = BuildContext(assets=folder / ASSETS, seed=record.seed)
+    try:
+        if record.model == ENSEMBLE:
+            model = _ensemble_model(record, context)
+        else:
+            setup = build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context)
+            model = setup.model
+    except (RecipeError, RequirementError, DataError) as error:
+        raise CheckpointError(
+            f"{folder} needs the recipe '{record.model}' as it was (Subtext {record.version}), and its assets; {error}"
+        ) from error
+    _fill(model, tensors, folder)
+    for modality, path, remembered in (
+        ("image", features, record.data.features),
+        ("text", text_features, record.data.text_features),
+    ):
+        branch = getattr(model, modality)
+        if path is not None:
+            attach(branch, FeatureFile.open(path.expanduser()), modality)
+        elif remembered is not None and Path(remembered).exists() and isinstance(branch.input_spec, FeatureInput):
+            attach(branch, FeatureFile.open(Path(remembered)), modality)
+    return model.eval(), record
+
+
+def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
+    """Let a branch look its items up in a file of features.
+
+    Raises RecipeError when the branch reads something else, and DataError when the widths differ.
+    """
+    if not isinstance(branch.input_spec, FeatureInput):
+        option = "features" if modality == "image" else "text features"
+        raise RecipeError(
+            f"{option} need a model whose {modality} side reads them; "
+            f"this one reads by {type(branch.input_spec).__name__}; leave the {option} out"
+        )
+    branch.input_spec = branch.input_spec.with_file(file)
+
+
+def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path) -> None:
+    """Load weights into a model. Raises CheckpointError where they are of another one."""
+    state = model.state_dict()
+    shaped = [
+        f"{name} {tuple(tensors[name].shape)} for {tuple(value.shape)}"
+        for name, value in state.items()
+        if name in tensors and tensors[name].shape != value.shape
+    ]
+    wrong = [
+        f"{len(names)} {problem}, first {names[0]}"
+        for problem, names in (
+            ("missing", sorted(state.keys() - tensors.keys())),
+            ("unknown", sorted(tensors.keys() - state.keys())),
+            ("of another shape", shaped),
+        )
+        if names
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"{folder} needs weights of the recipe that its record names; its tensors are of another: "
+            f"{'; '.join(wrong)}; put back the run.json and model.safetensors that belong together"
+        )
+    model.load_state_dict(tensors, strict=True)
+
+
+def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
+    """The record of the ensemble of these runs: each member's recipe, and what they have in common.
+
+    Raises RecipeError for runs trained on other pairs than the first, and for a member that is an ensemble.
+    """
+    first = records[0]
+    for run, record in zip(runs, records, strict=True):
+        if record.model == ENSEMBLE:
+            raise RecipeError(f"an ensemble needs runs of recipes; {run} is an ensemble itself; name its runs instead")
+        if record.data.fingerprint != first.data.fingerprint:
+            raise RecipeError(
+                f"an ensemble needs runs that were trained on the same pairs; {run} was trained on others than "
+                f"{runs[0]}: test items of one may be training items of the other; train both on the same split"
+            )
+    members = [
+        {
+            "run": str(run.expanduser().resolve()),
+            "model": record.model,
+            "arguments": record.arguments,
+            "methods": [list(method) for method in record.methods],
+            "plan": record.plan,
+            "seed": record.seed,
+            "epoch": record.best_epoch,
+        }
+        for run, record in zip(runs, records, strict=True)
+    ]
+    return Record(
+        model=ENSEMBLE,
+        arguments={"members": members},
+        plan={"select": first.plan.get("select", "rsum")},
+        data=first.data,
+        seed=first.seed,
+        status="finished" if all(record.status == "finished" for record in records) else "stopped",
+        epochs=max(record.epochs for record in records),
+        steps=sum(record.steps for record in records),
+        seconds=sum(record.seconds for record in records),
+        version=__version__,
+        versions=library_versions(),
+    )
+
+
+def _ensemble_model(record: Record, context: BuildContext) -> Model:
+    """The ensemble of a record before its weights are loaded.
+
+    Raises CheckpointError for a record without members; what building the members raises.
+    """
+    try:
+        members = [
+            (
+                str(member["model"]),
+                dict(member["arguments"]),
+                [(str(name), dict(options)) for name, options in member["methods"]],
+                dict(member["plan"]),
+            )
+            for member in map(dict, record.arguments["members"])
+        ]
+    except (KeyError, TypeError, ValueError) as problem:
+        raise CheckpointError(
+            f"the record of an ensemble needs its members' recipes; {problem!r}; join the runs again"
+        ) from problem
+    models = []
+    for number, (model, options, methods, plan) in enumerate(members):
+        of_member = replace(context, member=f"{MEMBERS}/{number}")
+        models.append(build(model, options, methods=methods, plan=plan, context=of_member).model)
+    return ensemble(models)

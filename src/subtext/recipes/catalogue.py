@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from subtext.errors import RecipeError
 from subtext.models import renamed_options
-from subtext.training.option_marks import DefaultBefore, IsPath, Range, Requires
-from subtext.training.plan import Plan
+from subtext.training.plan import DefaultBefore, IsPath, Plan, Range, Requires
 
 RECOMMENDED = "dual"
 """The model that is trained when none is named."""
@@ -56,10 +55,8 @@ class Option:
     def read(self, value: object) -> object:
         """A value of this option's type, from itself or from text. Raises RecipeError for any other value."""
         result = self._typed(value)
-        if self.range is not None and not (
-            isinstance(result, int | float) and self.range.least <= result < self.range.below
-        ):
-            raise RecipeError(f"{self.name} needs {self.range}; it got {result}")
+        if self.range is not None:
+            self.range.require(self.name, result)
         return result
 
     def holds(self, facts: Mapping[str, Any]) -> bool:
@@ -210,8 +207,8 @@ def _inverse(renamed: Mapping[str, str]) -> dict[str, str]:
 
 
 def _recipe(function: Callable[..., Any], plan: Plan, old_names: Mapping[str, str]) -> Recipe:
-    # The first parameter and the result have heavy types: they are known by name alone.
-    hints = get_type_hints(function, localns={"BuildContext": object, "Setup": object}, include_extras=True)
+    # A method from outside the package may import the type of its first parameter and its result for checks alone.
+    hints = get_type_hints(function, localns={"Setup": object}, include_extras=True)
     options: list[Option] = []
     groups: dict[str, type] = {}
     for argument, parameter in list(inspect.signature(function).parameters.items())[1:]:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext, FeatureShape
     from subtext.data.inputs import Input
     from subtext.data.pixels import PixelInput
-    from subtext.data.text import WordInput
     from subtext.models.encoders.backbone import Weights
     from subtext.models.encoders.hub import Preprocessing
     from subtext.models.model import Branch
@@ -51,54 +50,52 @@ def image_side(
 
     Raises RequirementError when image=features and there are none, or a backbone is not available.
     """
-    from subtext.data.pixels import PixelInput
     from subtext.models.encoders.hub import preprocessing_of
-    from subtext.models.encoders.precomputed import Precomputed
 
-    saved = context.asset("image")
-    kind = _kind(saved, images.image, context.image_features, default="tiny")
+    saved, shape = context.asset("image"), context.image_features
+    kind = _kind(saved, images.image, shape, default="tiny")
     if kind == "features":
-        input_spec = _feature_input("image", saved, context.image_features, regions)
-        mean, std = _statistics(context.image_features)
-        encoder = Precomputed(
+        from subtext.models.encoders.precomputed import Precomputed
+
+        input_spec = _feature_input("image", saved, shape, regions)
+        encoder: Any = Precomputed(
             input_spec.pooled,
             input_spec.grid,
             scaling=images.feature_scaling,
-            mean=mean,
-            std=std,
+            mean=None if shape is None else shape.mean,
+            std=None if shape is None else shape.std,
             dropout=images.feature_dropout,
             append_pooled=regions is not None and regions.append_pooled,
             boxes=input_spec.boxes,
         )
         return Side(input_spec, encoder, several_parts=input_spec.grid is not None)
-    if kind.startswith("timm:"):
-        return _timm(kind.removeprefix("timm:"), images, pixels, saved)
-    if kind.startswith("detector:"):
-        return _detector(kind.removeprefix("detector:"), images, pixels, saved)
-    from subtext.models.encoders.vision import Vision
+    weights, (source, _, name) = images.image_weights, kind.partition(":")
+    numbers: Preprocessing | None = None
+    if source == "timm" and name:
+        from subtext.models.encoders.timm_vision import TimmVision
 
-    if saved is not None:
-        return Side(PixelInput.load(saved), Vision.open(kind, weights=images.image_weights, assets=saved))
-    numbers = preprocessing_of(kind, option="image")
-    backbone = Vision.open(kind, weights=images.image_weights, image_size=pixels.image_size or numbers.size)
-    return Side(pixel_input(pixels, numbers), backbone)
+        pretrained = weights == "pretrained"
+        fetch = pretrained and saved is None
+        encoder = TimmVision.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
+        numbers = encoder.preprocessing
+    elif source == "detector" and name:
+        from subtext.models.encoders.detector import Detector
 
+        if saved is None:
+            # Boxes are given in shares of the image: nothing of it may be cropped.
+            numbers = replace(preprocessing_of(name, option="image"), resize="squash", crop_share=1.0)
+        encoder = Detector.open(
+            name, weights=weights, assets=saved, regions=images.max_regions, least=images.min_confidence
+        )
+    else:
+        from subtext.models.encoders.vision import Vision
 
-def pixel_input(pixels: PixelOptions, numbers: Preprocessing) -> PixelInput:
-    """The input spec of a backbone that expects images like this."""
-    from subtext.data.pixels import PixelInput
-
-    return PixelInput(
-        size=pixels.image_size or numbers.size,
-        mean=numbers.mean,
-        std=numbers.std,
-        resize=numbers.resize if pixels.resize == "auto" else pixels.resize,
-        crop_share=numbers.crop_share,
-        filter=numbers.filter,
-        least_area=pixels.min_crop_area,
-        flip=pixels.flip,
-        erase=pixels.random_erasing,
-    )
+        size: int | None = None
+        if saved is None:
+            numbers = preprocessing_of(kind, option="image")
+            size = pixels.image_size or numbers.size
+        encoder = Vision.open(kind, weights=weights, assets=saved, image_size=size)
+    return Side(_pixel_input(saved, pixels, numbers), encoder)
 
 
 def text_side(
@@ -123,22 +120,45 @@ def text_side(
 
     Raises RequirementError when features or training texts are needed and missing, or a backbone is not available.
     """
+    from subtext.data.text import SubwordInput, Vocabulary, WordInput
     from subtext.models.encoders.bag import Bag
+    from subtext.models.encoders.language import Language
     from subtext.models.encoders.precomputed import Precomputed
     from subtext.models.encoders.recurrent import GruShape, Recurrent
 
-    saved = context.asset("text")
-    kind = _kind(saved, texts.text, context.text_features, default=default)
+    saved, shape = context.asset("text"), context.text_features
+    kind = _kind(saved, texts.text, shape, default=default)
     if kind == "features":
-        features = _feature_input("text", saved, context.text_features)
-        mean, std = _statistics(context.text_features)
+        features = _feature_input("text", saved, shape)
         encoder = Precomputed(
-            features.pooled, features.grid, scaling=texts.text_scaling, mean=mean, std=std, dropout=dropout
+            features.pooled,
+            features.grid,
+            scaling=texts.text_scaling,
+            mean=None if shape is None else shape.mean,
+            std=None if shape is None else shape.std,
+            dropout=dropout,
         )
         return Side(features, encoder, several_parts=features.grid is not None)
     if kind not in ("bag", "gru"):
-        return _language(kind, texts, saved, dropout)
-    words = _word_input(saved, context.texts, texts)
+        weights, pooling = texts.text_weights, texts.text_pooling
+        backbone = Language.open(kind, weights=weights, assets=saved, pooling=pooling, dropout=dropout)
+        if saved is not None:
+            return Side(SubwordInput.load(saved), backbone)
+        tokens = tokeniser(kind)
+        longest = min(texts.max_tokens, int(getattr(tokens, "model_max_length", texts.max_tokens)))
+        return Side(SubwordInput(tokens, max_tokens=longest, token_mask=texts.token_mask), backbone)
+    if saved is not None:
+        words = WordInput.load(saved)
+    elif context.texts:
+        vocabulary = Vocabulary.build(context.texts, min_count=texts.min_count)
+        words = WordInput(
+            vocabulary, max_tokens=texts.max_tokens, word_drop=texts.token_dropout, token_mask=texts.token_mask
+        )
+    else:
+        raise RequirementError(
+            "a vocabulary needs the training texts to be built from; there are none; give captions in the training "
+            "split, or text features"
+        )
     count = len(words.vocabulary)
     if kind == "bag":
         # Both dropouts act on the same numbers.
@@ -214,61 +234,24 @@ def _feature_input(
     )
 
 
-def _word_input(saved: Path | None, corpus: tuple[str, ...], texts: TextOptions) -> WordInput:
-    from subtext.data.text import Vocabulary, WordInput
+def _pixel_input(saved: Path | None, pixels: PixelOptions, numbers: Preprocessing | None) -> PixelInput:
+    """The input spec of a saved run, or of a backbone that expects images like this."""
+    from subtext.data.pixels import PixelInput
 
     if saved is not None:
-        return WordInput.load(saved)
-    if not corpus:
-        raise RequirementError(
-            "a vocabulary needs the training texts to be built from; there are none; give captions in the training "
-            "split, or text features"
-        )
-    vocabulary = Vocabulary.build(corpus, min_count=texts.min_count)
-    return WordInput(
-        vocabulary, max_tokens=texts.max_tokens, word_drop=texts.token_dropout, token_mask=texts.token_mask
+        return PixelInput.load(saved)
+    assert numbers is not None
+    return PixelInput(
+        size=pixels.image_size or numbers.size,
+        mean=numbers.mean,
+        std=numbers.std,
+        resize=numbers.resize if pixels.resize == "auto" else pixels.resize,
+        crop_share=numbers.crop_share,
+        filter=numbers.filter,
+        least_area=pixels.min_crop_area,
+        flip=pixels.flip,
+        erase=pixels.random_erasing,
     )
-
-
-def _statistics(shape: FeatureShape | None) -> tuple[Any, Any]:
-    return (None, None) if shape is None else (shape.mean, shape.std)
-
-
-def _timm(name: str, images: ImageOptions, pixels: PixelOptions, saved: Path | None) -> Side:
-    from subtext.data.pixels import PixelInput
-    from subtext.models.encoders.timm_vision import TimmVision
-
-    pretrained = images.image_weights == "pretrained"
-    fetch = pretrained and saved is None
-    encoder = TimmVision.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
-    return Side(pixel_input(pixels, encoder.preprocessing) if saved is None else PixelInput.load(saved), encoder)
-
-
-def _detector(name: str, images: ImageOptions, pixels: PixelOptions, saved: Path | None) -> Side:
-    from subtext.data.pixels import PixelInput
-    from subtext.models.encoders.detector import Detector
-    from subtext.models.encoders.hub import preprocessing_of
-
-    if saved is None:
-        # Boxes are given in shares of the image: nothing of it may be cropped.
-        numbers = replace(preprocessing_of(name, option="image"), resize="squash", crop_share=1.0)
-    input_spec = pixel_input(pixels, numbers) if saved is None else PixelInput.load(saved)
-    detector = Detector.open(
-        name, weights=images.image_weights, assets=saved, regions=images.max_regions, least=images.min_confidence
-    )
-    return Side(input_spec, detector)
-
-
-def _language(kind: str, texts: TextOptions, saved: Path | None, dropout: float) -> Side:
-    from subtext.data.text import SubwordInput
-    from subtext.models.encoders.language import Language
-
-    encoder = Language.open(kind, weights=texts.text_weights, assets=saved, pooling=texts.text_pooling, dropout=dropout)
-    if saved is not None:
-        return Side(SubwordInput.load(saved), encoder)
-    tokens = tokeniser(kind)
-    longest = min(texts.max_tokens, int(getattr(tokens, "model_max_length", texts.max_tokens)))
-    return Side(SubwordInput(tokens, max_tokens=longest, token_mask=texts.token_mask), encoder)
 
 
 def dual_sides(
@@ -280,39 +263,34 @@ def dual_sides(
     max_tokens  longest text in subwords; 0 for what the model can read
     token_mask  share of subwords masked while training
     """
-    from subtext.data.pixels import PixelInput
-    from subtext.data.text import SubwordInput
+    from subtext.data.text import OpenClipInput, SubwordInput
     from subtext.models.encoders.dual import Dual
     from subtext.models.encoders.hub import preprocessing_of
 
+    saved, saved_text = context.asset("image"), context.asset("text")
+    numbers: Preprocessing | None = None
+    dual: Any
+    text_input: Any
     if name.startswith("open_clip:"):
-        return _open_clip(context, name.removeprefix("open_clip:"), weights, pixels)
-    saved_image, saved_text = context.asset("image"), context.asset("text")
-    dual = Dual.open(name, weights=weights, assets=saved_image)
-    if saved_image is not None and saved_text is not None:
-        image_input, text_input = PixelInput.load(saved_image), SubwordInput.load(saved_text)
+        from subtext.models.encoders.open_clip_dual import OpenClip
+
+        name = name.removeprefix("open_clip:")
+        pretrained, fetch = weights == "pretrained", saved is None
+        dual = OpenClip.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
+        numbers = dual.preprocessing
+        text_input = OpenClipInput(name.partition("/")[0]) if saved_text is None else OpenClipInput.load(saved_text)
     else:
-        size = pixels.image_size or dual.image.size
-        image_input = pixel_input(replace(pixels, image_size=size), preprocessing_of(name, option="model"))
-        text_input = SubwordInput(
-            tokeniser(name, option="model"),
-            max_tokens=min(max_tokens or dual.text.longest, dual.text.longest),
-            token_mask=token_mask,
-            padding="max" if dual.text.full_length else "longest",
-        )
-    return Side(image_input, dual.image), Side(text_input, dual.text), dual.scale, dual.shift
-
-
-def _open_clip(
-    context: BuildContext, name: str, weights: Weights, pixels: PixelOptions
-) -> tuple[Side, Side, float, float | None]:
-    from subtext.data.pixels import PixelInput
-    from subtext.data.text import OpenClipInput
-    from subtext.models.encoders.open_clip_dual import OpenClip
-
-    saved_image, saved_text = context.asset("image"), context.asset("text")
-    pretrained, fetch = weights == "pretrained", saved_image is None
-    dual = OpenClip.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
-    image_input = pixel_input(pixels, dual.preprocessing) if saved_image is None else PixelInput.load(saved_image)
-    text_input = OpenClipInput(name.partition("/")[0]) if saved_text is None else OpenClipInput.load(saved_text)
+        dual = Dual.open(name, weights=weights, assets=saved)
+        if saved_text is not None:
+            text_input = SubwordInput.load(saved_text)
+        else:
+            pixels = replace(pixels, image_size=pixels.image_size or dual.image.size)
+            numbers = preprocessing_of(name, option="model")
+            text_input = SubwordInput(
+                tokeniser(name, option="model"),
+                max_tokens=min(max_tokens or dual.text.longest, dual.text.longest),
+                token_mask=token_mask,
+                padding="max" if dual.text.full_length else "longest",
+            )
+    image_input = _pixel_input(saved, pixels, numbers)
     return Side(image_input, dual.image), Side(text_input, dual.text), dual.scale, dual.shift

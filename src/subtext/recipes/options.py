@@ -1,4 +1,4 @@
-"""Options that several models share, for either side and for the ranking loss; each field is a command-line option.
+"""Options that several models or methods share; each field is a command-line option.
 
 `Requires` beside a help says what reads the option. One that was changed and that nothing reads is refused: `build`.
 """
@@ -6,9 +6,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.option_marks import Range, Requires
+from subtext.training.plan import IsPath, Range, Requires
+
+if TYPE_CHECKING:
+    from subtext.data.build_context import BuildContext as BuildContext
+    from subtext.training.setup import Setup as Setup
+else:
+    # Recipes annotate with these types, and the catalogue reads recipes without torch.
+    BuildContext = Setup = object
 
 _FEATURES = Requires("image", ("features",))
 _REGIONS = Requires("image", ("regions",), needs="image=features of regions, and a model that reads them")
@@ -18,6 +25,7 @@ _DETECTOR = Requires("image", ("detector",), needs="image=detector:NAME")
 _BACKBONE = Requires("text", ("backbone",), needs="text=NAME of a backbone")
 _VOCABULARY = Requires("text", ("gru", "bag"))
 _GRU = Requires("text", ("gru",))
+_TWO = Requires("combine", ("image", "text", "mean"), needs="combine other than image, text and mean", negated=True)
 _TOKENS = Requires("text", ("gru", "bag", "backbone"), needs="text=gru, bag or a backbone")
 
 
@@ -114,3 +122,68 @@ class RankingOptions:
         "triplet"
     )
     temperature: Annotated[float, "temperature of the scores", Requires("loss", ("softmax",))] = 0.05
+
+
+TotalWeight = Annotated[float, "lambda, the sum of the weights over a batch"]
+ReferenceBatch = Annotated[int, "batch size that total_weight is for; 0 for the batch as it is", Range(0)]
+AverageDirections = Annotated[bool, "average both directions, as in the paper; off: keep the model's own scale"]
+DropLast = Annotated[bool, "drop the last batch of an epoch where it is smaller"]
+
+
+@dataclass(frozen=True)
+class WeightOptions:
+    """How large weights are, and how those of the two modalities are combined."""
+
+    total_weight: Annotated[float, "lambda, the sum of the weights over a batch; 96 to 196 in the paper"] = 196.0
+    reference_batch: ReferenceBatch = 32
+    sign: Annotated[float, "Gamma: -1 gives pairs in diverse neighbourhoods more weight, 1 less, 0 all the same"] = -1.0
+    combine: Annotated[
+        Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"],
+        "combination of image and text weights; mean: of their scores, before the softmax",
+    ] = "absdiff"
+    total_placement: Annotated[
+        Literal["both", "outer", "inner", "scores"], "where lambda is applied; inner as printed, nearly uniform", _TWO
+    ] = "both"
+    average_directions: AverageDirections = True
+    drop_last: DropLast = True
+
+
+@dataclass(frozen=True)
+class NeighbourOptions:
+    """Which neighbours scores are made from, and of which embeddings."""
+
+    graph: Annotated[str, "folder written by `subtext neighbours build`", IsPath()] = ""
+    neighbours: Annotated[int, "nearest neighbours used; 0 for all of the graph's", Range(0)] = 0
+    views: Annotated[
+        Literal["max", "mean", "aligned"], "compare several views by the best pair, all pairs, or view by view"
+    ] = "max"
+    samples: Annotated[
+        int, "second-order neighbours sampled per pair and epoch; 0 for all", Range(0), Requires("views", ("max",))
+    ] = 1000
+    bank: Annotated[Literal["training", "evaluation"], "embeddings of the epoch's own steps, or of a pass after it"] = (
+        "training"
+    )
+    first_epoch: Annotated[
+        Literal["uniform", "encode"], "first epoch: uniform weights, or those of a pass before it"
+    ] = "uniform"
+    storage_dtype: Annotated[Literal["float32", "float16"], "type of the stored embeddings"] = "float32"
+    weight_tables: Annotated[
+        Literal["read", "all"],
+        "pairs scored in the run's tables/: those that an epoch reads, or all",
+        Requires("mode", ("stats",), needs="mode=val, since stats scores all", negated=True),
+    ] = "read"
+
+
+@dataclass(frozen=True)
+class DiscrepancyOptions:
+    """What discrepancy compares a pair with."""
+
+    second_order: Annotated[
+        Literal["multiset", "unique", "direct"], "neighbours of neighbours, each once, or the neighbours themselves"
+    ] = "multiset"
+    average: Annotated[
+        Literal["pairs", "lists"],
+        "average over all listed pairs, or over the means of the lists",
+        Requires("second_order", ("multiset",)),
+    ] = "pairs"
+    use_current: Annotated[bool, "use the pair's current embedding, not that of the epoch before"] = False

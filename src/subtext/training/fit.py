@@ -1,14 +1,16 @@
 """fit: train a setup on pairs into a folder, and go on where an earlier training stopped.
 
-The folder of a training: what has to stand in it, what is written into it, and what is left at the end.
+    RUN/run.json, model.safetensors, assets/, README.md   the run, as every command opens it
+    RUN/log.jsonl                                          one line of JSON per logged step and per epoch
+    RUN/tensorboard/                                       the same for TensorBoard, with `tensorboard`
+    RUN/tables/                                            what memories know of every pair, epoch by epoch
+    RUN/checkpoints/, cache/                               while it trains: snapshots, outputs of frozen encoders
+    RUN/epochs/EPOCH/                                      runs, with `save_every_epochs`
+    RUN/nan.json                                           the pairs of a batch whose loss was not finite
 
-While it trains, a run has checkpoints and perhaps cached outputs of its frozen encoders. Once its record says
-"finished" neither is wanted again and both are removed; that record is written last, so a kill before it leaves the
-checkpoints to go on from, and a kill after it leaves at worst some files that the next --resume removes.
-
-Ctrl-C and SIGTERM ask a training to stop at the next step; a second Ctrl-C does not ask.
-
-RUN/log.jsonl: one line of JSON per logged step and per epoch; and TensorBoard's files where they are asked for.
+Once the record says "finished" neither checkpoints nor cache are needed, and both are removed. That record is written
+last: a kill before it leaves the checkpoints to go on from; a kill after it leaves at worst some files that the next
+--resume removes. Ctrl-C and SIGTERM stop a training at the next step; a second Ctrl-C ends it at once.
 """
 
 from __future__ import annotations
@@ -16,19 +18,34 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from types import FrameType
+from typing import Any, Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from subtext.core import Epoch
 from subtext.data.atomic import write_text, written_to
+from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, fingerprint
-from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError
+from subtext.data.inputs import Draw
+from subtext.data.text import cut_note
+from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError, TrainingError, counted
+from subtext.evaluation import Protocol, embed_pairs, evaluate
 from subtext.models.checkpoint import (
     ASSETS,
     RECORD,
+    TABLES,
     WEIGHTS,
     Record,
     library_versions,
@@ -43,22 +60,46 @@ from subtext.models.checkpoint import fingerprint as weights_fingerprint
 from subtext.models.feature_cache import cached_branch, refusal, write_cache
 from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
-from subtext.neighbours.sampling import open_samplers
+from subtext.objectives.objective import Term
+from subtext.objectives.weighting.neighbourhood import Neighbourhood
 from subtext.report.progress import Estimate
-from subtext.training.loop import NOT_FINITE, Stop, Training, listening
-from subtext.training.memory import open_memories
-from subtext.training.phases import Freezer
-from subtext.training.plan_validation import validate_plan
+from subtext.training.memory import Memories
+from subtext.training.optimiser import (
+    Freezer,
+    WeightAverage,
+    build_optimiser,
+    lr_factor,
+    parameter_groups,
+    set_lr,
+    stage,
+)
 from subtext.training.processes import Processes
 from subtext.training.setup import Fitted, Report, RunOptions, Setup
-from subtext.training.snapshot import FOLDER, Snapshot, clean, newest_snapshot, write_snapshot
-from subtext.training.state import own_generator, put_weights
+from subtext.training.state import (
+    FOLDER,
+    Snapshot,
+    State,
+    Watch,
+    clean,
+    newest_snapshot,
+    own_generator,
+    put_weights,
+    write_snapshot,
+)
+from subtext.training.step import ExtraReader, Reader, Stepper, batches_of
 from subtext.version import __version__
 
-LOG, BOARD = "log.jsonl", "tensorboard"
-
+LOG, BOARD, CACHE, CARD, EPOCHS, NOT_FINITE = "log.jsonl", "tensorboard", "cache", "README.md", "epochs", "nan.json"
+SHOWN_PAIRS, SHOWN_MODULES, SHOWN_DIFFERENCES = 10, 3, 5
+"""How many names a message has room for."""
 REPORT_EVERY = 0.25
 """Seconds between two reports of progress."""
+CHECK_EVERY = 25
+"""Steps between two checks for a number that is not finite, on a device where checking means waiting."""
+LARGE = 0.2
+"""Share of the pairs in one group from which a note is due: so many fewer wrong answers are learnt from."""
+PROTOCOL = Protocol(c_way=(), bootstrap=0)
+"""Recall at 1, 5 and 10 and ranks, without intervals: an epoch's end should be short."""
 
 
 def fit(
@@ -77,76 +118,258 @@ def fit(
     record      model, arguments, methods and data of the run; the plan, the seed and the results are filled in here
     report      called with the progress, on the first process
 
-    The same call with `resume` after any end, a kill among them, goes on from the newest whole checkpoint and ends with
-    the same weights, to the bit on a CPU with the same number of threads. SIGINT and SIGTERM end it after the step
+    The same call with `resume` after any end, a kill among them, goes on from the newest complete checkpoint and ends
+    with the same weights, to the bit on a CPU with the same number of threads. SIGINT and SIGTERM end it after the step
     under way, with a checkpoint. A training that is finished has no checkpoints any more, and `resume` opens it.
 
     Raises CheckpointError for a folder that holds something when not resuming, and when what is resumed was another
-    training; OutputError when the folder cannot be written; TrainingError when it cannot be trained as asked, and when
-    a loss or gradient is not finite, the last checkpoint staying as it is.
+    training; OutputError when the folder cannot be written; TrainingError when it cannot be trained by this plan, and
+    when a loss or gradient is not finite, the last checkpoint staying as it is.
     """
     notes: list[str] = []
     if val is None and setup.plan.select != "last":
         setup = replace(setup, plan=replace(setup.plan, select="last"))
         notes.append("no validation pairs: the last epoch's weights are kept")
-    samplers = None if setup.neighbours is None else open_samplers(setup.neighbours, train)
     processes = Processes(run.device)
-    memories = open_memories(setup.memories, train, device=processes.device)
-    notes += [*(() if samplers is None else samplers.notes), *memories.notes]
-    graphs = ["" if samplers is None else samplers.fingerprint, memories.fingerprint]
-    record = _described(record, setup, (train, val), run, graphs=graphs)
+    extras = [source.open(train) for source in setup.extras]
+    memories = Memories([source.open(train, device=processes.device) for source in setup.memories])
+    notes += [note for extra in extras for note in extra.notes(setup.model)]
+    notes += [note for memory in memories.each for note in memory.notes]
+    inputs = [
+        setup.model.image.input_spec.fingerprint,
+        setup.model.text.input_spec.fingerprint,
+        "" if run.cache_precision == "float32" else run.cache_precision,
+        *(extra.fingerprint for extra in extras),
+        *(memory.fingerprint for memory in memories.each),
+    ]
+    pairs = f"{fingerprint(train)}-{'none' if val is None else fingerprint(val)}"
+    record = replace(
+        record,
+        plan=asdict(setup.plan),
+        phases=tuple(asdict(phase) for phase in setup.phases),
+        data=replace(record.data, fingerprint=pairs, inputs="-".join(filter(None, inputs))),
+        seed=run.seed,
+        status="training",
+        version=__version__,
+        versions=library_versions(),
+    )
     with own_generator():
         earlier = begun(out, record, resume=run.resume, defaults_before=setup.defaults_before)
         processes.wait()  # until all have looked: the first one writes from here on
         if earlier is not None and earlier.status == "finished":
             return _opened(setup, out, earlier, processes, report)
         notes += validate_plan(setup, train, processes)
+        snapshot: Snapshot | None = None
         if earlier is not None:
-            # What it had reached stays told until there is more to tell.
-            reached = ("best", "best_epoch", "epochs", "steps", "seconds")
-            record = replace(record, **{name: getattr(earlier, name) for name in reached})
-        snapshot, damaged = newest_snapshot(out) if earlier is not None else (None, [])
+            # Its results stay in the record until there are new ones.
+            results = ("best", "best_epoch", "epochs", "steps", "seconds")
+            record = replace(record, **{name: getattr(earlier, name) for name in results})
+            snapshot, damaged = newest_snapshot(out)
+            notes += damaged
         processes.wait()
         if processes.first:
-            enter(out, record, setup.model)
+            with written_to(out):
+                out.mkdir(parents=True, exist_ok=True)
+            clean(out)
+            (out / NOT_FINITE).unlink(missing_ok=True)
+            # The record comes first: a folder without one is not known as a run by the next --resume.
+            save_record(out, record)
+            if not (out / ASSETS).is_dir():
+                save_assets(out, setup.model)
         processes.wait()
         if snapshot is not None:
             put_weights(setup.model, snapshot)
         setup.model.to(processes.device)
         processes.same_start(setup.model)
-        cache = run.cache or out / CACHE
-        working, cache_notes = working_model(setup, (train, val), cache, run=run, processes=processes)
-        training = Training(setup, working, train, val, options=run, processes=processes, out=out, samplers=samplers)
-        training.remember(memories)
+        working, cache_notes = working_model(
+            setup, (train, val), run.cache or out / CACHE, run=run, processes=processes
+        )
+        training = Training(
+            setup, working, train, val, options=run, processes=processes, out=out, extras=extras, memories=memories
+        )
         relevance_notes = () if training.related is None else training.related.notes
-        notes = list(dict.fromkeys([*notes, *relevance_notes, *damaged, *cache_notes]))
+        notes = list(dict.fromkeys([*notes, *relevance_notes, *cache_notes]))
         return _Fit(training, out, record=record, report=report, notes=notes).go(snapshot)
+
+
+def begun(
+    out: Path, record: Record, *, resume: bool, defaults_before: Sequence[Mapping[str, object]] = ()
+) -> Record | None:
+    """The record of the training that is to go on in a folder; None where one begins.
+
+    defaults_before  what holds for options that an older record lacks: `Record.differences`
+
+    Raises CheckpointError when the folder holds something and `resume` is False, holds things but no training, or
+    holds the training of another record.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    if not out.is_dir():
+        raise CheckpointError(f"--out needs a folder; {out} is a file; name another")
+    if not resume:
+        raise CheckpointError(
+            f"--out needs a new or an empty folder; {out} holds something; name another, or go on with --resume"
+        )
+    if not (out / RECORD).is_file():
+        if any(path.name != CACHE and not path.name.startswith(".") for path in out.iterdir()):
+            raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
+        return None
+    earlier = load_record(out)
+    if differences := earlier.differences(record, defaults_before):
+        raise CheckpointError(
+            f"--resume needs the training that {out} began; this one differs in "
+            f"{_first(differences, SHOWN_DIFFERENCES, ', and')} (there -> here); give the same options, or train in a "
+            "new folder"
+        )
+    return earlier
+
+
+def _first(names: Sequence[str], count: int, conjunction: str = " and") -> str:
+    """The first names, and how many more there are."""
+    more = f"{conjunction} {len(names) - count} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
+
+
+def tidy(out: Path) -> None:
+    """Remove what a finished training has no more use for."""
+    clean(out)
+    for name in (FOLDER, CACHE):
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+def _opened(
+    setup: Setup, out: Path, record: Record, processes: Processes, report: Callable[[Report], None] | None
+) -> Fitted:
+    """A training that is finished: its model; and what a kill in its last moment left behind is removed."""
+    note = f"{out} is finished: nothing is left to train"
+    try:
+        setup.model.load_state_dict(load_run(out)[1])
+    except RuntimeError as problem:
+        raise CheckpointError(
+            f"{out} needs the weights of its own recipe; {problem}; train in a new folder"
+        ) from problem
+    setup.model.to(processes.device).eval()
+    if processes.first:
+        tidy(out)
+        if report is not None:
+            epochs, steps = setup.plan.epochs, record.steps
+            report(Report(record.epochs, epochs, steps, steps, float("nan"), record.best, note=note))
+    processes.wait()
+    return Fitted(run=out, model=setup.model, record=record, notes=(note,))
+
+
+def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[str]:
+    """Refuse what cannot be trained by its plan, before anything is written.
+
+    Gives notes on what can be trained, but not as one may think.
+
+    Raises DataError where texts lack the words that a relevance reads; TrainingError for fp16 without a GPU, a model
+    without a weight that learns, pairs that make no batch or that are all of one group, and a batch norm in training
+    with gradient caching: each chunk would be normed by itself, and the gradient be another one.
+    """
+    plan = setup.plan
+    if setup.relevance is not None:
+        setup.relevance.require(train)
+    if setup.mixing is not None and plan.caption_sampling == "together":
+        raise TrainingError(
+            "mixed images need pairs, a text for each (caption_sampling=all or one); caption_sampling is together; "
+            "turn mixing off (pcme_plus: --mix-prob 0)"
+        )
+    if plan.precision == "fp16" and processes.device.type != "cuda":
+        raise TrainingError(
+            f"precision fp16 needs a GPU, where its loss is scaled; the device is {processes.device.type}; "
+            "use bf16, or float32"
+        )
+    parameter_groups(setup.model, plan)
+    batches_of(train, plan, epoch=0, seed=0, processes=processes.count)
+    cut = cut_note(setup.model.text.input_spec, train.texts.values)
+    notes = [*_groups(train), *_weights(setup), *filter(None, [cut])]
+    norms = batch_norms(setup)
+    if norms and plan.grad_cache_chunk:
+        raise TrainingError(
+            "gradient caching (--grad-cache-chunk) needs items that do not depend on each other; this model normalises "
+            f"over the batch while training (in {_first(norms, SHOWN_MODULES)}); leave these norms out (vse_infinity: "
+            "--no-mlp), freeze their statistics (--backbone-norms frozen) or the encoder (--freeze-epochs -1), or "
+            "train without --grad-cache-chunk"
+        )
+    if norms and processes.count > 1:
+        notes.append(
+            f"batch norms ({_first(norms, SHOWN_MODULES)}) see the share of the batch that each of the "
+            f"{processes.count} processes has: the weights will not be those that one process would give"
+        )
+    return notes
+
+
+def _groups(train: Dataset) -> list[str]:
+    """A note on a group so large that little is left to be wrong; texts of several images join all of them."""
+    _, sizes = np.unique(train.images.groups[train.links[:, 0]], return_counts=True)
+    if len(sizes) == 1:
+        raise TrainingError(
+            f"training needs pairs of two groups or more, since what is wrong is learnt from other groups; all "
+            f"{counted(len(train.links), 'pair')} are of one: a text of several images, or an image of several "
+            "texts, joins them; give other data, or groups of its own (a column 'group')"
+        )
+    share = sizes.max() / len(train.links)
+    if len(sizes) < 3 or share < LARGE:
+        return []
+    return [
+        f"{share:.0%} of the pairs hang together in one group, by texts of several images or a column 'group', and "
+        "never count as wrong for each other: little is learnt from them"
+    ]
+
+
+def _weights(setup: Setup) -> list[str]:
+    """A note on sample weights of less than one a pair, where their sum over a batch is known."""
+    size = setup.plan.batch_size
+    for part in setup.objective.parts.values():
+        weighting: Any = part.weighting if isinstance(part, Term) else None
+        if not hasattr(weighting, "total_for") or (total := weighting.total_for(size)) >= size:
+            continue
+        why = f"lambda below the batch size; use total_weight={weighting.batch or size} or more"
+        if isinstance(weighting, Neighbourhood) and weighting.sums_to_one:
+            why = "total_placement=inner puts lambda into the softmax alone; use both, outer or scores"
+        return [
+            f"sample weights sum to {total:g} over a batch of {size} pairs, less than one each: what they weight "
+            f"counts less beside the rest of the objective ({why})"
+        ]
+    return []
+
+
+def batch_norms(setup: Setup) -> list[str]:
+    """Names of the modules that norm over the batch in some epoch of the training."""
+    freezer = Freezer(setup.model)
+    was_training = setup.model.training
+    names: dict[str, None] = {}
+    for current in {stage(setup.plan, setup.phases, epoch) for epoch in range(setup.plan.epochs)}:
+        freezer.apply(current)
+        modules = setup.model.named_modules()
+        names |= {name: None for name, module in modules if isinstance(module, _BatchNorm) and module.training}
+    freezer.release()
+    setup.model.train(was_training)
+    return list(names)
 
 
 def working_model(
     setup: Setup, sets: Sequence[Dataset | None], cache: Path, *, run: RunOptions, processes: Processes
 ) -> tuple[Model, list[str]]:
-    """The model to train, which shares every learning module with the recipe's, and what there is to say about it.
+    """The model to train, which shares every learning module with the recipe's, and notes on it.
 
     An encoder without any weight that learns in any epoch is run once over the pairs and its outputs are read from the
-    folder `cache`; where its Input augments it is run every time.
+    folder `cache`; where its Input augments, or a method makes items of its own, it is run every time.
     """
     freezer, notes = Freezer(setup.model), []
     present = [pairs for pairs in sets if pairs is not None]
-    branches: dict[str, Branch] = {}
-    for modality in ("image", "text"):
-        branch: Branch = getattr(setup.model, modality)
-        branches[modality] = branch
+    branches: dict[str, Branch] = {"image": setup.model.image, "text": setup.model.text}
+    for modality, branch in list(branches.items()):
         if not freezer.never_learns(branch, setup.plan, setup.phases):
             continue
-        if modality == "text" and setup.rewriting is not None:
-            notes.append("the frozen text encoder runs at every step: it reads texts that are made there")
-            continue
-        if modality == "image" and setup.mixing is not None:
-            notes.append("the frozen image encoder runs at every step: images are mixed, and so others every time")
-            continue
         items = [(pairs.images if modality == "image" else pairs.texts, pairs.root) for pairs in present]
-        if (reason := refusal(branch, items)) is not None:
+        reason = refusal(branch, items)
+        if any(modality in source.generates for source in setup.extras):
+            reason = f"it reads {modality}s that are made there"
+        elif modality == "image" and setup.mixing is not None:
+            reason = "images are mixed, and so others every time"
+        if reason is not None:
             notes.append(f"the frozen {modality} encoder runs at every step: {reason}")
             continue
         weights = weights_fingerprint(branch.encoder.state_dict())
@@ -155,9 +378,243 @@ def working_model(
         processes.wait()
         branches[modality] = cached_branch(branch, items, cache, weights=weights, precision=run.cache_precision)
         notes.append(f"the frozen {modality} encoder was run once; its outputs are read from {cache}")
-    if not notes or branches == {"image": setup.model.image, "text": setup.model.text}:
+    if (branches["image"], branches["text"]) == (setup.model.image, setup.model.text):
         return setup.model, notes
     return Model(branches["image"], branches["text"], setup.model.similarity), notes
+
+
+class Training:
+    """A training under way: epochs of steps, and validation after each. Its state is a pure function of its past.
+
+    setup     as the recipe made it; its model's weights are what is saved
+    working   the model that is trained: the same modules, or cached outputs in place of frozen encoders
+    out       the run's folder, for tables and for the pairs of a batch that went wrong; None writes nothing
+    extras    what methods read beside every batch       memories  what they remember
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        working: Model,
+        train: Dataset,
+        val: Dataset | None,
+        *,
+        options: RunOptions,
+        processes: Processes,
+        out: Path | None = None,
+        extras: Sequence[ExtraReader] = (),
+        memories: Memories | None = None,
+    ) -> None:
+        self.setup, self.plan, self.working = setup, setup.plan, working
+        self.train, self.val, self.out = train, val, out
+        self.options, self.processes, self.extras = options, processes, extras
+        self.related = None if setup.relevance is None else setup.relevance.open(train)
+        self.related_of_val = None
+        if setup.relevance is not None and val is not None and setup.plan.select == "loss" and processes.first:
+            self.related_of_val = setup.relevance.open(val)
+        self.freezer = Freezer(working)
+        self.stepper = Stepper(working, setup.objective, setup.plan, processes, memories)
+        self.learnt = [name for name, weight in working.named_parameters() if weight.requires_grad]
+        self.learnt += [name for name, _ in working.named_buffers()]
+        self.numbers = len(setup.objective.parts) + 2
+        self.state = State(
+            model=setup.model,
+            optimiser=build_optimiser(working, setup.plan),
+            average=WeightAverage(working, setup.plan),
+            scaler=self.stepper.scaler,
+            watch=Watch(largest=val is not None and setup.plan.select != "loss"),
+            totals=torch.zeros(self.numbers, dtype=torch.float64, device=processes.device),
+            memories=self.stepper.memories,
+        )
+        self.first_bad = torch.full((), -1, dtype=torch.int64, device=processes.device)
+        self.steps = len(self.batches(0)) * self.plan.epochs
+
+    def batches(self, epoch: int) -> list[NDArray[np.int64]]:
+        """Rows of every batch of an epoch counted from 0, the same on every process."""
+        return batches_of(self.train, self.plan, epoch=epoch, seed=self.options.seed, processes=self.processes.count)
+
+    def epoch_steps(self, stop: threading.Event) -> Iterator[bool]:
+        """Train the rest of the current epoch; gives, after every update of the weights, whether to stop there.
+
+        stop  whether this process was told to stop; what is given is whether any of them was
+        """
+        state = self.state
+        if state.memories and state.offset == 0:
+            self._begin()
+        current = stage(self.plan, self.setup.phases, state.epoch)
+        self.freezer.apply(current)
+        learning = [weight for weight in self.freezer.learning if weight.requires_grad]
+        batches = self.batches(state.epoch)
+        reader = Reader(
+            self.working,
+            self.train,
+            Draw(self.options.seed, state.epoch),
+            together=self.plan.caption_sampling == "together",
+            processes=self.processes.count,
+            rank=self.processes.rank,
+            related=self.related,
+            mixing=self.setup.mixing,
+            extras=self.extras,
+        )
+        epoch = state.memories.epoch(state.epoch, self.options.seed)
+        pending = state.totals.new_zeros(self.numbers)
+        for batch in read_ahead(batches[state.offset :], reader, workers=self.options.workers):
+            start = state.offset - state.offset % self.plan.accumulation_steps
+            group = min(self.plan.accumulation_steps, len(batches) - start)
+            if state.offset == start:
+                self._set_rate(current.factor)
+            loss, parts = self.stepper(
+                batch.to(self.processes.device), epoch, name=f"step {state.offset}", share=1 / group
+            )
+            pending[0] += loss
+            pending[1:-1] += parts
+            pending[-1] += 1 / self.processes.count
+            state.offset += 1
+            state.step += 1
+            if state.offset == start + group:
+                yield self._update(learning, pending, stop)
+                pending = torch.zeros_like(pending)
+
+    def end_epoch(self) -> bool:
+        """Measure, turn to the next epoch, and give whether this one's weights are the best so far."""
+        state = self.state
+        self.check()
+        state.average.after_epoch(state.epoch)
+        with state.average.applied():
+            value = self._measure()
+            keep, stop = state.watch.look(value, state.figures, epoch=state.epoch + 1, plan=self.plan)
+            if keep:
+                state.keep(self.working, self.learnt)
+        state.epoch, state.offset = state.epoch + 1, 0
+        state.ended = stop or state.epoch >= self.plan.epochs
+        return keep
+
+    def check(self) -> None:
+        """Raise TrainingError when a loss or a gradient was not finite: with the first pairs of the batch, or of the
+        batches whose gradients were averaged; all of them go to a file.
+        """
+        batch = int(self.first_bad)
+        if batch < 0:
+            return
+        first = batch - batch % self.plan.accumulation_steps
+        rows = np.concatenate(self.batches(self.state.epoch)[first : batch + 1])
+        images, texts = self.train.images.ids, self.train.texts.ids
+        pairs = [{"image": images[image], "text": texts[text]} for image, text in rows.tolist()]
+        facts = {"epoch": self.state.epoch + 1, "batch": batch + 1, "pairs": pairs}
+        listed = ""
+        if self.out is not None and self.processes.first:
+            # The loss is the error to raise, also where the disk takes no list.
+            with suppress(OutputError):
+                write_text(self.out / NOT_FINITE, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
+                listed = f" (all of them: {self.out / NOT_FINITE})"
+        shown = _first([f"{pair['image']} / {pair['text']}" for pair in pairs], SHOWN_PAIRS)
+        raise TrainingError(
+            f"training needs finite losses and gradients; batch {batch + 1} of epoch {self.state.epoch + 1} gave one "
+            f"that is not, and nothing was saved after it; lower --lr, or look at its pairs{listed}: {shown}"
+        )
+
+    def mean_loss(self) -> float:
+        """Of the epoch so far; nan before its first step."""
+        totals = self.state.totals
+        return float(totals[0] / totals[-1])
+
+    def _begin(self) -> None:
+        """Let the memories look back before an epoch, and write what they know of every pair."""
+        state, options, size = self.state, self.options, self.plan.batch_size
+        reads = None
+        if self.plan.caption_sampling == "one":
+            reads = torch.from_numpy(np.unique(np.concatenate(self.batches(state.epoch))[:, 1]))
+        state.memories.begin(
+            epoch=state.epoch,
+            seed=options.seed,
+            reads=reads,
+            embed=lambda rows=None: embed_pairs(
+                self.working, self.train, rows=rows, batch_size=size, workers=options.workers
+            ),
+        )
+        # One score a pair is worth a file; lists of candidates are not.
+        known = state.memories.epoch(state.epoch, options.seed).table or {}
+        table = {name: value for name, value in known.items() if value.ndim == 1}
+        if table and self.out is not None and self.processes.first:
+            write_tensors(self.out / TABLES / f"epoch-{state.epoch + 1:04d}.safetensors", table)
+
+    def _set_rate(self, factor: float) -> None:
+        state = self.state
+        share = lr_factor(self.plan, step=state.step, steps=self.steps, epoch=state.epoch, drops=state.watch.drops)
+        set_lr(state.optimiser, self.plan.lr * factor * share)
+
+    def _update(self, learning: Sequence[Tensor], pending: Tensor, stop: threading.Event) -> bool:
+        """Move the weights by their gradients, and count."""
+        state, scaler = self.state, self.stepper.scaler
+        stop_now = stop.is_set()
+        if self.processes.count > 1:
+            sums = torch.cat([pending, pending.new_full((1,), float(stop_now))])
+            sums = self.processes.sum_gradients(learning, sums)
+            pending, stop_now = sums[:-1].double(), bool(sums[-1] > 0)
+        if scaler.is_enabled():
+            scaler.unscale_(state.optimiser)
+        norm = torch.nn.utils.clip_grad_norm_(learning, self.plan.max_grad_norm or float("inf"))
+        finite = torch.isfinite(pending[0]) & (torch.isfinite(norm) | scaler.is_enabled())
+        self.first_bad = torch.where((self.first_bad < 0) & ~finite, state.offset - 1, self.first_bad)
+        if self.processes.device.type == "cpu" or state.step % CHECK_EVERY == 0:
+            self.check()
+        scaler.step(state.optimiser)
+        scaler.update()
+        state.optimiser.zero_grad(set_to_none=True)
+        state.average.after_step()
+        state.totals += pending
+        return stop_now
+
+    def _measure(self) -> float:
+        """Validate on the first process, tell all; gives what decides."""
+        state, plan = self.state, self.plan
+        if self.val is None:
+            state.figures = {}
+            return self.processes.broadcast([self.mean_loss()])[0]
+        if self.processes.first:
+            size, workers = plan.batch_size, self.options.workers
+            measured = evaluate(self.working, self.val, protocol=PROTOCOL, batch_size=size, workers=workers)
+            state.figures = dict(measured.figures)
+            if plan.select == "loss":
+                state.figures["loss"] = self._validation_loss(self.val)
+        name = "loss" if plan.select == "loss" else "rsum"
+        return self.processes.broadcast([state.figures.get(name, float("nan"))])[0]
+
+    def _validation_loss(self, val: Dataset) -> float:
+        """The objective, mean over batches; always the same batches, without augmentation."""
+        together = self.plan.caption_sampling == "together"
+        reader = Reader(self.working, val, None, together=together, related=self.related_of_val)
+        # What is drawn stays that of the first epoch, or no two could be compared.
+        epoch = Epoch(number=self.state.epoch, seed=self.options.seed, drawing=0)
+        batches = batches_of(val, self.plan, epoch=0, seed=0, processes=1)
+        was_training = self.working.training
+        self.working.eval()
+        readings = read_ahead(batches, reader, workers=self.options.workers)
+        losses = [self.stepper.loss(reading.to(self.processes.device), epoch) for reading in readings]
+        self.working.train(was_training)
+        return float(torch.stack(losses).double().mean())
+
+
+@contextmanager
+def listening() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set inside the block; only the main thread hears them."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def request(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        if number == signal.SIGINT:
+            # The next Ctrl-C has its usual meaning.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 class _Fit:
@@ -199,7 +656,7 @@ class _Fit:
                     stopped = self._epoch(stop)
             return self._finish(stopped)
         except SubtextError:
-            # A full disk takes no record either; what went wrong first is what has to be told.
+            # A full disk takes no record either; the first error is the one to raise.
             with suppress(OutputError):
                 self._write_record("stopped")
             raise
@@ -207,13 +664,13 @@ class _Fit:
             if self.journal is not None:
                 self.journal.close()
 
-    def _epoch(self, stop: Stop) -> bool:
-        """Train and end one epoch; True when somebody asked to stop."""
-        training, state = self.training, self.training.state
-        last, every = state.step, self.run.checkpoint_every
+    def _epoch(self, stop: threading.Event) -> bool:
+        """Train and end one epoch; True where a stop was requested."""
+        training, state, run = self.training, self.training.state, self.run
+        last, every = state.step, run.checkpoint_every
         for stop_now in training.epoch_steps(stop):
             self._clock()
-            if state.step // self.run.log_every > last // self.run.log_every:
+            if state.step // run.log_every > last // run.log_every:
                 self._log("step")
             if stop_now or (every and state.step // every > last // every):
                 self._checkpoint()
@@ -226,14 +683,21 @@ class _Fit:
         self._clock()
         self._log("epoch")
         loss = training.mean_loss()
-        training.state.totals.zero_()
-        if self.processes.first:
-            self._keep(best)
+        state.totals.zero_()
+        if self.processes.first and best:
+            self._write_kept()
+        if self.processes.first and run.save_every_epochs and state.epoch % run.save_every_epochs == 0:
+            folder = self.out / EPOCHS / str(state.epoch)
+            with written_to(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            results = {"best": dict(state.figures), "best_epoch": state.epoch, "epochs": state.epoch}
+            with state.average.applied():
+                save_run(folder, self.setup.model, replace(self.record, status="finished", **results))
         self._checkpoint()
         self._write_record("training")
         self._report(ended=loss)
         # The first process decides for all: one that left alone would leave the others waiting for it.
-        return bool(self.processes.broadcast([float(stop.requested)])[0])
+        return bool(self.processes.broadcast([float(stop.is_set())])[0])
 
     def _finish(self, stopped: bool) -> Fitted:
         """Leave the folder complete, and the model with its kept weights."""
@@ -255,7 +719,7 @@ class _Fit:
         return Fitted(run=self.out, model=self.setup.model.eval(), record=self.record, notes=tuple(self.notes))
 
     def _write_record(self, status: Literal["training", "finished", "stopped"]) -> None:
-        """Write the record as of now, and the card."""
+        """Write the card, then the record as of now, which says how far the rest can be trusted."""
         state = self.training.state
         self.record = replace(
             self.record,
@@ -267,191 +731,66 @@ class _Fit:
             seconds=round(state.seconds, 2),
         )
         if self.processes.first:
-            describe(self.out, self.record)
+            write_text(self.out / CARD, model_card(self.record))
+            save_record(self.out, self.record)
 
     def _write_kept(self) -> None:
         """model.safetensors: the best weights so far; those of now before the first epoch's end."""
-        state = self.training.state
         weights = dict(self.setup.model.state_dict())
-        weights |= {name: value for name, value in state.kept.items() if name in weights}
+        weights |= {name: value for name, value in self.training.state.kept.items() if name in weights}
         write_tensors(self.out / WEIGHTS, weights)
-
-    def _keep(self, best: bool) -> None:
-        """Write weights that are the best so far; and, where it was asked for, the epoch as a run of its own."""
-        state, every = self.training.state, self.run.save_every_epochs
-        if best:
-            self._write_kept()
-        if every and state.epoch % every == 0:
-            with state.average.applied():
-                keep_epoch(self.out, self.setup.model, self.record, epoch=state.epoch, figures=state.figures)
 
     def _checkpoint(self) -> None:
         self.training.check()
         if self.processes.first and self.journal is not None:
-            write_snapshot(
-                self.out, self.training.state.snapshot(self.journal.settle()), keep=self.run.keep_checkpoints
-            )
+            snapshot = self.training.state.snapshot(self.journal.settle())
+            write_snapshot(self.out, snapshot, keep=self.run.keep_checkpoints)
         self.processes.wait()
 
     def _clock(self) -> None:
         self.training.state.seconds = self.before + time.monotonic() - self.started
 
-    def _speed(self) -> float:
-        """Pairs per second, over this call."""
-        steps = self.training.state.step - self.first_step
-        return steps * self.setup.plan.batch_size / max(time.monotonic() - self.started, 1e-9)
-
     def _log(self, event: str) -> None:
-        if self.journal is not None:
-            state = self.training.state
-            figures = {"figures": state.figures} if event == "epoch" else {}
-            times = {"pairs_per_second": round(self._speed(), 1), "seconds": round(state.seconds, 2)}
-            self.journal.write(event, {**self.training.line(), **times, **figures})
+        """A line on the epoch so far."""
+        if self.journal is None:
+            return
+        state = self.training.state
+        means = (state.totals[1:-1] / state.totals[-1]).tolist()
+        pairs = (state.step - self.first_step) * self.setup.plan.batch_size
+        line = {
+            "epoch": state.epoch + (state.offset > 0),
+            "step": state.step,
+            "loss": self.training.mean_loss(),
+            "parts": dict(zip(self.setup.objective.parts, means, strict=True)),
+            "lr": max(group["lr"] for group in state.optimiser.param_groups),
+            "pairs_per_second": round(pairs / max(time.monotonic() - self.started, 1e-9), 1),
+            "seconds": round(state.seconds, 2),
+        }
+        self.journal.write(event, line | ({"figures": state.figures} if event == "epoch" else {}))
 
     def _report(self, *, note: str | None = None, ended: float | None = None) -> None:
-        """Tell how it goes; `ended` is the mean loss of an epoch that has just ended."""
+        """Report the progress; `ended` is the mean loss of an epoch that has just ended."""
         self.reported = time.monotonic()
         if not (self.report_to and self.processes.first):
             return
-        state, plan = self.training.state, self.setup.plan
-        seconds_left = self.estimate(state.step, self.training.steps)
-        epoch = min(state.epoch + 1, plan.epochs)
-        loss = self.training.mean_loss() if ended is None else ended
-        last = None if ended is None else state.epoch
-        steps, figures = self.training.steps, dict(state.figures)
-        self.report_to(Report(epoch, plan.epochs, state.step, steps, loss, figures, seconds_left, note, last))
-
-
-def _opened(
-    setup: Setup, out: Path, record: Record, processes: Processes, report: Callable[[Report], None] | None
-) -> Fitted:
-    """A training that is finished: its model; and what a kill in its last moment left behind is removed."""
-    note = f"{out} is finished: nothing is left to train"
-    try:
-        setup.model.load_state_dict(load_run(out)[1])
-    except RuntimeError as problem:
-        raise CheckpointError(
-            f"{out} needs the weights of its own recipe; {problem}; train in a new folder"
-        ) from problem
-    setup.model.to(processes.device).eval()
-    if processes.first:
-        tidy(out)
-        if report is not None:
-            report(
-                Report(
-                    record.epochs, setup.plan.epochs, record.steps, record.steps, float("nan"), record.best, note=note
-                )
+        state, steps = self.training.state, self.training.steps
+        self.report_to(
+            Report(
+                epoch=min(state.epoch + 1, self.setup.plan.epochs),
+                epochs=self.setup.plan.epochs,
+                step=state.step,
+                steps=steps,
+                loss=self.training.mean_loss() if ended is None else ended,
+                figures=dict(state.figures),
+                seconds_left=self.estimate(state.step, steps),
+                note=note,
+                ended=None if ended is None else state.epoch,
             )
-    processes.wait()
-    return Fitted(run=out, model=setup.model, record=record, notes=(note,))
-
-
-def _described(
-    record: Record, setup: Setup, sets: tuple[Dataset, Dataset | None], run: RunOptions, *, graphs: list[str]
-) -> Record:
-    """The record of what is about to be trained."""
-    (train, val), model = sets, setup.model
-    cached = "" if run.cache_precision == "float32" else run.cache_precision
-    inputs = "-".join(
-        filter(None, [model.image.input_spec.fingerprint, model.text.input_spec.fingerprint, cached, *graphs])
-    )
-    pairs = f"{fingerprint(train)}-{fingerprint(val) if val is not None else 'none'}"
-    return replace(
-        record,
-        plan=asdict(setup.plan),
-        phases=tuple(asdict(phase) for phase in setup.phases),
-        data=replace(record.data, fingerprint=pairs, inputs=inputs),
-        seed=run.seed,
-        status="training",
-        version=__version__,
-        versions=library_versions(),
-    )
-
-
-CACHE, CARD, EPOCHS = "cache", "README.md", "epochs"
-
-SHOWN = 5
-"""How many differences from the training that is to go on a sentence has room for."""
-
-
-def begun(
-    out: Path, record: Record, *, resume: bool, defaults_before: Sequence[Mapping[str, object]] = ()
-) -> Record | None:
-    """The record of the training that is to go on in a folder; None where one begins.
-
-    defaults_before  what holds for options that an older record lacks: `Record.differences`
-
-    Raises CheckpointError when the folder holds something and `resume` is False, holds things but no training, or
-    holds the training of another record.
-    """
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return None
-    if not out.is_dir():
-        raise CheckpointError(f"--out needs a folder; {out} is a file; name another")
-    if not resume:
-        raise CheckpointError(
-            f"--out needs a new or an empty folder; {out} holds something; name another, or go on with --resume"
         )
-    if not (out / RECORD).is_file():
-        if any(path.name != CACHE and not path.name.startswith(".") for path in out.iterdir()):
-            raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
-        return None
-    earlier = load_record(out)
-    if differences := earlier.differences(record, defaults_before):
-        suffix = f", and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
-        raise CheckpointError(
-            f"--resume needs the training that {out} began; this one differs in "
-            f"{', '.join(differences[:SHOWN])}{suffix} (there -> here); give the same options, or train in a new folder"
-        )
-    return earlier
-
-
-def enter(out: Path, record: Record, model: Model) -> None:
-    """Make the folder ready to be trained in."""
-    with written_to(out):
-        out.mkdir(parents=True, exist_ok=True)
-    clean(out)
-    (out / NOT_FINITE).unlink(missing_ok=True)
-    # The record comes first: a folder without one is not known as a run by the next --resume.
-    save_record(out, record)
-    if not (out / ASSETS).is_dir():
-        save_assets(out, model)
-
-
-def describe(out: Path, record: Record) -> None:
-    """Write the card, then the record, which says what is to be believed."""
-    write_text(out / CARD, model_card(record))
-    save_record(out, record)
-
-
-def keep_epoch(out: Path, model: Model, record: Record, *, epoch: int, figures: Mapping[str, float]) -> None:
-    """Write OUT/epochs/EPOCH: a run that every command opens, with the weights of now and their validation figures."""
-    folder = out / EPOCHS / str(epoch)
-    with written_to(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    save_run(folder, model, replace(record, status="finished", epochs=epoch, best=dict(figures), best_epoch=epoch))
-
-
-def tidy(out: Path) -> None:
-    """Remove what a finished training has no more use for."""
-    clean(out)
-    for name in (FOLDER, CACHE):
-        shutil.rmtree(out / name, ignore_errors=True)
-
-
-@runtime_checkable
-class Board(Protocol):
-    """What is used of TensorBoard's writer."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        """One number at a step."""
-
-    def close(self) -> None:
-        """Write what is left."""
 
 
 class Journal:
-    """Lines that say how a training went.
+    """RUN/log.jsonl, and TensorBoard's files.
 
     When a training goes on, the log is cut back to what it was at the checkpoint: no step stands in it twice.
     Everything here raises OutputError when the file cannot be written.
@@ -464,14 +803,23 @@ class Journal:
             if self._path.stat().st_size > length:
                 os.truncate(self._path, length)
             self._file = self._path.open("a", encoding="utf-8")
-        self._board = _board(run / BOARD, step) if tensorboard else None
+        self._board: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as problem:
+                raise RequirementError(
+                    "--tensorboard needs the package tensorboard; it is not installed; pip install "
+                    "'subtext[tensorboard]'"
+                ) from problem
+            self._board = SummaryWriter(str(run / BOARD), purge_step=step or None)
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
-        """Append {"event": ..., **values}; finite numbers under "step" go to TensorBoard too."""
+        """Append {"event": ..., **values}; the numbers go to TensorBoard too, at their "step"."""
         with written_to(self._path):
             self._file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
             self._file.flush()
-        if self._board is not None and "step" in values:
+        if self._board is not None:
             for name, value in _numbers(values):
                 self._board.add_scalar(f"{event}/{name}", value, int(values["step"]))
 
@@ -489,21 +837,10 @@ class Journal:
             self._board.close()
 
 
-def _numbers(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    numbers: list[tuple[str, float]] = []
+def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Name -> number, of nested values too."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            numbers += _numbers(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float) and not isinstance(value, bool) and name != "step":
-            numbers.append((prefix + name, float(value)))
-    return numbers
-
-
-def _board(folder: Path, step: int) -> Board:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as problem:
-        raise RequirementError(
-            "--tensorboard needs the package tensorboard; it is not installed; pip install 'subtext[tensorboard]'"
-        ) from problem
-    return SummaryWriter(str(folder), purge_step=step or None)
+            yield from _numbers(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float) and name != "step":
+            yield prefix + name, float(value)

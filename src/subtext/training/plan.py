@@ -1,13 +1,87 @@
-"""How a recipe is trained: plain data that the command line reads without torch."""
+"""How a recipe is trained, and the marks beside an option's help: plain data that is read without torch.
+
+A mark says what the option requires, which numbers it takes, and its default before it existed. An option that nothing
+would read is refused and not ignored.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from functools import cache
+from typing import Annotated, Literal, get_args, get_type_hints
 
-from subtext.errors import RecipeError
-from subtext.training.option_marks import Requires
+from subtext.errors import RecipeError, SubtextError
+
+Facts = Mapping[str, Sequence[str]]
+"""What was chosen, or what a built model turned out to have: name -> values, the first as messages call it."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that an option takes: `least` and more, but less than `below`."""
+
+    least: float
+    below: float = math.inf
+
+    def __str__(self) -> str:
+        return f"a number in [{self.least:g}, {self.below:g})" if self.below < math.inf else f"{self.least:g} or more"
+
+    def require(self, name: str, value: object, error: type[SubtextError] = RecipeError) -> None:
+        """Raise the error unless the value of the option `name` is such a number."""
+        if not (isinstance(value, int | float) and self.least <= value < self.below):
+            raise error(f"{name} needs {self}; it got {value}")
+
+
+@cache
+def ranges(kind: type) -> dict[str, Range]:
+    """The range of every option of a dataclass that has one."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: mark for name, hint in hints.items() for mark in get_args(hint)[1:] if isinstance(mark, Range)}
+
+
+@dataclass(frozen=True)
+class IsPath:
+    """The option is a file or folder. Its absolute path is stored, so that a run opens from everywhere."""
+
+
+@dataclass(frozen=True)
+class DefaultBefore:
+    """The value that held before the option existed, where that is not its default."""
+
+    value: object
+
+
+@dataclass(frozen=True)
+class Requires:
+    """A choice that the option needs before anything reads it.
+
+    fact     an option, or something that a built model has: image, text (what encodes them), body (what is pretrained)
+    values   one of them has to be chosen; with `negated` none of them may be
+    needs    the same in words, for a message; `fact=value|value` where it is left out
+    """
+
+    fact: str
+    values: tuple[str, ...]
+    needs: str = ""
+    negated: bool = False
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether the option is read; True as long as the fact is unknown."""
+        chosen = facts.get(self.fact)
+        return chosen is None or bool(set(self.values) & set(chosen)) is not self.negated
+
+    @property
+    def words(self) -> str:
+        """What the option needs, for a message."""
+        return self.needs or f"{self.fact}={'|'.join(self.values)}"
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the option's help: "gru, bag: "; nothing where `needs` says it in a sentence."""
+        return "" if self.needs or self.negated else f"{', '.join(self.values)}: "
+
 
 _PRETRAINED = Requires("body", ("pretrained",), needs="a pretrained encoder that learns")
 _LAYERS = Requires("body", ("layers",), needs="a pretrained encoder of several layers that learns")
@@ -34,45 +108,45 @@ class Phase:
 class Plan:
     """Everything about training that is not the model or the objective; each field is a command-line option."""
 
-    epochs: Annotated[int, "passes over the training pairs"] = 30
-    batch_size: Annotated[int, "pairs per step, over all processes"] = 128
+    epochs: Annotated[int, "passes over the training pairs", Range(1)] = 30
+    batch_size: Annotated[int, "pairs per step, over all processes", Range(1)] = 128
     lr: Annotated[float, "peak learning rate"] = 2e-4
     optimiser: Annotated[Literal["adam", "adamw", "adamp", "sgd"], "optimiser"] = "adam"
     amsgrad: Annotated[bool, "AMSGrad", Requires("optimiser", ("adam", "adamw"))] = False
-    weight_decay: Annotated[float, "weight decay; not of biases, norms and temperatures"] = 0.0
-    momentum: Annotated[float, "momentum", Requires("optimiser", ("sgd",))] = 0.9
-    max_grad_norm: Annotated[float, "clip the gradient to this norm; 0 for no clipping"] = 2.0
-    accumulation_steps: Annotated[int, "batches whose gradients are averaged before an update"] = 1
+    weight_decay: Annotated[float, "weight decay; not of biases, norms and temperatures", Range(0)] = 0.0
+    momentum: Annotated[float, "momentum", Range(0, 1), Requires("optimiser", ("sgd",))] = 0.9
+    max_grad_norm: Annotated[float, "clip the gradient to this norm; 0 for no clipping", Range(0)] = 2.0
+    accumulation_steps: Annotated[int, "batches whose gradients are averaged before an update", Range(1)] = 1
     grad_cache_chunk: Annotated[
-        int, "gradient caching: images or texts embedded at a time; 0 for the complete batch"
+        int, "gradient caching: images or texts embedded at a time; 0 for the complete batch", Range(0)
     ] = 0
     schedule: Annotated[
         Literal["constant", "plateau", "step", "cosine", "one_cycle"], "schedule of the learning rate"
     ] = "constant"
-    warmup: Annotated[float, "share of all steps in which the learning rate rises from zero"] = 0.0
-    step_epochs: Annotated[int, "epochs between drops", Requires("schedule", ("step",))] = 15
+    warmup: Annotated[float, "share of all steps in which the learning rate rises from zero", Range(0, 1)] = 0.0
+    step_epochs: Annotated[int, "epochs between drops", Range(1), Requires("schedule", ("step",))] = 15
     lr_factor: Annotated[float, "factor of the learning rate at a drop", Requires("schedule", ("step", "plateau"))] = (
         0.1
     )
-    plateau_patience: Annotated[int, "epochs without improvement before a drop", Requires("schedule", ("plateau",))] = (
-        10
-    )
+    plateau_patience: Annotated[
+        int, "epochs without improvement before a drop", Range(0), Requires("schedule", ("plateau",))
+    ] = 10
     layer_decay: Annotated[
         float, "learning rate of a pretrained encoder's layer, relative to the layer above", _LAYERS, _LEARNING
     ] = 1.0
     backbone_lr_scale: Annotated[
-        float, "learning rate of pretrained encoder bodies, relative to lr", _PRETRAINED, _LEARNING
+        float, "learning rate of pretrained encoder bodies, relative to lr", Range(0), _PRETRAINED, _LEARNING
     ] = 1.0
     freeze_epochs: Annotated[
-        int, "epochs before pretrained encoder bodies start to learn; -1 for never", _PRETRAINED
+        int, "epochs before pretrained encoder bodies start to learn; -1 for never", Range(-1), _PRETRAINED
     ] = 0
     backbone_norms: Annotated[
         Literal["batch", "frozen"], "statistics of pretrained batch norms: of the batch, or frozen", _NORMS, _LEARNING
     ] = "batch"
     weight_average: Annotated[Literal["none", "ema", "swa"], "averaged weights that are evaluated and kept"] = "none"
-    ema_decay: Annotated[float, "decay of the average at each step", _EMA] = 0.999
-    swa_start: Annotated[float, "share of the epochs before averaging starts", _SWA] = 0.6
-    patience: Annotated[int, "stop after N epochs without improvement; 0 for never"] = 0
+    ema_decay: Annotated[float, "decay of the average at each step", Range(0, 1), _EMA] = 0.999
+    swa_start: Annotated[float, "share of the epochs before averaging starts", Range(0, 1), _SWA] = 0.6
+    patience: Annotated[int, "stop after N epochs without improvement; 0 for never", Range(0)] = 0
     caption_sampling: Annotated[
         Literal["all", "one", "together"],
         "all: every pair once per epoch; one: every image once, with a random text; together: every image with all "
@@ -90,31 +164,11 @@ class Plan:
     precision: Annotated[Literal["float32", "bf16", "fp16"], "arithmetic of the forward and backward pass"] = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "accumulation_steps", "step_epochs"):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"{name} needs at least 1; it got {getattr(self, name)}")
+        for name, allowed in ranges(Plan).items():
+            allowed.require(name, getattr(self, name))
         for name in ("lr", "lr_factor", "layer_decay"):
             if not 0 < getattr(self, name) < math.inf:
                 raise RecipeError(f"{name} needs a number above 0; it got {getattr(self, name)}")
-        for name in (
-            "max_grad_norm",
-            "weight_decay",
-            "grad_cache_chunk",
-            "plateau_patience",
-            "patience",
-            "backbone_lr_scale",
-        ):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise RecipeError(f"{name} needs a number of 0 or more; it got {getattr(self, name)}")
-        if not 0 <= self.warmup < 1:
-            raise RecipeError(f"warmup is a share of all steps in [0, 1); it got {self.warmup}")
-        if not 0 <= self.swa_start < 1:
-            raise RecipeError(f"swa_start is a share of all epochs in [0, 1); it got {self.swa_start}")
-        for name in ("ema_decay", "momentum"):
-            if not 0 <= getattr(self, name) < 1:
-                raise RecipeError(f"{name} needs a number in [0, 1); it got {getattr(self, name)}")
-        if self.freeze_epochs < -1:
-            raise RecipeError(f"freeze_epochs needs -1 for never, or 0 or more; it got {self.freeze_epochs}")
         if self.amsgrad and self.optimiser not in ("adam", "adamw"):
             raise RecipeError(f"amsgrad needs optimiser=adam or adamw; optimiser is {self.optimiser}; leave it off")
         if self.caption_sampling == "together" and self.positives == "pair":

@@ -4,8 +4,7 @@ Every process takes its share of each batch. Embeddings are gathered; each proce
 against everybody's as candidates, so the sum over processes of their losses is the loss of the whole batch. The
 gather's backward pass sums, at each embedding's own process, the gradients that all processes have for it; the sum over
 processes of the weights' gradients is then the gradient that one process would have had. A batch norm in training sees
-its own process's share alone: only without one, or with it frozen, are several processes equal to one (`possible` says
-so when a training begins).
+its own process's share alone: only without one, or with it frozen, are several processes equal to one.
 
 `accelerate launch` sets the processes up. The weights' gradients are summed here, in one flat tensor, rather than by
 DistributedDataParallel: that cannot see gradient caching's second pass, nor weights that begin to learn half-way.
@@ -14,6 +13,7 @@ DistributedDataParallel: that cannot see gradient caching's second pass, nor wei
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -30,8 +30,6 @@ from subtext.objectives.scene import Groups
 PATIENCE = timedelta(hours=2)
 """How long a process waits for another, which may be validating or writing."""
 
-_FIELDS = ("vectors", "log_std", "residuals", "parts")
-
 
 def part(length: int, rank: int, count: int) -> slice:
     """Which of `length` items are those of one of `count` processes: contiguous, sizes differ by at most one."""
@@ -42,8 +40,12 @@ class Processes:
     """The processes of this training, and this one's place and device among them."""
 
     def __init__(self, device: str) -> None:
+        if device == "auto":
+            # `accelerate launch --cpu` keeps the GPU free.
+            gpu = torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU")
+            device = "cuda" if gpu else "cpu"
         try:
-            target = torch.device(_automatic() if device == "auto" else device)
+            target = torch.device(device)
         except RuntimeError as problem:
             raise TrainingError(f"device needs auto, cpu, cuda or mps; it got '{device}'") from problem
         if target.type == "cuda" and not torch.cuda.is_available():
@@ -73,7 +75,9 @@ class Processes:
         """The first process's numbers, on all; every process gives as many."""
         if self.count == 1:
             return list(values)
-        sent = torch.tensor(list(values), dtype=torch.float64, device=_wire(self.device))
+        # Tensors of other devices than a GPU are sent from the CPU.
+        device = self.device if self.device.type == "cuda" else torch.device("cpu")
+        sent = torch.tensor(list(values), dtype=torch.float64, device=device)
         dist.broadcast(sent, 0)
         return [float(value) for value in sent.tolist()]
 
@@ -117,35 +121,44 @@ class Processes:
         """What the other processes have in this step, in the order of their ranks; None where there are none."""
         if self.count == 1:
             return None
-        header = torch.tensor([len(images), len(texts), _parts(images), _parts(texts)], device=groups.images.device)
-        shapes = torch.stack(_gather(header)).tolist()
-        longest = max(_numbers(images, n, p) + _numbers(texts, m, t) for n, m, p, t in shapes)
-        flat = torch.cat([_flat(images), _flat(texts)])
-        rows = _Gather.apply(torch.nn.functional.pad(flat, (0, longest - len(flat))), self.rank)
-        own_metadata = [_whole(images, texts, groups)]
-        lengths = [
-            n * (2 + p * (images.mask is not None)) + m * (2 + t * (texts.mask is not None)) for n, m, p, t in shapes
-        ]
-        metadata = _gather(torch.nn.functional.pad(own_metadata[0], (0, max(lengths) - len(own_metadata[0]))))
-        received = [
-            _rebuild((images, texts), rows[rank], metadata[rank], shapes[rank])
-            for rank in range(self.count)
-            if rank != self.rank
-        ]
-        return (
-            Embeddings.cat([share[0] for share in received]),
-            Embeddings.cat([share[1] for share in received]),
-            Groups(*(torch.cat(parts) for parts in zip(*(share[2] for share in received), strict=True))),
-        )
+        other_images, image_groups = self._gathered(images, groups.images)
+        other_texts, text_groups = self._gathered(texts, groups.texts)
+        return other_images, other_texts, Groups(image_groups, text_groups)
+
+    def _gathered(self, items: Embeddings, groups: Tensor) -> tuple[Embeddings, Tensor]:
+        """The items of the other processes, and the group of each."""
+        parts = 0 if items.parts is None else items.parts.shape[1]
+        shapes = torch.stack(_gather(torch.tensor([len(items), parts], device=groups.device))).tolist()
+        most_items, most_parts = map(max, zip(*shapes, strict=True))
+        if not most_items:
+            return items, groups
+        received: list[dict[str, Tensor]] = [{} for _ in shapes]
+        tensors = {field.name: getattr(items, field.name) for field in fields(items)} | {"groups": groups}
+        for name, value in tensors.items():
+            if value is None:
+                continue
+            by_part = name in ("parts", "mask")
+            padding = [0, 0] * (value.ndim - 1) + [0, most_items - len(items)]
+            if by_part:
+                padding[-4:-2] = [0, most_parts - parts]
+            padded = torch.nn.functional.pad(value.long() if value.dtype == torch.bool else value, padding)
+            floats = value.is_floating_point()
+            rows = _Gather.apply(padded, self.rank) if floats else torch.stack(_gather(padded))
+            for tensors_of_rank, row, (count, parts_of_rank) in zip(received, rows, shapes, strict=True):
+                cut = row[:count, :parts_of_rank] if by_part else row[:count]
+                tensors_of_rank[name] = cut.to(value.dtype)
+        others = received[: self.rank] + received[self.rank + 1 :]
+        other_groups = torch.cat([tensors_of_rank.pop("groups") for tensors_of_rank in others])
+        return Embeddings.cat([Embeddings(**tensors_of_rank) for tensors_of_rank in others]), other_groups
 
 
 class _Gather(torch.autograd.Function):
-    """(L) on each of W processes -> (W L); the gradient of each row is summed at the process that it came from."""
+    """A tensor on each of W processes -> (W ...) all; the gradient of each is summed at the process it came from."""
 
     @staticmethod
-    def forward(ctx: Any, row: Tensor, rank: int) -> Tensor:
+    def forward(ctx: Any, value: Tensor, rank: int) -> Tensor:
         ctx.rank = rank
-        return torch.stack(_gather(row.contiguous()))
+        return torch.stack(_gather(value))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -155,64 +168,7 @@ class _Gather(torch.autograd.Function):
 
 
 def _gather(value: Tensor) -> list[Tensor]:
-    rows = [torch.empty_like(value) for _ in range(dist.get_world_size())]
-    dist.all_gather(rows, value)
-    return rows
-
-
-def _parts(items: Embeddings) -> int:
-    return 0 if items.parts is None else int(items.parts.shape[1])
-
-
-def _shape(items: Embeddings, name: str, count: int, parts: int) -> tuple[int, int, int] | None:
-    value = getattr(items, name)
-    if value is None:
-        return None
-    return (count, parts, value.shape[2]) if name == "parts" else (count, value.shape[1], value.shape[2])
-
-
-def _numbers(items: Embeddings, count: int, parts: int) -> int:
-    shapes = [_shape(items, name, count, parts) for name in _FIELDS]
-    return sum(shape[0] * shape[1] * shape[2] for shape in shapes if shape is not None)
-
-
-def _flat(items: Embeddings) -> Tensor:
-    return torch.cat([value.reshape(-1) for name in _FIELDS if (value := getattr(items, name)) is not None])
-
-
-def _whole(images: Embeddings, texts: Embeddings, groups: Groups) -> Tensor:
-    """Everything that has no gradient: groups, ids, masks."""
-    masks = [items.mask.reshape(-1).long() for items in (images, texts) if items.mask is not None]
-    return torch.cat([*groups, images.ids, texts.ids, *masks])
-
-
-def _rebuild(
-    like: tuple[Embeddings, Embeddings], row: Tensor, metadata: Tensor, shape: list[int]
-) -> tuple[Embeddings, Embeddings, Groups]:
-    counts = shape[:2]
-    groups_and_ids = metadata[: 2 * sum(counts)].split([*counts, *counts])
-    start, at = 0, 2 * sum(counts)
-    built = []
-    for items, ids, count, parts in zip(like, groups_and_ids[2:], counts, shape[2:], strict=True):
-        values: dict[str, Tensor] = {"ids": ids}
-        for name in _FIELDS:
-            dimensions = _shape(items, name, count, parts)
-            if dimensions is not None:
-                size = dimensions[0] * dimensions[1] * dimensions[2]
-                values[name] = row[start : start + size].reshape(dimensions)
-                start += size
-        if items.mask is not None:
-            values["mask"] = metadata[at : at + count * parts].reshape(count, parts).bool()
-            at += count * parts
-        built.append(Embeddings(**values))
-    return built[0], built[1], Groups(*groups_and_ids[:2])
-
-
-def _automatic() -> str:
-    """A GPU where there is one, unless `accelerate launch --cpu` started the processes."""
-    return "cuda" if torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU") else "cpu"
-
-
-def _wire(device: torch.device) -> torch.device:
-    """Where tensors have to be to be sent."""
-    return device if device.type == "cuda" else torch.device("cpu")
+    value = value.contiguous()
+    gathered = [torch.empty_like(value) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, value)
+    return gathered

@@ -1,15 +1,14 @@
 """Texts made of a batch's own while training (Gong et al. 2024): true ones that say more or less, and noisy ones.
 
-A method names what is made in `Setup.rewriting`. A reader then makes the words of a batch's further texts while the
-batch before it is learnt from; noise that acts on word vectors is added in the step, where those are. All of it is a
-function of (seed, epoch, text) alone.
+A reader makes the words of a batch's added texts while the batch before it is learnt from; noise that acts on word
+vectors is added in the step, where those are. All of it is a function of (seed, epoch, text) alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,24 +16,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from subtext.core import Embeddings
+from subtext.core import Comparison, Embeddings, Scene
 from subtext.data.batches import item_batch
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Input, Tensors
-from subtext.data.text import END, SubwordInput, WordInput
-from subtext.errors import DataError, RequirementError, counted
+from subtext.data.text import END, SubwordInput, WordInput, cut_note
+from subtext.errors import RequirementError, counted
+from subtext.models.model import Model
+from subtext.neighbours.sampling import Side
 from subtext.objectives import generation
 from subtext.objectives.generation import lengthened, shortened
+from subtext.objectives.scene import Grouped, add_negatives
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
+from subtext.training.batch_relevance import require_words
+from subtext.training.step import Batch, Extra, ExtraReader, Share
 
 TEXT, RETOLD = "text", "retold"
-"""What further texts are made of: a batch's own, and those that say more or less."""
+"""What added texts are made of: a batch's own, and those that say more or less."""
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What is made of every text of a batch.
+    """What `Setup.extras` holds, for terms on image_to_noised, image_to_retold or retold_to_image.
 
     negatives    the kind of noise of one wrong text ("mixture": one of the four ways, drawn anew each time); "none"
     positives    one right text: "long", its own and another of its image; "short", its first words; "mixed", either;
@@ -52,19 +56,11 @@ class Rewriting:
     outscoring: bool = False
     unit_parts: bool = False
     rates: generation.Rates = field(default_factory=generation.Rates)
-
-    def require(self, pairs: Dataset) -> None:
-        """Raise DataError where texts have no words."""
-        missing = sum(not isinstance(value, str) for value in pairs.texts.values)
-        if missing:
-            raise DataError(
-                f"texts are rewritten by their words; {counted(missing, 'text')} of {len(pairs.texts):,} "
-                f"{'is' if missing == 1 else 'are'} known by features alone; give data with texts"
-            )
+    generates: ClassVar[tuple[Side, ...]] = ("text",)
 
     def open(self, pairs: Dataset) -> Rewriter:
-        """What rewrites the texts of these pairs."""
-        self.require(pairs)
+        """What rewrites the texts of these pairs. Raises DataError where texts have no words."""
+        require_words(pairs, "texts are rewritten by their words")
         return Rewriter(self, pairs)
 
 
@@ -77,24 +73,8 @@ class Noise:
     again: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Rewritten:
-    """What is read beside the texts of a share: label -> tensors, and the noise of each set of texts by its label."""
-
-    items: Mapping[str, Tensors]
-    noise: Mapping[str, Noise]
-
-    def to(self, device: torch.device) -> Rewritten:
-        """The same on another device, without waiting for it."""
-        moved = {
-            label: {name: value.to(device, non_blocking=True) for name, value in tensors.items()}
-            for label, tensors in self.items.items()
-        }
-        return Rewritten(moved, self.noise)
-
-
-class Rewriter:
-    """Makes the further texts of a batch; `lonely` counts texts that are the only one of their image."""
+class Rewriter(ExtraReader):
+    """Makes the added texts of a batch."""
 
     def __init__(self, rewriting: Rewriting, pairs: Dataset) -> None:
         self.rewriting = rewriting
@@ -103,23 +83,30 @@ class Rewriter:
         for image, text in pairs.links.tolist():
             self._of_picture.setdefault(image, []).append(text)
 
-    @property
-    def notes(self) -> list[str]:
-        """What there is to say before a training begins."""
-        lonely = sum(len(texts) == 1 for texts in self._of_picture.values())
-        if not lonely or self.rewriting.positives not in ("mixed", "long"):
+    def notes(self, model: Model) -> list[str]:
+        """How many joined texts are cut, and how many images have no other text to join."""
+        if self.rewriting.positives not in ("mixed", "long"):
             return []
-        return [f"{counted(lonely, 'image')} with one text: there is no other to make it longer by, and it stays"]
+        # Other texts are joined in every epoch: those of one tell how many are too long.
+        cut = cut_note(model.text.input_spec, self.joined(Draw(seed=0, epoch=0)), of="joined text")
+        single = sum(len(texts) == 1 for texts in self._of_picture.values())
+        alone = f"{counted(single, 'image')} with one text: there is no other to make it longer by, and it stays"
+        return [*filter(None, [cut]), *([alone] if single else [])]
 
-    def __call__(self, input_spec: Input, links: NDArray[np.int64], texts: Tensors, draw: Draw) -> Rewritten:
+    def __call__(self, share: Share) -> Rewritten:
+        """What is made of the texts of a share."""
+        return self.rewrite(share.reader.model.text.input_spec, share.links["text"], share.texts, share.draw)
+
+    def rewrite(self, input_spec: Input, links: NDArray[np.int64], texts: Tensors, draw: Draw) -> Rewritten:
         """What is made of the texts of (B 2) links, whose own tensors are `texts`."""
         keys = self._pairs.texts.keys[links[:, 1]]
-        items: dict[str, Tensors] = {}
+        sets = {TEXT: texts}
         if self.rewriting.positives != "none":
             batch = item_batch(self._pairs.texts, links[:, 1], self._pairs.root)
-            items[RETOLD] = input_spec(replace(batch, values=self.retold(links, draw)), draw)
+            sets[RETOLD] = input_spec(replace(batch, values=self.retold(links, draw)), draw)
+        items: dict[str, tuple[Side, Tensors]] = {RETOLD: ("text", sets[RETOLD])} if RETOLD in sets else {}
         noise: dict[str, Noise] = {}
-        for label, own in {TEXT: texts, **items}.items():
+        for label, plain in sets.items():
             if self.rewriting.negatives == "none":
                 break
             kinds, seeds = generation.sample_noise(
@@ -127,14 +114,12 @@ class Rewriter:
             )
             shuffled = np.flatnonzero((kinds == generation.SHUFFLE) & (self.rewriting.shuffle_at == "input"))
             if len(shuffled):
-                items[f"shuffled {label}"] = _shuffled(input_spec, own, shuffled, seeds[shuffled])
+                items[f"shuffled {label}"] = ("text", _shuffled(input_spec, plain, shuffled, seeds[shuffled]))
             noise[label] = Noise(kinds, seeds, shuffled.astype(np.int64))
-        return Rewritten(items, noise)
+        return Rewritten(items, noise, self.rewriting)
 
     def joined(self, draw: Draw) -> list[str]:
-        """Long texts as an epoch may draw them, one for every pair whose image has another text; if any are made."""
-        if self.rewriting.positives not in ("mixed", "long"):
-            return []
+        """Long texts as an epoch may draw them, one for every pair whose image has another text."""
         links = self._pairs.links
         several = np.array([len(self._of_picture[image]) > 1 for image in links[:, 0].tolist()], dtype=bool)
         return Rewriter(replace(self.rewriting, positives="long"), self._pairs).retold(links[several], draw)
@@ -160,6 +145,52 @@ class Rewriter:
         return texts
 
 
+@dataclass(frozen=True)
+class Rewritten(Extra):
+    """What was made of the texts of a share, and the noise of each set of texts by its label."""
+
+    noise: Mapping[str, Noise]
+    rewriting: Rewriting
+
+    def compare(self, batch: Batch, scene: Scene | None) -> Scene:
+        """The pairs of the batch, and by name its images with the texts that were made."""
+        parts, images = batch.parts, batch.parts["image"]
+        right = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}
+        wrong = {
+            label: noisy(parts[label], noise, parts.get(f"shuffled {label}"), self.rewriting)
+            for label, noise in self.noise.items()
+        }
+        # What the other processes have of the texts themselves is gathered first.
+        several = batch.others is not None
+        grouped = {label: Grouped(texts, batch.reading.groups.texts) for label, texts in wrong.items()}
+        for label, group in (batch.gather(grouped) if grouped else {}).items():
+            wrong[label] = Embeddings.cat([wrong[label], group.items])
+        sets = [*right.values(), *wrong.values()]
+        scores: list[Tensor | None] = [None] * len(sets)
+        if not several:
+            # All texts in one call: those of equally many words are scored at once, in two thirds of the time.
+            scores = [*batch.similarity(images, Embeddings.cat(sets)).split([len(texts) for texts in sets], dim=1)]
+        of_wrong = dict(zip(wrong, scores[len(right) :], strict=True))
+        scenes = {TEXT: batch.pairs(scores=scores[0])}
+        if RETOLD in right:
+            scenes[RETOLD] = batch.pairs_with(right[RETOLD], scores=scores[1])
+        edited: dict[str, Comparison] = {}
+        for label, pairs in scenes.items():
+            comparison = pairs.image_to_text
+            if label in wrong:
+                comparison = add_negatives(
+                    batch.similarity,
+                    comparison,
+                    wrong[label],
+                    outscoring=self.rewriting.outscoring,
+                    scores=of_wrong[label],
+                )
+            edited["image_to_noised" if label == TEXT else "image_to_retold"] = comparison
+        if RETOLD in scenes:
+            edited["retold_to_image"] = scenes[RETOLD].text_to_image
+        return replace(scenes[TEXT], edited=edited)
+
+
 def noisy(texts: Embeddings, noise: Noise, shuffled: Embeddings | None, rewriting: Rewriting) -> Embeddings:
     """Texts with noise, those that were read anew in their places.
 
@@ -181,14 +212,6 @@ def noisy(texts: Embeddings, noise: Noise, shuffled: Embeddings | None, rewritin
         fresh = pad(shuffled.parts, (0, 0, 0, changed.shape[1] - shuffled.parts.shape[1]))
         changed = changed.index_copy(0, rows, fresh.to(changed.dtype))
     return Embeddings(unit(masked_mean(changed, texts.mask))[:, None], texts.ids, parts=changed, mask=texts.mask)
-
-
-def wrong_texts(parts: Mapping[str, Embeddings], rewritten: Rewritten, rewriting: Rewriting) -> dict[str, Embeddings]:
-    """The noisy texts of a step by the label of what they were made of."""
-    return {
-        label: noisy(parts[label], noise, parts.get(f"shuffled {label}"), rewriting)
-        for label, noise in rewritten.noise.items()
-    }
 
 
 def _shuffled(input_spec: Input, texts: Tensors, rows: NDArray[np.int64], seeds: NDArray[np.int64]) -> Tensors:

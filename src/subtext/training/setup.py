@@ -1,25 +1,20 @@
-"""Setup: what a recipe returns, and a method changes.
-
-What a run of training is told, what it tells while it goes, and what it gives in the end.
-"""
+"""Setup, which a recipe returns and a method changes; the options of a run, its reports, and its result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from subtext.errors import TrainingError
 from subtext.models.checkpoint import Record
 from subtext.models.model import Model
-from subtext.neighbours.sampling import NeighbourDraw
 from subtext.objectives.objective import Objective
-from subtext.training.batch_relevance import RelevanceSource
+from subtext.training.batch_relevance import Mixing, RelevanceSource
 from subtext.training.memory import MemorySource
-from subtext.training.mixing import Mixing
-from subtext.training.plan import Phase, Plan
-from subtext.training.rewriting import Rewriting
+from subtext.training.plan import Phase, Plan, Range, ranges
+from subtext.training.step import ExtraSource
 
 
 @dataclass(frozen=True)
@@ -27,11 +22,11 @@ class Setup:
     """A model, its objective and its training plan, with the hooks of methods.
 
     phases           parts of the training in order; empty for one phase that trains everything
-    neighbours       the neighbours read beside every pair of a batch, for terms on image_neighbours or text_neighbours
+    extras           what is read beside every batch, for terms on other comparisons than those of its pairs. The last
+                     one compares first
     memories         what is kept between steps and epochs, for weightings that need more than their batch
     relevance        graded truth of a batch, for losses that read it; None for none
     mixing           mixes images of a batch, for losses that read the share of each; None for none
-    rewriting        texts edited from a batch's own, for terms on image_to_noised, image_to_retold or retold_to_image
     defaults_before  values that held for options which an older record lacks: those of the model and the plan, then
                      those of each method
     opened           built to open a run, not to train: combinations that are no longer trained can still be opened
@@ -41,11 +36,10 @@ class Setup:
     objective: Objective
     plan: Plan
     phases: tuple[Phase, ...] = ()
-    neighbours: NeighbourDraw | None = None
+    extras: tuple[ExtraSource, ...] = ()
     memories: tuple[MemorySource, ...] = ()
     relevance: RelevanceSource | None = None
     mixing: Mixing | None = None
-    rewriting: Rewriting | None = None
     defaults_before: tuple[Mapping[str, object], ...] = ()
     opened: bool = False
 
@@ -70,26 +64,19 @@ class RunOptions:
 
     seed: int = 0
     device: str = "auto"
-    workers: int = 2
+    workers: Annotated[int, Range(0)] = 2
     resume: bool = False
-    checkpoint_every: int = 0
-    keep_checkpoints: int = 2
-    save_every_epochs: int = 0
+    checkpoint_every: Annotated[int, Range(0)] = 0
+    keep_checkpoints: Annotated[int, Range(1)] = 2
+    save_every_epochs: Annotated[int, Range(0)] = 0
     cache: Path | None = None
     cache_precision: Literal["float32", "float16"] = "float32"
-    log_every: int = 50
+    log_every: Annotated[int, Range(1)] = 50
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("workers", 0),
-            ("checkpoint_every", 0),
-            ("keep_checkpoints", 1),
-            ("save_every_epochs", 0),
-            ("log_every", 1),
-        ):
-            if getattr(self, name) < least:
-                raise TrainingError(f"{name} needs at least {least}; it got {getattr(self, name)}")
+        for name, allowed in ranges(RunOptions).items():
+            allowed.require(name, getattr(self, name), TrainingError)
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,128 @@
-"""All that the rest of a training depends on: what a checkpoint holds, and nothing besides.
+"""All that a training depends on from one step to the next, and its checkpoints: folders that are complete or absent.
 
-What validation decides: which weights are kept, when to drop the rate, and when to stop.
+    RUN/checkpoints/step-00001200/   after that step; "step-00001200-epoch" once the epoch that it ended is measured
+        NAME.safetensors   one file per kind of tensor (weights, optimiser, average, kept, memory0 ...)
+        state.json         counters and everything else that is no tensor
+        manifest.json      size and hash of each of the files above
+
+A folder is filled under a hidden name and renamed once all of it is on the disk. What is read back is checked against
+the manifest; a folder that is incomplete or damaged is passed over for the one before it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from subtext.data.atomic import HIDDEN, write_folder
 from subtext.errors import CheckpointError, TrainingError
+from subtext.models.checkpoint import put_tensors, read_tensors
 from subtext.training.memory import Memories
 from subtext.training.optimiser import WeightAverage, pack, unpack
 from subtext.training.plan import Plan
-from subtext.training.snapshot import Snapshot
+
+FOLDER, STATE, MANIFEST = "checkpoints", "state.json", "manifest.json"
+_PREFIX, _ENDED = "step-", "-epoch"
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """After an epoch: whether its weights are the ones to keep, and whether training should end."""
+class Snapshot:
+    """What a checkpoint holds: tensors by kind and name, and the plain rest."""
 
-    keep: bool
-    stop: bool
+    step: int
+    tensors: dict[str, dict[str, Tensor]]
+    state: dict[str, Any]
+
+
+def write_snapshot(run: Path, snapshot: Snapshot, *, keep: int) -> None:
+    """Write a checkpoint, then remove all but it and the `keep - 1` before it.
+
+    Later ones are removed too: the training went on from before them because they were damaged.
+
+    Raises OutputError when the disk is full; the checkpoints that were there stay.
+    """
+
+    def fill(folder: Path) -> None:
+        for kind, tensors in snapshot.tensors.items():
+            put_tensors(folder / f"{kind}.safetensors", tensors)
+        (folder / STATE).write_text(json.dumps(snapshot.state), encoding="utf-8")
+        sizes = {file.name: _description(file) for file in sorted(folder.iterdir())}
+        (folder / MANIFEST).write_text(json.dumps(sizes, indent=2), encoding="utf-8")
+
+    # An epoch's end has a name of its own: writing it must not remove the checkpoint of the epoch's last step.
+    ended = _ENDED if snapshot.state["offset"] == 0 else ""
+    new = run / FOLDER / f"{_PREFIX}{snapshot.step:08d}{ended}"
+    write_folder(new, fill)
+    folders = _folders(run)
+    folder = folders.index(new) + 1
+    for old in [*folders[: max(folder - keep, 0)], *folders[folder:]]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def newest_snapshot(run: Path) -> tuple[Snapshot | None, list[str]]:
+    """The newest checkpoint that is whole, or None; and a sentence for each newer one that is not."""
+    notes: list[str] = []
+    for folder in reversed(_folders(run)):
+        problem = _problem(folder)
+        if problem is None:
+            return _read(folder), notes
+        notes.append(f"checkpoint {folder.name} is not used: {problem}")
+    return None, notes
+
+
+def clean(run: Path) -> None:
+    """Remove what a writer that was killed left behind."""
+    for parent in (run, run / FOLDER):
+        for leftover in parent.glob(f"{HIDDEN}*"):
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
+
+
+def _folders(run: Path) -> list[Path]:
+    return sorted(folder for folder in (run / FOLDER).glob(f"{_PREFIX}*") if folder.is_dir())
+
+
+def _problem(folder: Path) -> str | None:
+    """What is wrong with a checkpoint; None where it is as it was written."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        for name, description in manifest.items():
+            if _description(folder / name) != description:
+                return f"{name} is not what was written"
+    except (OSError, ValueError, AttributeError) as problem:
+        return f"it is incomplete ({problem})"
+    return None if STATE in manifest else f"its manifest has no {STATE}"
+
+
+def _read(folder: Path) -> Snapshot:
+    try:
+        step = int(folder.name.removeprefix(_PREFIX).removesuffix(_ENDED))
+    except ValueError as problem:
+        raise CheckpointError(f"{folder} needs a name like {_PREFIX}00000010; rename or remove it") from problem
+    return Snapshot(
+        step=step,
+        tensors={file.stem: read_tensors(file) for file in sorted(folder.glob("*.safetensors"))},
+        state=json.loads((folder / STATE).read_text(encoding="utf-8")),
+    )
+
+
+def _description(file: Path) -> dict[str, Any]:
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16))
+    return {"size": file.stat().st_size, "blake2b": digest.hexdigest()}
 
 
 @dataclass
@@ -48,8 +143,8 @@ class Watch:
     drops: int = 0
     figures: dict[str, float] | None = None
 
-    def look(self, value: float, figures: Mapping[str, float], *, epoch: int, plan: Plan) -> Verdict:
-        """Count an epoch, given from 1, and judge it.
+    def look(self, value: float, figures: Mapping[str, float], *, epoch: int, plan: Plan) -> tuple[bool, bool]:
+        """Count an epoch, from 1: whether its weights are the ones to keep, and whether training should end.
 
         value  what is watched: rsum, the validation loss, or the training loss where there is no validation
 
@@ -70,11 +165,7 @@ class Watch:
         keep = better or plan.select == "last"
         if keep:
             self.best_epoch, self.figures = epoch, dict(figures)
-        return Verdict(keep=keep, stop=bool(plan.patience) and self.still >= plan.patience)
-
-    def plain(self) -> dict[str, Any]:
-        """The counters as JSON takes them."""
-        return asdict(self)
+        return keep, bool(plan.patience) and self.still >= plan.patience
 
 
 @dataclass
@@ -108,7 +199,7 @@ class State:
 
     def snapshot(self, log_length: int) -> Snapshot:
         """A checkpoint of it; `log_length` is that of log.jsonl in bytes."""
-        tensors, rest = pack(self.optimiser)
+        tensors, plain = pack(self.optimiser)
         state: dict[str, Any] = {
             "epoch": self.epoch,
             "offset": self.offset,
@@ -116,9 +207,9 @@ class State:
             "seconds": self.seconds,
             "figures": self.figures,
             "totals": self.totals.tolist(),
-            "watch": self.watch.plain(),
+            "watch": asdict(self.watch),
             "average": self.average.count,
-            "optimiser": rest,
+            "optimiser": plain,
             "scaler": self.scaler.state_dict(),
             "log": log_length,
         }
@@ -126,7 +217,7 @@ class State:
         kinds |= {"average": self.average.tensors, "kept": self.kept, **self.memories.tensors()}
         return Snapshot(
             step=self.step,
-            tensors={kind: tensors_of_kind for kind, tensors_of_kind in kinds.items() if tensors_of_kind},
+            tensors={kind: tensors for kind, tensors in kinds.items() if tensors},
             state=state,
         )
 
@@ -144,9 +235,9 @@ class State:
             self.totals.copy_(torch.tensor(state["totals"], dtype=torch.float64))
             self.epoch, self.offset, self.ended = state["epoch"], state["offset"], state["ended"]
             self.seconds, self.figures = state["seconds"], state["figures"]
-        except (RuntimeError, KeyError, TypeError) as problem:
+            self.memories.restore(snapshot.tensors)
+        except (RuntimeError, KeyError, TypeError, ValueError) as problem:
             raise _other(snapshot, problem) from problem
-        self.memories.restore(snapshot)
         self.kept = snapshot.tensors.get("kept", {})
         self.step = snapshot.step
 

@@ -1,80 +1,312 @@
-"""One step: embed a batch, compare, and send the gradients back; at once, or in chunks for batches larger than memory.
+"""One step: read a batch in threads ahead of need, embed it, compare, and send the gradients back.
 
-Gradient caching (Gao et al. 2021, GradCache): embed all chunks without keeping a graph; compute the loss on all of
-them and its gradient for each embedding; embed each chunk again, now with its graph, and send those gradients back.
-A chunk is some images or some texts, so peak memory is that of one side of one chunk. The gradient is that of the
-whole batch, because the loss reaches the weights through the embeddings alone. Dropout is the same both times: the
-generator is seeded anew for every chunk. A batch norm in training would break all this, and is refused (`possible`).
+What a method reads beside a batch is an `Extra`: neighbours, random or edited texts. A step embeds it with the pairs,
+and the extra itself compares it.
 
-Embeddings cut off from the graph that made them, and their gradients sent back through it (`step`).
+Gradient caching (Gao et al. 2021, GradCache), for batches larger than memory: embed all chunks without keeping a graph;
+compute the loss on all of them and its gradient for each embedding; embed each chunk again, now with its graph, and
+send those gradients back. A chunk is some images or some texts, so peak memory is that of one side of one chunk. The
+gradient is that of the full batch, because the loss reaches the weights through the embeddings alone. Dropout is the
+same both times: the generator is seeded anew for every chunk. A batch norm in training would break all this, and is
+refused (`fit.validate_plan`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, replace
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from subtext.core import Comparison, Embeddings, Epoch, Scene
-from subtext.data.inputs import Tensors
+from subtext.core import Embeddings, Epoch, Scene
+from subtext.data.batches import epoch_batches, item_batch
+from subtext.data.dataset import Dataset, Items
+from subtext.data.inputs import Draw, Tensors
 from subtext.errors import TrainingError
 from subtext.models.model import Branch, Model
-from subtext.neighbours.sampling import SIDES, Side
+from subtext.neighbours.sampling import Side
 from subtext.objectives.objective import Objective
-from subtext.objectives.scene import (
-    Grouped,
-    Groups,
-    Negatives,
-    add_negatives,
-    compare_neighbours,
-    compare_with_random,
-    compose,
-)
+from subtext.objectives.scene import Grouped, Groups, Positives, Relevance, compose
 from subtext.ops import draw
+from subtext.training.batch_relevance import LoadedRelevance, Mixing, mixed_truth
 from subtext.training.memory import Memories
 from subtext.training.plan import Plan
-from subtext.training.processes import Processes
-from subtext.training.reading import Reading
-from subtext.training.rewriting import RETOLD, TEXT, Rewriting, wrong_texts
+from subtext.training.processes import Processes, part
 
 Label = TypeVar("Label", bound=str)
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
-Parts = Mapping[str, Embeddings]
-"""What is embedded in a step: "image", "text", and where they are read "image neighbour", "text neighbour", "stranger",
-"retold", "shuffled text", "shuffled retold".
-"""
+
+@runtime_checkable
+class ExtraSource(Protocol):
+    """What `Setup.extras` holds: a plain description of what is read beside every batch."""
+
+    @property
+    def generates(self) -> tuple[Side, ...]:
+        """Modalities with items that are not of the data: a frozen encoder of these runs at every step."""
+
+    def open(self, pairs: Dataset) -> ExtraReader:
+        """What reads it, for these training pairs. Raises DataError where it cannot be had of them."""
+
+
+class ExtraReader:
+    """Reads an extra beside every batch of a training; a function of (seed, epoch, item) alone.
+
+    fingerprint  of files that it is made from; empty for none
+    """
+
+    fingerprint: str = ""
+
+    def notes(self, model: Model) -> Sequence[str]:
+        """What there is to say before a training of this model begins."""
+        return ()
+
+    def __call__(self, share: Share) -> Extra:
+        """What is read beside a share of a batch."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of a batch that this process reads.
+
+    links  side -> (N 2) image row and text row of each of its items
+    texts  tensors of its texts
+    """
+
+    reader: Reader
+    draw: Draw
+    links: Mapping[Side, NDArray[np.int64]]
+    texts: Tensors
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What was read beside a share: label -> its side, and the tensors that the step embeds."""
+
+    items: Mapping[str, tuple[Side, Tensors]]
+
+    def compare(self, batch: Batch, scene: Scene | None) -> Scene:
+        """The scene with the comparisons that this adds.
+
+        scene  of the batch with the extras behind this one; None where there is none behind it
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one process reads for one step.
+
+    images, texts  tensors of its share: of pairs, row i of one with row i of the other, or of images with all their
+                   texts
+    groups         of each image and text of its share
+    share          part of the step's queries that is here, by comparison
+    relevance      of its images and texts with those of the full batch, for losses that read it
+    extras         what methods read beside it
+    """
+
+    images: Tensors
+    texts: Tensors
+    groups: Groups
+    share: Mapping[str, float]
+    relevance: Relevance | None = None
+    extras: tuple[Extra, ...] = ()
+
+    def to(self, device: torch.device) -> Reading:
+        """The same on another device, without waiting for it."""
+        if device.type == "cpu":
+            return self
+
+        def moved(tensors: Tensors) -> Tensors:
+            return {name: value.to(device, non_blocking=True) for name, value in tensors.items()}
+
+        relevance = self.relevance
+        if relevance is not None:
+            images, texts = (value.to(device, non_blocking=True) for value in relevance[:2])
+            relevance = Relevance(images, texts, relevance.scale)
+        return replace(
+            self,
+            images=moved(self.images),
+            texts=moved(self.texts),
+            groups=Groups(*(value.to(device) for value in self.groups)),
+            relevance=relevance,
+            extras=tuple(
+                replace(extra, items={label: (side, moved(tensors)) for label, (side, tensors) in extra.items.items()})
+                for extra in self.extras
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the share of one process: rows of a batch -> Reading; `draw` None reads without augmentation or extras.
+
+    together  an image of several pairs, and a text of several images, is read once
+    related   gives the relevance that is read beside
+    mixing    mixes the images of a share, and says in the place of a relevance how much of each is whose
+    extras    what methods read beside it; an image stands for its first pair
+    """
+
+    model: Model
+    pairs: Dataset
+    draw: Draw | None
+    together: bool = False
+    processes: int = 1
+    rank: int = 0
+    related: LoadedRelevance | None = None
+    mixing: Mixing | None = None
+    extras: Sequence[ExtraReader] = ()
+
+    def __call__(self, rows: NDArray[np.int64]) -> Reading:
+        """The tensors of a batch given as (B, 2) image row and text row."""
+        images, texts = rows, rows
+        if self.together:
+            images, texts = (rows[np.sort(np.unique(rows[:, side], return_index=True)[1])] for side in (0, 1))
+        own_images, own_texts = (links[part(len(links), self.rank, self.processes)] for links in (images, texts))
+        image_tensors, text_tensors = self.read("image", own_images[:, 0]), self.read("text", own_texts[:, 1])
+        relevance, extras = self._relevance(images[:, 0], texts[:, 1]), ()
+        if self.draw is not None:
+            if self.mixing is not None:
+                keys = self.pairs.images.keys[own_images[:, 0]]
+                mixed, own_shares = self.mixing(image_tensors["pixels"], keys, self.draw)
+                image_tensors, relevance = {**image_tensors, "pixels": mixed}, mixed_truth(own_shares, len(rows))
+            share = Share(self, self.draw, {"image": own_images, "text": own_texts}, text_tensors)
+            extras = tuple(extra(share) for extra in self.extras)
+        groups = torch.from_numpy(self.pairs.images.groups)
+        return Reading(
+            images=image_tensors,
+            texts=text_tensors,
+            groups=Groups(*(groups[torch.from_numpy(links[:, 0])] for links in (own_images, own_texts))),
+            share={"image_to_text": len(own_images) / len(images), "text_to_image": len(own_texts) / len(texts)},
+            relevance=relevance,
+            extras=extras,
+        )
+
+    def items(self, side: Side) -> Items:
+        """The images or the texts of the pairs."""
+        return self.pairs.images if side == "image" else self.pairs.texts
+
+    def read(self, side: Side, rows: NDArray[np.int64]) -> Tensors:
+        """The tensors of some images or texts."""
+        branch: Branch = getattr(self.model, side)
+        return branch.read(item_batch(self.items(side), rows, self.pairs.root), self.draw)
+
+    def _relevance(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Relevance | None:
+        """Of the step's images and texts; own ones are queries, and the first of the candidates."""
+        if self.related is None:
+            return None
+        cuts = [part(len(rows), self.rank, self.processes) for rows in (images, texts)]
+        first = [
+            np.r_[rows[cut], rows[: cut.start], rows[cut.stop :]]
+            for rows, cut in zip((images, texts), cuts, strict=True)
+        ]
+        if self.processes == 1:
+            matrix = self.related(*first)
+            return Relevance(matrix, matrix.T, self.related.name)
+        to_texts, to_images = self.related(images[cuts[0]], first[1]), self.related(first[0], texts[cuts[1]])
+        return Relevance(to_texts, to_images.T, self.related.name)
+
+
+def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: int) -> list[NDArray[np.int64]]:
+    """The batches of an epoch that every process can have a share of.
+
+    Raises TrainingError when none has two pairs, and one for each process.
+    """
+    least, together = max(2, processes), plan.caption_sampling == "together"
+
+    def size(rows: NDArray[np.int64]) -> int:
+        """Pairs, or images or texts, whichever are fewer."""
+        return min(len(np.unique(rows[:, side])) for side in (0, 1)) if together else len(rows)
+
+    batches = epoch_batches(pairs, batch_size=plan.batch_size, epoch=epoch, seed=seed, captions=plan.caption_sampling)
+    usable = [rows for rows in batches if size(rows) >= least]
+    if plan.drop_last and not together and len(usable) > 1 and len(usable[-1]) < plan.batch_size:
+        usable.pop()
+    if not usable:
+        raise TrainingError(
+            f"training needs batches of {least} pairs or more, since what is wrong is learnt from other pairs; it got "
+            f"{len(pairs.links)} pairs in batches of {plan.batch_size}; give more data or a larger --batch-size"
+        )
+    return usable
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The embeddings of a step, to be compared: this process's queries against everybody's candidates.
+
+    parts  label -> embeddings: "image", "text", and those of the extras
+    """
+
+    similarity: nn.Module
+    processes: Processes
+    positives: Positives
+    reading: Reading
+    parts: Mapping[str, Embeddings]
+
+    @cached_property
+    def others(self) -> tuple[Embeddings, Embeddings, Groups] | None:
+        """Images, texts and groups of the other processes; None where there are none."""
+        return self.processes.others(self.parts["image"], self.parts["text"], self.reading.groups)
+
+    def pairs(self, *, scores: Tensor | None = None) -> Scene:
+        """Images against texts, both ways.
+
+        scores  (I T) of them, where they are computed already and there is one process
+        """
+        return self._composed(self.parts["text"], self.others, self.reading.relevance, scores)
+
+    def pairs_with(self, texts: Embeddings, *, scores: Tensor | None = None) -> Scene:
+        """Images against these texts in the place of the batch's, row by row; without relevance."""
+        others = self.processes.others(self.parts["image"], texts, self.reading.groups)
+        return self._composed(texts, others, None, scores)
+
+    def gather(self, sets: Mapping[Label, Grouped]) -> dict[Label, Grouped]:
+        """What the other processes have of one or two sets of items in this step; empty where there are none."""
+        first, *others = sets.values()
+        # Two modalities are gathered at a time; where there is one, the other is empty.
+        last = others[0] if others else Grouped(first.items[:0], first.groups[:0])
+        gathered = self.processes.others(first.items, last.items, Groups(first.groups, last.groups))
+        return {} if gathered is None else dict(zip(sets, by_side(gathered), strict=False))
+
+    def _composed(
+        self,
+        texts: Embeddings,
+        others: tuple[Embeddings, Embeddings, Groups] | None,
+        relevance: Relevance | None,
+        scores: Tensor | None,
+    ) -> Scene:
+        return compose(
+            self.similarity,
+            self.parts["image"],
+            texts,
+            self.reading.groups,
+            positives=self.positives,
+            gathered=others,
+            relevance=relevance,
+            scores=scores,
+        )
+
+
+def by_side(items: tuple[Embeddings, Embeddings, Groups]) -> tuple[Grouped, Grouped]:
+    """Images and texts, each with their groups."""
+    return Grouped(items[0], items[2].images), Grouped(items[1], items[2].texts)
 
 
 class Stepper:
-    """Adds the gradient of one batch to the model's weights.
-
-    negatives  of comparisons with neighbours, see `scene.beside`
-    rewriting  what texts are made of a batch's own, and how they count
-    memories   see the embeddings of every step
-    """
+    """Adds the gradient of one batch to the model's weights; `memories` observe the embeddings of every step."""
 
     def __init__(
-        self,
-        model: Model,
-        objective: Objective,
-        plan: Plan,
-        processes: Processes,
-        *,
-        negatives: Negatives = "anchors",
-        rewriting: Rewriting | None = None,
+        self, model: Model, objective: Objective, plan: Plan, processes: Processes, memories: Memories | None = None
     ) -> None:
-        self._model = model
-        self._objective = objective
-        self._negatives = negatives
-        self._rewriting = rewriting
-        self.memories = Memories()
-        self._plan = plan
-        self._processes = processes
+        self._model, self._objective, self._plan, self._processes = model, objective, plan, processes
+        self.memories = memories or Memories()
         self.scaler = torch.amp.GradScaler("cuda", enabled=plan.precision == "fp16")
 
     def __call__(self, reading: Reading, epoch: Epoch, *, name: str, share: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -84,22 +316,38 @@ class Stepper:
 
         Gives this process's summand of the loss, () detached, and (parts) of each part of the objective.
         """
+        inputs: dict[str, tuple[Side, Tensors]] = {"image": ("image", reading.images), "text": ("text", reading.texts)}
+        for extra in reading.extras:
+            inputs |= extra.items
         size = self._plan.grad_cache_chunk
-        if size and max(map(len, reading.groups)) > size:
-            return self._in_chunks(reading, epoch, name, share)
-        self._seed(epoch, name)
-        parts = {label: self._embed(side, inputs) for label, (side, inputs) in _inputs(reading).items()}
-        return self._compare(parts, reading, epoch, share)
+        if not size or max(map(len, reading.groups)) <= size:
+            self._seed(epoch, name)
+            parts = {label: self._embed(side, tensors) for label, (side, tensors) in inputs.items()}
+            return self._compare(parts, reading, epoch, share)
+        with torch.no_grad():
+            chunked = {label: self._chunks(*items, epoch, f"{name} {label}") for label, items in inputs.items()}
+            parts = {label: leaf(Embeddings.cat([chunk for _, chunk in chunks])) for label, chunks in chunked.items()}
+        result = self._compare(parts, reading, epoch, share)
+        for label, items in inputs.items():
+            for rows, chunk in self._chunks(*items, epoch, f"{name} {label}"):
+                send_back(chunk, parts[label], rows)
+        return result
 
     @torch.no_grad()
     def loss(self, reading: Reading, epoch: Epoch) -> Tensor:
-        """() the objective of a batch on this process alone, without gradient; of pairs, without their neighbours."""
-        images, texts = self._embed("image", reading.images), self._embed("text", reading.texts)
-        scene = self._pairs(images, texts, reading)
-        return self._objective.of_pairs()(scene, epoch)[0]
+        """() the objective of a batch on this process alone, without gradient and extras."""
+        parts = {"image": self._embed("image", reading.images), "text": self._embed("text", reading.texts)}
+        batch = Batch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
+        return self._objective.of_pairs()(batch.pairs(), epoch)[0]
 
-    def _compare(self, parts: Parts, reading: Reading, epoch: Epoch, share: float) -> tuple[Tensor, Tensor]:
-        scene = self._scene(parts, reading)
+    def _compare(
+        self, parts: Mapping[str, Embeddings], reading: Reading, epoch: Epoch, share: float
+    ) -> tuple[Tensor, Tensor]:
+        batch = Batch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
+        scene: Scene | None = None
+        for extra in reversed(reading.extras):
+            scene = extra.compare(batch, scene)
+        scene = scene or batch.pairs()
         total, terms = self._objective(scene, epoch, share=reading.share)
         if not total.requires_grad:
             raise TrainingError(
@@ -107,137 +355,15 @@ class Stepper:
                 f"({', '.join(terms)}) have none there; let one of them count in every epoch"
             )
         if self.memories:
-            self._remember(scene, reading)
+            images, texts = scene.text_to_image.candidates, scene.image_to_text.candidates
+            assert images is not None and texts is not None
+            counts = map(len, reading.groups)
+            self.memories.look(*map(self._processes.in_order, (images, texts), counts))
         self.scaler.scale(total * share).backward()
         return total.detach(), torch.stack(list(terms.values()))
 
-    def _scene(self, parts: Parts, reading: Reading) -> Scene:
-        """The comparisons of a batch; this process's queries against everybody's candidates."""
-        similarity, images, texts = self._model.similarity, parts["image"], parts["text"]
-        others = self._processes.others(images, texts, reading.groups)
-        if reading.rewritten is None or self._rewriting is None:
-            scene = self._pairs(images, texts, reading, others)
-        else:
-            scene = self._rewritten(parts, reading, self._rewriting, others)
-        if reading.neighbours is None:
-            return scene
-        groups = reading.neighbours.groups
-        neighbours = {side: Grouped(parts[f"{side} neighbour"], groups[side]) for side in groups}
-        theirs = _gathered(self._processes, neighbours) if neighbours else {}
-        comparisons: dict[Side, Comparison] = {}
-        for side, own_items, other_items in zip(
-            SIDES,
-            _sides((images, texts, reading.groups)),
-            (None, None) if others is None else _sides(others),
-            strict=True,
-        ):
-            if side in neighbours:
-                both = None if other_items is None else (other_items, theirs[side])
-                comparisons[side] = compare_neighbours(
-                    similarity, own_items, neighbours[side], negatives=self._negatives, gathered=both
-                )
-        scene = replace(
-            scene,
-            image_neighbours=comparisons.get("image", scene.image_neighbours),
-            text_neighbours=comparisons.get("text", scene.text_neighbours),
-        )
-        return scene if reading.neighbours.strangers is None else self._with_strangers(scene, parts["stranger"])
-
-    def _with_strangers(self, scene: Scene, own_texts: Embeddings) -> Scene:
-        """The scene with what texts drawn at random, here and on the other processes, are compared with."""
-        theirs = _gathered(self._processes, {"stranger": Grouped(own_texts, own_texts.ids)})
-        strangers = Embeddings.cat([own_texts, *(group.items for group in theirs.values())])
-        comparisons = {
-            name: compare_with_random(self._model.similarity, comparison, strangers)
-            for name, comparison in (("random", scene.image_to_text), ("text", scene.text_neighbours))
-            if comparison is not None
-        }
-        edited = {**scene.edited, "image_to_random": comparisons["random"]}
-        return replace(scene, edited=edited, text_neighbours=comparisons.get("text"))
-
-    def _pairs(
-        self,
-        images: Embeddings,
-        texts: Embeddings,
-        reading: Reading,
-        others: tuple[Embeddings, Embeddings, Groups] | None = None,
-        scores: Tensor | None = None,
-    ) -> Scene:
-        """Images against texts, both ways."""
-        positives, relevance = self._plan.positives, reading.relevance
-        return compose(
-            self._model.similarity,
-            images,
-            texts,
-            reading.groups,
-            positives=positives,
-            gathered=others,
-            relevance=relevance,
-            scores=scores,
-        )
-
-    def _rewritten(
-        self, parts: Parts, reading: Reading, rewriting: Rewriting, others: tuple[Embeddings, Embeddings, Groups] | None
-    ) -> Scene:
-        """The comparisons of a batch, and those of its images with texts that were made, by name."""
-        assert reading.rewritten is not None
-        similarity, images = self._model.similarity, parts["image"]
-        wrong = wrong_texts(parts, reading.rewritten, rewriting)
-        noisy = {label: Grouped(items, reading.groups.texts) for label, items in wrong.items()}
-        theirs = _gathered(self._processes, noisy) if noisy else {}
-        for label, group in theirs.items():
-            wrong[label] = Embeddings.cat([wrong[label], group.items])
-        right = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}
-        sets = [*right.values(), *wrong.values()]
-        scores: list[Tensor | None] = [None] * len(sets)
-        if others is None:
-            # All texts in one call: those of equally many words are scored at once, in two thirds of the time.
-            scores = [*similarity(images, Embeddings.cat(sets)).split([len(texts) for texts in sets], dim=1)]
-        of_right = dict(zip(right, scores[: len(right)], strict=True))
-        of_wrong = dict(zip(wrong, scores[len(right) :], strict=True))
-        bases = {TEXT: self._pairs(images, right[TEXT], reading, others, of_right[TEXT])}
-        if RETOLD in right:
-            retold, plain = right[RETOLD], replace(reading, relevance=None)
-            theirs_retold = self._processes.others(images, retold, reading.groups)
-            bases[RETOLD] = self._pairs(images, retold, plain, theirs_retold, of_right[RETOLD])
-        edited: dict[str, Comparison] = {}
-        for label, base in bases.items():
-            comparison = base.image_to_text
-            if label in wrong:
-                comparison = add_negatives(
-                    similarity, comparison, wrong[label], outscoring=rewriting.outscoring, scores=of_wrong[label]
-                )
-            edited["image_to_noised" if label == TEXT else "image_to_retold"] = comparison
-        if RETOLD in bases:
-            edited["retold_to_image"] = bases[RETOLD].text_to_image
-        return replace(bases[TEXT], edited=edited)
-
-    def _remember(self, scene: Scene, reading: Reading) -> None:
-        """Show the memories what was embedded, on all processes in the same order."""
-        images, texts = scene.text_to_image.candidates, scene.image_to_text.candidates
-        assert images is not None and texts is not None
-        groups = reading.groups
-        self.memories.look(
-            self._processes.in_order(images, len(groups.images)), self._processes.in_order(texts, len(groups.texts))
-        )
-
-    def _in_chunks(self, reading: Reading, epoch: Epoch, name: str, share: float) -> tuple[Tensor, Tensor]:
-        inputs = _inputs(reading)
-        with torch.no_grad():
-            parts = {
-                label: leaf(
-                    Embeddings.cat([chunk for _, chunk in self._chunks(*side_and_tensors, epoch, f"{name} {label}")])
-                )
-                for label, side_and_tensors in inputs.items()
-            }
-        result = self._compare(parts, reading, epoch, share)
-        for label, side_and_tensors in inputs.items():
-            for rows, chunk in self._chunks(*side_and_tensors, epoch, f"{name} {label}"):
-                send_back(chunk, parts[label], rows)
-        return result
-
     def _chunks(self, side: Side, inputs: Tensors, epoch: Epoch, name: str) -> Iterator[tuple[slice, Embeddings]]:
-        """The items in pieces of at most `grad_cache_chunk`; the same every time."""
+        """The items in chunks of at most `grad_cache_chunk`; the same every time."""
         size = self._plan.grad_cache_chunk
         for start in range(0, len(inputs["ids"]), size):
             rows = slice(start, start + size)
@@ -247,19 +373,14 @@ class Stepper:
     def _embed(self, side: Side, inputs: Tensors) -> Embeddings:
         """Items of one side; arithmetic in the plan's precision, and embeddings in at least float32."""
         branch: Branch = getattr(self._model, side)
-        with self._arithmetic():
-            return at_least_single(branch(inputs))
-
-    def _arithmetic(self) -> AbstractContextManager[None]:
-        kind = _HALF.get(self._plan.precision)
-        if kind is None:
-            return nullcontext()
-        return torch.autocast(self._processes.device.type, dtype=kind)
+        dtype = _HALF.get(self._plan.precision)
+        with nullcontext() if dtype is None else torch.autocast(self._processes.device.type, dtype=dtype):
+            return _changed(branch(inputs), Tensor.float, lambda value: value.dtype in _HALF.values())
 
     def _seed(self, epoch: Epoch, name: str) -> None:
         purpose = f"dropout {name} process {self._processes.rank}"
         number = draw.number(seed=epoch.seed, epoch=epoch.number, purpose=purpose)
-        # Not torch.manual_seed: it also writes a note, with a whole traceback, for every kind of device that sleeps.
+        # Not torch.manual_seed: it also writes a note, with a full traceback, for every kind of device that sleeps.
         torch.default_generator.manual_seed(number)
         if self._processes.device.type == "cuda":
             torch.cuda.manual_seed(number)
@@ -267,64 +388,30 @@ class Stepper:
             torch.mps.manual_seed(number)
 
 
-def _inputs(reading: Reading) -> dict[str, tuple[Side, Tensors]]:
-    """What is embedded in a step: label -> its side and its tensors, pairs first."""
-    found: dict[str, tuple[Side, Tensors]] = {"image": ("image", reading.images), "text": ("text", reading.texts)}
-    if reading.neighbours is not None:
-        found |= {f"{side} neighbour": (side, inputs) for side, inputs in reading.neighbours.items.items()}
-        if reading.neighbours.strangers is not None:
-            found["stranger"] = ("text", reading.neighbours.strangers)
-    if reading.rewritten is not None:
-        found |= {label: ("text", inputs) for label, inputs in reading.rewritten.items.items()}
-    return found
-
-
-def _sides(items: tuple[Embeddings, Embeddings, Groups]) -> tuple[Grouped, Grouped]:
-    return Grouped(items[0], items[2].images), Grouped(items[1], items[2].texts)
-
-
-def _gathered(processes: Processes, neighbours: Mapping[Label, Grouped]) -> dict[Label, Grouped]:
-    """The neighbours, or texts made, that the other processes have in this step; empty where there are none."""
-    first, *rest = neighbours.values()
-    # Two modalities are gathered at a time; where there is one, the other is empty.
-    last = rest[0] if rest else Grouped(first.items[:0], first.groups[:0])
-    others = processes.others(first.items, last.items, Groups(first.groups, last.groups))
-    return {} if others is None else dict(zip(neighbours, _sides(others), strict=False))
-
-
-def _differentiable(items: Embeddings) -> dict[str, Tensor]:
-    values = {f.name: getattr(items, f.name) for f in fields(items)}
-    return {name: value for name, value in values.items() if value is not None and value.requires_grad}
+def leaf(items: Embeddings) -> Embeddings:
+    """The same items without their graph; what is a number of them takes a gradient."""
+    return _changed(items, lambda value: value.detach().requires_grad_(), Tensor.is_floating_point)
 
 
 def send_back(chunk: Embeddings, batch: Embeddings, rows: slice) -> None:
-    """Send the gradients that the whole batch's embeddings have got through the graph of a piece, its `rows`."""
+    """Send the gradients that the full batch's embeddings have got through the graph of a chunk, its `rows`."""
     outputs: list[Tensor] = []
     grads: list[Tensor] = []
-    for name, value in _differentiable(chunk).items():
+    for name, value in _tensors(chunk).items():
         grad = getattr(batch, name).grad
-        if grad is not None:
+        if value.requires_grad and grad is not None:
             outputs.append(value)
             grads.append(grad[rows, : value.shape[1]])
     if outputs:
         torch.autograd.backward(outputs, grads)
 
 
-def leaf(items: Embeddings) -> Embeddings:
-    """The same items without their graph; what is a number of them takes a gradient."""
-    floating = {
-        f.name: value.detach().requires_grad_()
-        for f in fields(items)
-        if (value := getattr(items, f.name)) is not None and value.is_floating_point()
-    }
-    return replace(items, **floating)
+def _tensors(items: Embeddings) -> dict[str, Tensor]:
+    values = {field.name: getattr(items, field.name) for field in fields(items)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def at_least_single(items: Embeddings) -> Embeddings:
-    """The same items in float32 where they came in half precision."""
-    halves = {
-        f.name: value.float()
-        for f in fields(items)
-        if (value := getattr(items, f.name)) is not None and value.dtype in (torch.bfloat16, torch.float16)
-    }
-    return replace(items, **halves) if halves else items
+def _changed(items: Embeddings, change: Callable[[Tensor], Tensor], where: Callable[[Tensor], bool]) -> Embeddings:
+    """The same items, some of their tensors changed."""
+    changes = {name: change(value) for name, value in _tensors(items).items() if where(value)}
+    return replace(items, **changes) if changes else items

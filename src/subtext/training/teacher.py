@@ -10,7 +10,7 @@ Lessons that are mined: a teacher's scores of what a student takes for near, bef
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,14 +25,13 @@ from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation import embed_pairs, reranking
-from subtext.models.checkpoint import Record, load_record
 from subtext.models.checkpoint import fingerprint as of_weights
+from subtext.models.checkpoint import load_record
 from subtext.models.model import Model
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.ops import draw
 from subtext.ops.numerics import best_views, masked_logsumexp
-from subtext.training.batch_relevance import LoadedRelevance
-from subtext.training.memory import Embed
+from subtext.training.memory import Embed, Memory
 
 SCALE = "teacher"
 """The name of the relevance that a batch comes with."""
@@ -45,6 +44,7 @@ class LoadedTeacher:
     """A teacher with its embeddings of all training images and texts; scores are divided by `temperature`.
 
     notes  what is to be said of it before a training begins
+    name   of the relevance that a batch gets from it
     """
 
     model: Model
@@ -52,6 +52,7 @@ class LoadedTeacher:
     texts: Embeddings
     temperature: float
     notes: tuple[str, ...] = ()
+    name: str = SCALE
 
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
@@ -68,9 +69,9 @@ class LoadedTeacher:
 
 
 class Teacher:
-    """A run to learn from; it is opened when a training asks it first, and once for each set of pairs.
+    """A run to learn from, and the relevance of batches by its scores; it is opened once for each set of pairs.
 
-    run          its folder                                      opened  folder, device -> its model and record
+    run          its folder                                      load    folder, device -> its model
     temperature  of its scores; 0: the one at which a softmax of them fits its own training pairs best
     device       where it computes
     """
@@ -78,12 +79,12 @@ class Teacher:
     def __init__(
         self,
         run: Path,
-        load: Callable[[Path, str], tuple[Model, Record]],
+        load: Callable[[Path, str], Model],
         *,
         temperature: float = 0.0,
         device: str = "cpu",
     ) -> None:
-        self.run, self._open = run, load
+        self.run, self._load = run, load
         self._temperature, self._device = temperature, device
         self._loaded: dict[str, LoadedTeacher] = {}
 
@@ -101,11 +102,11 @@ class Teacher:
                 f"{record.data.data or 'pairs made in memory'}); train a teacher on this split, or name another"
             )
 
-    def load(self, pairs: Dataset) -> LoadedTeacher:
-        """What it knows of these pairs. Raises what opening and embedding raise."""
+    def open(self, pairs: Dataset) -> LoadedTeacher:
+        """Its scores of these pairs, ready to be looked up. Raises what opening and embedding raise."""
         key = fingerprint(pairs)
         if key not in self._loaded:
-            model, _ = self._open(self.run, self._device)
+            model = self._load(self.run, self._device)
             cut = cut_note(model.text.input_spec, pairs.texts.values)
             notes = () if cut is None else (f"the teacher {self.run}: {cut}",)
             plain = LoadedTeacher(model, *embed_pairs(model, pairs), 1.0, notes)
@@ -137,37 +138,6 @@ def fitted_temperature(teacher: LoadedTeacher, pairs: Dataset) -> float:
     return best
 
 
-@dataclass(frozen=True)
-class TeacherRelevance:
-    """What `Setup.relevance` holds: the teacher's scores of every batch."""
-
-    teacher: Teacher
-
-    def require(self, pairs: Dataset) -> None:
-        """Raise DataError unless the teacher learnt from these pairs."""
-        self.teacher.require(pairs)
-
-    def open(self, pairs: Dataset) -> LoadedRelevance:
-        """The scores of these pairs, ready to be looked up."""
-        return _Batch(self.teacher.load(pairs))
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """A relevance, by the name of SCALE."""
-
-    teacher: LoadedTeacher
-    name: str = SCALE
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What is to be said of the teacher."""
-        return self.teacher.notes
-
-    def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
-        return self.teacher(images, texts)
-
-
 IMAGES, TEXTS = "distil/image", "distil/text"
 """Where the bank keeps the student's embeddings."""
 _CANDIDATES: dict[Direction, str] = {"image_to_text": TEXTS, "text_to_image": IMAGES}
@@ -196,7 +166,7 @@ class MinedNegatives:
         return MinedNegativesMemory(self, pairs, device)
 
 
-class MinedNegativesMemory:
+class MinedNegativesMemory(Memory):
     """Lists of a training: of every item its partner and the strangers nearest to it, and the teacher's scores of them.
 
     The bank has the student's embeddings of all items as they were before the epoch, under distil/image and
@@ -205,44 +175,41 @@ class MinedNegativesMemory:
     """
 
     def __init__(self, options: MinedNegatives, pairs: Dataset, device: torch.device) -> None:
-        self.description, self.device = options, device
-        self.teacher = options.teacher.load(pairs)
+        self.options, self.device, self._pairs = options, device, pairs
+        self.teacher = options.teacher.open(pairs)
         weights = of_weights(self.teacher.model.state_dict())
-        self.fingerprint = f"distil{options.count}{weights[:12]}"
-        self.notes: Sequence[str] = (
+        notes = (
             f"learning from {options.teacher.run}, whose scores are divided by {self.teacher.temperature:.4g}",
             *self.teacher.notes,
         )
-        self.table: Mapping[str, Tensor] | None = None
-        self.bank: Mapping[str, Embeddings] | None = None
-        self._pairs = pairs
-        self._partners = _partners(pairs)
+        super().__init__(f"distil{options.count}{weights[:12]}", notes)
+        # A text of every image, the first that a row names with it, and an image of every text; -1 for none.
+        texts = np.full(len(pairs.images), -1, dtype=np.int64)
+        images, first = np.unique(pairs.links[:, 0], return_index=True)
+        texts[images] = pairs.links[first, 1]
+        self._partners = {"image_to_text": texts, "text_to_image": pictures_of_texts(pairs).astype(np.int64)}
 
     def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
-        """Embed, mine, and ask the teacher."""
+        """Embed, mine, and score by the teacher: each pair once, and 0 where there is no candidate."""
         if epoch == 0:
             return
-        images, texts = (_bare(items) for items in embed())
+        images, texts = (Embeddings(items.vectors.cpu(), items.ids.cpu()) for items in embed())
+        groups = (self._pairs.images.groups, self._pairs.texts.groups)
         lists = {
-            "image_to_text": strangers(
-                images, texts, (self._pairs.images.groups, self._pairs.texts.groups), self.description.count
-            ),
-            "text_to_image": strangers(
-                texts, images, (self._pairs.texts.groups, self._pairs.images.groups), self.description.count
-            ),
+            "image_to_text": strangers(images, texts, groups, self.options.count),
+            "text_to_image": strangers(texts, images, groups[::-1], self.options.count),
         }
         rows = {side: np.concatenate([self._partners[side][:, None], lists[side]], axis=1) for side in DIRECTIONS}
-        scores = _scored(self.teacher, rows)
-        self.bank = {name: items.to(self.device) for name, items in zip((IMAGES, TEXTS), (images, texts), strict=True)}
-        self.table = {}
-        for side in DIRECTIONS:
-            self.table |= {
-                f"distil/{side}/rows": torch.from_numpy(rows[side]).to(self.device),
-                f"distil/{side}/scores": torch.from_numpy(scores[side]).to(self.device),
-            }
-
-    def look(self, images: Embeddings, texts: Embeddings) -> None:
-        """Nothing is taken from a step."""
+        shortlists = reranking.Shortlists(*(np.maximum(rows[side], 0) for side in DIRECTIONS))
+        pairs = shortlists.pairs()
+        scores = self.teacher.of_pairs(pairs)
+        self.bank = {IMAGES: images.to(self.device), TEXTS: texts.to(self.device)}
+        table: dict[str, Tensor] = {}
+        for side, indices in shortlists.places(pairs).items():
+            listed = np.where(rows[side] < 0, np.float32(0), scores[indices])
+            table[f"distil/{side}/rows"] = torch.from_numpy(rows[side]).to(self.device)
+            table[f"distil/{side}/scores"] = torch.from_numpy(listed).to(self.device)
+        self.table = table
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it, for a checkpoint."""
@@ -311,28 +278,3 @@ def strangers(
         rows = reranking.best(scores, count)
         lists.append(np.where(np.isneginf(np.take_along_axis(scores.numpy(), rows, axis=1)), -1, rows))
     return np.concatenate(lists)
-
-
-def _partners(pairs: Dataset) -> dict[Direction, Int[np.ndarray, "n"]]:
-    """A text of every image, the first that a row names with it, and an image of every text; -1 for none."""
-    texts = np.full(len(pairs.images), -1, dtype=np.int64)
-    images, first = np.unique(pairs.links[:, 0], return_index=True)
-    texts[images] = pairs.links[first, 1]
-    return {"image_to_text": texts, "text_to_image": pictures_of_texts(pairs).astype(np.int64)}
-
-
-def _scored(
-    teacher: LoadedTeacher, rows: Mapping[Direction, Int[np.ndarray, "n c"]]
-) -> dict[Direction, Float[np.ndarray, "n c"]]:
-    """The teacher's scores of all lists, each pair scored once; 0 where there is no candidate."""
-    lists = reranking.Shortlists(*(np.maximum(rows[side], 0) for side in DIRECTIONS))
-    pairs = lists.pairs()
-    scores = teacher.of_pairs(pairs)
-    return {
-        side: np.where(rows[side] < 0, np.float32(0), scores[indices]) for side, indices in lists.places(pairs).items()
-    }
-
-
-def _bare(items: Embeddings) -> Embeddings:
-    """The vectors alone."""
-    return Embeddings(items.vectors.cpu(), items.ids.cpu())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from subtext.training.option_marks import DefaultBefore, IsPath, Range, Requires
-
-if TYPE_CHECKING:
-    from subtext.training.setup import Setup
+from subtext.recipes.options import DropLast, Setup
+from subtext.training.plan import DefaultBefore, IsPath, Range, Requires
 
 _TOTAL = Requires("normalise", ("sum", "softmax"))
 
@@ -32,7 +30,7 @@ def amrani(
         int, "batch size that total_weight is for; 0 for the batch as it is", Range(0), _TOTAL
     ] = 32,
     average_directions: Annotated[bool, "average both directions; off: keep the model's own scale"] = True,
-    drop_last: Annotated[bool, "drop the last batch of an epoch where it is smaller"] = True,
+    drop_last: DropLast = True,
 ) -> Setup:
     """Weights pairs by the density of image and text features around them (Amrani et al. 2021).
 
@@ -44,8 +42,8 @@ def amrani(
     from subtext.errors import RecipeError
     from subtext.objectives.weighting.density import Density
     from subtext.ops.density import DensityOptions
-    from subtext.recipes.method_terms import weight_terms
-    from subtext.training.density_table import DensityTable
+    from subtext.recipes.parts import weight_terms
+    from subtext.training.tables import DensityTable
 
     if not features:
         raise RecipeError("amrani needs features=FILE, features of the images; it got none; name one")
@@ -54,8 +52,8 @@ def amrani(
         setup,
         lambda direction: Density(total_weight, normalise, direction, reference_batch),
         average=average_directions,
+        drop_last=drop_last,
     )
     texts = Path(text_features) if text_features else None
     memory = DensityTable(Path(features), texts, DensityOptions(neighbours, combine, density, rescale), same_image)
-    plan = replace(weighted.plan, drop_last=drop_last)
-    return replace(weighted, memories=(*weighted.memories, memory), plan=plan)
+    return replace(weighted, memories=(*weighted.memories, memory))

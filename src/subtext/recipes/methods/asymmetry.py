@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard
 
 from subtext.errors import RecipeError
-from subtext.training.option_marks import Range, Requires
+from subtext.recipes.options import Setup
+from subtext.training.plan import Range, Requires
 
 if TYPE_CHECKING:
     from subtext.models.model import Model
     from subtext.objectives.objective import Penalty, Term
-    from subtext.training.setup import Setup
 
 Negatives = Literal["mixture", "gaussian", "shuffle", "cutoff", "token_cutoff", "feature_cutoff", "dropout", "none"]
 _GAUSSIAN = Requires("negatives", ("mixture", "gaussian"))
@@ -61,34 +61,40 @@ def asymmetry(
 
     if negatives == "none" and positives == "none":
         raise RecipeError("asymmetry makes no text with negatives=none and positives=none; leave the method out")
-    if setup.rewriting is not None:
+    if any(isinstance(extra, Rewriting) for extra in setup.extras):
         raise RecipeError("asymmetry is named twice; name it once")
     if negatives != "none" and not setup.opened:
         _require_words(setup.model, negatives, shuffle)
+    head = setup.model.text.head
     rewriting = Rewriting(
         negatives=negatives,
         positives=positives,
         shuffle_at=shuffle,
         concatenate=concatenate,
         outscoring=outscoring,
-        unit_parts=_unit_words(setup.model),
+        unit_parts=bool(getattr(getattr(head, "parts", head), "normalise", False)),
         rates=Rates(gaussian_std, token_share, feature_share, dropout),
     )
     parts: dict[str, Term | Penalty] = {}
     for name, part in setup.objective.parts.items():
+        parts[name] = part
         if not _ranks(part):
-            parts[name] = part
             continue
-        parts |= _contrasts(name, part, noisy=negatives != "none", retold=positives != "none")
-    if not any(_ranks(part) for part in setup.objective.parts.values()):
+        images = part.on == "image_to_text"
+        weight = part.weight if positives == "none" else part.weight / 2
+        parts[name] = replace(part, on="image_to_noised" if images and negatives != "none" else part.on, weight=weight)
+        if positives != "none":
+            on = "image_to_retold" if images else "retold_to_image"
+            parts[f"{name}, retold"] = replace(part, on=on, weight=weight)
+    if not any(map(_ranks, setup.objective.parts.values())):
         raise RecipeError(
             "asymmetry needs a model that ranks images and texts by a softmax or a triplet loss; this objective has "
-            f"{', '.join(setup.objective.parts)}; choose another model"
+            f"{', '.join(parts)}; choose another model"
         )
-    return replace(setup, objective=Objective(parts), rewriting=rewriting)
+    return replace(setup, objective=Objective(parts), extras=(*setup.extras, rewriting))
 
 
-def _ranks(part: Term | Penalty) -> bool:
+def _ranks(part: Term | Penalty) -> TypeGuard[Term]:
     """Whether a part is a loss between images and texts that can read more texts.
 
     Raises RecipeError where it has sample weights or sampled negatives, which are defined for the batch's texts alone.
@@ -107,23 +113,6 @@ def _ranks(part: Term | Penalty) -> bool:
             "negatives, which are defined for the batch's texts alone; use one of these methods"
         )
     return True
-
-
-def _contrasts(name: str, part: Term | Penalty, *, noisy: bool, retold: bool) -> dict[str, Term | Penalty]:
-    """A term, and the terms on the added texts."""
-    from dataclasses import replace
-
-    from subtext.objectives.objective import Term
-
-    assert isinstance(part, Term)
-    images = part.on == "image_to_text"
-    weight = part.weight / 2 if retold else part.weight
-    terms: dict[str, Term | Penalty] = {
-        name: replace(part, on="image_to_noised" if images and noisy else part.on, weight=weight)
-    }
-    if retold:
-        terms[f"{name}, retold"] = replace(part, on="image_to_retold" if images else "retold_to_image", weight=weight)
-    return terms
 
 
 def _require_words(model: Model, negatives: Negatives, shuffle: Literal["input", "embedding"]) -> None:
@@ -146,9 +135,3 @@ def _require_words(model: Model, negatives: Negatives, shuffle: Literal["input",
         raise RecipeError(
             f"shuffling needs an encoder that reads the order of words; a bag ignores it; choose text=gru{alternative}"
         )
-
-
-def _unit_words(model: Model) -> bool:
-    """Whether word vectors come with unit length."""
-    head = model.text.head
-    return bool(getattr(getattr(head, "parts", head), "normalise", False))

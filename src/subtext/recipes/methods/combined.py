@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from subtext.recipes.neighbour_weights import DiscrepancyOptions, NeighbourOptions, WeightOptions
-from subtext.training.option_marks import Requires
-
-if TYPE_CHECKING:
-    from subtext.training.setup import Setup
+from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, Setup, WeightOptions
+from subtext.training.plan import Requires
 
 _VAL, _STATS = Requires("mode", ("val",)), Requires("mode", ("stats",))
 
@@ -36,7 +33,7 @@ def combined(
     deviation (stats), which as printed is within about 1 % of uniform weights.
     """
     from subtext.objectives.weighting.neighbourhood import Neighbourhood
-    from subtext.recipes.neighbour_weights import neighbour_weights
+    from subtext.recipes.parts import neighbour_weights
 
     if mode == "val":
         weighting = Neighbourhood(weights.total_weight, diversity=beta, discrepancy=gamma)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from subtext.training.option_marks import Range
-
-if TYPE_CHECKING:
-    from subtext.training.setup import Setup
+from subtext.recipes.options import Setup
+from subtext.training.plan import Range
 
 WEIGHT, WEIGHT_OF_SAMPLES = 50.0, 1000.0
 """Beside a sum over a batch of 128, for scores and for samples: SGRAF-DAA and PCME-DAA as released."""
@@ -42,7 +40,7 @@ def daa(
     from subtext.errors import RecipeError
     from subtext.models.similarity.match_probability import MatchProbability
     from subtext.objectives.losses.daa import DAA
-    from subtext.recipes.method_terms import add_terms, has_cosines
+    from subtext.recipes.parts import add_terms, has_cosines
     from subtext.training.batch_relevance import SharedWords
 
     if setup.relevance is not None:

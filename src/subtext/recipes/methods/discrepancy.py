@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from subtext.recipes.neighbour_weights import DiscrepancyOptions, NeighbourOptions, WeightOptions
-
-if TYPE_CHECKING:
-    from subtext.training.setup import Setup
+from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, Setup, WeightOptions
 
 
 def discrepancy(
@@ -22,7 +17,7 @@ def discrepancy(
     Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
     """
     from subtext.objectives.weighting.neighbourhood import Neighbourhood
-    from subtext.recipes.neighbour_weights import neighbour_weights
+    from subtext.recipes.parts import neighbour_weights
 
     weighting = Neighbourhood(weights.total_weight, diversity=0.0, discrepancy=1.0)
     return neighbour_weights("discrepancy", setup, weighting, neighbours, weights=weights, comparison=comparison)

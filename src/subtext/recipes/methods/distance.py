@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.option_marks import Range, Requires
+from subtext.recipes.options import Setup
+from subtext.training.plan import Range, Requires
 
 if TYPE_CHECKING:
     from subtext.objectives.objective import Penalty, Term
-    from subtext.training.setup import Setup
 
 _MARGIN = Requires("loss", ("margin",))
 
@@ -36,7 +36,7 @@ def distance(
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.mining.distance import Distance
     from subtext.objectives.objective import Objective, Term
-    from subtext.recipes.method_terms import (
+    from subtext.recipes.parts import (
         losses_of,
         ranking_terms,
         replace_terms,

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.training.option_marks import IsPath, Range, Requires
+from subtext.recipes.options import Setup
+from subtext.training.plan import IsPath, Range, Requires
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from subtext.models.checkpoint import Record
     from subtext.models.model import Model
-    from subtext.training.setup import Setup
 
 _MINED = Requires("mined_candidates", ("0",), needs="mined_candidates above 0", negated=True)
 _WEIGHTED = Requires("mined_weight", ("0", "0.0"), needs="mined_weight above 0", negated=True)
@@ -46,8 +43,9 @@ def distil(
     from subtext.objectives.losses.listwise import Listwise
     from subtext.objectives.mining.cosines import Cosines
     from subtext.objectives.objective import Term
-    from subtext.recipes.method_terms import require_cosine
-    from subtext.training.teacher import Mined, MinedNegatives, Teacher, TeacherRelevance
+    from subtext.recipes.build import reopen
+    from subtext.recipes.parts import require_cosine
+    from subtext.training.teacher import Mined, MinedNegatives, Teacher
 
     if not teacher:
         raise RecipeError("distil needs teacher=RUN, a folder that `subtext train` made; it got none; name one")
@@ -57,7 +55,11 @@ def distil(
     mines = bool(mined_candidates and mined_weight)
     if not weight and not mines:
         raise RecipeError("distil needs a weight above 0, of the batch's lists or of mined ones; both are 0")
-    scorer = Teacher(Path(teacher).expanduser(), _load, temperature=teacher_temperature, device=device)
+
+    def load(run: Path, device: str) -> Model:
+        return reopen(run)[0].to(device)
+
+    scorer = Teacher(Path(teacher).expanduser(), load, temperature=teacher_temperature, device=device)
     parts, loss = dict(setup.objective.parts), Listwise(temperature)
     for side in DIRECTIONS:
         if weight:
@@ -67,14 +69,6 @@ def distil(
     return replace(
         setup,
         objective=replace(setup.objective, parts=parts),
-        relevance=TeacherRelevance(scorer) if weight else None,
+        relevance=scorer if weight else None,
         memories=(*setup.memories, MinedNegatives(scorer, mined_candidates)) if mines else setup.memories,
     )
-
-
-def _load(run: Path, device: str) -> tuple[Model, Record]:
-    """A run as a model in eval mode, and its record."""
-    from subtext.recipes.load import reopened
-
-    loaded = reopened(run)
-    return loaded.model.to(device).eval(), loaded.record

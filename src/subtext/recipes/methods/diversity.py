@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from subtext.recipes.neighbour_weights import NeighbourOptions, WeightOptions
-
-if TYPE_CHECKING:
-    from subtext.training.setup import Setup
+from subtext.recipes.options import NeighbourOptions, Setup, WeightOptions
 
 
 def diversity(
@@ -22,7 +19,7 @@ def diversity(
     Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
     """
     from subtext.objectives.weighting.neighbourhood import Neighbourhood
-    from subtext.recipes.neighbour_weights import neighbour_weights
+    from subtext.recipes.parts import neighbour_weights
 
     weighting = Neighbourhood(weights.total_weight, diversity=1.0, discrepancy=0.0)
     return neighbour_weights("diversity", setup, weighting, neighbours, weights=weights, diagonal=diagonal)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from subtext.training.option_marks import Range, Requires
-
-if TYPE_CHECKING:
-    from subtext.training.setup import Setup
+from subtext.recipes.options import Setup
+from subtext.training.plan import Range, Requires
 
 _BANK = Requires("bank_share", ("0", "0.0"), needs="bank_share above 0", negated=True)
 
@@ -42,13 +40,13 @@ def hal(
     from subtext.objectives.losses.hal import HAL
     from subtext.objectives.mining.hubs import Hubs
     from subtext.objectives.objective import Term
-    from subtext.recipes.method_terms import replace_terms, require_cosine
-    from subtext.training.pair_bank import PairBank
+    from subtext.recipes.parts import both_directions, replace_terms, require_cosine
+    from subtext.training.tables import PairBank
 
     require_cosine("hal", setup)
     loss = HAL(gamma, threshold, "shifted" if diagonal else "none")
     if not bank_share:
-        return replace_terms("hal", setup, {direction: Term(loss, on=direction) for direction in DIRECTIONS})
+        return replace_terms("hal", setup, both_directions(loss))
     later = replace(loss, diagonal="one" if diagonal else "none")
     hubs = Hubs(
         DIRECTIONS[0],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from subtext.training.option_marks import DefaultBefore, Requires
+from subtext.recipes.options import Setup
+from subtext.training.plan import DefaultBefore, Requires
 
 if TYPE_CHECKING:
     from subtext.objectives.objective import Penalty, Term
-    from subtext.training.setup import Setup
 
 _ALL = Requires("hardest_only", ("False",), needs="hardest_only=False")
 
@@ -35,7 +35,7 @@ def mithun(
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.objective import Objective
     from subtext.objectives.weighting.rank import Rank
-    from subtext.recipes.method_terms import losses_of, ranking_terms, require_plain_texts
+    from subtext.recipes.parts import losses_of, ranking_terms, require_plain_texts
 
     require_plain_texts("mithun", setup)
     terms = ranking_terms(setup)

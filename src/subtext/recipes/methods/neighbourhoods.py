@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.option_marks import IsPath, Range, Requires
+from subtext.recipes.options import Setup
+from subtext.training.plan import IsPath, Range, Requires
 
 if TYPE_CHECKING:
     from subtext.neighbours.sampling import Side
     from subtext.objectives.objective import Loss, Term
-    from subtext.training.setup import Setup
 
 Form = Literal["angular", "hinge", "reference", "triplet"]
 _ANGULAR = Requires("form", ("angular", "hinge", "reference"))
@@ -53,11 +53,11 @@ def neighbourhoods(
     from pathlib import Path
 
     from subtext.errors import RecipeError
-    from subtext.neighbours.sampling import NeighbourDraw
     from subtext.objectives.losses.angular import Angular
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.objective import Term
-    from subtext.recipes.method_terms import replace_terms, require_cosine, require_no_neighbours
+    from subtext.recipes.parts import replace_terms, require_cosine, require_no_neighbours
+    from subtext.training.neighbours import SampledNeighbours
 
     require_cosine("neighbourhoods", setup)
     require_no_neighbours("neighbourhoods", setup)
@@ -110,6 +110,6 @@ def neighbourhoods(
         f"{side} neighbours": Term(loss(own=side == "image"), f"{side}_neighbours", weights[side]) for side in sides
     }
     text_graph, own_graph = (Path(path) if path and sides else None for path in (graph, image_graph))
-    sampling = NeighbourDraw(sides, text_graph, own_graph, pool_size, negatives, strangers)
+    sampling = SampledNeighbours(sides, text_graph, own_graph, pool_size, negatives, strangers)
     parts = {**setup.objective.parts, **within}
-    return replace(setup, objective=replace(setup.objective, parts=parts), neighbours=sampling)
+    return replace(setup, objective=replace(setup.objective, parts=parts), extras=(sampling, *setup.extras))

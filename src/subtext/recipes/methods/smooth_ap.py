@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from subtext.training.option_marks import Range
-
-if TYPE_CHECKING:
-    from subtext.training.setup import Setup
+from subtext.recipes.options import Setup
+from subtext.training.plan import Range
 
 WEIGHT = 50.0
 """Beside a sum over a batch of 128, as DAA's: Li et al. 2022 do not state their weight."""
@@ -27,11 +25,9 @@ def smooth_ap(
     With `replace_loss` it replaces that loss: the mean of both directions, on plain cosines. Where items are compared
     by cosine it reads plain cosines, else the model's scores.
     """
-    from subtext.core import DIRECTIONS
     from subtext.errors import RecipeError
     from subtext.objectives.losses.smooth_ap import SmoothAP
-    from subtext.objectives.objective import Term
-    from subtext.recipes.method_terms import add_terms, replace_terms, require_cosine
+    from subtext.recipes.parts import add_terms, both_directions, replace_terms, require_cosine
 
     if not temperature:
         raise RecipeError("smooth_ap needs a temperature above 0; it got 0")
@@ -39,5 +35,4 @@ def smooth_ap(
     if not replace_loss:
         return add_terms("smooth_ap", setup, loss, weight=weight, sum_weight=WEIGHT)
     require_cosine("replace_loss", setup)
-    chosen = 0.5 if weight < 0 else weight
-    return replace_terms("smooth_ap", setup, {side: Term(loss, on=side, weight=chosen) for side in DIRECTIONS})
+    return replace_terms("smooth_ap", setup, both_directions(loss, 0.5 if weight < 0 else weight))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from subtext.training.option_marks import IsPath, Range, Requires
-
-if TYPE_CHECKING:
-    from subtext.training.setup import Setup
+from subtext.recipes.options import Setup
+from subtext.training.plan import IsPath, Range, Requires
 
 _GRAPH = Requires("structure", ("texts", "images"))
 _STRUCTURE = Requires("structure_weight", ("0", "0.0"), needs="structure_weight above 0", negated=True)
@@ -40,10 +38,11 @@ def struc(
     from pathlib import Path
 
     from subtext.errors import RecipeError
-    from subtext.neighbours.sampling import NeighbourDraw, Side
+    from subtext.neighbours.sampling import Side
     from subtext.objectives.losses.structure import Structure
     from subtext.objectives.objective import Term
-    from subtext.recipes.method_terms import replace_terms, require_cosine, require_no_neighbours
+    from subtext.recipes.parts import replace_terms, require_cosine, require_no_neighbours
+    from subtext.training.neighbours import SampledNeighbours
 
     require_cosine("struc", setup)
     require_no_neighbours("struc", setup)
@@ -61,8 +60,9 @@ def struc(
         return setup
     side: Side = "image" if structure == "images" else "text"
     within = Term(replace(loss, positives="farthest"), f"{side}_neighbours", structure_weight)
+    sampling = SampledNeighbours((side,), Path(graph) if graph else None, pool_size=pool_size, negatives="both")
     return replace(
         setup,
         objective=replace(setup.objective, parts={**setup.objective.parts, "structure": within}),
-        neighbours=NeighbourDraw((side,), Path(graph) if graph else None, pool_size=pool_size, negatives="both"),
+        extras=(sampling, *setup.extras),
     )

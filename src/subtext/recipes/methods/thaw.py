@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-if TYPE_CHECKING:
-    from subtext.training.setup import Setup
+from subtext.recipes.options import Setup
 
 
 def thaw(
@@ -22,7 +21,7 @@ def thaw(
     from dataclasses import replace
 
     from subtext.errors import RecipeError
-    from subtext.training.phases import body_layers
+    from subtext.training.optimiser import body_layers
     from subtext.training.plan import Phase
 
     if head_epochs < 1 or not lr_scale > 0:

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.models.model import Model
-    from subtext.objectives.objective import Objective
-    from subtext.recipes.encoders import Side
-    from subtext.training.setup import Setup
+from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.training.plan import Plan, Range, Requires
 
 FusionOption = Literal["gated", "mean", "sum", "concat", "none"]
 LossOption = Literal["softmax", "ratio", "triplet"]
@@ -62,52 +54,31 @@ def ascl(
 
     A pretrained text backbone stays frozen by default (`freeze_epochs`): the published rate would destroy it.
     """
-    from subtext.models.model import Model
+    from subtext.models.heads.parts import Fused
     from subtext.models.similarity.ascl import Ascl
-    from subtext.recipes.model_parts import pair_sides, parts_heads
-    from subtext.training.setup import Setup
-
-    sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
-    if attention:
-        similarity = Ascl(
-            width=embed_dim,
-            heads=heads,
-            local_share=local_weight,
-            fusion=fusion,
-            directions=direction_weights,
-            temperature=temperature,
-            bf16=bf16,
-        )
-        reads_whole = fusion != "none" and local_weight < 1
-        heads_of_parts = parts_heads(sides, embed_dim, unit=False, pooled=reads_whole)
-        image, text = (side.branch(head) for side, head in zip(sides, heads_of_parts, strict=True))
-        model = Model(image, text, similarity)
-    else:
-        model = _without_attention(sides, embed_dim, fusion=fusion, temperature=temperature)
-    return Setup(model=model, objective=_objective(loss, temperature, margin, all_negatives_epochs), plan=PLAN)
-
-
-def _objective(loss: LossOption, temperature: float, margin: float, all_negatives_epochs: int) -> Objective:
-    """Both directions, summed as printed. A triplet's margin and value are of scores that are not divided."""
-    from subtext.core import DIRECTIONS
+    from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.infonce import InfoNCE
     from subtext.objectives.losses.ratio import Ratio
-    from subtext.objectives.objective import Objective, Term
-    from subtext.recipes.model_parts import hinges
+    from subtext.recipes.parts import both_directions, hinges, pair_sides, parts_heads, setup_of
 
+    # Both directions are summed as printed. A triplet's margin and value are of scores that are not divided.
+    terms = both_directions(Ratio() if loss == "ratio" else InfoNCE())
     if loss == "triplet":
-        return Objective({**hinges(margin / temperature, all_negatives_epochs, reduction="mean", weight=temperature)})
-    value = Ratio() if loss == "ratio" else InfoNCE()
-    return Objective({side: Term(value, on=side) for side in DIRECTIONS})
-
-
-def _without_attention(sides: tuple[Side, Side], embed_dim: int, *, fusion: FusionOption, temperature: float) -> Model:
-    """A dual encoder: means of regions, fused with the feature of the whole image, and of words."""
-    from subtext.models.heads.parts import Fused
-    from subtext.models.model import Model
-    from subtext.models.similarity.cosine import Cosine
-    from subtext.recipes.model_parts import parts_heads
-
-    image, text = parts_heads(sides, embed_dim, unit=False, pooled=fusion != "none")
-    image_head, text_head = Fused(image, embed_dim, fusion), Fused(text, embed_dim, "none", keep=True)
-    return Model(sides[0].branch(image_head), sides[1].branch(text_head), Cosine(temperature=temperature))
+        terms = hinges(margin / temperature, all_negatives_epochs, reduction="mean", weight=temperature)
+    sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
+    if not attention:
+        # A dual encoder: means of regions, fused with the feature of the whole image, and of words.
+        image, text = parts_heads(sides, embed_dim, unit=False, pooled=fusion != "none")
+        fused = Fused(image, embed_dim, fusion), Fused(text, embed_dim, "none", keep=True)
+        return setup_of(sides, fused, Cosine(temperature=temperature), terms, PLAN)
+    similarity = Ascl(
+        width=embed_dim,
+        heads=heads,
+        local_share=local_weight,
+        fusion=fusion,
+        directions=direction_weights,
+        temperature=temperature,
+        bf16=bf16,
+    )
+    pooled = fusion != "none" and local_weight < 1
+    return setup_of(sides, parts_heads(sides, embed_dim, unit=False, pooled=pooled), similarity, terms, PLAN)

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.training.setup import Setup
+from subtext.recipes.models.vse_infinity import PLAN
+from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.training.plan import Range, Requires
 
 _LSE = Requires("pooling", ("lse",))
-PLAN = Plan(
-    epochs=25,
-    batch_size=128,
-    lr=5e-4,
-    optimiser="adamw",
-    weight_decay=1e-4,
-    schedule="step",
-    step_epochs=15,
-    lr_factor=0.1,
-    backbone_lr_scale=0.1,
-    positives="pair",
-)
 
 
 def chan(
@@ -47,11 +31,9 @@ def chan(
 
     Published with 384 pairs a step for a GRU, 128 for a BERT.
     """
-    from subtext.models.model import Model
     from subtext.models.similarity.chan import Chan
-    from subtext.recipes.model_parts import pair_sides, parts_heads, triplet_setup
+    from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
-    image, text = (side.branch(head) for side, head in zip(sides, parts_heads(sides, embed_dim), strict=True))
-    model = Model(image, text, Chan(pooling=pooling, temperature=temperature, bf16=bf16))
-    return triplet_setup(model, margin=margin, plan=PLAN, all_negatives_epochs=all_negatives_epochs)
+    similarity = Chan(pooling=pooling, temperature=temperature, bf16=bf16)
+    return setup_of(sides, parts_heads(sides, embed_dim), similarity, hinges(margin, all_negatives_epochs), PLAN)

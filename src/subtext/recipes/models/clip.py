@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from subtext.recipes.options import PixelOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.training.setup import Setup
+from subtext.recipes.options import BuildContext, PixelOptions, Setup
+from subtext.training.plan import Plan, Range, Requires
 
 _SUBWORDS = Requires("text", ("backbone",), needs="a model of transformers, not of open_clip")
 _ADAPTERS = Requires("lora_rank", ("0",), needs="lora_rank above 0", negated=True)
@@ -52,13 +47,11 @@ def clip(
 
     from subtext.models.encoders.backbone import adapt
     from subtext.models.heads.mean import Passthrough
-    from subtext.models.model import Model
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.infonce import InfoNCE
     from subtext.objectives.losses.sigmoid import Sigmoid
-    from subtext.objectives.objective import Objective, Term
     from subtext.recipes.encoders import dual_sides
-    from subtext.training.setup import Setup
+    from subtext.recipes.parts import both_directions, setup_of
 
     image, text, scale, shift = dual_sides(
         context, model, weights, pixels, max_tokens=max_tokens, token_mask=token_mask
@@ -70,13 +63,7 @@ def clip(
     largest = 100.0 if shift is None else 1000.0
     by_sigmoid = loss == "sigmoid" or (loss == "auto" and shift is not None)
     shift = 0.0 if shift is None and by_sigmoid else shift
-    chosen = Sigmoid() if by_sigmoid else InfoNCE()
-    return Setup(
-        model=Model(
-            image.branch(Passthrough()),
-            text.branch(Passthrough()),
-            Cosine(scale=min(scale, largest), learnable=True, shift=shift, largest=largest),
-        ),
-        objective=Objective({side: Term(chosen, on=side, weight=0.5) for side in ("image_to_text", "text_to_image")}),
-        plan=replace(PLAN, lr=PLAN.lr * 10) if lora_rank else PLAN,
-    )
+    similarity = Cosine(scale=min(scale, largest), learnable=True, shift=shift, largest=largest)
+    terms = both_directions(Sigmoid() if by_sigmoid else InfoNCE(), 0.5)
+    plan = replace(PLAN, lr=PLAN.lr * 10) if lora_rank else PLAN
+    return setup_of((image, text), (Passthrough(), Passthrough()), similarity, terms, plan)

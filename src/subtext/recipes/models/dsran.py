@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.training.setup import Setup
+from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.training.plan import Plan, Range, Requires
 
 _REGIONS = Requires("image", ("regions", "regions beside a vector"), needs="image=features of regions")
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, lr_factor=0.1, positives="pair")
@@ -38,14 +33,13 @@ def dsran(
     the cells of a backbone. The schedule is that of VSE++, on which the authors built.
     """
     from subtext.models.heads.graph import Graph
-    from subtext.models.model import Model
     from subtext.models.similarity.cosine import Cosine
     from subtext.recipes.encoders import image_side, text_side
-    from subtext.recipes.model_parts import triplet_setup
+    from subtext.recipes.parts import hinges, setup_of
 
-    image = image_side(context, images, pixels, regions)
-    text = text_side(context, texts, embed_dim)
-    image_head = Graph(image.encoder.parts_width, embed_dim, cells=grid_cells, joint=joint_layers, dropout=dropout)
-    text_head = Graph(text.encoder.parts_width, embed_dim, joint=0, dropout=dropout)
-    model = Model(image.branch(image_head), text.branch(text_head), Cosine())
-    return triplet_setup(model, margin=margin, plan=PLAN, all_negatives_epochs=all_negatives_epochs)
+    image, text = image_side(context, images, pixels, regions), text_side(context, texts, embed_dim)
+    heads = (
+        Graph(image.encoder.parts_width, embed_dim, cells=grid_cells, joint=joint_layers, dropout=dropout),
+        Graph(text.encoder.parts_width, embed_dim, joint=0, dropout=dropout),
+    )
+    return setup_of((image, text), heads, Cosine(), hinges(margin, all_negatives_epochs), PLAN)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from subtext.recipes.options import ImageOptions, PixelOptions, TextOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.training.setup import Setup
+from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, Setup, TextOptions
+from subtext.training.plan import Plan, Range, Requires
 
 Pooling = Literal["mean", "last", "learnt"]
 _GRU = Requires("text", ("gru",))
@@ -54,11 +49,8 @@ def dual(
     from dataclasses import replace
 
     from subtext.models.heads.mean import Mean
-    from subtext.models.model import Model
-    from subtext.objectives.objective import Objective
     from subtext.recipes.encoders import image_side, text_side
-    from subtext.recipes.model_parts import softmax
-    from subtext.training.setup import Setup
+    from subtext.recipes.parts import setup_of, softmax
 
     image = image_side(context, images, pixels)
     text = text_side(
@@ -71,18 +63,16 @@ def dual(
         bag_width=embed_dim,
         dropout=dropout if pooling == "learnt" else 0.0,
     )
-    image_head = Mean(image.encoder.pooled_width, embed_dim, dropout=image_dropout, residual=mlp)
-    text_head = _text_head(text.encoder, embed_dim, pooling=pooling, dropout=dropout)
-    terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
-    return Setup(
-        model=Model(
-            image.branch(image_head),
-            text.branch(text_head),
-            similarity,
-        ),
-        objective=Objective(dict(terms)),
-        plan=replace(PLAN, batch_size=_batch_size(context)),
+    heads = (
+        Mean(image.encoder.pooled_width, embed_dim, dropout=image_dropout, residual=mlp),
+        _text_head(text.encoder, embed_dim, pooling=pooling, dropout=dropout),
     )
+    terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
+    # A twentieth of the pairs, so that few pairs still make many steps; fewer where images are decoded.
+    plan, most = PLAN, PLAN.batch_size if context.image_features is not None else 256
+    if context.texts:
+        plan = replace(PLAN, batch_size=max(64, min(most, len(context.texts) // 20)))
+    return setup_of((image, text), heads, similarity, terms, plan)
 
 
 def _text_head(encoder: Any, embed_dim: int, *, pooling: Pooling, dropout: float) -> Any:
@@ -102,9 +92,3 @@ def _text_head(encoder: Any, embed_dim: int, *, pooling: Pooling, dropout: float
     width_in = encoder.parts_width if by_parts else encoder.pooled_width
     # Words of dimension embed_dim are in the joint space already: a map after their mean only overfits.
     return Mean(width_in, embed_dim, source=source, dropout=dropout, project=not bag or width_in != embed_dim)
-
-
-def _batch_size(context: BuildContext) -> int:
-    """A twentieth of the pairs, so that few pairs still make many steps; fewer where images are decoded."""
-    most = PLAN.batch_size if context.image_features is not None else 256
-    return max(64, min(most, len(context.texts) // 20)) if context.texts else PLAN.batch_size

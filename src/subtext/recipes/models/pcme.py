@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
+from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.training.plan import Plan, Range, Requires
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from subtext.data.build_context import BuildContext
-    from subtext.training.setup import Setup
 
 _SAMPLES = Requires("rank_by", ("samples",))
 _KL = Requires("kl_weight", ("0", "0.0"), needs="kl_weight above 0", negated=True)
@@ -50,28 +46,27 @@ def pcme(
     reproducible. Published with 30 epochs of the heads and then 30 of everything, at a tenth of the rate: with a
     pretrained image backbone give `epochs=60 freeze_epochs=30 backbone_lr_scale=0.1`.
     """
-    from subtext.models.model import Model
     from subtext.models.similarity.match_probability import MatchProbability
     from subtext.objectives.losses.soft_contrastive import SoftContrastive
-    from subtext.objectives.objective import Objective, Penalty
+    from subtext.objectives.objective import Penalty
     from subtext.objectives.regularisers.kl import KL
     from subtext.objectives.regularisers.uniformity import Uniformity
     from subtext.recipes.encoders import image_side, text_side
-    from subtext.recipes.model_parts import gaussian_terms
-    from subtext.training.setup import Setup
+    from subtext.recipes.parts import gaussian_terms, setup_of
 
     image = image_side(context, images, pixels, regions)
     text = text_side(context, texts, embed_dim, parts="words")
     sampling = {"draws": samples, "drawn": "always" if rank_by == "samples" else "learning", "seed": sample_seed}
-    image_head = _head("image", image.encoder, embed_dim, init_log_std=init_log_std, sampling=sampling)
-    text_head = _head("text", text.encoder, embed_dim, init_log_std=init_log_std, sampling=sampling)
+    heads = (
+        _head("image", image.encoder, embed_dim, init_log_std=init_log_std, sampling=sampling),
+        _head("text", text.encoder, embed_dim, init_log_std=init_log_std, sampling=sampling),
+    )
     divergence = KL(published=kl_variance == "published")
     parts = gaussian_terms(SoftContrastive(), divergence, reduction="sum", weight=kl_weight)
     if uniformity_weight:
         parts["uniformity"] = Penalty(Uniformity(), uniformity_weight)
     similarity = MatchProbability(scale=init_scale, shift=init_shift)
-    model = Model(image.branch(image_head), text.branch(text_head), similarity)
-    return Setup(model=model, objective=Objective(parts), plan=PLAN)
+    return setup_of((image, text), heads, similarity, parts, PLAN)
 
 
 def _head(

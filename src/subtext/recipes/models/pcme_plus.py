@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import replace
+from typing import Annotated, Literal
 
-from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.training.setup import Setup
+from subtext.recipes.models.vse_infinity import PLAN as VSE_INFINITY
+from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.training.plan import Range, Requires
 
 _PIXELS = Requires("image", ("pixels",), needs="image=tiny or a backbone")
 _MIXED = Requires("mix_prob", ("0", "0.0"), needs="mix_prob above 0", negated=True)
 # One backbone_lr_scale and one freeze_epochs serve both encoders. The paper has a scale for each, and freezes the image
 # encoder alone for two epochs: here both have the text's.
-PLAN = Plan(
-    epochs=25,
-    batch_size=128,
-    lr=5e-4,
+PLAN = replace(
+    VSE_INFINITY,
     optimiser="adamp",
-    weight_decay=1e-4,
-    schedule="step",
-    step_epochs=15,
-    lr_factor=0.1,
-    backbone_lr_scale=0.1,
     layer_decay=0.7,
     weight_average="swa",
     swa_start=0.64,
+    positives="group",
 )
 
 
@@ -72,29 +63,22 @@ def pcme_plus(
     from subtext.data.pixels import PixelInput
     from subtext.models.heads.gaussian import Gaussian, PooledSpread
     from subtext.models.heads.gpo import Gpo
-    from subtext.models.model import Model
     from subtext.models.similarity.closed_form_distance import ClosedFormDistance
     from subtext.objectives.losses.soft_contrastive import SoftContrastive
-    from subtext.objectives.objective import Objective
     from subtext.objectives.regularisers.kl import KL
     from subtext.recipes.encoders import image_side, text_side
-    from subtext.recipes.model_parts import gaussian_terms
-    from subtext.training.mixing import Mixing
-    from subtext.training.setup import Setup
+    from subtext.recipes.parts import gaussian_terms, setup_of
+    from subtext.training.batch_relevance import Mixing
 
-    image = image_side(context, images, pixels, regions)
-    text = text_side(context, texts, embed_dim)
-    branches = []
+    image, text = image_side(context, images, pixels, regions), text_side(context, texts, embed_dim)
+    heads = []
     for name, side in (("image", image), ("text", text)):
         width, with_mlp = side.encoder.parts_width, mlp and name == "image"
         spread = PooledSpread(width, embed_dim, layers=uncertainty_layers, perceptron=with_mlp, start=init_log_variance)
-        head = Gaussian(Gpo(width, embed_dim, perceptron=with_mlp), spread, embed_dim, side=name)
-        branches.append(side.branch(head))
+        heads.append(Gaussian(Gpo(width, embed_dim, perceptron=with_mlp), spread, embed_dim, side=name))
     loss = SoftContrastive(pseudo=pseudo_positive_weight, smoothing=label_smoothing)
     similarity = ClosedFormDistance(kind=distance, scale=init_scale, shift=init_shift)
-    return Setup(
-        model=Model(branches[0], branches[1], similarity),
-        objective=Objective(gaussian_terms(loss, KL(over="mean"), reduction="mean over cells", weight=vib_weight)),
-        plan=PLAN,
-        mixing=Mixing(mix_prob, mix_type) if mix_prob and isinstance(image.input_spec, PixelInput) else None,
-    )
+    terms = gaussian_terms(loss, KL(over="mean"), reduction="mean over cells", weight=vib_weight)
+    setup = setup_of((image, text), (heads[0], heads[1]), similarity, terms, PLAN)
+    mixes = mix_prob and isinstance(image.input_spec, PixelInput)
+    return replace(setup, mixing=Mixing(mix_prob, mix_type)) if mixes else setup

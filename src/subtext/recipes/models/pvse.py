@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from subtext.recipes.options import ImageOptions, PixelOptions, RankingOptions, RegionOptions, TextOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.models.similarity.cosine import Cosine
-    from subtext.objectives.objective import Term
-    from subtext.training.setup import Setup
+from subtext.recipes.options import (
+    BuildContext,
+    ImageOptions,
+    PixelOptions,
+    RankingOptions,
+    RegionOptions,
+    Setup,
+    TextOptions,
+)
+from subtext.training.plan import Plan, Range, Requires
 
 Negatives = Literal["all", "hardest", "semi-hard"]
 _TRIPLET = Requires("loss", ("triplet",))
@@ -60,52 +61,33 @@ def pvse(
     from dataclasses import replace
 
     from subtext.models.heads.pie import Pie
-    from subtext.models.model import Model
-    from subtext.objectives.objective import Objective, Penalty
+    from subtext.models.similarity.cosine import Cosine
+    from subtext.objectives.losses.triplet import Triplet
+    from subtext.objectives.objective import Penalty
     from subtext.objectives.regularisers.mmd import MMD
     from subtext.objectives.regularisers.view_diversity import ViewDiversity
     from subtext.recipes.encoders import image_side, text_side
-    from subtext.recipes.model_parts import softmax
-    from subtext.training.setup import Setup
+    from subtext.recipes.parts import both_directions, setup_of, softmax
 
+    texts = replace(texts, embedding_dropout=texts.embedding_dropout or dropout)
     image = image_side(context, images, pixels, regions)
-    text = text_side(
-        context,
-        replace(texts, embedding_dropout=texts.embedding_dropout or dropout),
-        embed_dim,
-        parts="words",
-        legacy_last=legacy_gru,
-    )
+    text = text_side(context, texts, embed_dim, parts="words", legacy_last=legacy_gru)
     heads = []
     for side in (image, text):
-        encoder = side.encoder
+        widths = side.encoder.parts_width, side.encoder.pooled_width
         count = views if side.several_parts else 1
         # A GRU has the dimension of the joint space; a backbone or features need a map to it.
-        project = side is image or encoder.pooled_width != embed_dim
-        heads.append(
-            Pie(encoder.parts_width, encoder.pooled_width, embed_dim, views=count, project=project, dropout=dropout)
-        )
-    terms, similarity = _triplet(margin, negatives) if ranking.loss == "triplet" else softmax(ranking.temperature)
+        project = side is image or widths[1] != embed_dim
+        heads.append(Pie(*widths, embed_dim, views=count, project=project, dropout=dropout))
+    # The paper's code takes the mean over all cells, zeros among them, or over queries for the hardest negative.
+    reduction: Literal["mean over cells", "mean"] = "mean over cells" if negatives == "all" else "mean"
+    terms, similarity = both_directions(Triplet(margin=margin, negatives=negatives), reduction=reduction), Cosine()
+    if ranking.loss == "softmax":
+        terms, similarity = softmax(ranking.temperature)
     parts: dict[str, Any] = dict(terms)
     if views > 1 and mmd_weight:
         parts["mmd"] = Penalty(MMD(), mmd_weight)
     if views > 1 and diversity_weight:
         parts["image view diversity"] = Penalty(ViewDiversity(of="image"), diversity_weight, share_of="image_to_text")
         parts["text view diversity"] = Penalty(ViewDiversity(of="text"), diversity_weight, share_of="text_to_image")
-    model = Model(image.branch(heads[0]), text.branch(heads[1]), similarity)
-    return Setup(model=model, objective=Objective(parts), plan=PLAN)
-
-
-def _triplet(margin: float, negatives: Negatives) -> tuple[dict[str, Term], Cosine]:
-    """The paper's ranking terms and similarity.
-
-    Its code takes the mean over all cells, zeros among them, or over queries for the hardest negative.
-    """
-    from subtext.core import DIRECTIONS
-    from subtext.models.similarity.cosine import Cosine
-    from subtext.objectives.losses.triplet import Triplet
-    from subtext.objectives.objective import Term
-
-    reduction: Literal["mean over cells", "mean"] = "mean over cells" if negatives == "all" else "mean"
-    loss = Triplet(margin=margin, negatives=negatives)
-    return {side: Term(loss, on=side, reduction=reduction) for side in DIRECTIONS}, Cosine()
+    return setup_of((image, text), (heads[0], heads[1]), similarity, parts, PLAN)

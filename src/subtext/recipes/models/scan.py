@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.training.setup import Setup
+from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.training.plan import Plan, Range, Requires
 
 _LSE = Requires("pooling", ("lse",))
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, lr_factor=0.1, positives="pair")
@@ -43,9 +38,8 @@ def scan(
     Scores need image and text together: such a model re-ranks the results of an index, and cannot fill one. Regions are
     an image's features by region, or the cells of a backbone.
     """
-    from subtext.models.model import Model
     from subtext.models.similarity.cross_attention import CrossAttention
-    from subtext.recipes.model_parts import pair_sides, parts_heads, triplet_setup
+    from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
     similarity = CrossAttention(
@@ -55,6 +49,4 @@ def scan(
         pooling_scale=lse_scale,
         bf16=bf16,
     )
-    image, text = (side.branch(head) for side, head in zip(sides, parts_heads(sides, embed_dim), strict=True))
-    model = Model(image, text, similarity)
-    return triplet_setup(model, margin=margin, plan=PLAN, all_negatives_epochs=all_negatives_epochs)
+    return setup_of(sides, parts_heads(sides, embed_dim), similarity, hinges(margin, all_negatives_epochs), PLAN)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.training.setup import Setup
+from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.training.plan import Plan, Range, Requires
 
 _SGR = Requires("reasoning", ("sgr",))
 PLAN = Plan(epochs=40, batch_size=128, lr=2e-4, schedule="step", step_epochs=30, lr_factor=0.1, positives="pair")
@@ -41,10 +36,9 @@ def sgraf(
     The published SGRAF is the mean of the scores of two runs, one of each. Filtration (saf) trains ten epochs less.
     """
     from subtext.models.heads.parts import Attended
-    from subtext.models.model import Model
     from subtext.models.similarity.saf import Saf
     from subtext.models.similarity.sgr import Sgr
-    from subtext.recipes.model_parts import pair_sides, parts_heads, triplet_setup
+    from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
     image, text = parts_heads(sides, embed_dim)
@@ -52,14 +46,9 @@ def sgraf(
         Attended(image, embed_dim, dropout=dropout, normalise=True, regions=num_regions),
         Attended(text, embed_dim, dropout=dropout),
     )
-    branches = [side.branch(head) for side, head in zip(sides, heads, strict=True)]
-    similarity: Saf | Sgr
     if reasoning == "saf":
-        similarity, plan = (
-            Saf(width=embed_dim, nodes=similarity_dim, bf16=bf16),
-            replace(PLAN, epochs=30, step_epochs=20),
-        )
+        plan = replace(PLAN, epochs=30, step_epochs=20)
+        similarity: Saf | Sgr = Saf(width=embed_dim, nodes=similarity_dim, bf16=bf16)
     else:
-        similarity, plan = Sgr(width=embed_dim, nodes=similarity_dim, steps=steps, bf16=bf16), PLAN
-    model = Model(branches[0], branches[1], similarity)
-    return triplet_setup(model, margin=margin, plan=plan, all_negatives_epochs=all_negatives_epochs)
+        plan, similarity = PLAN, Sgr(width=embed_dim, nodes=similarity_dim, steps=steps, bf16=bf16)
+    return setup_of(sides, heads, similarity, hinges(margin, all_negatives_epochs), plan)

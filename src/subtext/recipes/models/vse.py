@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from subtext.recipes.options import ImageOptions, PixelOptions, TextOptions
-from subtext.training.option_marks import Range
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.training.setup import Setup
+from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, Setup, TextOptions
+from subtext.training.plan import Plan, Range
 
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, lr_factor=0.1, positives="pair")
 
@@ -34,27 +29,16 @@ def vse(
     with the batch.
     """
     from subtext.models.heads.mean import Mean
-    from subtext.models.model import Model
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.triplet import Triplet
-    from subtext.objectives.objective import Objective, Term
     from subtext.recipes.encoders import image_side, text_side
-    from subtext.training.setup import Setup
+    from subtext.recipes.parts import both_directions, setup_of
 
-    image = image_side(context, images, pixels)
-    text = text_side(context, texts, embed_dim)
-    image_head = Mean(image.encoder.pooled_width, embed_dim, normalise=normalise)
-    text_width = text.encoder.pooled_width
-    text_head = Mean(text_width, embed_dim, project=text_width != embed_dim, normalise=normalise)
-    loss = Triplet(margin=margin, negatives=negatives)
-    return Setup(
-        model=Model(
-            image.branch(image_head),
-            text.branch(text_head),
-            Cosine(),
-        ),
-        objective=Objective(
-            {side: Term(loss, on=side, reduction="sum") for side in ("image_to_text", "text_to_image")}
-        ),
-        plan=PLAN,
+    image, text = image_side(context, images, pixels), text_side(context, texts, embed_dim)
+    width = text.encoder.pooled_width
+    heads = (
+        Mean(image.encoder.pooled_width, embed_dim, normalise=normalise),
+        Mean(width, embed_dim, project=width != embed_dim, normalise=normalise),
     )
+    loss = Triplet(margin=margin, negatives=negatives)
+    return setup_of((image, text), heads, Cosine(), both_directions(loss, reduction="sum"), PLAN)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from subtext.recipes.options import ImageOptions, PixelOptions, RankingOptions, RegionOptions, TextOptions
-from subtext.training.option_marks import Range, Requires
-from subtext.training.plan import Plan
-
-if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext
-    from subtext.training.setup import Setup
+from subtext.recipes.options import (
+    BuildContext,
+    ImageOptions,
+    PixelOptions,
+    RankingOptions,
+    RegionOptions,
+    Setup,
+    TextOptions,
+)
+from subtext.training.plan import Plan, Range, Requires
 
 _TRIPLET = Requires("loss", ("triplet",))
 PLAN = Plan(
@@ -45,27 +48,13 @@ def vse_infinity(
     The first epoch sums over all negatives, as published: the hardest alone collapses an untrained model.
     """
     from subtext.models.heads.gpo import Gpo
-    from subtext.models.model import Model
     from subtext.models.similarity.cosine import Cosine
-    from subtext.objectives.objective import Objective
     from subtext.recipes.encoders import image_side, text_side
-    from subtext.recipes.model_parts import hinges, softmax
-    from subtext.training.setup import Setup
+    from subtext.recipes.parts import hinges, setup_of, softmax
 
-    image = image_side(context, images, pixels, regions)
-    text = text_side(context, texts, embed_dim)
-    image_head = Gpo(image.encoder.parts_width, embed_dim, perceptron=mlp)
-    text_head = Gpo(text.encoder.parts_width, embed_dim)
+    image, text = image_side(context, images, pixels, regions), text_side(context, texts, embed_dim)
+    heads = Gpo(image.encoder.parts_width, embed_dim, perceptron=mlp), Gpo(text.encoder.parts_width, embed_dim)
+    terms, similarity = hinges(margin, all_negatives_epochs), Cosine()
     if ranking.loss == "softmax":
-        parts, similarity = softmax(ranking.temperature)
-    else:
-        parts, similarity = hinges(margin, all_negatives_epochs), Cosine()
-    return Setup(
-        model=Model(
-            image.branch(image_head),
-            text.branch(text_head),
-            similarity,
-        ),
-        objective=Objective({**parts}),
-        plan=PLAN,
-    )
+        terms, similarity = softmax(ranking.temperature)
+    return setup_of((image, text), heads, similarity, terms, PLAN)

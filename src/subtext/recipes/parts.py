@@ -1,0 +1,353 @@
+"""What recipes share: sides and heads that keep parts, terms of an objective, and how a method changes these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from subtext.core import DIRECTIONS, Direction
+from subtext.data.build_context import BuildContext
+from subtext.errors import RecipeError
+from subtext.models.encoders.recurrent import Recurrent
+from subtext.models.heads.gaussian import Gaussian
+from subtext.models.heads.parts import Parts
+from subtext.models.heads.pie import Pie
+from subtext.models.model import Branch, Model
+from subtext.models.similarity.closed_form_distance import ClosedFormDistance
+from subtext.models.similarity.cosine import Cosine
+from subtext.objectives.losses.infonce import InfoNCE
+from subtext.objectives.losses.triplet import Triplet
+from subtext.objectives.mining.cosines import Cosines
+from subtext.objectives.objective import Loss, Objective, Penalty, Reduction, Term, Weighting
+from subtext.objectives.regularisers.kl import KL
+from subtext.objectives.weighting.neighbourhood import Neighbourhood
+from subtext.ops.neighbour_scores import Scoring
+from subtext.recipes.encoders import Side, image_side, text_side
+from subtext.recipes.options import (
+    DiscrepancyOptions,
+    ImageOptions,
+    NeighbourOptions,
+    PixelOptions,
+    RegionOptions,
+    TextOptions,
+    WeightOptions,
+)
+from subtext.training.neighbours import SampledNeighbours
+from subtext.training.plan import Plan
+from subtext.training.rewriting import Rewriting
+from subtext.training.setup import Setup
+from subtext.training.tables import NeighbourScores
+
+BATCH = 128
+"""Pairs of a batch in published code whose losses are sums over them."""
+
+
+def setup_of(
+    sides: tuple[Side, Side],
+    heads: tuple[nn.Module, nn.Module],
+    similarity: nn.Module,
+    parts: Mapping[str, Term | Penalty],
+    plan: Plan,
+) -> Setup:
+    """The setup of images and texts with their heads, and of the parts of its objective."""
+    image, text = (side.branch(head) for side, head in zip(sides, heads, strict=True))
+    return Setup(Model(image, text, similarity), Objective(dict(parts)), plan)
+
+
+def pair_sides(
+    context: BuildContext,
+    images: ImageOptions,
+    pixels: PixelOptions,
+    regions: RegionOptions,
+    texts: TextOptions,
+    width: int,
+) -> tuple[Side, Side]:
+    """Images by region and texts by word, for models that score pairs.
+
+    A GRU of both directions has `width` in each, as published: they are averaged, not concatenated.
+    """
+    image = image_side(context, images, pixels, regions)
+    return image, text_side(context, texts, 2 * width if texts.bidirectional else width)
+
+
+def parts_heads(
+    sides: tuple[Side, Side], width: int, *, unit: bool = True, pooled: bool = False
+) -> tuple[Parts, Parts]:
+    """Heads that keep the parts in the joint space: regions are mapped to it; the words of a GRU are in it already.
+
+    unit    parts of unit length
+    pooled  the image's vector is a map of its pooled feature, not the mean of its regions
+    """
+    image, text = (side.encoder for side in sides)
+    gru = isinstance(text, Recurrent)
+    vector: Literal["pooled", "mean"] = "pooled" if pooled else "mean"
+    return (
+        Parts(image.parts_width, width, normalise=unit, vector=vector, pooled_width=image.pooled_width),
+        Parts(text.parts_width, width, project=not gru, halves=gru and bool(text.rnn.bidirectional), normalise=unit),
+    )
+
+
+def both_directions(loss: Loss, weight: float = 1.0, *, reduction: Reduction = "mean") -> dict[str, Term]:
+    """A loss from images to texts and from texts to images."""
+    return {side: Term(loss, on=side, weight=weight, reduction=reduction) for side in DIRECTIONS}
+
+
+def hinges(
+    margin: float, all_negatives_epochs: int, *, reduction: Literal["mean", "sum"] = "sum", weight: float = 1.0
+) -> dict[str, Term]:
+    """A triplet loss on the hardest negative of the batch in each direction, summed as most publish it.
+
+    all_negatives_epochs  epochs over all negatives before that
+    """
+    terms: dict[str, Term] = {}
+    for side in DIRECTIONS:
+        hard = Term(Triplet(margin=margin, negatives="hardest"), on=side, weight=weight, reduction=reduction)
+        if all_negatives_epochs:
+            easy = replace(hard, loss=Triplet(margin=margin, negatives="all"), until_epoch=all_negatives_epochs)
+            terms[f"{side}, all negatives"] = easy
+        terms[side] = replace(hard, from_epoch=all_negatives_epochs)
+    return terms
+
+
+def softmax(
+    temperature: float, *, learnable: bool = False, label_smoothing: float = 0.0
+) -> tuple[dict[str, Term], Cosine]:
+    """InfoNCE in both directions, half of the objective each, and a cosine over `temperature`."""
+    terms = both_directions(InfoNCE(label_smoothing=label_smoothing), 0.5)
+    return terms, Cosine(temperature=temperature, learnable=learnable)
+
+
+def gaussian_terms(loss: Any, divergence: KL, *, reduction: Reduction, weight: float) -> dict[str, Term | Penalty]:
+    """The objective of models whose items are distributions.
+
+    loss        in both directions        reduction  of its values
+    divergence  of the distributions of either modality, times `weight`; 0 leaves it out
+    """
+    terms: dict[str, Term | Penalty] = {**both_directions(loss, reduction=reduction)}
+    if weight:
+        terms["image divergence"] = Penalty(replace(divergence, of="image"), weight, share_of="image_to_text")
+        terms["text divergence"] = Penalty(replace(divergence, of="text"), weight, share_of="text_to_image")
+    return terms
+
+
+def ranking_terms(setup: Setup) -> dict[str, tuple[Term, Direction]]:
+    """The terms between images and texts by name, each with its direction."""
+    return {
+        name: (part, part.on)
+        for name, part in setup.objective.parts.items()
+        if isinstance(part, Term) and part.on in DIRECTIONS
+    }
+
+
+def losses_of(setup: Setup) -> str:
+    """The losses of an objective, for a message."""
+    return ", ".join(type(getattr(part, "loss", part)).__name__ for part in setup.objective.parts.values())
+
+
+def uses_cosine(setup: Setup) -> bool:
+    """Whether items are compared by the cosine of their vectors, scaled or not."""
+    return isinstance(setup.model.similarity, Cosine)
+
+
+def has_cosines(setup: Setup) -> bool:
+    """Whether items have cosines: they are compared by these, or by means and variances (`pcme_plus`)."""
+    return isinstance(setup.model.similarity, Cosine | ClosedFormDistance)
+
+
+def require_cosine(method: str, setup: Setup) -> None:
+    """Raise RecipeError unless items are compared by the cosine of their vectors."""
+    if not uses_cosine(setup):
+        raise RecipeError(
+            f"{method} needs a model that compares items by the cosine of their vectors; this one compares by "
+            f"{type(setup.model.similarity).__name__}; choose another model"
+        )
+
+
+def require_no_neighbours(method: str, setup: Setup) -> None:
+    """Raise RecipeError where another method samples neighbours already."""
+    if any(isinstance(extra, SampledNeighbours) for extra in setup.extras):
+        raise RecipeError(f"{method} samples neighbours, and another method does so already; use one of them alone")
+
+
+def require_plain_texts(method: str, setup: Setup) -> None:
+    """Raise RecipeError where the losses between images and texts read edited or random texts."""
+    if setup.opened:
+        return
+    if any(isinstance(extra, Rewriting) for extra in setup.extras):
+        raise RecipeError(
+            f"{method} changes the losses between images and texts, and asymmetry has extended them; use one of "
+            "these methods alone"
+        )
+    if any(getattr(part, "on", "") == "image_to_random" for part in setup.objective.parts.values()):
+        raise RecipeError(
+            f"{method} changes the losses between images and texts; with neighbourhoods:form=reference one of them "
+            "reads random texts, as in the published code; choose another form, or use one of these methods alone"
+        )
+
+
+def weight_terms(
+    method: str, setup: Setup, make: Callable[[Direction], Weighting], *, average: bool, drop_last: bool
+) -> Setup:
+    """The setup with sample weights on its losses between images and texts, in both directions.
+
+    make       the weighting of a direction
+    average    halves those losses: the mean of both directions, 1 / (2 B^2) over the cells, where PVSE's is their sum
+    drop_last  as in Plan
+
+    Raises RecipeError where there is no such loss, and where one is weighted already.
+    """
+    require_plain_texts(method, setup)
+    terms = ranking_terms(setup)
+    for name, (term, _) in terms.items():
+        if term.weighting is not None:
+            raise RecipeError(
+                f"{method} weights a loss that has no weights yet; '{name}' has; use one weighting alone, or "
+                "combined, which joins both scores"
+            )
+    if not terms:
+        raise RecipeError(
+            f"{method} needs a model with a loss between images and texts; this objective has "
+            f"{', '.join(setup.objective.parts)}; leave the method out, or choose another model"
+        )
+    weighted = {
+        name: replace(term, weighting=make(direction), weight=term.weight / 2 if average else term.weight)
+        for name, (term, direction) in terms.items()
+    }
+    objective = Objective({**setup.objective.parts, **weighted})
+    return replace(setup, objective=objective, plan=replace(setup.plan, drop_last=drop_last))
+
+
+def replace_terms(method: str, setup: Setup, terms: Mapping[str, Term]) -> Setup:
+    """The setup with these losses between images and texts in place of its own, and the plain cosine.
+
+    Penalties stay. A learnt scale and shift go: they belong to the losses that are replaced.
+    Raises RecipeError where those have sample weights or sampled negatives, which would be lost.
+    """
+    require_plain_texts(method, setup)
+    replaced = ranking_terms(setup)
+    for name, (term, _) in replaced.items():
+        if term.weighting is not None or term.mining is not None:
+            lost, verb = ("sample weights", "weights") if term.mining is None else ("sampled negatives", "samples")
+            raise RecipeError(
+                f"{method} replaces the losses between images and texts; '{name}' has {lost} that would be lost; "
+                f"name {method} before the method that {verb}"
+            )
+    remaining = {name: part for name, part in setup.objective.parts.items() if name not in replaced}
+    model = Model(setup.model.image, setup.model.text, Cosine())
+    return replace(setup, model=model, objective=Objective({**terms, **remaining}))
+
+
+def add_terms(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weight: float) -> Setup:
+    """The setup with this loss beside its own, in both directions, as a mean over queries.
+
+    weight      of each direction; below 0 for the one that relates to the model's loss as `sum_weight` does to a sum
+                over a batch of 128: a model may take a mean over queries, or over cells
+
+    Where items have cosines (`has_cosines`) the loss reads plain ones; else the model's own scores.
+
+    Raises RecipeError where the model has no loss between images and texts.
+    """
+    parts, own_terms = setup.objective.parts, [term for term, _ in ranking_terms(setup).values()]
+    if not own_terms:
+        raise RecipeError(
+            f"{method} is added to a loss between images and texts; this objective has {', '.join(parts)}; leave "
+            "the method out, or choose another model"
+        )
+    scales: dict[Reduction, float] = {"sum": 1.0, "mean": 1 / BATCH, "mean over cells": 1 / BATCH**2}
+    weight = weight if weight >= 0 else sum_weight * scales[own_terms[0].reduction]
+    cosine = has_cosines(setup)
+    terms = {
+        f"{method} {side}": Term(loss, on=side, weight=weight, mining=Cosines(side) if cosine else None)
+        for side in DIRECTIONS
+    }
+    if repeated := sorted(terms.keys() & parts.keys()):
+        raise RecipeError(f"{method} is named twice: '{repeated[0]}' is there already; name it once")
+    return replace(setup, objective=replace(setup.objective, parts={**parts, **terms}))
+
+
+def neighbour_weights(
+    method: str,
+    setup: Setup,
+    weighting: Neighbourhood,
+    neighbours: NeighbourOptions,
+    *,
+    weights: WeightOptions,
+    comparison: DiscrepancyOptions = DiscrepancyOptions(),
+    diagonal: bool = True,
+    moments: Literal["refreshed", "fixed"] = "refreshed",
+) -> Setup:
+    """The setup with weights from a graph, and with the memory that they need.
+
+    weighting  beta, gamma and statistics; the rest comes from `weights` and `comparison`
+
+    Raises RecipeError without a graph, for a model whose items are no vectors, for options of several views where there
+    is one, and for what cannot be computed for the best pair of views.
+    """
+    branches = setup.model.image, setup.model.text
+    if not neighbours.graph:
+        raise RecipeError(
+            f"{method} needs graph=FOLDER, which `subtext neighbours build` writes; it got none; name one"
+        )
+    # The samples of a distribution, or its mean, are vectors, whatever compares them.
+    if not setup.model.indexable and not all(isinstance(branch.head, Gaussian) for branch in branches):
+        raise RecipeError(
+            f"{method} needs a model whose items are vectors; {type(setup.model.similarity).__name__} scores pairs; "
+            "choose another model"
+        )
+    several, default = max(map(_views, branches)) > 1, NeighbourOptions()
+    for name in ("views", "samples"):
+        if not several and getattr(neighbours, name) != getattr(default, name):
+            raise RecipeError(
+                f"{method}: {name} needs a model with several views of an item (pvse, views above 1; pcme); this one "
+                f"has one; leave {name} out"
+            )
+    # These need scores that are sums.
+    for name, value in (("second_order", "unique"), ("average", "lists"), ("use_current", True)):
+        if several and neighbours.views == "max" and getattr(comparison, name) == value:
+            raise RecipeError(
+                f"{method}: {name}={value} needs views=mean or aligned, where a model has several views of an item; "
+                "views is max; change one of them"
+            )
+    weighting = replace(
+        weighting,
+        total=weights.total_weight,
+        batch=weights.reference_batch,
+        sign=weights.sign,
+        combine=weights.combine,
+        placement=weights.total_placement,
+        current=comparison.use_current,
+    )
+    memory = NeighbourScores(
+        Path(neighbours.graph),
+        neighbours=neighbours.neighbours,
+        # The second product is half of the cost, so it is made only where a weight reads it.
+        scoring=Scoring(comparison.second_order if weighting.discrepancy else "none", diagonal, comparison.average),
+        views=neighbours.views,
+        samples=neighbours.samples,
+        bank=neighbours.bank,
+        first=neighbours.first_epoch,
+        current=comparison.use_current,
+        moments=moments,
+        # Statistics of the data set need the scores of all pairs; a weight within a batch needs those that are read.
+        every=neighbours.weight_tables == "all" or weighting.statistics != "none",
+        storage=neighbours.storage_dtype,
+    )
+    setup = weight_terms(
+        method,
+        setup,
+        lambda direction: replace(weighting, of=direction),
+        average=weights.average_directions,
+        drop_last=weights.drop_last,
+    )
+    return replace(setup, memories=(*setup.memories, memory))
+
+
+def _views(branch: Branch) -> int:
+    """Vectors of an item."""
+    if isinstance(branch.head, Gaussian):
+        return branch.head.draws or 1
+    return int(branch.head.outer.out_features) if isinstance(branch.head, Pie) else 1
