@@ -39,7 +39,7 @@ class Memory:
     """
 
     def __init__(self, fingerprint: str, notes: Sequence[str] = (), table: Mapping[str, Tensor] | None = None) -> None:
-        self.fingerprint, self.notes = fingerprint, notes
+        self.fingerprint, self.notes = fingerprint, tuple(notes)
         self.table: Mapping[str, Tensor] | None = table
         self.bank: Mapping[str, Embeddings] | None = None
 
