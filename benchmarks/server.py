@@ -38,10 +38,10 @@ AT_ONCE = 48
 
 SERVE = """
 import sys
-from subtext.server.launch import serve
-from subtext.server.settings import Limits, Settings
-limits = Limits(rate=0, at_once=int(sys.argv[3]), kept=2000)  # Full within 200 answers: what grows later is a leak.
-serve(Settings((sys.argv[1],), port=int(sys.argv[2]), log="", limits=limits), quiet=True)
+from subtext.server.serve import Limits, Settings, start
+# The cache is full within 200 answers: what grows later is a leak.
+limits = Limits(rate=0, max_requests=int(sys.argv[3]), cached_hits=2000)
+start(Settings((sys.argv[1],), port=int(sys.argv[2]), log="", limits=limits), quiet=True)
 """
 
 

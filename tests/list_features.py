@@ -70,7 +70,7 @@ RELEVANCES = ["subtext.evaluation.relevance.grade:NAMES", "subtext.relevance.gra
 BACKBONES = ["subtext.models.encoders.hub:BACKBONES", "subtext.encoders.known:KNOWN"]
 COLUMNS = ["subtext.data.rows", "subtext.data.columns", "subtext.data.readers.columns"]
 APPLICATION = ["subtext.server.application", "subtext.app.server.application"]
-SETTINGS = ["subtext.server.settings:Settings", "subtext.app.server.settings:Settings"]
+SETTINGS = ["subtext.server.serve:Settings", "subtext.server.settings:Settings", "subtext.app.server.settings:Settings"]
 
 FILE = re.compile(
     r"[\w{}.-]*\.(json|jsonl|npz|npy|safetensors|html|svg|csv|tsv|md|sqlite|parquet|onnx|tar|txt)", re.ASCII

@@ -21,9 +21,9 @@ from gloo import free_port
 from subtext.search.stores.postgres import connection as pool
 from subtext.search.stores.postgres.database import Database
 from subtext.search.stores.traces import trace_name
-from subtext.server import library as library_module
+from subtext.server import state
 from subtext.server.application import build
-from subtext.server.settings import Settings
+from subtext.server.serve import Settings
 
 ASKED = [
     "/search?q=a+blue+square&top=5&where=place+<+8",
@@ -121,7 +121,7 @@ def test_what_is_added_and_deleted_is_kept_and_goes(address: str, runs: Path, tm
 
 
 def test_what_is_deleted_elsewhere_goes_here_too(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library_module, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(state, "CHECK_SECONDS", 0.0)
     with asking(address, storage_dir=str(tmp_path)) as found:
         assert found.get("/thumbnail?id=pink&size=96").status_code == 200
         files = list((tmp_path / "library" / "cache").rglob("*.webp"))
@@ -179,7 +179,7 @@ def test_an_index_that_is_moved_is_opened_again(address: str, runs: Path, monkey
         call("index", "move", address, "--run", runs / "other", "-q")
         first = found.get(ASKED[0])
         assert first.status_code == 503 and int(first.headers["retry-after"]) > 0
-        monkeypatch.setattr(library_module, "CHECK_SECONDS", 0.0)
+        monkeypatch.setattr(state, "CHECK_SECONDS", 0.0)
         until = time.monotonic() + 20
         while found.get(ASKED[0]).status_code != 200:
             assert time.monotonic() < until

@@ -14,6 +14,7 @@ import pytest
 import served
 from command import call
 from PIL import Image
+from pydantic import TypeAdapter
 
 from subtext.api.search import open_index
 from subtext.errors import RequirementError
@@ -23,11 +24,11 @@ from subtext.search.stores.folder import Folder
 from subtext.search.stores.store import verify
 from subtext.server import security
 from subtext.server.application import build
-from subtext.server.batching import Batcher
+from subtext.server.images import Upload, add_uploads
 from subtext.server.monitoring import Metrics
 from subtext.server.security import Refusal
-from subtext.server.settings import Settings
-from subtext.server.uploads import Upload, add_uploads
+from subtext.server.serve import Settings
+from subtext.server.state import Batcher
 
 
 @pytest.fixture(scope="module")
@@ -298,12 +299,12 @@ def test_added_items_are_found_again_by_update(fresh: Path) -> None:
 
 def test_an_addition_that_fails_leaves_nothing(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = open_index(fresh)
-    from subtext.server import uploads
+    from subtext.server import images
 
     def fail(*_: object, **__: object) -> None:
         raise RequirementError("no")
 
-    monkeypatch.setattr(uploads, "grow", fail)
+    monkeypatch.setattr(images, "grow", fail)
     with pytest.raises(RequirementError):
         add_uploads(engine, [Upload("teal", served.picture(), ".png", ("a teal square",))])
     assert engine.store.counts["images"] == 12
@@ -311,9 +312,9 @@ def test_an_addition_that_fails_leaves_nothing(fresh: Path, monkeypatch: pytest.
 
 
 def test_a_writer_elsewhere_is_waited_for_then_told_of(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from subtext.server import uploads
+    from subtext.server import images
 
-    monkeypatch.setattr(uploads, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(images, "LOCK_SECONDS", 0.1)
     with served.client(fresh) as own, Folder(fresh).writing("add"):
         answer = own.post("/delete", json={"ids": ["red"]}, headers=served.WRITES)
         assert answer.status_code == 503 and answer.headers["retry-after"] == "5"
@@ -360,9 +361,9 @@ def test_a_picture_outside_the_collection_is_not_shown(place: Path, tmp_path: Pa
 
 
 def test_an_index_that_is_moved_is_opened_again(place: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from subtext.server import library
+    from subtext.server import state
 
-    monkeypatch.setattr(library, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(state, "CHECK_SECONDS", 0.0)
     with served.client(fresh) as own:
         before = own.get("/search", params={"q": "a red square"}).json()
         call("index", "move", fresh, "--run", place / "run-other", "--quiet")
@@ -382,7 +383,7 @@ def test_what_is_not_ours_to_tell_stays_here(fresh: Path) -> None:
 
 def test_settings_are_handed_on_whole(place: Path) -> None:
     own = replace(served.settings(place / "library"), allowed_hosts=("a.example",), image_folders=("/images",))
-    assert Settings.from_json(own.to_json()) == own
+    assert TypeAdapter(Settings).validate_json(own.to_json()) == own
     with pytest.raises(RequirementError, match="two are called 'library'"):
         build(Settings((str(place / "library"), str(place / "library"))))
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import served
 
+from subtext.server.images import require_image
 from subtext.server.security import Refusal
-from subtext.server.uploads import require_image
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 IMAGE = {"Content-Type": "image/png"}

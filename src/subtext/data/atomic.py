@@ -38,7 +38,7 @@ _ADVICE = {
 """Error numbers of the operating system -> what they mean, and what to do."""
 
 
-def write_file(path: Path, fill: Callable[[Path], None]) -> None:
+def write_file(path: Path, fill: Callable[[Path], object]) -> None:
     """Let `fill` write a file under another name, then put it in place; its folder is created where it is missing.
 
     Raises OutputError when the disk is full, a folder is in the way or it may not be written; an old file stays.

@@ -118,12 +118,19 @@ class Index:
                 judgement = confidence.judge(side, modality, parts[0].vectors[None], complete)[0]
             if not query.by_score:
                 background = confidence.background(modality) if query.hubness else None
-                temperature = self._temperature(judgement)
+                scale = self.store.manifest.scale
+                temperature = judgement.way.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
                 result = reranked(view, result, combined, query, background, temperature=temperature, among=among)
             result = Hits(result.keys[: query.top], result.scores[: query.top])
             count = len(result.keys)
             if query.min_probability is not None:
-                result = _probable(result, judgement, query.min_probability)
+                if judgement is None:
+                    raise RequirementError(
+                        "min_probability needs an index that is calibrated for such queries (text for images, an image "
+                        "for texts); this one is not; calibrate it (subtext index calibrate), or leave it out"
+                    )
+                probable = judgement.probabilities(result.scores) >= query.min_probability
+                result = Hits(result.keys[probable], result.scores[probable])
             why = reasons(view, side, result.keys, means) if query.explain else None
             answer = self._answer(view, side, result, judgement, why)
         unit: Literal["cosine", "deviations"] = "cosine" if combined.single else "deviations"
@@ -277,10 +284,6 @@ class Index:
         head = self._distanced.get(part.modality)
         return part if head is None else replace(part, vectors=head.means_alone(part.vectors[None])[0])
 
-    def _temperature(self, judgement: Judgement | None) -> float:
-        scale = self.store.manifest.scale
-        return judgement.way.temperature if judgement is not None else 1 / scale if scale > 1 else TEMPERATURE
-
     def _answer(
         self,
         view: View,
@@ -337,13 +340,3 @@ class Index:
 def _array(embedded: Embeddings) -> NDArray[np.float32]:
     vectors: NDArray[np.float32] = embedded.vectors.float().numpy()
     return vectors
-
-
-def _probable(result: Hits, judgement: Judgement | None, minimum: float) -> Hits:
-    if judgement is None:
-        raise RequirementError(
-            "min_probability needs an index that is calibrated for such queries (text for images, an image for texts); "
-            "this one is not; calibrate it (subtext index calibrate), or leave it out"
-        )
-    probable = judgement.probabilities(result.scores) >= minimum
-    return Hits(result.keys[probable], result.scores[probable])

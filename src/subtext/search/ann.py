@@ -29,8 +29,8 @@ PER_LIST = 40
 BLOCK = 16_384
 """Rows that are assigned at a time."""
 RECALL = 0.985
-"""Share of the exact answer that as many lists are looked at for: 0.98 is promised, and the rest is for the error of
-measuring it on few queries."""
+"""Share of the exact answer that the searched lists hold: 0.98 is promised, and the rest is for the error of measuring
+it on few queries."""
 DEPTH = 10
 """Length of the answers that recall is measured on."""
 
@@ -105,13 +105,8 @@ def settle(
     scores = products.max(axis=1).astype(np.float32) if len(vectors) else np.empty(0, dtype=np.float32)
     order = np.lexsort((keys, -scores))
     # Of each item the first in this order, which is its best row.
-    best: dict[int, int] = {}
-    for row, key in zip(order.tolist(), keys[order].tolist(), strict=True):
-        if len(best) == top:
-            break
-        best.setdefault(key, row)
-    best_rows_of_keys: NDArray[np.int64] = np.fromiter(best.values(), dtype=np.int64, count=len(best))
-    return keys[best_rows_of_keys], scores[best_rows_of_keys]
+    chosen = order[np.sort(np.unique(keys[order], return_index=True)[1])][:top]
+    return keys[chosen], scores[chosen]
 
 
 def list_count(rows: int) -> int:
@@ -178,20 +173,24 @@ def probes_needed(
 ) -> tuple[int, list[float]]:
     """How many lists find `RECALL` of the ten nearest rows, for each set of queries; at most one in 16 too many.
 
-    queries  sets of (Q D), each to be answered that well: pictures and texts lie apart, and ask differently
+    queries  sets of (Q D), each with that recall: images and texts lie apart, and their neighbours differ
 
-    A query that is itself a row is passed over as its own answer. Gives the number and the recall of each set with it.
+    A query that is itself a row is passed over as its own answer. Returns the number and the recall of each set.
     Cost time Q R D for the exact answers.
     """
-    expected = [best_rows(query, vectors, DEPTH + 1) for query in queries]
+    ranks: list[list[NDArray[np.int64]]] = []
+    for group in queries:
+        ranks.append([])
+        for query, rows in zip(group, best_rows(group, vectors, DEPTH + 1), strict=True):
+            rows = rows[rows >= 0]
+            rows = rows[np.argsort(-scores_of_rows(query, vectors, rows), kind="stable")]
+            neighbours = rows[1:] if np.array_equal(vectors[rows[0]], query) else rows[:DEPTH]
+            lists = np.searchsorted(offsets, neighbours, side="right") - 1
+            # The rank of a list is the number of lists that a query compares before it.
+            ranks[-1].append(np.argsort(np.argsort(-(centroids @ query)))[lists])
 
     def recalls(probes: int) -> list[float]:
-        return [
-            float(
-                np.mean([_recall(q, rows, vectors, (centroids, offsets), probes) for q, rows in zip(a, w, strict=True)])
-            )
-            for a, w in zip(queries, expected, strict=True)
-        ]
+        return [float(np.mean([(own < probes).mean() if len(own) else 1.0 for own in group])) for group in ranks]
 
     few, enough = 0, 1
     while enough < len(centroids) and min(recalls(enough), default=1.0) < RECALL:
@@ -200,22 +199,3 @@ def probes_needed(
         middle = (few + enough) // 2
         few, enough = (few, middle) if min(recalls(middle), default=1.0) >= RECALL else (middle, enough)
     return enough, recalls(enough)
-
-
-def _recall(
-    query: NDArray[np.float32],
-    expected: NDArray[np.int64],
-    vectors: NDArray[np.float32],
-    lists: tuple[NDArray[np.float32], NDArray[np.int64]],
-    probes: int,
-) -> float:
-    """Share of the wanted rows, but for the query itself, whose lists are looked at: all of these are compared."""
-    centroids, offsets = lists
-    expected = expected[expected >= 0]
-    scores = scores_of_rows(query, vectors, expected)
-    best = expected[np.argsort(-scores, kind="stable")]
-    neighbours = best[1:] if np.array_equal(vectors[best[0]], query) else best[:DEPTH]
-    if not len(neighbours):
-        return 1.0
-    inside = np.searchsorted(offsets, neighbours, side="right") - 1
-    return float(np.isin(inside, likeliest(query, centroids, probes)).mean())

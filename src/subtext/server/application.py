@@ -1,22 +1,50 @@
-"""The FastAPI application: its routes, the files of its page, and the guard before them."""
+"""The FastAPI application: searches, the items of a library, changes for clients with the token, and its page.
+
+A guard stands before all routes; see `security.Guard`.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import no_type_check
+from typing import Annotated, Any, no_type_check
 
 import anyio.to_thread
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import Response
+import numpy as np
+from fastapi import APIRouter, Body, Depends, FastAPI, Request
+from fastapi import Query as QueryParameters
+from fastapi.responses import PlainTextResponse, Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
-from subtext.server.routes import about, changes, items, search
-from subtext.server.security import Guard, Refusal, etag_response, handle_errors
-from subtext.server.settings import Settings
-from subtext.server.state import ServerState
+from subtext.data.features import FeatureInput
+from subtext.data.text import cut_note
+from subtext.errors import RequirementError
+from subtext.search import Answer, Index, Query
+from subtext.search.query import opposite
+from subtext.search.stores.item import Side
+from subtext.search.stores.store import View
+from subtext.search.stores.traces import trace_name
+from subtext.server import schemas
+from subtext.server.images import (
+    FORMATS,
+    MEDIA_TYPE,
+    SIZES,
+    Upload,
+    add_uploads,
+    changing,
+    require_image,
+)
+from subtext.server.security import ERROR_HANDLERS, Guard, Refusal, etag_response, log_facts
+from subtext.server.serve import Settings
+from subtext.server.state import Library, ServerState, state_of
 from subtext.version import __version__
 
 SETTINGS = "SUBTEXT_SERVE"
@@ -27,6 +55,367 @@ PAGE_TYPES = {
 }  # fmt: skip
 SPARE_THREADS = 8
 """Threads for what is answered however busy the server is."""
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.Refused, "description": description}
+    for status, description in {
+        400: "not a readable request",
+        401: "a token is missing or wrong",
+        403: "the server takes no changes",
+        404: "no such library, item or image",
+        408: "the request came too slowly",
+        409: "the id exists",
+        413: "too many bytes or pixels",
+        415: "not an image, or more than an image",
+        422: "a value that cannot be used",
+        429: "too many requests; Retry-After names the seconds to wait",
+        503: "the server is busy; Retry-After names the seconds to wait",
+    }.items()
+}
+"""Answers that refuse, for the OpenAPI description of every route."""
+COMMON_VALUES, MAX_CHOICES = 40, 200
+"""Values of a field that are listed; number of values above which a text field offers no list."""
+_IMAGE_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {f"image/{name.lower()}": {"schema": {"type": "string", "format": "binary"}} for name in FORMATS},
+    }
+}
+
+ROUTERS = searching, items, changes, about = tuple(
+    APIRouter(responses=REFUSALS, tags=[tag]) for tag in ("search", "items", "changes", "about")
+)
+
+SIZE_HELP = f"Pixels of the longer side: {', '.join(map(str, SIZES))}."
+ItemId = Annotated[schemas.Name, QueryParameters()]
+Target = Annotated[Side, QueryParameters()]
+WhichLibrary = Annotated[schemas.LibraryName, QueryParameters()]
+
+BEARER = HTTPBearer(auto_error=False, description="The token that the server was started with.")
+Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
+
+
+def _state(request: Request) -> ServerState:
+    state: ServerState = request.app.state.server
+    return state
+
+
+def _authorised(writes: bool) -> Callable[[Request, Token], ServerState]:
+    def state(request: Request, token: Token) -> ServerState:
+        _state(request).authorise(None if token is None else token.credentials, writes=writes)
+        return _state(request)
+
+    return state
+
+
+Open = Annotated[ServerState, Depends(_state)]
+"""The state for a request that needs no token."""
+Reading = Annotated[ServerState, Depends(_authorised(writes=False))]
+"""The state for a request that may read; else it is refused."""
+Writing = Annotated[ServerState, Depends(_authorised(writes=True))]
+"""The state for a request that may change something; else it is refused."""
+
+
+@searching.get("/search")
+def search_by_text(
+    request: Request,
+    server: Reading,
+    form: Annotated[schemas.TextSearch, QueryParameters()],
+) -> schemas.Results:
+    """The images, or texts, that best match words, items of the library, or both."""
+    return _search(request, server.library(form.index), form)
+
+
+@searching.post("/search", openapi_extra=_IMAGE_BODY)
+def search_by_image(
+    request: Request,
+    server: Reading,
+    form: Annotated[schemas.ImageSearch, QueryParameters()],
+    image: Annotated[bytes, Body(media_type="image/jpeg")],
+) -> schemas.Results:
+    """The images, or texts, that best match the image in the body. It is not stored."""
+    require_image(image, pixels=server.settings.limits.pixels)
+    return _search(request, server.library(form.index), form, image)
+
+
+def _search(request: Request, library: Library, form: Any, image: bytes | None = None) -> schemas.Results:
+    options = form.model_dump(exclude={"index", "q"})
+    lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
+    query = Query(form.q, image, **{**options, **lists, "where": schemas.parse_conditions(form.where)})
+    log_facts(request, {"index": library.name} | ({"words": form.q} if image is None else {}))
+    # A client can bring no features.
+    model = library.index.model
+    for value, branch, kind in ((query.text, model.text, "words"), (query.image, model.image, "images")):
+        if value is not None and isinstance(branch.input_spec, FeatureInput):
+            raise RequirementError(
+                f"this library's model reads precomputed features, and no {kind}; search with an item of the library"
+            )
+    answer = library.batcher.answer(query)
+    log_facts(request, {"hits": len(answer)})
+    return _results(library, query.target, answer, text_only=query.text_only)
+
+
+@searching.get("/similar")
+def similar(request: Request, server: Reading, form: Annotated[schemas.Similar, QueryParameters()]) -> schemas.Results:
+    """The images, or texts, nearest to an item of the library, without the item itself."""
+    library = server.library(form.index)
+    _vectors(library.index, form.side, form.id)
+    query = Query(
+        like=((form.side, form.id),), top=form.top, target=form.target, where=schemas.parse_conditions(form.where)
+    )
+    log_facts(request, {"index": library.name, "item": form.id})
+    return _results(library, form.target, library.batcher.answer(query))
+
+
+@searching.post("/score")
+def score(request: Request, server: Reading, form: schemas.PairScoring) -> schemas.PairScores:
+    """The score of words with each of some images of the library: does the image support the text?"""
+    library = server.library(form.index)
+    manifest = library.store.manifest
+    log_facts(request, {"index": library.name, "words": form.q})
+
+    def scores(index: Index) -> tuple[list[float], str | None]:
+        spec = index.model.text.input_spec
+        if isinstance(spec, FeatureInput):
+            raise RequirementError("this library's model reads precomputed features of texts; it cannot score words")
+        text = index.model.embed_texts([form.q]).vectors[0].double().numpy()
+        images = [_vectors(index, "images", name).astype(np.float64) for name in form.ids]
+        return [float((text @ image.T).max()) for image in images], cut_note(spec, [form.q])
+
+    values, note = library.batcher.run(scores)
+    pairs = [
+        schemas.PairScore(id=name, score=value, scaled=manifest.scale * value + manifest.shift)
+        for name, value in zip(form.ids, values, strict=True)
+    ]
+    return schemas.PairScores(index=library.name, pairs=pairs, message=_message([] if note is None else [note]))
+
+
+def _vectors(index: Index, side: Side, name: str) -> NDArray[np.float32]:
+    """(K D) vectors of an item. Raises Refusal where it is not there."""
+    vectors = index.vectors_of(side, name)
+    if vectors is None:
+        raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {side} of this library")
+    return vectors
+
+
+def _results(library: Library, target: Side, answer: Answer, *, text_only: bool = True) -> schemas.Results:
+    """The answer, with a message that says what to know before trusting it."""
+    fits = None if answer.fit is None else not answer.fit.nothing
+    sentences = []
+    if answer.meaningless:
+        fits = False if text_only else fits
+        means = "so this answer means nothing" if text_only else "so they add nothing; take them away"
+        sentences.append(f"the model knows none of these words, {means}")
+    elif answer.unknown_words:
+        names = ", ".join(answer.unknown_words[:8])
+        sentences.append(f"the model does not know {names}; the answer uses only the other words")
+    sentences += answer.notes
+    if answer.fit is not None and answer.fit.nothing:
+        sentences.append(answer.fit.sentence)
+    if not answer.hits:
+        fits = False
+        sentences += [] if sentences else ["nothing in this library meets these conditions"]
+    if answer.stale is not None:
+        share = f"{100 * answer.stale:.0f} % of the items"
+        sentences.append(f"{share} were added or deleted since probabilities were calibrated")
+    root = library.store.manifest.root
+    return schemas.Results(
+        index=library.name,
+        target=target,
+        hits=[schemas.ItemOut.of(hit, target, root) for hit in answer],
+        unit="cosine" if answer.unit == "cosine" else "deviations",
+        left_out=answer.left_out,
+        unknown_words=answer.unknown_words,
+        message=_message(sentences),
+        fits=fits,
+    )
+
+
+def _message(sentences: list[str]) -> str | None:
+    """The sentences as one message; None for none."""
+    return ". ".join(text[0].upper() + text[1:] for text in sentences) + "." if sentences else None
+
+
+@items.get("/items")
+def list_items(request: Request, server: Reading, form: Annotated[schemas.Listing, QueryParameters()]) -> schemas.Page:
+    """Items that meet the conditions, in the order in which they were added."""
+    library = server.library(form.index)
+    root, conditions = library.store.manifest.root, schemas.parse_conditions(form.where)
+    with library.store.reading() as view:
+        if conditions:
+            keys = view.matching(form.target, conditions)
+            total, page = len(keys), keys[form.offset : form.offset + form.top].tolist()
+        else:
+            total, page = view.counts[form.target], view.page(form.target, offset=form.offset, top=form.top)
+        rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page)]
+    log_facts(request, {"index": library.name, "hits": len(rows)})
+    return schemas.Page(index=library.name, total=total, items=rows)
+
+
+@items.get("/item")
+def item(
+    request: Request, server: Reading, id: ItemId, target: Target = "images", index: WhichLibrary = None
+) -> schemas.ItemDetail:
+    """One item with its metadata, and the score of each of its texts (or images)."""
+    library = server.library(index)
+    root, facing = library.store.manifest.root, opposite(target)
+    with library.store.reading() as view:
+        key = view.keys_of(target, [id]).get(id)
+        if key is None:
+            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {target} of this library")
+        content = view.items(target, [key])[0]
+        keys = view.partners(target, [key]).get(key, [])
+        if target == "texts":
+            keys = list(view.keys_of("images", content.metadata["images"]).values())
+        partners = view.items(facing, keys)
+        vectors = view.vectors(target, np.array([key]))[0].astype(np.float64)
+        partner_vectors = view.vectors(facing, np.array(keys, dtype=np.int64)).astype(np.float64)
+    products: NDArray[np.float64] = np.einsum("kd,nld->nkl", vectors, partner_vectors)
+    scores = products.max(axis=(1, 2), initial=-np.inf).tolist()
+    log_facts(request, {"index": library.name, "item": id})
+    detail = schemas.ItemDetail(item=schemas.ItemOut.of(content, target, root), texts=[], pictures=[])
+    for partner, value in zip(partners, scores, strict=True):
+        if target == "texts":
+            detail.pictures.append(schemas.ItemOut.of(partner, "images", root).model_copy(update={"score": value}))
+        else:
+            text = partner.captions[0] if partner.captions else None
+            detail.texts.append(schemas.TextOut(id=partner.id, text=text, score=value))
+    return detail
+
+
+@items.get(
+    "/thumbnail",
+    response_class=Response,
+    responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}, 304: {}},
+)
+def thumbnail(
+    request: Request,
+    server: Reading,
+    id: ItemId,
+    size: Annotated[int, QueryParameters(description=SIZE_HELP)] = 320,
+    index: WhichLibrary = None,
+) -> Response:
+    """The image of an item, scaled down and encoded again."""
+    if size not in SIZES:
+        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"size is one of {', '.join(map(str, SIZES))}; it got {size}")
+    library = server.library(index)
+    data, fresh = library.thumbnails.of(library.store, id, size)
+    if fresh:
+        server.metrics.event("thumbnails_made")
+    # Revalidated each time: a deleted image must also disappear from the page.
+    return etag_response(request, data, MEDIA_TYPE, cache="private, no-cache")
+
+
+@items.get("/fields")
+def fields(server: Reading, target: Target = "images", index: WhichLibrary = None) -> schemas.Fields:
+    """The metadata to filter by, with its most common values."""
+    library = server.library(index)
+    state = state_of(library.index)
+    facets = library.fields.get((state, target))
+    if facets is None:
+        with library.store.reading() as view:
+            facets = [_facet(view, target, name) for name in view.fields(target)]
+        library.fields.put((state, target), facets)
+    return schemas.Fields(index=library.name, fields=facets)
+
+
+def _facet(view: View, side: Side, name: str) -> schemas.Facet:
+    values = view.values(side, name, most=COMMON_VALUES, choice=MAX_CHOICES)
+    if values.dates is not None and not values.numbers:
+        first, last = (datetime.fromtimestamp(when, UTC).date().isoformat() for when in values.dates)
+        return schemas.Facet(name=name, kind="date", count=values.different, values=[], low=first, high=last)
+    if values.texts:
+        return schemas.Facet(name=name, kind="text", count=values.different, values=list(values.common))
+    low, high = values.ends if values.ends is not None else (None, None)
+    common = list(values.common) if values.different <= COMMON_VALUES else []
+    return schemas.Facet(name=name, kind="number", count=values.different, values=common, low=low, high=high)
+
+
+@changes.post("/add", status_code=HTTPStatus.CREATED)
+def add_items(request: Request, server: Writing, addition: schemas.Addition) -> schemas.Changed:
+    """Add images with their texts, all or none: on the disk, and searchable, when this answers."""
+    library = server.library(addition.index)
+    uploads = []
+    for item in addition.items:
+        try:
+            data = base64.b64decode(item.picture, validate=True)
+        except (binascii.Error, ValueError) as problem:
+            raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "an image must be written in base64") from problem
+        suffix = require_image(data, pixels=server.settings.limits.pixels)
+        uploads.append(Upload(item.id, data, suffix, tuple(item.captions), item.metadata))
+    texts = [caption for upload in uploads for caption in upload.captions]
+    grown, cut = library.batcher.run(
+        lambda index: (
+            add_uploads(index, uploads, storage_dir=library.storage),
+            cut_note(index.model.text.input_spec, texts),
+        )
+    )
+    server.metrics.event("items_added", grown.embedded)
+    log_facts(request, {"index": library.name, "added": [upload.id for upload in uploads]})
+    note = "; ".join(filter(None, ["searchable now", cut]))
+    return schemas.Changed(index=library.name, pictures=len(uploads), texts=len(texts), note=note)
+
+
+@changes.post("/delete")
+def delete_items(request: Request, server: Writing, deletion: schemas.Deletion) -> schemas.Changed:
+    """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
+    library = server.library(deletion.index)
+    with changing(library.store, "delete", library.storage) as writer:
+        with library.store.reading() as view:
+            keys = view.keys_of(deletion.target, deletion.ids)
+            paths = {item.id: item.path for item in view.items(deletion.target, list(keys.values()))}
+        missing = set(deletion.ids) - set(keys)
+        if missing:
+            sentence = f"{len(missing)} of these {deletion.target} are not there; nothing was deleted"
+            raise Refusal(HTTPStatus.NOT_FOUND, sentence)
+        counts = writer.delete(deletion.target, deletion.ids, keep_texts=deletion.keep_texts)
+        library.sweep({trace_name(deletion.target, name): [name, path or name] for name, path in paths.items()})
+    deleted = sum(counts.values())
+    server.metrics.event("items_deleted", deleted)
+    log_facts(request, {"index": library.name, "deleted": deleted})
+    return schemas.Changed(
+        index=library.name,
+        pictures=counts["images"],
+        texts=counts["texts"],
+        note="deleted items disappear from results immediately; `subtext index compact` removes their vectors",
+    )
+
+
+@about.get("/healthz")
+def healthz(server: Open) -> schemas.Health:
+    """Whether the server and its libraries answer. Without the read token it tells no names."""
+    generations = {}
+    for name, library in server.libraries.items():
+        with library.store.reading() as view:
+            generations[name] = view.generation
+    return schemas.Health(status="ok", version=__version__, libraries={} if server.settings.read_token else generations)
+
+
+@about.get("/metrics", response_class=PlainTextResponse)
+def metrics(server: Reading) -> str:
+    """Metrics for Prometheus."""
+    return server.metrics.text(server.item_counts())
+
+
+@about.get("/libraries")
+def libraries(server: Reading) -> schemas.Libraries:
+    """The libraries that can be searched here."""
+    rows = []
+    for name, library in server.libraries.items():
+        model = library.index.model
+        with library.store.reading() as view:
+            counts, generation = view.counts, view.generation
+        rows.append(
+            schemas.About(
+                name=name,
+                pictures=counts["images"],
+                texts=counts["texts"],
+                host=library.store.manifest.host,
+                changed=generation,
+                asks_pictures=not isinstance(model.image.input_spec, FeatureInput),
+                asks_words=not isinstance(model.text.input_spec, FeatureInput),
+            )
+        )
+    return schemas.Libraries(libraries=rows, version=__version__, writable=bool(server.settings.token))
 
 
 def build(settings: Settings) -> FastAPI:
@@ -46,12 +435,12 @@ def build(settings: Settings) -> FastAPI:
         version=__version__,
         description="Images for words and words for images, from an index of Subtext.",
         lifespan=lifespan,
+        exception_handlers=ERROR_HANDLERS,
         docs_url=None,
         redoc_url=None,
     )
     app.state.server = state
-    handle_errors(app)
-    for router in (search.router, items.router, changes.router, about.router, _page_router()):
+    for router in (*ROUTERS, _page_router()):
         app.include_router(router)
     app.add_middleware(Guard, state=state)
     return app
@@ -59,7 +448,7 @@ def build(settings: Settings) -> FastAPI:
 
 def from_environment() -> FastAPI:
     """The application by the settings that the first process of a server left in the environment."""
-    return build(Settings.from_json(os.environ[SETTINGS]))
+    return build(TypeAdapter(Settings).validate_json(os.environ[SETTINGS]))
 
 
 def _page_router() -> APIRouter:

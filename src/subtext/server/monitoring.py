@@ -8,9 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily
@@ -105,16 +107,18 @@ class RequestLog:
 
     target  an index's folder, "-" for standard output, "" for nowhere
 
-    Deleting an item replaces a log file by one without the item's lines, so each line checks that its file is current.
+    Deleting an item replaces a log file by one without the item's lines: the handler then opens the new one.
     """
 
     def __init__(self, target: Path | str) -> None:
         self.target = target
         self._lock = threading.Lock()
-        self._file: TextIO | None = None
-        self._path: Path | None = None
-        if isinstance(target, Path):
-            _remove_old(target / LOGS)
+        self._file: WatchedFileHandler | None = None
+        for file in (target / LOGS).glob("serve-*.jsonl") if isinstance(target, Path) else ():
+            # Another process may have removed it, or the folder be closed to this user.
+            with suppress(OSError):
+                if file.stat().st_mtime < time.time() - LOG_DAYS * 86_400:
+                    file.unlink()
 
     def write(self, facts: Mapping[str, Any]) -> None:
         """Write one line. A log that cannot be written stops no answer: it is reported once, then logging ends."""
@@ -126,10 +130,15 @@ class RequestLog:
             if not isinstance(self.target, Path):
                 print(text, file=sys.stdout, flush=True)
                 return
+            path = (self.target / LOGS / f"serve-{now:%Y-%m-%d}-{os.getpid()}.jsonl").absolute()
             try:
-                file = self._current_file(self.target / LOGS / f"serve-{now:%Y-%m-%d}-{os.getpid()}.jsonl")
-                file.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
-                file.flush()
+                if self._file is None or self._file.baseFilename != str(path):
+                    self._close()
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    self._file = WatchedFileHandler(path, encoding="utf-8", errors="replace")
+                self._file.reopenIfNeeded()
+                self._file.stream.write(text + "\n")
+                self._file.stream.flush()
             except OSError as problem:
                 print(f"no log is kept: {problem}", file=sys.stderr, flush=True)
                 self.target = ""
@@ -137,25 +146,9 @@ class RequestLog:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = self._path = None
+            self._close()
 
-    def _current_file(self, path: Path) -> TextIO:
-        current = self._file is not None and path == self._path and path.exists()
-        if current and self._file and os.fstat(self._file.fileno()).st_ino == path.stat().st_ino:
-            return self._file
+    def _close(self) -> None:
         if self._file is not None:
             self._file.close()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file, self._path = path.open("a", encoding="utf-8"), path
-        return self._file
-
-
-def _remove_old(folder: Path) -> None:
-    for file in folder.glob("serve-*.jsonl"):
-        try:
-            if file.stat().st_mtime < time.time() - LOG_DAYS * 86_400:
-                file.unlink()
-        except OSError:
-            continue  # Another process removed it, or the folder is closed to this user.
+            self._file = None

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from subtext.api.options import Parameter, parameters
 from subtext.api.search import search
 from subtext.errors import RequirementError
-from subtext.search import Hit
+from subtext.search import Hit, Reason
 from subtext.search.stores.condition import Condition, Test, Value, parse
 from subtext.search.stores.item import Item, Side, seconds
 
@@ -22,6 +30,12 @@ MAX_WORDS, MAX_TOP, MAX_ID, MAX_PAGE = 1000, 200, 500, 200
 MAX_CONDITION, MAX_CONDITIONS, MAX_VALUES = 2000, 20, 200
 """Letters of a condition; conditions of a request; values of a condition."""
 MAX_EXAMPLES = 20
+RESERVED = frozenset(
+    {
+        "id", "image", "file_name", "captions", "caption", "text", "text_id", "text_ids", "split", "group", "images",
+    }
+)  # fmt: skip
+"""Names that metadata of new items cannot have: columns of a data set with a meaning of their own."""
 OPTIONS: dict[str, Parameter] = {
     option.name: option
     for option in parameters(search)
@@ -32,9 +46,21 @@ DEFAULTS = {"top": 20}
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """An id: no control characters."""
-Words = Annotated[str, StringConstraints(min_length=1, max_length=MAX_WORDS, pattern=r"^[^\x00]*$")]
-ConditionText = Annotated[str, StringConstraints(min_length=3, max_length=MAX_CONDITION)]
-Library = Annotated[str | None, Field(max_length=200, description="Which library; the first where none is named.")]
+NO_NULL = r"^[^\x00]*$"
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("words are needed; there are only spaces")
+    return text
+
+
+Words = Annotated[
+    str, StringConstraints(min_length=1, max_length=MAX_WORDS, pattern=NO_NULL), AfterValidator(_not_blank)
+]
+ConditionText = Annotated[str, StringConstraints(min_length=3, max_length=MAX_CONDITION, pattern=NO_NULL)]
+Scalar = bool | int | float | Annotated[str, StringConstraints(pattern=NO_NULL)]
+LibraryName = Annotated[str | None, Field(max_length=200, description="Which library; the first where none is named.")]
 
 
 class Form(BaseModel):
@@ -67,19 +93,11 @@ def option_field(option: Parameter) -> tuple[Any, Any]:
 def _form(name: str, doc: str, *options: str, base: type[BaseModel] = Form) -> Any:
     """A form of a library and some of the search options."""
     fields = {option: option_field(OPTIONS[option]) for option in options}
-    return create_model(name, __base__=base, __doc__=doc, index=(Library, None), **fields)  # type: ignore[call-overload]
+    return create_model(name, __base__=base, __doc__=doc, index=(LibraryName, None), **fields)  # type: ignore[call-overload]
 
 
 class _TextForm(Form):
     q: Words | None = Field(None, description="Words that the results should match.")
-
-    @field_validator("q")
-    @classmethod
-    def not_blank(cls, text: str | None) -> str | None:
-        """Words that are more than spaces."""
-        if text is not None and not text.strip():
-            raise ValueError("words are needed; there are only spaces")
-        return text
 
     @model_validator(mode="after")
     def has_positive_part(self) -> _TextForm:
@@ -115,7 +133,7 @@ class Listing(_Selection):  # type: ignore[misc, valid-type]
 class PairScoring(Form):
     """Words, and images of the library that they are compared with."""
 
-    index: Library = None
+    index: LibraryName = None
     q: Words
     ids: list[Name] = Field(min_length=1, max_length=100)
 
@@ -128,18 +146,26 @@ class NewItem(Form):
     captions: list[Words] = Field(min_length=1, max_length=20)
     metadata: dict[str, str | int | float | bool | list[str]] = Field({}, max_length=50)
 
+    @model_validator(mode="after")
+    def has_no_reserved_names(self) -> NewItem:
+        """No metadata has the name of a column with a meaning of its own."""
+        reserved = sorted(set(self.metadata) & RESERVED)
+        if reserved:
+            raise ValueError(f"metadata cannot be called '{reserved[0]}'; rename it")
+        return self
+
 
 class Addition(Form):
     """Items to add, all or none."""
 
-    index: Library = None
+    index: LibraryName = None
     items: list[NewItem] = Field(min_length=1, max_length=16)
 
 
 class Deletion(Form):
     """Items to delete, all or none."""
 
-    index: Library = None
+    index: LibraryName = None
     target: Side = "images"
     ids: list[Name] = Field(min_length=1, max_length=1000)
     keep_texts: bool = Field(False, description="Keep the texts that have no other image.")
@@ -152,15 +178,6 @@ class Refused(BaseModel):
     status: int
 
 
-class Why(BaseModel):
-    """A text or image that supports a hit: its own, or the nearest where it has none."""
-
-    id: str
-    text: str | None
-    score: float
-    of: Literal["own", "nearest"]
-
-
 class ItemOut(BaseModel):
     """One item, as a hit or by itself.
 
@@ -170,56 +187,33 @@ class ItemOut(BaseModel):
               one less half the expected squared distance; else None
     captions  of an image; of a text, the text itself
     metadata  as the data set has it                   picture   the id for /thumbnail; None for none
-    file      its path inside the collection
+    file      its path inside the collection; of a file elsewhere its name alone
     """
 
     id: str
     score: float | None = None
     probability: float | None = None
     uncertainty: float | None = None
-    why: list[Why] = []
+    why: list[Reason] = []
     captions: list[str]
     metadata: dict[str, Any]
     picture: str | None = None
     file: str | None = None
 
     @staticmethod
-    def of_hit(hit: Hit, side: Side, root: str) -> ItemOut:
-        """A hit, without the place of its file on this machine; `root` is the collection's folder."""
-        return ItemOut(
-            id=hit.id,
-            score=hit.score,
-            probability=hit.probability,
-            uncertainty=hit.uncertainty,
-            why=[Why(id=reason.id, text=reason.text, score=reason.score, of=reason.of) for reason in hit.why],
-            captions=hit.captions,
-            metadata=hit.metadata,
-            picture=_image_of(side, hit.id, hit.path is not None, hit.metadata),
-            file=None if hit.path is None else _relative(root, hit.path),
-        )
-
-    @staticmethod
-    def of_item(item: Item, side: Side, root: str) -> ItemOut:
-        """An item of the store, likewise."""
-        return ItemOut(
-            id=item.id,
-            captions=item.captions,
-            metadata=item.metadata,
-            picture=_image_of(side, item.id, item.path is not None, item.metadata),
-            file=None if item.path is None else _relative(root, str(Path(root) / item.path)),
-        )
-
-
-def _image_of(side: Side, name: str, has_file: bool, metadata: dict[str, Any]) -> str | None:
-    if side == "images":
-        return name if has_file else None
-    return next(iter(metadata.get("images", [])), None)
-
-
-def _relative(root: str, path: str) -> str:
-    """A path relative to the collection's folder; of a file elsewhere its name alone."""
-    full = Path(path)
-    return full.relative_to(root).as_posix() if full.is_relative_to(root) else full.name
+    def of(item: Hit | Item, side: Side, root: str) -> ItemOut:
+        """A hit, or an item of the store, without the folder of its file; `root` is the collection's folder."""
+        path = None if item.path is None else Path(root, item.path)
+        image = None if path is None else item.id
+        if side == "texts":
+            image = next(iter(item.metadata.get("images", [])), None)
+        shown = ItemOut(id=item.id, captions=item.captions, metadata=item.metadata, picture=image)
+        if path is not None:
+            shown.file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        if isinstance(item, Hit):
+            shown.score, shown.probability, shown.uncertainty = item.score, item.probability, item.uncertainty
+            shown.why = item.why
+        return shown
 
 
 class Results(BaseModel):
@@ -344,6 +338,14 @@ class Health(BaseModel):
     libraries: dict[str, int]
 
 
+class _JsonCondition(Form):
+    """A condition as JSON."""
+
+    field: Annotated[str, StringConstraints(pattern=NO_NULL)]
+    test: Test
+    value: Scalar | Annotated[list[Scalar], Field(min_length=1)]
+
+
 def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     """Conditions as typed, `year >= 1990`, or {"field": "place", "test": "in", "value": ["Paris", "Wien"]}.
 
@@ -354,16 +356,17 @@ def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     >>> parse_conditions(['{"field": "year", "test": ">=", "value": 1990}']) == parse_conditions(["year >= 1990"])
     True
     """
-    if len(texts) > MAX_CONDITIONS:
-        raise RequirementError(f"a request may have {MAX_CONDITIONS} conditions; it got {len(texts)}")
     return tuple(_condition(text) for text in texts)
 
 
 def _condition(text: str) -> Condition:
-    if len(text) > MAX_CONDITION or "\0" in text:
-        raise RequirementError(f"a condition needs at most {MAX_CONDITION} letters, none null; it got {len(text)}")
     try:
         condition = _json_condition(text) if text.lstrip().startswith("{") else parse(text)
+    except ValidationError as problem:
+        raise RequirementError(
+            'a condition in JSON needs {"field": ..., "test": ..., "value": ...} and nothing else, with a test of '
+            f"{', '.join(get_args(Test))}, and a text, a number or a list of them as value"
+        ) from problem
     except (ValueError, OverflowError) as problem:
         if isinstance(problem, RequirementError):
             raise
@@ -377,25 +380,14 @@ def _condition(text: str) -> Condition:
 
 
 def _json_condition(text: str) -> Condition:
-    try:
-        raw = json.loads(text)
-        json.dumps(raw, ensure_ascii=False).encode()  # A lone surrogate is a ValueError here.
-    except RecursionError as problem:
-        raise RequirementError("a condition needs plain JSON; it is too deep") from problem
-    if not isinstance(raw, dict) or set(raw) != {"field", "test", "value"} or not isinstance(raw["field"], str):
-        raise RequirementError('a condition in JSON needs {"field": ..., "test": ..., "value": ...} and nothing else')
-    value, test = raw["value"], raw["test"]
-    values = value if isinstance(value, list) else [value]
-    if not values or any(not isinstance(item, str | int | float) for item in values) or "\\u0000" in json.dumps(raw):
-        raise RequirementError(f"'{raw['field']}' needs a text, a number, or a list of them to be compared with")
-    if test not in get_args(Test):
-        raise RequirementError(f"a condition needs one of {', '.join(get_args(Test))}; it got another test")
-    typed = [_typed(item, ordered=test in ("<", "<=", ">", ">=")) for item in values]
-    return Condition(raw["field"], test, typed if isinstance(value, list) else typed[0])
+    """The condition; a text that is a date, compared by order, becomes the date."""
+    form = _JsonCondition.model_validate_json(text)
 
+    def typed(value: Scalar) -> Value:
+        if isinstance(value, str) and form.test in ("<", "<=", ">", ">=") and (when := seconds(value)) is not None:
+            return datetime.fromtimestamp(when, UTC)
+        return int(value) if isinstance(value, bool) else value
 
-def _typed(value: Any, *, ordered: bool) -> Value:
-    """A value of JSON; a text that is a date, compared by order, as the date."""
-    if isinstance(value, str) and ordered and (when := seconds(value)) is not None:
-        return datetime.fromtimestamp(when, UTC)
-    return int(value) if isinstance(value, bool) else value
+    return Condition(
+        form.field, form.test, [*map(typed, form.value)] if isinstance(form.value, list) else typed(form.value)
+    )

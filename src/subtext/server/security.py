@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, no_type_check
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
@@ -87,47 +88,41 @@ def etag_response(request: Request, data: bytes, media_type: str, *, cache: str 
     return Response(data, media_type=media_type, headers=headers)
 
 
-def refusal_of(error: SubtextError) -> Refusal:
-    """The refusal for an error of the library. Server errors tell no paths.
-
-    >>> refusal_of(RequirementError("a condition needs a field")).status
-    422
-    """
+def library_error(request: Request, error: SubtextError) -> JSONResponse:
+    """The answer for an error of the library. Server errors tell no paths; the log does."""
     if isinstance(error, Refusal):
-        return error
-    if isinstance(error, RequirementError | DataError):
-        return Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
-    if isinstance(error, IndexError_):
+        refusal = error
+    elif isinstance(error, RequirementError | DataError):
+        refusal = Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+    elif isinstance(error, IndexError_):
         sentence = "this library cannot be read just now; its log says why"
-        return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=5)
-    if isinstance(error, OutputError):
-        return Refusal(HTTPStatus.INSUFFICIENT_STORAGE, "this library cannot be written; nothing was changed")
-    return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server made a mistake; its log says which")
+        refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=5)
+    elif isinstance(error, OutputError):
+        sentence = "this library cannot be written; nothing was changed"
+        refusal = Refusal(HTTPStatus.INSUFFICIENT_STORAGE, sentence)
+    else:
+        refusal = Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server made a mistake; its log says which")
+    if refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR and refusal is not error:
+        log_facts(request, {"error": f"{type(error).__name__}: {error}"})
+    return error_response(refusal.status, str(refusal), refusal.headers)
 
 
-def handle_errors(app: FastAPI) -> None:
-    """Answer every error in the form of `error_response`."""
+def validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
+    """The answer for values that cannot be used. They are not echoed: they may be long, or not text at all."""
+    parts = [f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors()[:3]]
+    return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(parts))
 
-    def library_error(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, SubtextError)
-        refusal = refusal_of(error)
-        if refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, Refusal):
-            log_facts(request, {"error": f"{type(error).__name__}: {error}"})
-        return error_response(refusal.status, str(refusal), refusal.headers)
 
-    def validation_error(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        # Values are not echoed: they may be long, or not text at all.
-        parts = [f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors()[:3]]
-        return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(parts))
+def http_error(request: Request, error: HTTPException) -> JSONResponse:
+    """The answer for an unknown path or method."""
+    return error_response(error.status_code, str(error.detail), error.headers)
 
-    def http_error(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        return error_response(error.status_code, str(error.detail), error.headers)
 
-    app.add_exception_handler(SubtextError, library_error)
-    app.add_exception_handler(RequestValidationError, validation_error)
-    app.add_exception_handler(HTTPException, http_error)
+ERROR_HANDLERS: dict[int | type[Exception], Any] = {
+    SubtextError: library_error,
+    RequestValidationError: validation_error,
+    HTTPException: http_error,
+}
 
 
 def log_facts(request: Request, facts: Mapping[str, Any]) -> None:
@@ -184,6 +179,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started, path, answered = time.perf_counter(), str(scope["path"]), {"status": 500}
+        client = str((scope.get("client") or ("",))[0])
         facts: dict[str, Any] = scope.setdefault("subtext.log", {})
 
         async def send_secured(message: MutableMapping[str, Any]) -> None:
@@ -196,73 +192,72 @@ class Guard:
 
         self.running += 1
         try:
-            refusal = self._refusal(scope, path)
-            body = b"" if refusal is not None else await self._body(scope, receive)
-            if isinstance(body, Refusal):
-                refusal = body
-            if refusal is not None:
-                # The rest of the body is not read: the connection ends with the answer.
-                headers = {**refusal.headers, "Connection": "close"}
-                await error_response(refusal.status, str(refusal), headers)(scope, receive, send_secured)
-            else:
-                if path == "/search":
-                    scope["query_string"] = _current_parameters(scope["query_string"])
-                await self.app(scope, _replay(body, receive), send_secured)
+            self._check(scope, path, client)
+            # The body was read already; after it follows what the client sends.
+            messages = [{"type": "http.request", "body": await self._body(receive), "more_body": False}]
+
+            @no_type_check
+            async def replayed() -> MutableMapping[str, Any]:
+                return messages.pop() if messages else await receive()
+
+            if path == "/search":
+                scope["query_string"] = _current_parameters(scope["query_string"])
+            await self.app(scope, replayed, send_secured)
+        except Refusal as refusal:
+            # The rest of the body is not read: the connection ends with the answer.
+            headers = {**refusal.headers, "Connection": "close"}
+            await error_response(refusal.status, str(refusal), headers)(scope, receive, send_secured)
         finally:
             self.running -= 1
             seconds = time.perf_counter() - started
-            counted = "/page" if path.startswith("/page/") else path
-            self.state.metrics.request(counted, answered["status"], seconds)
-            self._log(scope, {"status": answered["status"], "ms": round(1000 * seconds, 1), **facts})
+            self.state.metrics.request("/page" if path.startswith("/page/") else path, answered["status"], seconds)
+            line = {"method": scope["method"], "path": path[:200], "status": answered["status"]}
+            line |= {"ms": round(1000 * seconds, 1), **facts}
+            if self.state.settings.log_private:
+                line["client"] = client
+            else:
+                line.pop("words", None)
+            self.state.log.write(line)
 
-    def _refusal(self, scope: Scope, path: str) -> Refusal | None:
+    def _check(self, scope: Scope, path: str, client: str) -> None:
+        """Raise Refusal for another host, for a length that is too large, and for too many requests."""
         headers = {name.lower(): value for name, value in scope["headers"]}
-        limits = self.state.settings.limits
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self.state.allowed_hosts and _without_port(host) not in self.state.allowed_hosts:
+        limits, hosts = self.state.settings.limits, self.state.allowed_hosts
+        host = re.sub(r":\d+$", "", headers.get(b"host", b"").decode("latin-1").lower())
+        if hosts and host not in hosts:
             sentence = "this server does not answer to that host name (--allowed-host adds one)"
-            return Refusal(HTTPStatus.BAD_REQUEST, sentence)
+            raise Refusal(HTTPStatus.BAD_REQUEST, sentence)
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > limits.body:
-            return _too_large(limits.body)
+            raise _too_large(limits.body)
         if path in ALWAYS_ANSWERED:
-            return None
+            return
         if self.running > limits.max_requests:
             sentence = "the server is busy; try again in a moment"
-            return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=RETRY_SECONDS)
-        client = (scope.get("client") or ("",))[0]
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=RETRY_SECONDS)
         cheap = path in CHEAP or path.startswith("/page/")
-        wait = self.rate.wait(str(client), cost=CHEAP_COST if cheap else 1.0)
+        wait = self.rate.wait(client, cost=CHEAP_COST if cheap else 1.0)
         if wait:
-            return Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"too many requests; try again in {wait} s", retry=wait)
-        return None
+            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"too many requests; try again in {wait} s", retry=wait)
 
     @no_type_check
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | Refusal:
-        """The body of a request, unless it is too large or too slow."""
-        limits, chunks, total = self.state.settings.limits, [], 0
+    async def _body(self, receive: Receive) -> bytes:
+        """The body of a request. Raises Refusal where it is too large or too slow."""
+        limits, body = self.state.settings.limits, bytearray()
         try:
             async with asyncio.timeout(limits.body_seconds):
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
-                        return Refusal(HTTPStatus.BAD_REQUEST, "the request was not finished")
-                    chunks.append(message.get("body", b""))
-                    total += len(chunks[-1])
-                    if total > limits.body:
-                        return _too_large(limits.body)
+                        raise Refusal(HTTPStatus.BAD_REQUEST, "the request was not finished")
+                    body += message.get("body", b"")
+                    if len(body) > limits.body:
+                        raise _too_large(limits.body)
                     if not message.get("more_body", False):
-                        return b"".join(chunks)
-        except TimeoutError:
-            return Refusal(HTTPStatus.REQUEST_TIMEOUT, f"a request must arrive within {limits.body_seconds:g} s")
-
-    def _log(self, scope: Scope, facts: dict[str, Any]) -> None:
-        line = {"method": scope["method"], "path": scope["path"][:200], **facts}
-        if self.state.settings.log_private:
-            line["client"] = (scope.get("client") or ("",))[0]
-        else:
-            line.pop("words", None)
-        self.state.log.write(line)
+                        return bytes(body)
+        except TimeoutError as problem:
+            sentence = f"a request must arrive within {limits.body_seconds:g} s"
+            raise Refusal(HTTPStatus.REQUEST_TIMEOUT, sentence) from problem
 
 
 def _too_large(limit: int) -> Refusal:
@@ -278,24 +273,3 @@ def _current_parameters(query: bytes) -> bytes:
     """
     pairs = (pair.partition(b"=") for pair in query.split(b"&"))
     return b"&".join(FORMER_PARAMETERS.get(name, name) + equals + value for name, equals, value in pairs)
-
-
-def _without_port(host: str) -> str:
-    """A host name alone.
-
-    >>> _without_port("localhost:8000"), _without_port("[::1]:80"), _without_port("a.example")
-    ('localhost', '[::1]', 'a.example')
-    """
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() and not host.endswith("]") else host
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body that was read already, then what follows."""
-    messages = [{"type": "http.request", "body": body, "more_body": False}]
-
-    @no_type_check
-    async def replayed() -> MutableMapping[str, Any]:
-        return messages.pop() if messages else await receive()
-
-    return replayed

@@ -1,18 +1,17 @@
-"""`subtext.serve`: an index over HTTP, with a page to search it."""
+"""`subtext.serve`: an index over HTTP, with a page to search it; and the settings of a server."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import tempfile
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from subtext.api.options import Device, Metavar, Quiet, Range, Section, Shown, verb
 from subtext.errors import ArgumentError, RequirementError
-
-if TYPE_CHECKING:
-    from subtext.server.settings import Settings
 
 SHUTDOWN_SECONDS = 20
 """Seconds in which requests must end when the server is told to stop."""
@@ -21,7 +20,61 @@ HEAD_BYTES = 16_384
 TOKEN_LETTERS = 16
 """Shortest token."""
 
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""Host names of a server that listens to this machine alone."""
 File = Metavar("FILE")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The cost that a request may have.
+
+    body          bytes                              pixels   of an image that is uploaded, or shown as a thumbnail
+    body_seconds  time to send it                    answer_seconds   time to answer it
+    rate          requests per second and client, on average; 0 for no limit     burst  requests at once
+    max_requests  requests in work or waiting; more are refused with 503
+    cached_hits   hits of earlier answers that are kept in memory
+    """
+
+    body: int = 20 * 2**20
+    pixels: int = 50_000_000
+    body_seconds: float = 15.0
+    answer_seconds: float = 30.0
+    rate: float = 20.0
+    burst: int = 200
+    max_requests: int = 96
+    cached_hits: int = 20_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a server, as plain data that its processes pass on; see `serve`.
+
+    token, read_token  of a change, which "" refuses; of every request, where "" asks for none
+    storage_dir        "" for none
+    log                "index" writes into the first index, "-" to standard output, "" nowhere
+    """
+
+    indexes: tuple[str, ...]
+    run: str | None = None
+    features: str | None = None
+    device: str = "cpu"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    allowed_hosts: tuple[str, ...] = ()
+    workers: int = 1
+    token: str = ""
+    read_token: str = ""
+    image_folders: tuple[str, ...] = ()
+    storage_dir: str = ""
+    log: str = "index"
+    log_private: bool = False
+    trust_proxy: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    def to_json(self) -> str:
+        """For the processes that this one starts."""
+        return json.dumps(asdict(self))
 
 
 @verb
@@ -88,7 +141,6 @@ def serve(
     go together, and what opening an index raises. It returns when the process gets SIGINT or SIGTERM.
     """
     from subtext.api.load import choose_device
-    from subtext.server.settings import Limits, Settings
 
     indexes = (indexes,) if isinstance(indexes, str | Path) else indexes
     folders = ["://" not in str(index) for index in indexes]

@@ -1,25 +1,235 @@
-"""All that a server has open, and the dependencies by which routes get it: to read, or to change."""
+"""All that a server has open: its libraries, which answer queries in batches and cache the answers; metrics and log."""
 
 from __future__ import annotations
 
 import hmac
+import sys
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any
-
-from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from typing import Any, Generic, TypeVar
 
 from subtext.api.search import open_index
-from subtext.errors import IndexError_, RequirementError
-from subtext.search import Index
-from subtext.search.stores.store import name_of
-from subtext.server.library import Library
+from subtext.errors import IndexError_, OutputError, RequirementError, SubtextError
+from subtext.search import Answer, Index, Query
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.store import Store, name_of
+from subtext.search.stores.traces import ADDED, remove_traces
+from subtext.server.images import Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
-from subtext.server.schemas import Refused
-from subtext.server.security import Refusal
-from subtext.server.settings import LOOPBACK, Settings
+from subtext.server.security import RETRY_SECONDS, Refusal
+from subtext.server.serve import LOOPBACK, Limits, Settings
+
+T = TypeVar("T")
+
+BATCH = 64
+"""Queries in a batch, at most."""
+CHECK_SECONDS = 5.0
+"""Seconds between checks whether an index was re-embedded, or items were deleted, by another process."""
+
+
+class Cache(Generic[T]):
+    """The values that were used last.
+
+    limit  total weight of the values
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._weight = 0
+
+    def get(self, key: Hashable) -> T | None:
+        """The value; None where there is none.
+
+        >>> cache = Cache[str](4)
+        >>> cache.put("dog", "a dog", weight=3)
+        >>> cache.get("dog"), cache.put("cat", "a cat", weight=2), cache.get("dog"), cache.get("cat")
+        ('a dog', None, None, 'a cat')
+        """
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+    def put(self, key: Hashable, value: T, *, weight: int = 1) -> None:
+        """Store a value; those that were not used for longest go."""
+        with self._lock:
+            if key in self._values:
+                self._weight -= self._values.pop(key)[1]
+            self._values[key] = (value, weight)
+            self._weight += weight
+            while self._weight > self.limit:
+                self._weight -= self._values.popitem(last=False)[1][1]
+
+
+def state_of(index: Index) -> Hashable:
+    """Differs whenever answers may: by the model, the store, its changes, and its calibration."""
+    store = index.store
+    with store.reading() as view:
+        manifest = store.manifest
+        return manifest.fingerprint, manifest.store, view.generation, store.calibration_mark()
+
+
+class Batcher:
+    """Answers the queries of many clients on one index: one thread answers those that wait as one batch.
+
+    current_index  returns the index; it is called before each batch, as the index may be opened again
+    cached_hits    hits of earlier answers that are cached
+    seconds        that a client waits at most
+    """
+
+    def __init__(
+        self, current_index: Callable[[], Index], *, cached_hits: int, seconds: float, metrics: Metrics
+    ) -> None:
+        self.current_index = current_index
+        self.seconds = seconds
+        self.metrics = metrics
+        self._cache: Cache[Answer] = Cache(cached_hits)
+        self._queue: deque[tuple[Query, Future[tuple[Answer, Hashable]]]] = deque()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="answers")
+
+    def answer(self, query: Query) -> Answer:
+        """The answer, from the cache where the index has not changed.
+
+        Raises Refusal where it takes too long, and what `Index.answer` raises.
+        """
+        cached = self._cache.get((state_of(self.current_index()), query.cache_key))
+        self.metrics.event("cache_misses" if cached is None else "cache_hits")
+        if cached is not None:
+            return cached
+        future: Future[tuple[Answer, Hashable]] = Future()
+        self._queue.append((query, future))
+        self._thread.submit(self._answer_queue)
+        answer, state = self._wait(future)
+        self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
+        return answer
+
+    def run(self, work: Callable[[Index], T]) -> T:
+        """Run other work that needs the model, in its turn."""
+        return self._wait(self._thread.submit(lambda: work(self.current_index())))
+
+    def close(self) -> None:
+        """Finish the queue, then end the thread."""
+        self._thread.shutdown(wait=True)
+
+    def _wait(self, future: Future[T]) -> T:
+        try:
+            return future.result(timeout=self.seconds)
+        except FutureTimeout as problem:
+            future.cancel()
+            sentence = f"no answer within {self.seconds:g} s; the server is busy; try again"
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=RETRY_SECONDS) from problem
+
+    def _answer_queue(self) -> None:
+        """Answer all queries that wait; the turns of queries that joined another's batch have nothing to do."""
+        batch: list[tuple[Query, Future[tuple[Answer, Hashable]]]] = []
+        while self._queue and len(batch) < BATCH:
+            query, future = self._queue.popleft()
+            if future.set_running_or_notify_cancel():
+                batch.append((query, future))
+        if not batch:
+            return
+        self.metrics.batch(len(batch))
+        answers: list[Answer | SubtextError] = []
+        state: Hashable = None
+        try:
+            index = self.current_index()
+            state = state_of(index)
+            answers = index.answer_many([query for query, _ in batch])
+        finally:
+            # Any failure is raised where a client waits.
+            problem = sys.exc_info()[1]
+            for position, (_, future) in enumerate(batch):
+                result = problem if problem is not None else answers[position]
+                if isinstance(result, Answer):
+                    future.set_result((result, state))
+                else:
+                    future.set_exception(result)
+
+
+class Library:
+    """An index that is served, opened again when it changes, with its thumbnails, uploads and query batches.
+
+    name           by which requests name it
+    open_index     opens it; called again when it was re-embedded with another model
+    image_folders  further folders whose images may be shown
+    storage_dir    folder for thumbnails and uploads of an index that is no folder; None for nowhere
+    """
+
+    def __init__(
+        self,
+        name: str,
+        open_index: Callable[[], Index],
+        *,
+        limits: Limits,
+        metrics: Metrics,
+        image_folders: Sequence[Path] = (),
+        storage_dir: Path | None = None,
+    ) -> None:
+        self.name = name
+        self._open = open_index
+        self._index = open_index()
+        self._checked = time.monotonic()
+        self._swept = -1
+        self._reopening = threading.Lock()
+        store = self._index.store
+        self.storage = storage_of(store, storage_dir)
+        added = [] if self.storage is None else [self.storage / ADDED]
+        self.thumbnails = Thumbnails([Path(store.manifest.root), *added, *image_folders], self.storage)
+        self.batcher = Batcher(
+            lambda: self.index, cached_hits=limits.cached_hits, seconds=limits.answer_seconds, metrics=metrics
+        )
+        self.fields: Cache[Any] = Cache(10)
+        if self.storage is not None and (self.storage / ADDED).is_dir():
+            # Another process may be writing, or the folder be read-only: then the next addition does it.
+            with suppress(Refusal, OutputError), changing(store, "serve", self.storage):
+                remove_orphans(store, self.storage)
+
+    @property
+    def index(self) -> Index:
+        """The index: a new one soon after it was re-embedded with another model.
+
+        Raises StoreGone while the server of a database is away.
+        """
+        now = time.monotonic()
+        if now - self._checked > CHECK_SECONDS and self._reopening.acquire(blocking=False):
+            try:
+                self._checked = now
+                if self._index.store.moved:
+                    self._index = self._open()
+                # Other processes may have deleted items.
+                with self._index.store.reading() as view:
+                    generation = view.generation
+                if generation != self._swept:
+                    with suppress(OutputError, IndexError_):
+                        self.sweep({})
+                        self._swept = generation
+            finally:
+                self._reopening.release()
+        return self._index
+
+    @property
+    def store(self) -> Store:
+        """The index's store."""
+        return self.index.store
+
+    def sweep(self, deleted: Mapping[str, Sequence[str]]) -> None:
+        """Remove what is stored of deleted items beside a database; a folder does that by itself.
+
+        deleted  see `remove_traces`; the index names their texts, and other deleted items
+        """
+        store = self._index.store
+        if self.storage is not None and not isinstance(store, Folder):
+            remove_traces(self.storage, {**dict.fromkeys(store.deleted(), ()), **deleted})
 
 
 class ServerState:
@@ -32,13 +242,14 @@ class ServerState:
         self.settings = settings
         self.metrics = Metrics()
         self.libraries: dict[str, Library] = {}
-        for number, index in enumerate(settings.indexes):
+        for index in settings.indexes:
             name = name_of(index)
             if name in self.libraries:
                 raise RequirementError(f"libraries need names of their own; two are called '{name}'; rename one")
+            first = {} if self.libraries else {"run": settings.run, "features": settings.features}
             self.libraries[name] = Library(
                 name,
-                lambda index=index, first=number == 0: _open(settings, index, first=first),  # type: ignore[misc]
+                lambda index=index, first=first: open_index(index, device=settings.device, **first),  # type: ignore[misc]
                 limits=settings.limits,
                 metrics=self.metrics,
                 image_folders=[Path(folder) for folder in settings.image_folders],
@@ -62,13 +273,11 @@ class ServerState:
         settings = self.settings
         if writes and not settings.token:
             raise Refusal(HTTPStatus.FORBIDDEN, "this server changes nothing; start it with --token-file to allow that")
-        accepted = [settings.token]
-        if not writes:
-            accepted = [settings.token, settings.read_token] if settings.read_token else []
-        if not accepted:
+        if not writes and not settings.read_token:
             return
+        accepted = [settings.token] if writes else [settings.token, settings.read_token]
         # Every token is compared in full, so the time taken reveals nothing.
-        matches = [hmac.compare_digest((token or "").encode(), each.encode()) for each in accepted if each]
+        matches = [hmac.compare_digest((token or "").encode(), value.encode()) for value in accepted if value]
         if not any(matches):
             which = "needs a token" if token is None else "needs another token"
             raise Refusal(HTTPStatus.UNAUTHORIZED, f"this {which} (Authorization: Bearer ...)")
@@ -84,56 +293,5 @@ class ServerState:
     def close(self) -> None:
         """Finish the queries that wait, and close files."""
         for library in self.libraries.values():
-            library.close()
+            library.batcher.close()
         self.log.close()
-
-
-def _open(settings: Settings, index: str, *, first: bool) -> Index:
-    """An index; `run` and `features` of the settings belong to the first."""
-    run, features = (settings.run, settings.features) if first else (None, None)
-    return open_index(index, run=run, features=features, device=settings.device)
-
-
-BEARER = HTTPBearer(auto_error=False, description="The token that the server was started with.")
-Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
-
-
-def _state(request: Request) -> ServerState:
-    state: ServerState = request.app.state.server
-    return state
-
-
-def _reader(request: Request, token: Token) -> ServerState:
-    _state(request).authorise(None if token is None else token.credentials, writes=False)
-    return _state(request)
-
-
-def _writer(request: Request, token: Token) -> ServerState:
-    _state(request).authorise(None if token is None else token.credentials, writes=True)
-    return _state(request)
-
-
-Open = Annotated[ServerState, Depends(_state)]
-"""The state for a request that needs no token."""
-Reading = Annotated[ServerState, Depends(_reader)]
-"""The state for a request that may read; else it is refused."""
-Writing = Annotated[ServerState, Depends(_writer)]
-"""The state for a request that may change something; else it is refused."""
-
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Refused, "description": description}
-    for status, description in {
-        400: "not a readable request",
-        401: "a token is missing or wrong",
-        403: "the server takes no changes",
-        404: "no such library, item or image",
-        408: "the request came too slowly",
-        409: "the id exists",
-        413: "too many bytes or pixels",
-        415: "not an image, or more than an image",
-        422: "a value that cannot be used",
-        429: "too many requests; Retry-After names the seconds to wait",
-        503: "the server is busy; Retry-After names the seconds to wait",
-    }.items()
-}
-"""Answers that refuse, for the OpenAPI description of every route."""

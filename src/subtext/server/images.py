@@ -1,0 +1,264 @@
+"""Images of a server: thumbnails that it shows, and uploads that it checks before they are decoded, and adds.
+
+A thumbnail is scaled down and encoded again, so that no byte of a file leaves as it is; it is cached on disk. Added
+items are a data set of their own in INDEX/added, so `index update` and `index move` find them; for an index that is no
+folder, in `added` of its storage folder (--storage-dir).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image, UnidentifiedImageError
+
+from subtext.api.load import Sources
+from subtext.data.atomic import write_file, write_text
+from subtext.data.features import FeatureInput
+from subtext.data.image_files import open_image
+from subtext.data.read import read
+from subtext.errors import DataError, RequirementError
+from subtext.search.build import Grown, grow
+from subtext.search.stores.folder import Folder, writer_lock
+from subtext.search.stores.store import Store, Writer, WriterBusy
+from subtext.search.stores.traces import ADDED, CACHE, ROWS, trace_name
+from subtext.server.security import Refusal
+
+if TYPE_CHECKING:
+    from subtext.search import Index
+
+SIZES = (96, 320, 1280)
+"""Pixels of the longer side: for a contact sheet, for a grid on a dense screen, and for one image."""
+MEDIA_TYPE, SUFFIX = "image/webp", ".webp"
+DECODERS = 2
+"""Images that are decoded at one time: each takes the memory of all its pixels."""
+
+FORMATS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
+"""Accepted formats and their suffixes. No format that can hold a program, a document or an address."""
+SPLIT = "added"
+LOCK_SECONDS = 3.0
+"""Seconds that a change waits for another writer."""
+_MARKUP = (b"<script", b"<html", b"<svg", b"<!doctype", b"<?php", b"<iframe")
+_HEAD, _TAIL = 1024, 2**16 + 22
+"""Bytes in which readers of PDF and ZIP look for their marks."""
+
+
+class Thumbnails:
+    """Thumbnails of an index's items, cached in INDEX/cache/thumbnails under names that are removed with the item.
+
+    roots    folders whose images may be shown; a file elsewhere, or a link that leads there, is not
+    storage  the folder of the index, or for it; None to cache nothing
+    """
+
+    def __init__(self, roots: Sequence[Path], storage: Path | None) -> None:
+        self.roots = [root.resolve() for root in roots]
+        self.storage = storage
+        self._decoding = threading.Semaphore(DECODERS)
+
+    def of(self, store: Store, name: str, size: int) -> tuple[bytes, bool]:
+        """The thumbnail of an item as WebP of at most `size` pixels a side, and whether it was made just now.
+
+        Raises Refusal where there is no such item, it has no image that may be shown, or it cannot be decoded.
+        """
+        with store.reading() as view:
+            key = view.keys_of("images", [name]).get(name)
+            if key is None:
+                raise Refusal(HTTPStatus.NOT_FOUND, "there is no such image in this library")
+            path, content = view.items("images", [key])[0].path, view.content("images", key)
+        if self.storage is None:
+            return self._encode(Path(store.manifest.root), path, size), True
+        file = self.storage / CACHE / "thumbnails" / f"{trace_name('images', name)}-{content.hex()[:16]}-{size}{SUFFIX}"
+        try:
+            return file.read_bytes(), False
+        except FileNotFoundError:
+            data = self._encode(Path(store.manifest.root), path, size)
+        # Not flushed: a file that a crash cuts off does not have its final name. A full disk only means no cache.
+        temporary = file.with_name(f"{file.name}.{os.getpid()}-{threading.get_ident()}")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(data)
+            temporary.replace(file)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+        else:
+            with store.reading() as view:
+                # The item may have been deleted meanwhile.
+                if not view.keys_of("images", [name]):
+                    file.unlink(missing_ok=True)
+        return data, True
+
+    def _encode(self, root: Path, path: str | None, size: int) -> bytes:
+        # Links are followed before the folder is checked.
+        file = None if path is None else (root / path.partition("?offset=")[0]).resolve()
+        if path is None or file is None or not any(file.is_relative_to(folder) for folder in self.roots):
+            raise Refusal(HTTPStatus.NOT_FOUND, "this item has no image that can be shown")
+        with self._decoding:
+            try:
+                image = open_image(path, root, at_least=size)
+            except DataError as problem:
+                raise Refusal(HTTPStatus.NOT_FOUND, "the image of this item cannot be read") from problem
+            image.thumbnail((size, size), Image.Resampling.LANCZOS)
+            buffer = BytesIO()
+            image.save(buffer, "WEBP", quality=82, method=2)
+            return buffer.getvalue()
+
+
+def require_image(data: bytes, *, pixels: int) -> str:
+    """The suffix for a file with this image, which is complete and nothing else besides.
+
+    pixels  that it may have, width times height; checked before anything is decoded
+
+    Raises Refusal: 415 for another format, and for an image that is also a page, document or archive; 413 for too many
+    pixels; 422 for an image that is cut off.
+    """
+    sentence = f"an image may have {pixels:,} pixels; this one has more"
+    too_many_pixels = Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
+                form, size = str(image.format), image.size
+    except Image.DecompressionBombError as problem:
+        raise too_many_pixels from problem
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as problem:
+        sentence = f"the image cannot be used: it needs {', '.join(FORMATS)}; this is another kind of file"
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence) from problem
+    if size[0] * size[1] > pixels:
+        raise too_many_pixels
+    lower = data.lower()
+    archive = b"PK\x05\x06" in data[-_TAIL:] and zipfile.is_zipfile(BytesIO(data))
+    if any(mark in lower for mark in _MARKUP) or b"%PDF-" in data[:_HEAD] or archive:
+        sentence = "the image cannot be used: it is also a page, a document or an archive; save it again as an image"
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence)
+    try:
+        open_image(data, at_least=64)
+    except DataError as problem:
+        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"the image cannot be decoded: {problem}") from problem
+    return FORMATS.get(form, ".jpg")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One image with its texts; `suffix` is that of its format."""
+
+    id: str
+    image: bytes
+    suffix: str
+    captions: tuple[str, ...]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row in the data set of added items; its file is named after the item, and removed with it."""
+        return {
+            "id": self.id,
+            "file_name": trace_name("images", self.id) + self.suffix,
+            "captions": list(self.captions),
+            "text_ids": [f"{self.id}/{number}" for number in range(len(self.captions))],
+            "split": SPLIT,
+            **self.metadata,
+        }
+
+
+def storage_of(store: Store, storage_dir: Path | None) -> Path | None:
+    """The folder for an index's thumbnails, log and uploads: its own, or `storage_dir` where it is no folder."""
+    return store.path if isinstance(store, Folder) else storage_dir
+
+
+def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | None = None) -> Grown:
+    """Add items; they are on the disk and searchable when this returns.
+
+    storage_dir  folder for the images of an index that is no folder
+
+    Raises Refusal: 409 for an id that exists, 503 while another process writes, 403 without a folder for images;
+    RequirementError for a model that reads no images; DataError for what cannot be read. Then nothing is added.
+    """
+    store, storage = index.store, storage_of(index.store, storage_dir)
+    if storage is None:
+        sentence = "this server has no folder for uploaded images; start it with --storage-dir to allow them"
+        raise Refusal(HTTPStatus.FORBIDDEN, sentence)
+    if isinstance(index.model.image.input_spec, FeatureInput):
+        raise RequirementError("this library's model reads precomputed features; images are added to its data set")
+    folder, rows = storage / ADDED, [upload.row for upload in uploads]
+    with changing(store, "add", storage) as writer:
+        ids = [upload.id for upload in uploads]
+        with store.reading() as view:
+            texts = [name for row in rows for name in row["text_ids"]]
+            present = [*view.keys_of("images", ids), *view.keys_of("texts", texts)]
+        if present or len(set(ids)) < len(ids):
+            which = f"'{present[0]}' exists" if present else "one is given twice"
+            raise Refusal(HTTPStatus.CONFLICT, f"an addition needs new ids; {which}; delete it first, or rename")
+        batch = folder / f".new-{os.getpid()}.jsonl"
+        try:
+            for upload, row in zip(uploads, rows, strict=True):
+                write_file(folder / row["file_name"], partial(Path.write_bytes, data=upload.image))
+            _write_rows(batch, rows)
+            dataset = read(batch, images=folder)
+            _write_rows(folder / ROWS, [*_added_rows(folder), *rows])
+            source = {**Sources(data=folder).to_json(), "split": "all"}
+            return grow(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
+        finally:
+            batch.unlink(missing_ok=True)
+            remove_orphans(store, storage)
+
+
+@contextmanager
+def changing(store: Store, verb: str, storage: Path | None) -> Iterator[Writer]:
+    """The store's writer, after a short wait for another one.
+
+    storage  folder of an index that is none itself: only one process at a time changes it
+
+    Raises Refusal while another process writes.
+    """
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            with ExitStack() as stack:
+                if storage is not None and not isinstance(store, Folder):
+                    storage.mkdir(parents=True, exist_ok=True)
+                    stack.enter_context(writer_lock(storage, verb))
+                yield stack.enter_context(store.writing(verb))
+            return
+        except WriterBusy as problem:
+            if time.monotonic() > until:
+                sentence = "this library is being written by another process; nothing was changed; try again"
+                raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=5) from problem
+            time.sleep(0.05)
+
+
+def remove_orphans(store: Store, storage: Path) -> None:
+    """Remove uploads that never reached the index, as an addition failed or was cut off. Needs the writer."""
+    folder = storage / ADDED
+    rows = _added_rows(folder)
+    with store.reading() as view:
+        indexed = set(view.keys_of("images", [row["id"] for row in rows]))
+    present = [row for row in rows if row["id"] in indexed]
+    if len(present) < len(rows):
+        _write_rows(folder / ROWS, present)
+    files = {row["file_name"] for row in present} | {ROWS}
+    for file in folder.glob("*"):
+        if file.is_file() and file.name not in files:
+            file.unlink(missing_ok=True)
+
+
+def _added_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the data set of added items."""
+    file = folder / ROWS
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+def _write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
