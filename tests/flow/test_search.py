@@ -18,7 +18,7 @@ from subtext.api.load import load
 from subtext.api.search import open_index
 from subtext.data.inputs import Batch
 from subtext.data.read import read
-from subtext.errors import DataError, IndexError_, RequirementError
+from subtext.errors import ArgumentError, DataError, IndexError_, RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.search import Index, model_fingerprint
 
@@ -48,6 +48,13 @@ def test_words_find_what_the_model_scores_best(place: Path, engine: Index) -> No
     found = engine.search(text="a blue square", top=3, target="texts")
     assert found[0].captions == ["a blue square"] and found[0].score == pytest.approx(1, abs=1e-5)
     assert found[0].metadata["images"] == ["blue"] and found[0].metadata["language"] == "en"
+
+
+def test_the_public_function_takes_an_open_index_too(place: Path, engine: Index) -> None:
+    hits = subtext.search(place / "index", "a blue square", top=3)
+    assert [hit.id for hit in subtext.search(engine, "a blue square", top=3)] == [hit.id for hit in hits]
+    with pytest.raises(ArgumentError, match="give them to open_index"):
+        subtext.search(engine, "a blue square", run=place / "run")
 
 
 def test_a_hit_says_what_it_is(place: Path, engine: Index) -> None:

@@ -57,7 +57,7 @@ def open_index(
 
 @verb
 def search(
-    index: Annotated[str | Path, "Folder or address of the index.", Metavar("INDEX")],
+    index: Annotated[str | Path | Any, "Folder or address of the index.", Metavar("INDEX")],
     text: Annotated[str | None, "Words that the results should match.", Metavar("QUERY")] = None,
     *,
     image: Annotated[
@@ -131,7 +131,8 @@ def search(
     A model of precomputed features takes as --image an image that its features name, or an .npy or .npz file with the
     features of one image.
 
-    Raises ArgumentError for arguments that do not go together, and what `open_index` and `Index.search` raise.
+    Raises ArgumentError for arguments that do not go together, and what `open_index` and `Index.search` raise. In
+    Python `index` may also be an open index; `run` and `features` then belong to `open_index`.
     """
     from dataclasses import replace
 
@@ -155,7 +156,11 @@ def search(
         diversity, min_probability, explain,
     )  # fmt: skip
     device = choose_device(device)
-    opened = open_index(index, run=run, features=features, device=device)
+    if isinstance(index, str | Path):
+        index = open_index(index, run=run, features=features, device=device)
+    elif run is not None or features is not None:
+        raise ArgumentError("run and features are for an index that is opened here; give them to open_index")
+    opened: Index = index
     if rerank is None:
         return opened.answer(query)
     from subtext.api.load import open_run

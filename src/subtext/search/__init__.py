@@ -19,8 +19,7 @@ from subtext.models.model import Model
 from subtext.search.answer import Answer, Fit, Hit, Reason
 from subtext.search.build import model_fingerprint, require_model
 from subtext.search.confidence import Confidence, Judgement
-from subtext.search.query import Part, Query, require_target
-from subtext.search.ranking import CombinedQuery, reasons, reranked
+from subtext.search.query import CombinedQuery, Part, Query, reasons, require_target, reranked
 from subtext.search.stores.condition import Condition
 from subtext.search.stores.item import SIDES, Hits, Side
 from subtext.search.stores.store import Store, View, open_store

@@ -21,8 +21,7 @@ from subtext.errors import DataError, RequirementError
 from subtext.ops import draw
 from subtext.ops.reliability import reliability
 from subtext.search.answer import Fit
-from subtext.search.query import opposite
-from subtext.search.stores.item import SIDES, Hits, Side
+from subtext.search.stores.item import SIDES, Hits, Side, opposite
 from subtext.search.stores.manifest import STALE, Calibration, Way
 from subtext.search.stores.store import Store, View
 from subtext.version import __version__

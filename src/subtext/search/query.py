@@ -1,4 +1,4 @@
-"""A search request: text, an image, example items, and how the results are ranked."""
+"""A search request: its parts, and how candidates are scored by them, re-ranked and explained."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import RequirementError
+from subtext.ops.reorder import fuse_ranks, inverted_softmax, local_scaling, spread_out
+from subtext.search.answer import Reason
+from subtext.search.confidence import Background
 from subtext.search.stores.condition import Condition, parse
-from subtext.search.stores.item import SIDES, Side
+from subtext.search.stores.item import SIDES, Hits, Side, opposite
+from subtext.search.stores.store import View
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,173 @@ def require_target(target: str, top: int) -> Side:
     return "images" if target == "images" else "texts"
 
 
-def opposite(side: Side) -> Side:
-    """The other side."""
-    return SIDES[1 - SIDES.index(side)]
+REASONS = 3
+"""Reasons per hit."""
+LEXICAL_DEPTH = 5
+"""Texts that are matched by their words, per result: several may belong to one image."""
+CANDIDATES = 10
+"""Candidates per result of each positive part, where a combined query cannot be searched exactly."""
+
+
+def part_scores(part: Part, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    """(N) inner products of a part with (N K D) items, of the best matching views."""
+    products = np.einsum("nkd,ld->nkl", vectors, part.vectors, dtype=np.float64, casting="same_kind")
+    scores: NDArray[np.float64] = products.max(axis=(1, 2)) if len(vectors) else np.zeros(0)
+    return scores
+
+
+@dataclass(frozen=True)
+class CombinedQuery:
+    """The parts of a query as one score: their weighted sum, each in standard deviations over the background.
+
+    Cosines of texts with images and of images with images differ in size; in deviations the weights mean what they say.
+    A single part keeps its cosine, and needs no background.
+    """
+
+    parts: Sequence[Part]
+    background: Background | None
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one part alone."""
+        return len(self.parts) == 1
+
+    def scaled(self) -> list[tuple[Part, float, float]]:
+        """Each part, its mean over the background, and its weight divided by its standard deviation there."""
+        if self.background is None:
+            return [(self.parts[0], 0.0, 1.0)]
+        scaled = []
+        for part in self.parts:
+            scores = self.background.scores(part.vectors[None])[0].astype(np.float64)
+            deviation = float(scores.std()) if len(scores) > 1 else 0.0
+            mean = float(scores.mean()) if len(scores) else 0.0
+            scaled.append((part, mean, part.weight / (deviation or 1.0)))
+        return scaled
+
+    def scores(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(N) scores of (N K D) items."""
+        total = np.zeros(len(vectors))
+        for part, mean, factor in self.scaled():
+            total += factor * (part_scores(part, vectors) - mean)
+        return total
+
+    def search(self, view: View, side: Side, count: int, *, among: NDArray[np.int64] | None) -> Hits:
+        """The `count` best items without the query's own.
+
+        Exact where items and parts have one vector each. Else candidates are the best items of each positive part, ten
+        times `count`: an item that is good for all parts and among the best of none is missed.
+        """
+        examples = {part.key for part in self.parts if part.key is not None}
+        scaled = self.scaled()
+        if self.single or (view.manifest.views[side] <= 1 and all(len(part.vectors) == 1 for part in self.parts)):
+            vectors = scaled[0][0].vectors if self.single else np.sum([f * p.vectors for p, _, f in scaled], axis=0)
+            result = view.nearest(side, vectors[None].astype(np.float32), top=count + len(examples), among=among)[0]
+            shift = sum(factor * mean for _, mean, factor in scaled)
+            scores = result.scores if self.single else (result.scores - shift).astype(np.float32)
+            keys = result.keys
+        else:
+            positive = np.stack([part.vectors for part in self.parts if part.weight > 0])
+            results = view.nearest(side, positive, top=CANDIDATES * (count + len(examples)), among=among)
+            keys = np.unique(np.concatenate([result.keys for result in results]))
+            totals = self.scores(view.vectors(side, keys))
+            order = np.lexsort((keys, -totals))
+            keys, scores = keys[order], totals[order].astype(np.float32)
+        rest = ~np.isin(keys, list(examples))
+        return Hits(keys[rest][:count], scores[rest][:count])
+
+
+def reranked(
+    view: View,
+    result: Hits,
+    combined: CombinedQuery,
+    query: Query,
+    background: Background | None,
+    *,
+    temperature: float,
+    among: NDArray[np.int64] | None,
+) -> Hits:
+    """The candidates re-ranked as `query.hubness`, `lexical` and `diversity` say; their scores do not change.
+
+    background   items of the query's own modality, for the hubness correction
+    temperature  of the inverted softmax
+    among        keys that the search is restricted to; None for all
+    """
+    keys, scores = result.keys, result.scores
+    vectors = view.vectors(query.target, keys)
+    values = scores.astype(np.float64)
+    if query.hubness:
+        if background is None or not combined.single or not len(background.keys):
+            need = "items of the query's modality in the index" if combined.single else "a query of one part"
+            raise RequirementError(f"a hubness correction needs {need}; leave hubness out")
+        query_scores = background.scores(vectors).astype(np.float64)
+        values = (
+            local_scaling(values, query_scores)
+            if query.hubness == "csls"
+            else inverted_softmax(values, query_scores, temperature=temperature)
+        )
+    if query.lexical:
+        by_score = keys[np.argsort(-values, kind="stable")].tolist()
+        fused = fuse_ranks([by_score, _lexical_matches(view, query, among, len(keys))])
+        added = np.array([key for key in fused if key not in set(by_score)], dtype=np.int64)
+        if len(added):
+            added_vectors = view.vectors(query.target, added)
+            keys, vectors = np.concatenate([keys, added]), np.concatenate([vectors, added_vectors])
+            scores = np.concatenate([scores, combined.scores(added_vectors).astype(np.float32)])
+        values = np.array([fused[int(key)] for key in keys])
+    order = np.argsort(-values, kind="stable")[: query.depth]
+    if query.diversity:
+        chosen = vectors[order]
+        flat = chosen.reshape(-1, chosen.shape[2])
+        similarity = (flat @ flat.T).reshape(len(order), chosen.shape[1], len(order), chosen.shape[1]).max(axis=(1, 3))
+        order = order[
+            spread_out(values[order], similarity.astype(np.float64), count=len(order), diversity=query.diversity)
+        ]
+    return Hits(keys[order], scores[order])
+
+
+def _lexical_matches(view: View, query: Query, among: NDArray[np.int64] | None, count: int) -> list[int]:
+    """Keys of the target side that share words with the query, best first."""
+    if query.text is None:
+        raise RequirementError("a lexical search needs text; give some, or leave lexical out")
+    keys = [key for key, _ in view.search_text(query.text, top=LEXICAL_DEPTH * count)]
+    if query.target == "images":
+        images = view.partners("texts", keys)
+        keys = list(dict.fromkeys(key for text_key in keys for key in images.get(text_key, [])))
+    if among is not None:
+        keys = [key for key, allowed in zip(keys, np.isin(keys, among).tolist(), strict=True) if allowed]
+    return keys[:count]
+
+
+def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Part]) -> list[list[Reason]]:
+    """For each item its own captions (for a text: its images), by their cosine with the query.
+
+    An item without any gets its nearest neighbours on the other side.
+    """
+    facing = opposite(side)
+    partners = view.partners(side, keys)
+    partner_keys = sorted({key for linked in partners.values() for key in linked})
+    score_of: dict[int, float] = {}
+    if partner_keys:
+        vectors = view.vectors(facing, np.array(partner_keys))
+        cosines = np.sum([p.weight * part_scores(p, vectors) for p in parts if p.weight > 0], axis=0)
+        score_of = dict(zip(partner_keys, cosines.tolist(), strict=True))
+    unpaired = [key for key in keys.tolist() if key not in partners]
+    nearest: dict[int, Hits] = {}
+    if unpaired and view.counts[facing]:
+        results = view.nearest(facing, view.vectors(side, np.array(unpaired)), top=REASONS)
+        nearest = dict(zip(unpaired, results, strict=True))
+    rows: list[list[tuple[int, float]]] = []
+    for key in keys.tolist():
+        best = sorted(partners.get(key, ()), key=lambda partner: -score_of[partner])[:REASONS]
+        row = [(partner, score_of[partner]) for partner in best]
+        if key in nearest:
+            row = list(zip(nearest[key].keys.tolist(), nearest[key].scores.tolist(), strict=True))
+        rows.append(row)
+    items = {item.key: item for item in view.items(facing, sorted({key for row in rows for key, _ in row}))}
+
+    def reason(paired: bool, key: int, score: float) -> Reason:
+        item = items[key]
+        text = item.captions[0] if facing == "texts" and item.captions else None
+        return Reason(item.id, text, score, "own" if paired else "nearest")
+
+    return [[reason(key in partners, *pair) for pair in row] for key, row in zip(keys.tolist(), rows, strict=True)]

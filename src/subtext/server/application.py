@@ -28,8 +28,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import cut_note
 from subtext.errors import RequirementError
 from subtext.search import Answer, Index, Query
-from subtext.search.query import opposite
-from subtext.search.stores.item import Side
+from subtext.search.stores.item import Side, opposite
 from subtext.search.stores.store import View
 from subtext.search.stores.traces import trace_name
 from subtext.server import schemas

@@ -19,6 +19,12 @@ from subtext.errors import IndexError_
 Side = Literal["images", "texts"]
 SIDES: tuple[Side, Side] = ("images", "texts")
 
+
+def opposite(side: Side) -> Side:
+    """The other side."""
+    return SIDES[1 - SIDES.index(side)]
+
+
 Facet = tuple[str, str | int | float]
 """A metadata field and one of its values."""
 
