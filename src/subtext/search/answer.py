@@ -60,8 +60,7 @@ class Hit:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `uncertainty` only where there is one."""
-        values = asdict(self)
-        return values if self.uncertainty is not None else {k: values[k] for k in values if k != "uncertainty"}
+        return {name: value for name, value in asdict(self).items() if name != "uncertainty" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -150,12 +149,12 @@ class Answer:
     def warnings(self) -> list[str]:
         """What a reader should know before trusting the hits."""
         unknown = self.unknown_words
-        more = f" and {len(unknown) - WORDS_SHOWN:,} more" if len(unknown) > WORDS_SHOWN else ""
-        names = ", ".join(f"'{word[:WIDTH]}'" for word in unknown[:WORDS_SHOWN]) + more
+        suffix = f" and {len(unknown) - WORDS_SHOWN:,} more" if len(unknown) > WORDS_SHOWN else ""
+        names = ", ".join(f"'{word[:WIDTH]}'" for word in unknown[:WORDS_SHOWN]) + suffix
         warnings = []
         if self.meaningless:
-            which = f": {names}" if unknown else "; it has no words"
-            warnings.append(f"the model knows no word of the query{which}; this answer means nothing")
+            cause = f": {names}" if unknown else "; it has no words"
+            warnings.append(f"the model knows no word of the query{cause}; this answer means nothing")
         elif unknown:
             warnings.append(f"the model does not know {names}; the answer uses only the other words")
         warnings += self.notes
@@ -202,8 +201,7 @@ class Answer:
             if hit.why:
                 lines.append(f"why {rank}:")
             for reason in hit.why:
-                kind = "own" if reason.of == "own" else "nearest"
-                lines.append(f"  {reason.score:.3f} {kind} {_short(reason.text or reason.id)}")
+                lines.append(f"  {reason.score:.3f} {reason.of} {_short(reason.text or reason.id)}")
         return "\n".join(lines)
 
     __str__ = text

@@ -110,10 +110,10 @@ class Evidence:
     def level(self, temperature: float) -> float:
         """L = log sum_j exp(s_j / t) over the side: the best hits exactly, the rest estimated from the background."""
         terms = [self.scores.astype(np.float64) / temperature]
-        rest = self.background[~np.isnan(self.background)].astype(np.float64) / temperature
+        sampled = self.background[~np.isnan(self.background)].astype(np.float64) / temperature
         uncounted = self.total - len(self.scores)
-        if uncounted > 0 and len(rest):
-            terms.append(rest + np.log(uncounted / len(rest)))
+        if uncounted > 0 and len(sampled):
+            terms.append(sampled + np.log(uncounted / len(sampled)))
         return float(np.logaddexp.reduce(np.concatenate(terms), initial=-np.inf))
 
     def signs(self, temperature: float) -> dict[str, float]:

@@ -224,8 +224,8 @@ class CombinedQuery:
             totals = self.scores(view.vectors(side, keys))
             order = np.lexsort((keys, -totals))
             keys, scores = keys[order], totals[order].astype(np.float32)
-        rest = ~np.isin(keys, list(examples))
-        return Hits(keys[rest][:count], scores[rest][:count])
+        retained = ~np.isin(keys, list(examples))
+        return Hits(keys[retained][:count], scores[retained][:count])
 
 
 def reranked(

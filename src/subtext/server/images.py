@@ -198,8 +198,8 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
             texts = [name for row in rows for name in row["text_ids"]]
             present = [*view.keys_of("images", ids), *view.keys_of("texts", texts)]
         if present or len(set(ids)) < len(ids):
-            which = f"'{present[0]}' exists" if present else "one is given twice"
-            raise Refusal(HTTPStatus.CONFLICT, f"an addition needs new ids; {which}; delete it first, or rename")
+            reason = f"'{present[0]}' exists" if present else "one is given twice"
+            raise Refusal(HTTPStatus.CONFLICT, f"an addition needs new ids; {reason}; delete it first, or rename")
         batch = folder / f".new-{os.getpid()}.jsonl"
         try:
             for upload, row in zip(uploads, rows, strict=True):

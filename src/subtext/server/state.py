@@ -279,8 +279,8 @@ class ServerState:
         # Every token is compared in full, so the time taken reveals nothing.
         matches = [hmac.compare_digest((token or "").encode(), value.encode()) for value in accepted if value]
         if not any(matches):
-            which = "needs a token" if token is None else "needs another token"
-            raise Refusal(HTTPStatus.UNAUTHORIZED, f"this {which} (Authorization: Bearer ...)")
+            need = "needs a token" if token is None else "needs another token"
+            raise Refusal(HTTPStatus.UNAUTHORIZED, f"this {need} (Authorization: Bearer ...)")
 
     def item_counts(self) -> dict[tuple[str, str], int]:
         """(library, side) -> items, without libraries whose database is away."""
