@@ -221,7 +221,7 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """The hits as thumbnails with captions, for a notebook."""
-        from subtext.report.thumbnail import thumbnail
+        from subtext.data.image_files import thumbnail
 
         cards = []
         for hit in self.hits:

@@ -405,10 +405,10 @@ def _fit_temperature(evidence: Sequence[Evidence], truth: Sequence[NDArray[np.fl
 def _measured(observed: Observations, way: Way) -> Way:
     """The calibration with its figures, on the queries that it was not fitted on."""
     rows = np.flatnonzero(~observed.fitted)
-    evidence, correct = ([values[row] for row in rows] for values in (observed.evidence, observed.correct))
+    evidence, correct = [observed.evidence[row] for row in rows], [observed.correct[row] for row in rows]
     predicted = [probabilities(query.scores, query.level(way.temperature), way) for query in evidence]
     probability, truth = np.concatenate(predicted), np.concatenate(correct)
-    first, first_truth = (np.array([values[0] for values in lists]) for lists in (predicted, correct))
+    first, first_truth = np.array([own[0] for own in predicted]), np.array([own[0] for own in correct])
     bins = reliability(probability, truth)
     figures = {
         "questions": float(len(rows)),

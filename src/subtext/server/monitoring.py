@@ -137,8 +137,7 @@ class RequestLog:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     self._file = WatchedFileHandler(path, encoding="utf-8", errors="replace")
                 self._file.reopenIfNeeded()
-                self._file.stream.write(text + "\n")
-                self._file.stream.flush()
+                print(text, file=self._file.stream, flush=True)
             except OSError as problem:
                 print(f"no log is kept: {problem}", file=sys.stderr, flush=True)
                 self.target = ""
