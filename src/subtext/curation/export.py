@@ -179,17 +179,17 @@ def _card(row: dict[str, Any], why: Sequence[str], image: str | None, names: Seq
         " · ".join(f"{_label(name)} {score:.2f}" for name, score in scores.items() if name != kind and is_visible(name))
         for is_visible in (VISIBLE.__contains__, lambda name: name not in VISIBLE)
     )
-    more = f"<details><summary>more</summary>{escape(folded)}</details>" if folded else ""
+    details = f"<details><summary>more</summary>{escape(folded)}</details>" if folded else ""
     shown = f'<img src="{escape(image)}" alt="{escape(row["image"])}" loading="lazy">' if image else ""
     out = f'<p class="out">left out: {escape("; ".join(why))}</p>' if why else ""
     copies = ["copies"] if row["image_copies"] >= 0 or row["text_copies"] >= 0 else []
-    details = " · ".join([str(row["split"]), str(row["language"] or "und"), *row["flags"], *copies])
+    remarks = " · ".join([str(row["split"]), str(row["language"] or "und"), *row["flags"], *copies])
     return (
         f'<li class="{kind}" data-kind="{kind}" data-out="{int(bool(why))}" {data}>'
         f"{shown or '<span class=gone>no image</span>'}<p>{escape(str(row['caption'] or row['text']))}</p>"
         f'<span class="kind">{escape(f"{kind} {row[kind]:.2f}" if kind else "")}</span>{out}'
-        f'<div class="facts">{escape(visible)}{more}</div>'
-        f'<span class="facts">{escape(str(row["image"]))} · {escape(details)}</span></li>'
+        f'<div class="facts">{escape(visible)}{details}</div>'
+        f'<span class="facts">{escape(str(row["image"]))} · {escape(remarks)}</span></li>'
     )
 
 

@@ -122,8 +122,8 @@ def summarise(problems: Iterable[Problem]) -> list[str]:
     sentences = []
     for first, *similar in kinds.values():
         rows = ", ".join([*(problem.where for problem in similar[:2]), *(["..."] if len(similar) > 2 else [])])
-        others = f" and {len(similar):,} like it ({rows})" if similar else ""
-        sentences.append(f"{first.where}{others}: {first.what}")
+        repeated = f" and {len(similar):,} like it ({rows})" if similar else ""
+        sentences.append(f"{first.where}{repeated}: {first.what}")
     return sentences
 
 

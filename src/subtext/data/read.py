@@ -130,12 +130,12 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
         reason = "has no split, and other rows have one; name the split of every row"
         problems += [Problem(group.where, reason) for group in groups if group.split is None]
     text_rows, image_rows = assembly.texts.row_of, assembly.images.row_of
-    judged = [
+    triples = [
         (text_rows[text], image_rows[image], score)
         for text, image, score in source.judgements
         if text in text_rows and image in image_rows
     ]
-    columns = zip(*judged, strict=True) if judged else ((), (), ())
+    columns = zip(*triples, strict=True) if triples else ((), (), ())
     types = (np.int64, np.int64, np.float32)
     judgements = Judgements(*(np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True)))
     dataset = Dataset(
@@ -254,12 +254,12 @@ class _Assembly:
         name = row.image_id or (path if isinstance(path, str) else blake2b(path or b"", digest_size=8).hexdigest())
         same_name = self.images.row_of.get(name)
         if same_name is not None and same_name != image:
-            other = self.images.entries[same_name]
+            namesake = self.images.entries[same_name]
             if image is not None:
-                raise RowError(f"id '{name}' names another image ({other.where}); ids need to be unique")
-            if path is not None and other.value is not None:
-                shown = other.value if isinstance(other.value, str) else "stored as bytes"
-                raise RowError(f"id '{name}' names another image ({shown}, {other.where}); ids need to be unique")
+                raise RowError(f"id '{name}' names another image ({namesake.where}); ids need to be unique")
+            if path is not None and namesake.value is not None:
+                shown = namesake.value if isinstance(namesake.value, str) else "stored as bytes"
+                raise RowError(f"id '{name}' names another image ({shown}, {namesake.where}); ids need to be unique")
             image = same_name
         if image is None:
             image = self.images.add(_Item(name, path, self._group(row, split, name), row.metadata, row.where))
@@ -303,10 +303,10 @@ class _Assembly:
         if row.text_ids is not None:
             name = row.text_ids[number]
             text = self.texts.row_of.get(name)
-            other = None if text is None else self.texts.entries[text]
-            if other is not None and (other.value != value or other.group != group):
+            namesake = None if text is None else self.texts.entries[text]
+            if namesake is not None and (namesake.value != value or namesake.group != group):
                 raise RowError(
-                    f"text id '{name}' names another text ({other.where}); ids need to be unique, and a text of "
+                    f"text id '{name}' names another text ({namesake.where}); ids need to be unique, and a text of "
                     "several images needs them in one group"
                 )
         else:

@@ -347,7 +347,7 @@ def too_long(input_spec: Input, texts: Iterable[object]) -> int:
             return 0
         # A text is cut if it has another token where there is room for one more. The empty text shows the padding; the
         # last token of some tokenisers is a mark.
-        tables = [input_spec.tokens(["", *long], length=input_spec.max_tokens + more) for more in (0, 1)]
+        tables = [input_spec.tokens(["", *long], length=input_spec.max_tokens + extra) for extra in (0, 1)]
         narrow, wide = ((table != table[0, -2]).sum(dim=1) for table in tables)
         return int((wide > narrow).sum())
     return 0

@@ -145,14 +145,14 @@ def _rows(image_side: _Side, text_side: _Side, judgements: list[_Judgement]) -> 
     used: set[str] = set()
     for judgement in positive:
         text, image = judgement.text, judgement.image
-        row = _row(judgement.where, image, image_side[image][1], (text, text_side[text][1]))
+        row = _row(judgement.where, image, image_side[image][1], {text: text_side[text][1]})
         if isinstance(row, Row):
             row.split, row.group = judgement.split, group_of[f"t{text}"]
             used |= {f"t{text}", f"i{image}"}
         yield row
     for image, (where, columns) in image_side.items():
         if f"i{image}" not in used:
-            row = _row(where, image, columns, None)
+            row = _row(where, image, columns, {})
             if isinstance(row, Row):
                 row.split, row.unpaired = distractor_split, True
             yield row
@@ -163,7 +163,7 @@ def _rows(image_side: _Side, text_side: _Side, judgements: list[_Judgement]) -> 
 
 
 def _row(
-    where: str, image: str, image_columns: Mapping[str, Any], text: tuple[str, Mapping[str, Any]] | None
+    where: str, image: str, image_columns: Mapping[str, Any], texts: Mapping[str, Mapping[str, Any]]
 ) -> Row | Problem:
     try:
         value, _ = image_of(image_columns)
@@ -171,14 +171,13 @@ def _row(
         return error.at(where)
     if value is None:
         return Problem(where, f"'{image}' has no image file; fill in its 'image'", name=f"'{image}'")
-    name, columns = text if text is not None else ("", {})
-    words = _text(columns)
-    reason = text_error(words)
-    if text is not None and reason is not None:
-        return Problem(where, f"the text '{name}' {reason}", name=f"'{name}'")
-    metadata = {k: v for k, v in {**columns, **image_columns}.items() if k not in _RESERVED and v is not None}
-    texts = [] if text is None else [words]
-    return Row(where, value, image, texts, [name] if texts else None, metadata=metadata)
+    words = {name: _text(columns) for name, columns in texts.items()}
+    for name, text in words.items():
+        if (reason := text_error(text)) is not None:
+            return Problem(where, f"the text '{name}' {reason}", name=f"'{name}'")
+    columns = {name: value for side in (*texts.values(), image_columns) for name, value in side.items()}
+    metadata = {name: value for name, value in columns.items() if name not in _RESERVED and value is not None}
+    return Row(where, value, image, list(words.values()), list(words) or None, metadata=metadata)
 
 
 def _text(columns: Mapping[str, Any]) -> Any:
