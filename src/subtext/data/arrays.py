@@ -137,7 +137,7 @@ def _reason(error: Exception) -> str:
 
 def ids_beside(path: Path, name: str = "ids") -> list[str]:
     """The names in FILE.NAME.json or FILE.NAME.txt beside a file. Raises DataError when there are none."""
-    text, listed = path.with_suffix(f".{name}.txt"), path.with_suffix(f".{name}.json")
+    text, listed = (path.with_suffix(suffix.replace("ids", name)) for suffix in (".ids.txt", ".ids.json"))
     if not listed.is_file() and not text.is_file():
         raise DataError(
             f"{path} needs '{name}' in it, or in {text.name} (one a line) or {listed.name}; rows are joined by name, "
