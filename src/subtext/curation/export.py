@@ -105,7 +105,7 @@ def _fill_tar(judgement: Judged, links: NDArray[np.int64], path: Path) -> None:
                 )
             data = read_bytes(value, judgement.pairs.root)
             with Image.open(io.BytesIO(data)) as image:
-                suffix = str(image.format).lower().replace("jpeg", "jpg")
+                suffix = f".{image.format}".lower().replace("jpeg", "jpg")
             facts = [judgement.row(link) for link in image_links]
             captions = [fact["caption"] for fact in facts]
             content = {
@@ -114,11 +114,11 @@ def _fill_tar(judgement: Judged, links: NDArray[np.int64], path: Path) -> None:
             }  # fmt: skip
             for ending, member in (
                 (suffix, data),
-                ("txt", str(captions[0] or "").encode("utf-8", "surrogatepass")),
-                ("json", json.dumps(content, ensure_ascii=False).encode()),
+                (".txt", str(captions[0] or "").encode("utf-8", "surrogatepass")),
+                (".json", json.dumps(content, ensure_ascii=False).encode()),
             ):
                 # Without a time and an owner the same pairs give the same bytes.
-                info = tarfile.TarInfo(f"{number:09d}.{ending}")
+                info = tarfile.TarInfo(f"{number:09d}{ending}")
                 info.size = len(member)
                 tar.addfile(info, io.BytesIO(member))
 
