@@ -135,7 +135,7 @@ def kinds_of_pairs(
     chance = chance_links(pairs, seed=seed)
     if len(pairs.links) < FEWEST or len(chance) < FEWEST:
         return columns | {name: [None] * len(pairs.links) for name in (*KINDS, "kind")}, None
-    vectors = [items.vectors.float().numpy() for items in (images, texts)]
+    vectors = images.vectors.float().numpy(), texts.vectors.float().numpy()
     constructed = [chance] if graph is None else [chance, near_links(graph, pairs, seed=seed)]
     kinds = kinds_of(alignment, *(aligned(candidates, pairs, *vectors, links)[1] for links in constructed))
     columns |= {name: getattr(kinds, name).tolist() for name in KINDS}

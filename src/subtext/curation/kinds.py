@@ -64,7 +64,7 @@ def align(
 
     The temperature is the one with the highest mean alignment. Cost time L (M + M) D.
     """
-    vectors = [items.vectors.float().numpy() for items in (images, texts)]
+    vectors = images.vectors.float().numpy(), texts.vectors.float().numpy()
     rows = [
         draw.permutation(len(items), seed=seed, epoch=0, purpose=f"curate: {name}")[:candidate_count]
         for name, items in (("pictures", pairs.images), ("texts", pairs.texts))

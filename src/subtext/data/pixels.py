@@ -94,12 +94,13 @@ class PixelInput:
         mean, std = (torch.tensor(value, dtype=torch.float32).view(1, 3, 1, 1) for value in (self.mean, self.std))
         # Channels stay last in memory: convolutions on a processor run by up to 1.6 times faster so.
         tensor = torch.from_numpy(pixels).permute(0, 3, 1, 2).to(torch.float32).div_(255).sub_(mean).div_(std)
-        for index in np.flatnonzero(random[:, 5] < self.erase) if random is not None else ():
-            area, aspect, across, down = random[index, 6:10]
-            left, top, right, bottom = _rectangle(
-                self.size, self.size, 0.02 + 0.31 * area, np.exp((2 * aspect - 1) * np.log(3.3)), (across, down)
-            )
-            tensor[index, :, round(top) : round(bottom), round(left) : round(right)] = 0.0
+        if random is not None:
+            for row in np.flatnonzero(random[:, 5] < self.erase):
+                area, aspect, across, down = random[row, 6:10]
+                left, top, right, bottom = _rectangle(
+                    self.size, self.size, 0.02 + 0.31 * area, np.exp((2 * aspect - 1) * np.log(3.3)), (across, down)
+                )
+                tensor[row, :, round(top) : round(bottom), round(left) : round(right)] = 0.0
         return {"pixels": tensor, "ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
 
     def save(self, folder: Path) -> None:

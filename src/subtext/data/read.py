@@ -350,8 +350,8 @@ def _check_images(
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
         return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [Problem("images", message)]
     reasons = {
-        row: f"image '{images.values[row]}' is not in {root}; name the folder of the images (--images)"
-        for row in missing
+        row: f"image '{path}' is not in {root}; name the folder of the images (--images)"
+        for row, path in missing.items()
     }
     pathless = [row for row, value in enumerate(images.values) if value is None]
     if len(pathless) < len(images):
@@ -383,10 +383,10 @@ def _keep_images(dataset: Dataset, keep: NDArray[np.bool_]) -> Dataset:
     return dataset.subset(np.flatnonzero(keep), np.flatnonzero(has | ~had))
 
 
-def _missing(dataset: Dataset) -> list[int]:
-    """Images whose file does not exist: each folder is listed once, which is faster than a check per file."""
+def _missing(dataset: Dataset) -> dict[int, str]:
+    """The images whose file does not exist, and its path; listing each folder once is faster than a check per file."""
     listed: dict[str, set[str]] = {}
-    missing = []
+    missing = {}
     root = os.fspath(dataset.root)
     for row, value in enumerate(dataset.images.values):
         if not isinstance(value, str) or "?offset=" in value:
@@ -399,7 +399,7 @@ def _missing(dataset: Dataset) -> list[int]:
             except (OSError, ValueError):
                 listed[folder] = set()
         if name not in listed[folder]:
-            missing.append(row)
+            missing[row] = value
     return missing
 
 

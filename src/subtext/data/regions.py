@@ -179,7 +179,8 @@ def open_h5(path: Path) -> Regions:
             raise DataError(f"{path} needs a name and a number of boxes for each of {count} images")
         return Regions(lambda row: features[row, : int(lengths[row])], names, longest, width, features.dtype, path)
     if _SPANS in file and len(file[_SPANS]) == len(names):
-        return _of_spans(features, *file[_SPANS][:].T, names, path)
+        starts, stops = file[_SPANS][:].T
+        return _of_spans(features, starts, stops, names, path)
     if lengths is None:
         raise DataError(f"{path} needs 'pos_boxes' or 'num_boxes', a row a name, to tell images' regions apart")
     return of_counts(features, lengths, names, path)
@@ -246,7 +247,8 @@ def _relative_boxes(stored: NDArray[Any], size: NDArray[Any] | None, path: Path,
             )
         # Relative boxes may have sizes, too; boxes in pixels never all end within the first pixel.
         if (boxes > 1 + SLACK).any():
-            boxes, divided = boxes / np.tile(np.asarray(size, dtype=np.float32), 2), " once divided"
+            boxes = (boxes / np.tile(np.asarray(size, dtype=np.float32), 2)).astype(np.float32)
+            divided = " once divided"
     good = ((boxes >= -SLACK) & (boxes <= 1 + SLACK)).all(axis=1) & (boxes[:, 2:] >= boxes[:, :2]).all(axis=1)
     if not good.all():
         raise DataError(
