@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from benchmarks.common import options
 from benchmarks.pairs import LENGTHS, REGIONS, WIDTH, Contest, run
 from subtext.core import Embeddings
-from subtext.models.similarity.chan import Chan
+from subtext.models.similarity.cross_attention import Chan
 
 
 def plain(similarity: nn.Module, images: Embeddings, text: Embeddings) -> Tensor:

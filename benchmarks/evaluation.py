@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from benchmarks.common import interleaved, options, peak_megabytes, report
 from subtext.evaluation.metrics.recall import Recall
-from subtext.ops.candidate_lists import CandidateLists
 from subtext.ops.rank import Counts, both_directions
+from subtext.ops.sparse import CandidateLists
 
 PICTURES, EACH = 5_000, 5
 KS = (1, 5, 10)

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from benchmarks.common import Options, interleaved, report
 from subtext.core import Embeddings
 from subtext.evaluation.scoring import matrix
-from subtext.ops.bf16 import supported
+from subtext.ops.numerics import supported
 
 REGIONS, WIDTH = 36, 1024
 LENGTHS = (9, 10, 11, 12, 12, 13, 14, 15)

@@ -10,7 +10,7 @@ from benchmarks.common import interleaved, options, report
 from benchmarks.pairs import peak
 from subtext.core import Embeddings
 from subtext.evaluation.scoring import matrix
-from subtext.models.similarity.match_probability import MatchProbability
+from subtext.models.similarity.probabilistic import MatchProbability
 
 DRAWS, WIDTH, START = 7, 1024, 15.0
 

@@ -9,7 +9,7 @@ from benchmarks.common import options
 from benchmarks.pairs import WIDTH, Contest, run
 from benchmarks.similarity_vectors import NODES, PRODUCTS, plain_nodes, unit
 from subtext.core import Embeddings
-from subtext.models.similarity.saf import Saf
+from subtext.models.similarity.sgraf import Saf
 
 
 def plain(similarity: nn.Module, images: Embeddings, text: Embeddings) -> Tensor:

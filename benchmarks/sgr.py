@@ -9,7 +9,7 @@ from benchmarks.common import options
 from benchmarks.pairs import WIDTH, Contest, run
 from benchmarks.similarity_vectors import NODES, PRODUCTS, WORDS, plain_nodes
 from subtext.core import Embeddings
-from subtext.models.similarity.sgr import Sgr
+from subtext.models.similarity.sgraf import Sgr
 
 STEPS = 3
 

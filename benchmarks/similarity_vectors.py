@@ -8,7 +8,7 @@ from torch.nn.functional import leaky_relu
 
 from benchmarks.pairs import LENGTHS, REGIONS, WIDTH
 from subtext.core import Embeddings
-from subtext.ops.node_similarity import Nodes
+from subtext.models.similarity.sgraf import _Nodes
 
 NODES = 256
 WORDS = sum(LENGTHS) // len(LENGTHS)
@@ -21,7 +21,7 @@ def unit(values: Tensor) -> Tensor:
     return values / (values.pow(2).sum(dim=-1, keepdim=True).sqrt() + 1e-8)
 
 
-def plain_nodes(layers: Nodes, images: Embeddings, text: Embeddings) -> Tensor:
+def plain_nodes(layers: _Nodes, images: Embeddings, text: Embeddings) -> Tensor:
     """One caption with every picture: (I L+1 m)."""
     assert images.parts is not None and text.parts is not None
     regions, words = images.parts, text.parts.expand(len(images), -1, -1).contiguous()

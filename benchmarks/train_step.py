@@ -30,7 +30,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.text import Vocabulary, WordInput
 from subtext.models.encoders.precomputed import Precomputed
-from subtext.models.encoders.recurrent import GruShape, Recurrent
+from subtext.models.encoders.words import GruShape, Recurrent
 from subtext.models.heads.mean import Mean
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine

@@ -3,8 +3,9 @@
     python docs/generate.py            writes the page
     python docs/generate.py --check    exit code 1 when the page is out of date
 
-A part lies in the file that bears its name (`view_diversity.py` holds `ViewDiversity`). Its row is the first paragraph
-of its docstring. The paper in brackets becomes the last column; where the part names none, its file may.
+Networks, and parts that share a file, are listed by class. Any other part lies in the file that bears its name
+(`smooth_ap.py` holds `SmoothAP`). A row is the first paragraph of a docstring. The paper in brackets
+becomes the last column; where the part names none, its file may.
 Only the name of the recommended model is imported, so the page can be made without torch.
 """
 
@@ -31,15 +32,15 @@ ROOMS = {
     "models/heads": ("Heads", "The output of an encoder -> unit vectors in the joint space, K per item."),
     "models/similarity": ("Similarities", "Embeddings, Embeddings -> scores; larger is better."),
     "objectives/losses": ("Losses", "Comparison -> one differentiable value per query."),
-    "objectives/mining": (
+    "objectives/mining.py": (
         "Mining",
         "Scene, Epoch -> the comparison that a loss reads: sampled negatives, weighted cells.",
     ),
-    "objectives/regularisers": ("Regularisers", "Scene -> one value per batch."),
-    "objectives/weighting": ("Weightings", "Scene, Epoch -> one weight per query, without gradient."),
+    "objectives/regularisers.py": ("Regularisers", "Scene -> one value per batch."),
+    "objectives/weighting.py": ("Weightings", "Scene, Epoch -> one weight per query, without gradient."),
     "evaluation/metrics": ("Metrics", "Comparison -> one value per query; NaN where it is undefined."),
 }
-"""Folder in src/subtext -> title and description of its section."""
+"""Folder or file in src/subtext -> title and description of its section."""
 
 MODULES = ("encoders", "heads", "similarity")
 """Folders whose parts own parameters."""
@@ -64,28 +65,33 @@ class Entry:
     file: Path
 
 
-def entry(path: Path) -> Entry | None:
-    """The row of one file; None where no public class or function bears its name."""
+def file_entries(path: Path, room: str) -> list[Entry]:
+    """The rows of one file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    name = path.stem.replace("_", "")
-    is_module = path.parent.name in MODULES
+    rows = []
     for node in tree.body:
-        if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef) or node.name.startswith("_"):
             continue
-        # Where parts are torch modules, a plain record that bears the name of its file is not a part.
-        if is_module and not (isinstance(node, ast.ClassDef) and "nn.Module" in map(ast.unparse, node.bases)):
-            continue
-        if node.name.replace("_", "").lower() == name:
+        methods = {inner.name for inner in node.body if isinstance(inner, ast.FunctionDef)}
+        if path.parent.name in MODULES:
+            is_part = bool({"forward", "score"} & methods)
+        elif room.endswith(".py"):
+            is_part = "__call__" in methods
+        else:
+            is_part = node.name.replace("_", "").lower() == path.stem.replace("_", "")
+        if is_part:
             text = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
             paper = PAPER.search(text) or PAPER.search(ast.get_docstring(tree) or "")
             description = PAPER.sub("", text, count=1).rstrip(".") + "."
-            return Entry(node.name, description, " ".join(paper[1].split()) if paper else "", path)
-    return None
+            rows.append(Entry(node.name, description, " ".join(paper[1].split()) if paper else "", path))
+    return rows
 
 
 def entries(room: str) -> list[Entry]:
-    """The rows of a folder, sorted by file."""
-    return [row for path in sorted((SOURCE / room).glob("*.py")) if (row := entry(path)) is not None]
+    """The rows of a folder or file, sorted by file."""
+    place = SOURCE / room
+    files = [place] if place.is_file() else sorted(place.glob("*.py"))
+    return [row for path in files for row in file_entries(path, room)]
 
 
 def section(room: str) -> str:

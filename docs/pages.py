@@ -56,7 +56,7 @@ def python_page() -> str:
 
 def room_name(room: str) -> str:
     """The page of a section of the catalogue."""
-    return room.rpartition("/")[2]
+    return room.rpartition("/")[2].removesuffix(".py")
 
 
 def room_page(room: str) -> str:

@@ -29,17 +29,17 @@ LIST = ROOT / "tests" / "features.txt"
 # Folders of parts: kind -> places. A part is a public class that can be called, as a Loss or as a torch module.
 PARTS = {
     "loss": ["src/subtext/objectives/losses", "src/subtext/losses"],
-    "weighting": ["src/subtext/objectives/weighting", "src/subtext/weighting"],
-    "mining": ["src/subtext/objectives/mining", "src/subtext/mining"],
-    "regulariser": ["src/subtext/objectives/regularisers", "src/subtext/regularisers"],
+    "weighting": ["src/subtext/objectives/weighting.py", "src/subtext/weighting"],
+    "mining": ["src/subtext/objectives/mining.py", "src/subtext/mining"],
+    "regulariser": ["src/subtext/objectives/regularisers.py", "src/subtext/regularisers"],
     "generation": ["src/subtext/objectives/generation.py", "src/subtext/generation"],
     "similarity": ["src/subtext/models/similarity", "src/subtext/similarity"],
     "head": ["src/subtext/models/heads", "src/subtext/heads"],
     "encoder": ["src/subtext/models/encoders", "src/subtext/encoders"],
     "metric": ["src/subtext/evaluation/metrics", "src/subtext/metrics"],
 }
-METRICS = ("Metric", "GalleryMetric", "PMRP")
-"""Base classes of metrics."""
+BASES = ("Metric", "GalleryMetric", "PMRP", "PairSimilarity", "_OfNodes")
+"""Base classes of parts, which call them."""
 FUNCTIONS_COUNT = ("generation", "metric")
 """Kinds whose public functions are features, too."""
 FUNCTIONS_OUTSIDE = {"metric": ["src/subtext/evaluation/metric.py", "src/subtext/ops/roc.py"]}
@@ -67,7 +67,7 @@ FIGURES = [
     "subtext.app.figuring.known:FIGURES",
 ]
 RELEVANCES = ["subtext.evaluation.relevance.grade:NAMES", "subtext.relevance.grade:NAMES"]
-BACKBONES = ["subtext.models.encoders.hub:BACKBONES", "subtext.encoders.known:KNOWN"]
+BACKBONES = ["subtext.models.encoders.backbone:BACKBONES", "subtext.encoders.known:KNOWN"]
 COLUMNS = ["subtext.data.rows", "subtext.data.columns", "subtext.data.readers.columns"]
 APPLICATION = ["subtext.server.application", "subtext.app.server.application"]
 SETTINGS = ["subtext.server.serve:Settings", "subtext.server.settings:Settings", "subtext.app.server.settings:Settings"]
@@ -250,8 +250,8 @@ def parts() -> Iterator[tuple[str, str]]:
 def _called(node: ast.ClassDef, kind: str) -> bool:
     methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
     calls = bool(methods & {"__call__", "forward"})
-    if kind == "metric":
-        return any(isinstance(base, ast.Name) and base.id in METRICS for base in node.bases) or calls
+    if any(isinstance(base, ast.Name) and base.id in BASES for base in node.bases):
+        return True
     return calls or (kind == "encoder" and any(not name.startswith("__") for name in methods))
 
 

@@ -19,7 +19,7 @@ from subtext.data.inputs import Batch, Draw, Tensors
 from subtext.data.pixels import PixelInput
 from subtext.data.text import Vocabulary, WordInput
 from subtext.models.checkpoint import Record
-from subtext.models.encoders.recurrent import GruShape, Recurrent
+from subtext.models.encoders.words import GruShape, Recurrent
 from subtext.models.heads.gpo import Gpo
 from subtext.models.heads.mean import Mean
 from subtext.models.model import Branch, Model
@@ -27,7 +27,7 @@ from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Penalty, Term
-from subtext.objectives.regularisers.mmd import MMD
+from subtext.objectives.regularisers import MMD
 from subtext.training.plan import Phase, Plan
 from subtext.training.setup import Fitted, Report, RunOptions, Setup
 

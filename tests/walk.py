@@ -33,9 +33,9 @@ REQUIRED: dict[str, dict[str, Any]] = {
 
 
 def module_names(package: str = "subtext") -> list[str]:
-    """Every module of a package by its full name, the package with it."""
+    """Every module of a package, or a module alone, by its full name; the package with it."""
     root = importlib.import_module(package)
-    found = [info.name for info in pkgutil.walk_packages(root.__path__, f"{package}.")]
+    found = [info.name for info in pkgutil.walk_packages(getattr(root, "__path__", ()), f"{package}.")]
     return [package, *sorted(name for name in found if not name.endswith("__main__"))]
 
 

@@ -45,8 +45,7 @@ from subtext.evaluation import embed_pairs
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.graph import Graph
 from subtext.neighbours.lsa import Lsa
-from subtext.ops.reliability import reliability
-from subtext.ops.roc import auc
+from subtext.ops.roc import auc, reliability
 
 PLANTED: tuple[dict[str, float], ...] = (
     {},

@@ -23,7 +23,7 @@ from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, evaluate
 from subtext.evaluation.metrics.agreement import mean_ranks, spearman
 from subtext.models.checkpoint import Record, load_record
-from subtext.objectives.weighting.neighbourhood import Neighbourhood
+from subtext.objectives.weighting import Neighbourhood
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import Scoring
 from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, WeightOptions

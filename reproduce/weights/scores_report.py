@@ -21,7 +21,7 @@ from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.models.model import Model
 from subtext.neighbours.graph import pictures_of_texts
-from subtext.objectives.weighting.neighbourhood import Combine, Neighbourhood
+from subtext.objectives.weighting import Combine, Neighbourhood
 from subtext.report.page import Found, Page, Search, Section, render
 from subtext.report.plots import Histogram, histograms
 from subtext.report.progress import meter

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from subtext.errors import DataError
 from subtext.evaluation.metrics.agreement import spearman
-from subtext.objectives.weighting.neighbourhood import Neighbourhood
-from subtext.objectives.weighting.neighbourhood import combined as joined
+from subtext.objectives.objective import WeightTotal
+from subtext.objectives.weighting import Neighbourhood
+from subtext.objectives.weighting import combined as joined
 from subtext.ops import draw
 from subtext.training.tables import moments
 
@@ -206,7 +207,7 @@ def _weights(image: Tensor, text: Tensor, weighting: Neighbourhood, rows: Int[Te
     return joined(
         image[rows],
         text[rows],
-        total=weighting.sum_for(len(rows)),
+        total=WeightTotal.total_for(weighting, len(rows)),
         combine=weighting.combine,
         placement=weighting.placement,
     )

@@ -41,7 +41,7 @@ BAD = {
     ),
     "parts of fewer items": (
         lambda: three(parts=torch.zeros(2, 5, 4)),
-        "Embeddings.parts needs one row per item, 3; it got 2",
+        "Embeddings.parts must be (items, parts, width of parts) = (3, 5, 4); it got (2, 5, 4)",
     ),
     "a mask of another length": (
         lambda: three(parts=torch.zeros(3, 5, 4), mask=torch.ones(3, 4, dtype=torch.bool)),

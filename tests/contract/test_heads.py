@@ -14,8 +14,7 @@ from subtext.models.heads.gaussian import Gaussian, PooledSpread, Spread
 from subtext.models.heads.gpo import Gpo
 from subtext.models.heads.graph import Graph
 from subtext.models.heads.mean import Mean, Passthrough
-from subtext.models.heads.parts import Attended, Fused, Parts
-from subtext.models.heads.pie import Pie
+from subtext.models.heads.parts import Attended, Fused, Parts, Pie
 
 HEADS: dict[str, Callable[[], nn.Module]] = {
     "mean of pooled": lambda: Mean(6, 8),
@@ -159,9 +158,13 @@ def test_length_stays_where_it_is_asked_to() -> None:
         (lambda: Spread(6, 8), None, "width of the pooled vector, or recurrent=True; it got neither"),
         (lambda: Spread(6, 7, recurrent=True), None, "an even width; it got 7"),
         (lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, pooled_width=6), 8, draws=-1), None, "draws of 0 or more; it got"),
-        (lambda: Gaussian(Passthrough(), Spread(6, 6, pooled_width=6), 6), "pooled", "parts missing"),
+        (
+            lambda: Gaussian(Passthrough(), Spread(6, 6, pooled_width=6), 6),
+            "pooled",
+            "a spread needs an encoder that gives parts",
+        ),
         (lambda: Gaussian(Passthrough(), PooledSpread(6, 6), 6), "pooled", "an encoder that gives parts"),
-        (lambda: Parts(6, 8, vector="pooled", pooled_width=6), "parts", "pooled vector here"),
+        (lambda: Parts(6, 8, vector="pooled", pooled_width=6), "parts", "a pooled vector; it gave parts alone"),
     ],
 )
 def test_a_head_says_what_it_misses(make: Callable[[], nn.Module], given: str | None, said: str) -> None:

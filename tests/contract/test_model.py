@@ -18,9 +18,8 @@ from subtext.evaluation.scoring import matrix
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.heads.mean import Mean, Passthrough
 from subtext.models.model import Branch, Model
-from subtext.models.similarity.chan import Chan
 from subtext.models.similarity.cosine import Cosine
-from subtext.models.similarity.cross_attention import CrossAttention
+from subtext.models.similarity.cross_attention import Chan, CrossAttention
 
 
 def test_one_string_is_no_list_of_texts() -> None:

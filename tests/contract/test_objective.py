@@ -13,8 +13,8 @@ from subtext.core import DIRECTIONS, Comparison, Epoch, Scene
 from subtext.errors import RequirementError, ShapeError
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Penalty, Term
-from subtext.objectives.regularisers.mmd import MMD
-from subtext.objectives.weighting.uniform import Uniform
+from subtext.objectives.regularisers import MMD
+from subtext.objectives.weighting import Uniform
 
 FIRST = Epoch(number=0, seed=0)
 

@@ -22,7 +22,7 @@ from subtext.models.model import Model
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Term
 from subtext.objectives.scene import compose
-from subtext.objectives.weighting.rank import Rank
+from subtext.objectives.weighting import Rank
 from subtext.ops import draw as draws
 from subtext.recipes import catalogue
 from subtext.recipes.build import build, recorded_options
@@ -230,8 +230,7 @@ def test_a_saved_run_comes_back_the_same_to_the_bit(
     for name, branch in (("image", setup.model.image), ("text", setup.model.text)):
         folder = tmp_path / "assets" / name
         folder.mkdir(parents=True)
-        branch.input_spec.save(folder)
-        branch.encoder.save_assets(folder)
+        branch.save_assets(folder)
     again = made(case, models, BuildContext(assets=tmp_path / "assets", seed=99))
     again.model.load_state_dict(setup.model.state_dict(), strict=True)
     with_files(again.model, case, features)

@@ -16,7 +16,7 @@ from walk import classes
 from subtext.errors import RequirementError, ShapeError
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention
-from subtext.ops.pairwise import pairwise
+from subtext.ops.pairwise import PairSimilarity
 
 OF_VECTORS = ("Cosine", "MatchProbability", "ClosedFormDistance")
 PAIRWISE = [part for part in classes("models.similarity") if part.__name__ not in OF_VECTORS]
@@ -146,13 +146,9 @@ def test_pieces_are_kept_while_there_is_room(monkeypatch):
         "subtext.ops.pairwise.checkpoint", lambda score, *given, **options: again.append(given[2]) or score(*given)
     )
     images, texts = (of_parts(torch.ones(n, 3, 2), lengths) for n, lengths in ((2, [3, 3]), (3, [1, 3, 2])))
-    scores = pairwise(
-        images,
-        texts,
-        lambda some, _, read: read.parts.sum(dim=(1, 2)).expand(len(some), -1),
-        ready=lambda _: None,
-        floats=lambda _, words: words,
-    )
+    similarity = PairSimilarity()
+    monkeypatch.setattr(similarity, "floats", lambda _, words: words)
+    scores = similarity.all_pairs(images, texts, lambda some, _, read: read.parts.sum(dim=(1, 2)).expand(len(some), -1))
     assert scores.tolist() == [[2, 6, 4]] * 2
     assert [each.parts.shape[1] for each in again] == [3]
 

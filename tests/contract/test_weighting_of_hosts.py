@@ -11,9 +11,9 @@ from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.errors import RecipeError
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.margin import Margin
-from subtext.objectives.mining.distance import Distance
+from subtext.objectives.mining import Distance
 from subtext.objectives.objective import Term
-from subtext.objectives.weighting.rank import Rank
+from subtext.objectives.weighting import Rank
 from subtext.recipes.build import build
 from subtext.recipes.catalogue import models
 from subtext.training.setup import Setup

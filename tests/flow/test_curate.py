@@ -34,8 +34,7 @@ from subtext.errors import DataError
 from subtext.evaluation.overlap import looks_of
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.lsa import Lsa
-from subtext.ops.reliability import reliability
-from subtext.ops.roc import auc
+from subtext.ops.roc import auc, reliability
 
 THINGS = [
     f"{a} {b}" for a in ("red", "wet", "old", "tall", "shy", "mad") for b in ("dog", "tram", "tree", "cook", "lamp")

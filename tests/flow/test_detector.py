@@ -14,7 +14,7 @@ from transformers import AutoModelForObjectDetection
 
 from subtext.api.load import load
 from subtext.errors import RequirementError
-from subtext.models.encoders.detector import Detector
+from subtext.models.encoders.vision import Detector
 
 NAMES = ("detr", "yolos", "rt_detr")
 SMALL = ["--embed-dim", 8, "--word-dim", 8, "--batch-size", 8, "--image-size", 32, "--epochs", 2, "--workers", 0, "-q"]

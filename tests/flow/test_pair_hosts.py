@@ -14,7 +14,7 @@ from subtext.api.load import open_run
 from subtext.core import DIRECTIONS
 from subtext.evaluation.scoring import Embedded, Matrix
 from subtext.models.similarity.cross_attention import CrossAttention
-from subtext.ops.node_similarity import Nodes
+from subtext.models.similarity.sgraf import _Nodes
 
 SMALL = [
     "--embed-dim",
@@ -106,7 +106,7 @@ def test_daa_puts_both_reasonings_and_their_mean_into_order(made: Path, tmp_path
     assert found["rsum"] > 0 and found["model"]["host"] == "ensemble"
     model = open_run(tmp_path / "both").model
     model.score_in_bf16()
-    assert [part.bf16 for part in model.modules() if isinstance(part, Nodes)] == [True, True]
+    assert [part.bf16 for part in model.modules() if isinstance(part, _Nodes)] == [True, True]
 
 
 def in_order(run: Path, made: Path) -> float:

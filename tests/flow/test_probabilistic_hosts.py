@@ -26,11 +26,10 @@ from subtext.errors import RecipeError, TrainingError
 from subtext.evaluation import embed_pairs
 from subtext.models.heads.gaussian import Gaussian, Spread
 from subtext.models.model import Branch, Model
-from subtext.models.similarity.match_probability import MatchProbability
+from subtext.models.similarity.probabilistic import MatchProbability
 from subtext.objectives.losses.soft_contrastive import SoftContrastive
 from subtext.objectives.objective import Objective, Penalty, Term
-from subtext.objectives.regularisers.kl import KL
-from subtext.objectives.regularisers.uniformity import Uniformity
+from subtext.objectives.regularisers import KL, Uniformity
 from subtext.recipes.methods.daa import daa
 from subtext.training.batch_relevance import Mixing
 from subtext.training.plan import Plan

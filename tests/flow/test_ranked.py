@@ -15,9 +15,9 @@ from subtext.errors import DataError, RecipeError
 from subtext.models.checkpoint import load_run
 from subtext.objectives.losses.daa import DAA
 from subtext.objectives.losses.smooth_ap import SmoothAP
-from subtext.objectives.mining.cosines import Cosines
+from subtext.objectives.mining import Cosines
 from subtext.objectives.objective import Objective, Penalty
-from subtext.objectives.regularisers.mmd import MMD
+from subtext.objectives.regularisers import MMD
 from subtext.recipes.methods.daa import daa
 from subtext.recipes.methods.smooth_ap import smooth_ap
 from subtext.training.batch_relevance import SharedWords

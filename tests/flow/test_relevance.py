@@ -22,8 +22,8 @@ from subtext.evaluation.relevance.grade import Asked, graded
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import of_groups
 from subtext.evaluation.relevance.ratings import read_human
-from subtext.models.sentence_encoder import SentenceEncoder
-from subtext.ops.candidate_lists import CandidateLists
+from subtext.models.encoders.language import SentenceEncoder
+from subtext.ops.sparse import CandidateLists
 
 TEXTS = ["a red dog runs", "the dog is red", "two cats sleep", "cats on a red mat", "a bird", "birds fly away"]
 DATA = pytest.mark.skipif("SUBTEXT_DATA" not in os.environ, reason="needs SUBTEXT_DATA")

@@ -194,7 +194,7 @@ def test_search_shows_the_second_models_order(made: Path) -> None:
 def test_pairs_are_scored_in_bfloat16_where_the_machine_does_so(
     here: bool, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("subtext.ops.bf16", "subtext.models.model"):
+    for module in ("subtext.ops.numerics", "subtext.models.model"):
         monkeypatch.setattr(f"{module}.supported", lambda device="cpu": here)
     score, told = ("evaluate", made / "dear", "--bootstrap", "0"), "does not multiply in bfloat16; scores are made in"
     exact, half = (json.loads(call(*score, *more, "--json", "-", "-q").stdout) for more in ([], ["--bf16"]))

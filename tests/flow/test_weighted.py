@@ -24,14 +24,11 @@ from subtext.objectives.losses.hal import HAL
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.margin import Margin
 from subtext.objectives.losses.triplet import Triplet
-from subtext.objectives.mining.distance import Distance
-from subtext.objectives.mining.hubs import Hubs
+from subtext.objectives.mining import Distance, Hubs
 from subtext.objectives.objective import Objective, Penalty, Term
-from subtext.objectives.regularisers.mmd import MMD
+from subtext.objectives.regularisers import MMD
 from subtext.objectives.scene import compose
-from subtext.objectives.weighting.density import Density
-from subtext.objectives.weighting.random import Random
-from subtext.objectives.weighting.uniform import Uniform
+from subtext.objectives.weighting import Density, Random, Uniform
 from subtext.ops import draw
 from subtext.ops.density import DensityOptions, density
 from subtext.recipes.methods.amrani import amrani
@@ -299,7 +296,7 @@ def features(folder: Path) -> str:
 def test_amrani_weights_by_a_table_that_stays(tmp_path: Path) -> None:
     file = features(tmp_path)
     made = amrani(triplets(PLAN), features=file, neighbours=3)
-    assert made.objective.parts["text_to_image"].weighting == Density(196.0, "sum", "text_to_image", 32)
+    assert made.objective.parts["text_to_image"].weighting == Density(196.0, "text_to_image", 32, "sum")
     (asked,) = made.memories
     table = asked.open(small.pairs(), device=torch.device("cpu")).table["density"]
     assert table.shape == (80,) and table.min() == 0 and table.max() == 1

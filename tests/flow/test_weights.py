@@ -16,10 +16,10 @@ from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
 from subtext.errors import CheckpointError, DataError, RecipeError
 from subtext.models.checkpoint import fingerprint, read_tensors
-from subtext.models.heads.pie import Pie
+from subtext.models.heads.parts import Pie
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
-from subtext.objectives.weighting.neighbourhood import Neighbourhood
+from subtext.objectives.weighting import Neighbourhood
 from subtext.ops.neighbour_scores import exact_scores, neighbour_scores
 from subtext.recipes.methods.combined import combined
 from subtext.recipes.methods.discrepancy import discrepancy

@@ -18,7 +18,7 @@ from reproduce.weights.statistics import explain, mean_weights, single_score, sp
 from subtext.core import Comparison, Embeddings, Epoch, Scene, Truth
 from subtext.errors import DataError
 from subtext.evaluation.metrics.agreement import spearman
-from subtext.objectives.weighting.neighbourhood import Neighbourhood
+from subtext.objectives.weighting import Neighbourhood
 from subtext.training.tables import moments
 
 
@@ -74,7 +74,7 @@ def test_effective_sizes_of_combined_weights_are_those_of_the_worked_example() -
 def test_statistics_may_be_each_modalitys_own() -> None:
     """As the weighting makes them in training, from tables with moments."""
     made = {name: torch.tensor(values) for name, values in SCORES.items()}
-    way = Neighbourhood(20.0, 1.0, 1.0, combine="sum", statistics="each", batch=0)
+    way = Neighbourhood(20.0, diversity=1.0, discrepancy=1.0, combine="sum", statistics="each", batch=0)
     forward = Comparison(torch.eye(5), Truth(torch.eye(5, dtype=torch.bool)), *[EMBEDDED] * 2)
     weights = way(Scene(forward, forward.flip()), Epoch(1, 0, table=made | moments(made)))
     wanted = float(weights.sum() ** 2 / (5 * weights.square().sum()))

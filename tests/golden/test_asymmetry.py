@@ -17,8 +17,7 @@ from subtext.data.inputs import Draw
 from subtext.data.text import END, START, Vocabulary, WordInput
 from subtext.errors import DataError, RequirementError
 from subtext.models.similarity.ascl import Ascl
-from subtext.models.similarity.chan import Chan
-from subtext.models.similarity.cross_attention import CrossAttention
+from subtext.models.similarity.cross_attention import Chan, CrossAttention
 from subtext.objectives import generation
 from subtext.objectives.generation import KINDS, Rates, add_noise, lengthened, sample_noise, shortened, shuffle_tokens
 from subtext.objectives.losses.infonce import InfoNCE

@@ -11,8 +11,7 @@ import torch
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
-from subtext.evaluation.metrics.c_way import CWay, CWayRank, SampledCWay
-from subtext.ops.hypergeometric import choice_probability, distractors_ahead
+from subtext.evaluation.metrics.c_way import CWay, CWayRank, SampledCWay, choice_probability, distractors_ahead
 from subtext.ops.rank import Counts
 
 S3 = torch.tensor([[0.60, 0.50, 0.55], [0.30, 0.40, 0.45], [0.65, 0.35, 0.70]])

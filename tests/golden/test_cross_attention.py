@@ -56,7 +56,7 @@ def test_half_precision_is_for_machines_that_have_it_and_never_for_learning(
     images, texts = cast(images, torch.float32), cast(texts, torch.float32)
     exact, half = CrossAttention(attending=attending)(images, texts), CrossAttention(attending=attending, bf16=True)
     for has, learns in ((False, False), (True, True), (True, False)):
-        monkeypatch.setattr("subtext.ops.bf16.supported", lambda device="cpu", has=has: has)
+        monkeypatch.setattr("subtext.ops.numerics.supported", lambda device="cpu", has=has: has)
         with torch.set_grad_enabled(learns):
             scores = half(images, texts)
         assert scores.dtype == torch.float32

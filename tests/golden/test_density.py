@@ -12,7 +12,7 @@ from subtext.core import DIRECTIONS, Epoch
 from subtext.errors import RequirementError
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Term
-from subtext.objectives.weighting.density import Density
+from subtext.objectives.weighting import Density
 from subtext.ops.density import DensityOptions, _moments, density
 
 V = doubles([[1, 0], [0.8, 0.6], [0.6, 0.8], [-1, 0], [0, -1]])
@@ -123,7 +123,9 @@ def test_weighted_loss():
     """Weights 1, 0.5, 0 on margins of 0.1: .05 + .075 + 0 in one direction, .15 + .125 + 0 in the other."""
     epoch = Epoch(0, 0, table={"density": doubles([1, 0.5, 0])})
     terms = {
-        direction: Term(Triplet(margin=0.1), direction, reduction="sum", weighting=Density(1.0, "none", direction))
+        direction: Term(
+            Triplet(margin=0.1), direction, reduction="sum", weighting=Density(1.0, direction, scale="none")
+        )
         for direction in DIRECTIONS
     }
     assert Objective(terms)(scene_of(S3), epoch)[0].item() == pytest.approx(0.40)
@@ -139,7 +141,7 @@ def test_weighted_loss():
 )
 def test_scales(scale, wanted):
     epoch = Epoch(0, 0, table={"density": doubles([1, 0.5, 0])})
-    assert Density(6.0, scale)(scene_of(S3), epoch).tolist() == pytest.approx(wanted)
+    assert Density(6.0, scale=scale)(scene_of(S3), epoch).tolist() == pytest.approx(wanted)
 
 
 def test_a_total_follows_the_size_of_the_batch():

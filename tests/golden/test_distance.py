@@ -10,7 +10,7 @@ from scenes import S3, doubles, items, random_items, scene_of, take
 
 from subtext.core import DIRECTIONS, Epoch, Scene
 from subtext.models.similarity.cosine import Cosine
-from subtext.objectives.mining.distance import Distance, log_rarity
+from subtext.objectives.mining import Distance, log_rarity
 from subtext.objectives.scene import compose
 
 D = doubles([0.3, 0.5, 0.8, 1, 1.2, 1.39, 1.45])

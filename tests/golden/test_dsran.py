@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from subtext.core import Encoded
 from subtext.models.heads.graph import Graph, GraphLayer
-from subtext.ops.fusion import Fusion
+from subtext.ops.attention import Fusion
 
 F64 = torch.float64
 WIDTH, FEATURES, HEADS = 4, 3, 2

@@ -17,16 +17,12 @@ from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
 from subtext.data.build_context import BuildContext
 from subtext.errors import RequirementError
-from subtext.models.encoders.backbone import adapt, layers, open_body
-from subtext.models.encoders.bag import Bag
-from subtext.models.encoders.dual import Dual
-from subtext.models.encoders.hub import BACKBONES, preprocessing_of
+from subtext.models.encoders.backbone import BACKBONES, adapt, layers, open_body, preprocessing_of
+from subtext.models.encoders.dual import Dual, OpenClip
 from subtext.models.encoders.language import Language
-from subtext.models.encoders.open_clip_dual import OpenClip
 from subtext.models.encoders.precomputed import Precomputed
-from subtext.models.encoders.recurrent import GruShape, Recurrent
-from subtext.models.encoders.timm_vision import TimmVision
-from subtext.models.encoders.vision import Vision
+from subtext.models.encoders.vision import TimmVision, Vision
+from subtext.models.encoders.words import Bag, GruShape, Recurrent
 from subtext.recipes.build import build
 
 
@@ -501,8 +497,7 @@ class TestOpenClip:
         assert first.compare(pixels, found).shape == (2, 2)
         assert len(first.image.encoder.body_layers()) == 3
         for name, branch in (("image", first.image), ("text", first.text)):
-            branch.input_spec.save(tmp_path / name)
-            branch.encoder.save_assets(tmp_path / name)
+            branch.save_assets(tmp_path / name)
         again = build("clip", told, context=BuildContext(assets=tmp_path)).model
         again.load_state_dict(first.state_dict(), strict=True)
         assert torch.equal(again.embed_texts(["a", "two"]).vectors, found.vectors)

@@ -12,7 +12,7 @@ from subtext.core import Encoded
 from subtext.models.heads.gpo import Gpo
 from subtext.models.heads.graph import Graph, GraphLayer
 from subtext.models.heads.mean import Mean, Passthrough
-from subtext.models.heads.pie import Pie
+from subtext.models.heads.parts import Pie
 
 F64 = torch.float64
 PARTS = torch.tensor([[[1, 0], [0, 1], [2, 2]], [[0.5, -1], [1, 1], [9, 9]]], dtype=F64)

@@ -11,7 +11,7 @@ from scenes import S3, doubles, items, random_items, scene_of
 from subtext.core import DIRECTIONS, Embeddings, Epoch, Scene
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.hal import HAL
-from subtext.objectives.mining.hubs import Hubs
+from subtext.objectives.mining import Hubs
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import compose
 

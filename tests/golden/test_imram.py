@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
-from subtext.models.similarity.imram import Imram
+from subtext.models.similarity.cross_attention import Imram
 
 F64 = torch.float64
 WIDTH = 3

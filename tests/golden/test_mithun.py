@@ -8,7 +8,7 @@ from scenes import S3, scene_of
 from subtext.core import DIRECTIONS, Epoch
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Term
-from subtext.objectives.weighting.rank import Rank
+from subtext.objectives.weighting import Rank
 
 OTHER = [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.9, 0.8]]
 FIRST = Epoch(number=0, seed=0)

@@ -13,10 +13,9 @@ from subtext.errors import RequirementError
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Penalty, Term
-from subtext.objectives.regularisers.mmd import MMD
-from subtext.objectives.regularisers.view_diversity import ViewDiversity
+from subtext.objectives.regularisers import MMD, ViewDiversity
 from subtext.objectives.scene import Groups, compose
-from subtext.objectives.weighting.neighbourhood import Neighbourhood, combined
+from subtext.objectives.weighting import Neighbourhood, combined
 from subtext.ops.neighbour_scores import neighbour_scores, second_sums
 
 NEAR = torch.tensor([[1, 2], [0, 2], [1, 3], [4, 0], [3, 2]], dtype=torch.int32)

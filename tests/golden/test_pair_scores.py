@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.evaluation.reranking import Shortlists, pair_scores, reranked
 from subtext.models.similarity.ascl import Ascl
-from subtext.models.similarity.cross_attention import CrossAttention
-from subtext.models.similarity.imram import Imram
+from subtext.models.similarity.cross_attention import CrossAttention, Imram
 
 Slow = Callable[[nn.Module, Embeddings, int, Tensor, Tensor], float]
 KINDS: dict[str, tuple[Callable[[], nn.Module], Slow]] = {

@@ -12,8 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from subtext.core import Embeddings
 from subtext.models.similarity.ascl import Ascl
-from subtext.models.similarity.chan import Chan
-from subtext.models.similarity.imram import Imram
+from subtext.models.similarity.cross_attention import Chan, Imram
 
 CHAN = {
     "mean": [[0.85570743, 0.76709192, 0.97552566], [0.84097728, 0.93948616, 0.58492788]],

@@ -12,14 +12,12 @@ from torch.nn.functional import normalize
 
 from subtext.core import DIRECTIONS, Embeddings, Encoded, Epoch, Scene
 from subtext.models.heads.gaussian import Spread
-from subtext.models.heads.pie import Pie
-from subtext.models.similarity.closed_form_distance import ClosedFormDistance
-from subtext.models.similarity.match_probability import MatchProbability
+from subtext.models.heads.parts import Pie
+from subtext.models.similarity.probabilistic import ClosedFormDistance, MatchProbability
 from subtext.objectives.losses.daa import DAA
 from subtext.objectives.losses.soft_contrastive import SoftContrastive
 from subtext.objectives.objective import Objective, Penalty, Term
-from subtext.objectives.regularisers.kl import KL
-from subtext.objectives.regularisers.uniformity import Uniformity
+from subtext.objectives.regularisers import KL, Uniformity
 from subtext.objectives.scene import Relevance, compose
 
 F64 = torch.float64

@@ -17,8 +17,8 @@ from subtext.evaluation.metrics.ndcg import NDCG
 from subtext.evaluation.metrics.pmrp import PMRP
 from subtext.evaluation.metrics.r_precision import RPrecision
 from subtext.evaluation.metrics.recall import Recall
-from subtext.ops.candidate_lists import CandidateLists
-from subtext.ops.positive_ranks import PositiveRanks, positive_ranks, rank_positives
+from subtext.ops.rank import PositiveRanks, positive_ranks, rank_positives
+from subtext.ops.sparse import CandidateLists
 from subtext.ops.top_k import occurrences
 
 

@@ -10,8 +10,7 @@ from subtext.core import DIRECTIONS, Epoch, Scene
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Penalty, Term
-from subtext.objectives.regularisers.mmd import MMD
-from subtext.objectives.regularisers.view_diversity import ViewDiversity
+from subtext.objectives.regularisers import MMD, ViewDiversity
 from subtext.objectives.scene import compose
 
 FIRST = Epoch(number=0, seed=0)

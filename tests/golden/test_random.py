@@ -11,8 +11,7 @@ from scenes import random_items, scene
 from subtext.core import DIRECTIONS, Epoch
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.scene import Groups, compose
-from subtext.objectives.weighting.random import Random
-from subtext.objectives.weighting.uniform import Uniform
+from subtext.objectives.weighting import Random, Uniform
 from subtext.ops import draw
 
 

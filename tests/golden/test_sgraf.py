@@ -12,11 +12,9 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.models.heads.parts import Attended, Parts
-from subtext.models.similarity.saf import Saf
-from subtext.models.similarity.sgr import Sgr
+from subtext.models.similarity.sgraf import Saf, Sgr, decided
 from subtext.ops.attention import context_differences, gram, over_regions, products, unit_vectors
-from subtext.ops.node_similarity import decided
-from subtext.ops.pairwise import pairwise
+from subtext.ops.pairwise import PairSimilarity
 
 CARD = {
     "saf": [[0.43883682, 0.42194544, 0.44803774], [0.42133401, 0.42290479, 0.42211389]],
@@ -88,7 +86,7 @@ def test_filtration_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assign([*similarity.attend.parameters(), *similarity.norm.parameters()], 0.3, 0.0)
     seen: list[Tensor] = []
     monkeypatch.setattr(
-        "subtext.models.similarity.saf.decided", lambda nodes, layer: seen.append(nodes) or decided(nodes, layer)
+        "subtext.models.similarity.sgraf.decided", lambda nodes, layer: seen.append(nodes) or decided(nodes, layer)
     )
     similarity.nodes.forward = lambda images, gram, texts: det((2, 1, 3, 4), 0.3)
     images, texts = of_parts(det((2, 2, 4), 0.1)), of_parts(det((1, 2, 4), 0.5))
@@ -146,12 +144,14 @@ def test_one_pair_at_a_time_in_plain_loops(part: type, slowly: Callable[[nn.Modu
 def test_filtration_makes_statistics_only_while_training(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[int, ...]] = []
 
-    def watched(*given: object, **more: object) -> Tensor:
-        found = pairwise(*given, **more)  # type: ignore[arg-type]
+    all_pairs = PairSimilarity.all_pairs
+
+    def watched(*given: object) -> Tensor:
+        found = all_pairs(*given)  # type: ignore[arg-type]
         made.append(tuple(found.shape))
         return found
 
-    monkeypatch.setattr("subtext.models.similarity.saf.pairwise", watched)
+    monkeypatch.setattr(PairSimilarity, "all_pairs", watched)
     similarity = Saf(width=4, nodes=3).double()
     images, texts = of_parts(det((3, 2, 4), 0.2)), of_parts(det((4, 3, 4), 0.9), [3, 2, 1, 3])
     for learning in (True, False):

@@ -8,7 +8,7 @@ from scenes import S3, scene_of
 from subtext.core import DIRECTIONS, Epoch
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Term
-from subtext.objectives.weighting.uniform import Uniform
+from subtext.objectives.weighting import Uniform
 
 
 @pytest.mark.parametrize(("total", "wanted"), [(3.0, 0.0361111111), (12.0, 4 * 0.0361111111)])

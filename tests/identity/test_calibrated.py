@@ -9,8 +9,8 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from subtext.errors import ShapeError
-from subtext.ops.reliability import reliability
 from subtext.ops.reorder import fuse_ranks, inverted_softmax, local_scaling, spread_out
+from subtext.ops.roc import reliability
 from subtext.search.confidence import PENALTY, fit_isotonic, fit_logistic
 
 

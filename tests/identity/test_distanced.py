@@ -14,8 +14,8 @@ from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
 from subtext.models.heads.gaussian import Distanced, Gaussian
 from subtext.models.model import Branch, Model
-from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.probabilistic import ClosedFormDistance
 
 F64 = torch.float64
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from subtext.models.encoders.recurrent import GruShape, Recurrent
+from subtext.models.encoders.words import GruShape, Recurrent
 from subtext.ops.gru import packed_states
 
 LENGTHS = torch.tensor([5, 5, 3, 1, 4])

@@ -20,12 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from subtext.core import Embeddings
 from subtext.evaluation.scoring import matrix
 from subtext.models.similarity.ascl import Ascl
-from subtext.models.similarity.chan import Chan
-from subtext.models.similarity.cross_attention import CrossAttention
-from subtext.models.similarity.imram import Imram
-from subtext.models.similarity.saf import Saf
-from subtext.models.similarity.sgr import Sgr
-from subtext.ops.bf16 import supported as multiplies
+from subtext.models.similarity.cross_attention import Chan, CrossAttention, Imram
+from subtext.models.similarity.sgraf import Saf, Sgr
+from subtext.ops.numerics import supported as multiplies
 
 Made = Callable[[int, int], nn.Module]
 SIMILARITIES: dict[str, Made] = {
@@ -47,7 +44,7 @@ PICTURES, WIDTH, NODES = 60, 32, 16
 @pytest.fixture
 def supported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that multiplies in bfloat16."""
-    monkeypatch.setattr("subtext.ops.bf16.supported", lambda device="cpu": True)
+    monkeypatch.setattr("subtext.ops.numerics.supported", lambda device="cpu": True)
 
 
 @pytest.mark.skipif(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from subtext.errors import ShapeError
-from subtext.ops import nearest, nearest_kernel
+from subtext.ops import nearest
 from subtext.ops.nearest import nearest_rows
 
 
@@ -116,12 +116,13 @@ def test_lists_of_any_length(swept, count):
 
 
 def test_a_guess_that_kept_too_little_is_mended(swept, monkeypatch):
-    """With a guess of one, every limit is too high; each row is asked again and is right."""
+    """With a guess of one, every limit is too high; each row is scored with all candidates again and is right."""
     vectors = whole_numbers(300, 4)
     asked = []
-    again = nearest._ask_again
+    compiled = nearest._compiled()
+    counted = {**compiled, "score": lambda *given: (asked.append(given[1]), compiled["score"](*given))}
     monkeypatch.setattr(nearest, "_guess", lambda seen, chosen, count: 1)
-    monkeypatch.setattr(nearest, "_ask_again", lambda *given: (asked.append(given[0]), again(*given)))
+    monkeypatch.setattr(nearest, "_compiled", lambda: counted)
     rows, scores = by_loop(vectors, count=30)
     found = nearest_rows(vectors, count=30)
     assert len(asked) > 50
@@ -168,6 +169,6 @@ def test_numbers_that_are_not_finite_are_refused(bad):
 
 def test_cutting_keeps_the_largest():
     keys = np.random.default_rng(0).permutation(500)
-    nearest_kernel._cut(keys, 400, 60)
+    nearest._cut(keys, 400, 60)
     assert sorted(keys[:60]) == sorted(np.random.default_rng(0).permutation(500)[:400])[-60:]
     assert keys[59] == keys[:60].min()

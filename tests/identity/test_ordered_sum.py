@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from subtext.core import Encoded
-from subtext.models.heads.gpo import Gpo
-from subtext.ops.ordered_sum import ordered_sum
+from subtext.models.heads.gpo import Gpo, ordered_sum
 
 
 def _by_sorting(parts: Tensor, lengths: Tensor, weights: Tensor) -> Tensor:

@@ -20,10 +20,9 @@ from subtext.models.heads.gaussian import Gaussian, Spread
 from subtext.models.heads.graph import Graph, GraphLayer
 from subtext.models.heads.mean import Mean
 from subtext.models.model import Branch, Model
-from subtext.models.similarity import match_probability
-from subtext.models.similarity.closed_form_distance import ClosedFormDistance
+from subtext.models.similarity import probabilistic as match_probability
 from subtext.models.similarity.cosine import Cosine
-from subtext.models.similarity.match_probability import MatchProbability
+from subtext.models.similarity.probabilistic import ClosedFormDistance, MatchProbability
 from subtext.ops import draw
 from subtext.training.batch_relevance import Mixing, mixed_truth
 from subtext.training.step import Reader

@@ -14,7 +14,7 @@ from subtext.evaluation.relevance import tfidf
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.daa import DAA
 from subtext.objectives.losses.smooth_ap import SmoothAP
-from subtext.objectives.mining.cosines import Cosines
+from subtext.objectives.mining import Cosines
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import Relevance, compose
 from subtext.training.batch_relevance import SharedWords

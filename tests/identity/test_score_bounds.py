@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 
-from subtext.ops import score_bounds
-from subtext.ops.score_bounds import HIGH, WIDE, lowest, reached, rounded
+from subtext.ops import nearest as score_bounds
+from subtext.ops.nearest import HIGH, WIDE, lowest, reached, rounded
 
 ROWS = 48
 
@@ -122,8 +123,9 @@ def test_rows_fill_whole_panels():
 
 
 def test_lowest_is_the_lowest_bit():
-    assert [lowest()(np.uint64(1) << np.uint64(place)) for place in range(64)] == list(range(64))
-    assert lowest()(np.uint64(0b1011000)) == 3
+    compiled = numba.njit(lowest)
+    assert [compiled(np.uint64(1) << np.uint64(place)) for place in range(64)] == list(range(64))
+    assert compiled(np.uint64(0b1011000)) == 3
 
 
 @pytest.mark.parametrize("size", [1e-18, 1e-30, 1e-41])

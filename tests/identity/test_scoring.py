@@ -15,12 +15,9 @@ from subtext.core import Embeddings
 from subtext.errors import ShapeError
 from subtext.evaluation.scoring import blocks, matrix, stored
 from subtext.models.similarity.ascl import Ascl
-from subtext.models.similarity.chan import Chan
 from subtext.models.similarity.cosine import Cosine
-from subtext.models.similarity.cross_attention import CrossAttention
-from subtext.models.similarity.imram import Imram
-from subtext.models.similarity.saf import Saf
-from subtext.models.similarity.sgr import Sgr
+from subtext.models.similarity.cross_attention import Chan, CrossAttention, Imram
+from subtext.models.similarity.sgraf import Saf, Sgr
 
 
 def items(count: int, *, views: int = 1, width: int = 48, seed: int = 0) -> Embeddings:
@@ -176,7 +173,7 @@ def test_scores_of_any_width_are_equal_to_the_bit(name: str, width: int, nodes: 
 
 @pytest.mark.parametrize("name", UNEVEN)
 def test_scores_in_half_precision_are_equal_to_the_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.ops.bf16.supported", lambda device="cpu": True)
+    monkeypatch.setattr("subtext.ops.numerics.supported", lambda device="cpu": True)
     assert_equal_to_the_bit(UNEVEN[name](50, 6, True), 50)
 
 

@@ -15,11 +15,9 @@ from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.sigmoid import Sigmoid
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Penalty, Term
-from subtext.objectives.regularisers.mmd import MMD
-from subtext.objectives.regularisers.view_diversity import ViewDiversity
+from subtext.objectives.regularisers import MMD, ViewDiversity
 from subtext.objectives.scene import compose
-from subtext.objectives.weighting.rank import Rank
-from subtext.objectives.weighting.uniform import Uniform
+from subtext.objectives.weighting import Rank, Uniform
 
 EPOCH = Epoch(number=0, seed=0)
 GROUPS = torch.tensor([0, 0, 1, 2, 1, 3])

@@ -22,9 +22,8 @@ from subtext.evaluation.scoring import Embedded, Matrix
 from subtext.evaluation.two_stages import LOSS, Listed, Stage, TwoStage, evaluate_two_stage
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.cosine import Cosine
-from subtext.models.similarity.cross_attention import CrossAttention
-from subtext.models.similarity.imram import Imram
-from subtext.models.similarity.sgr import Sgr
+from subtext.models.similarity.cross_attention import CrossAttention, Imram
+from subtext.models.similarity.sgraf import Sgr
 
 PROTOCOL = Protocol(c_way=(), bootstrap=0)
 

@@ -249,8 +249,7 @@ def planted(judgement: Judged, labels: Labels) -> dict[str, Any]:
     import numpy as np
 
     from subtext.curation.kinds import KINDS
-    from subtext.ops.reliability import reliability
-    from subtext.ops.roc import auc
+    from subtext.ops.roc import auc, reliability
 
     truth = [TRUTHS[str(kind)] for kind in labels.of(judgement.pairs)[judgement.pairs.links[:, 1]]]
     marked = {kind: np.array([is_kind == kind for is_kind in truth]) for kind in KINDS}

@@ -45,8 +45,7 @@ from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.results import Result, notes, stated
 from subtext.evaluation.scoring import STORED_BYTES, Embedded, Matrix, Rows, Source, scored_once
 from subtext.models.model import Model
-from subtext.ops.positive_ranks import PositiveRanks, rank_positives
-from subtext.ops.rank import Counts
+from subtext.ops.rank import Counts, PositiveRanks, rank_positives
 from subtext.ops.semantic_rank import KERNEL_CELLS
 
 WORDS = (0, 10, 15, 20, math.inf)

@@ -36,10 +36,9 @@ from torch import Tensor
 from subtext.core import Comparison, Direction
 from subtext.errors import RequirementError
 from subtext.ops import semantic_rank
-from subtext.ops.candidate_lists import CandidateLists
-from subtext.ops.positive_ranks import rank_positives
-from subtext.ops.rank import Ties, best_of
+from subtext.ops.rank import Ties, best_of, rank_positives
 from subtext.ops.semantic_rank import RankTies
+from subtext.ops.sparse import CandidateLists
 from subtext.ops.top_k import gains
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from subtext.errors import RequirementError
 from subtext.export.hub import public_record
 from subtext.export.samples import Samples, vectors_of
 from subtext.models.checkpoint import Record
-from subtext.models.encoders.recurrent import Recurrent
+from subtext.models.encoders.words import Recurrent
 from subtext.models.heads.gaussian import Gaussian
 from subtext.models.heads.gpo import Gpo, PlaceWeights
 from subtext.models.heads.gpo import _sinusoids as sinusoids

@@ -1,14 +1,14 @@
-"""What a run leaves on disk: one record in JSON, tensors as safetensors, and nothing that can run code.
+"""The files of a run: one record in JSON, tensors as safetensors, and nothing that can run code.
 
-    RUN/run.json            Record: what was trained, on what, how well
+    RUN/run.json            Record: what was trained, on which data, and its figures
     RUN/model.safetensors   the kept weights
-    RUN/assets/image, text  what each branch needs to read its input again (vocabulary, tokeniser, backbone settings)
+    RUN/assets/image, text  what rebuilds each branch beside its tensors (vocabulary, tokeniser, backbone settings)
     RUN/log.jsonl           one line a logged step and epoch      RUN/README.md   the model card
-    RUN/tables/epoch-0002.safetensors   scores of every training pair that weights were made from, one file an epoch
-    RUN/checkpoints/, cache/   while training; a finished run has neither
+    RUN/tables/epoch-0002.safetensors   scores of all training pairs that sample weights read, one file an epoch
+    RUN/checkpoints/, cache/   during training alone
 
-Every file is written under another name in the same folder, flushed to the disk and renamed into place: a reader sees
-the old file or the new one, never half of one.
+Every file is written under another name in the same folder, flushed to the disk and renamed: a reader sees the old file
+or the new one, never a part of one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -36,17 +36,17 @@ RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "ta
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where a run's data came from, so that later commands need not be told again.
+    """The source of a run's data, which later commands read again.
 
     data                     file or folder of pairs; empty for pairs made in memory
-    images                   folder that picture paths start from, when it was given apart
+    images                   folder of images; None where paths start from the data's own folder
     features, text_features  files of precomputed features
     train_split, val_split   names of splits; val_split is None for a run without validation
     split_seed               of the 80-10-10 split of data without splits
     on_error                 "raise" or "skip" rows that cannot be used
     fingerprint              of the training and validation pairs (`data.fingerprint`)
-    inputs                   of how images and texts are read: feature files, vocabulary, transform, in what
-                             precision outputs of frozen encoders are cached, and graphs that neighbours are drawn from
+    inputs                   fingerprint of all other inputs: feature files, vocabulary, transform, precision of cached
+                             outputs of frozen encoders, and graphs of neighbours
     """
 
     data: str = ""
@@ -63,18 +63,18 @@ class DataSource:
 
 @dataclass(frozen=True)
 class Record:
-    """One run in words and numbers.
+    """The options, data and results of one run.
 
-    model, arguments  the model recipe and its options
-    methods           (name, arguments) of each training method, in the order applied
-    plan, phases      how it is trained, as plain data
-    data              where the pairs came from
-    seed              of every draw
-    status            "training" until the end; "stopped" when a person, a signal or a bad number ended it
-    best, best_epoch  validation figures of the kept weights, and their epoch counted from 1; empty and None before
-    epochs, steps     finished so far
-    seconds           of training, over all resumptions
-    version, versions of Subtext, and of the libraries underneath
+    model, arguments   the model recipe and its options
+    methods            (name, arguments) of each training method, in the order applied
+    plan, phases       the training plan, as plain data
+    data               the source of the pairs
+    seed               of every draw
+    status             "training" until the end; "stopped" when a person, a signal or a bad number ended it
+    best, best_epoch   validation figures of the kept weights, and their epoch counted from 1; empty and None before
+    epochs, steps      finished so far
+    seconds            of training, over all resumptions
+    version, versions  of Subtext, and of its libraries
     """
 
     model: str
@@ -105,7 +105,7 @@ class Record:
         """
         try:
             values = current_record(json.loads(text))
-            _require_kinds(values)
+            _require_types(values)
             source = values.pop("data", {})
             if "bad" in source:
                 # Runs of version 0.1 call it so.
@@ -120,48 +120,45 @@ class Record:
             ) from problem
 
     def differences(self, record: Record, defaults_before: Sequence[Mapping[str, object]] = ()) -> list[str]:
-        """What would make `record` another training: one "--option this -> other" each; empty when it is the same.
+        """What makes `record` another training, as "--option this -> other"; empty when it is the same training.
 
-        defaults_before  values that held for options which this record, of an older version, does not have: those of
-                         the model and the plan, then those of each method. Without it a missing option is a difference
+        defaults_before  values of the options that this record, of an older version, lacks: those of the model and the
+                         plan, then those of each method. Without it a missing option is a difference
 
-        Options are spelt as the command line has them. Another model is reported alone: its options are others anyway.
+        Options are spelt as on the command line. Another model is reported alone, because its options differ anyway.
         """
         if self.model != record.model:
             return [f"the model: {self.model} -> {record.model}"]
-        found: list[str] = []
-        mine, theirs = ({"seed": each.seed} | _plain(each.arguments) | _plain(each.plan) for each in (self, record))
-        mine = _said(mine, theirs, defaults_before[0] if defaults_before else {})
-        for name in sorted(set(mine) | set(theirs)):
-            _compare(name, mine.get(name), theirs.get(name), found)
+        mine, theirs = ({"seed": run.seed} | _plain(run.arguments) | _plain(run.plan) for run in (self, record))
+        mine = _completed(mine, theirs, defaults_before[0] if defaults_before else {})
+        names = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+        result = [_difference(name, mine.get(name), theirs.get(name)) for name in names]
         methods = self.methods
-        if [name for name, _ in methods] == [name for name, _ in record.methods] and len(defaults_before) == len(
-            methods
-        ) + 1:
+        same_methods = [name for name, _ in methods] == [name for name, _ in record.methods]
+        if same_methods and len(defaults_before) == len(methods) + 1:
             methods = tuple(
-                (name, _said(had, has, defaults))
-                for (name, had), (_, has), defaults in zip(methods, record.methods, defaults_before[1:], strict=True)
+                (name, _completed(old, new, defaults))
+                for (name, old), (_, new), defaults in zip(methods, record.methods, defaults_before[1:], strict=True)
             )
         if _plain(methods) != _plain(record.methods):
-            found.append(f"{_with(methods)} -> {_with(record.methods)}")
+            result.append(f"{_with(methods)} -> {_with(record.methods)}")
         if _plain(self.phases) != _plain(record.phases):
-            found.append(f"phases {list(self.phases)} -> {list(record.phases)}")
+            result.append(f"phases {list(self.phases)} -> {list(record.phases)}")
         if self.data.fingerprint != record.data.fingerprint:
-            found.append(f"the pairs: {self.data.data or 'those of the run'} -> other pairs or other splits")
+            result.append(f"the pairs: {self.data.data or 'those of the run'} -> other pairs or other splits")
         if self.data.inputs != record.data.inputs:
-            found.append("how images and texts are read: other features or cache precision, or files that have changed")
-        return found
+            result.append(
+                "how images and texts are read: other features or cache precision, or files that have changed"
+            )
+        return result
 
 
-def _require_kinds(values: dict[str, Any]) -> None:
-    """Raise TypeError where a field is not of the kind that its default is of."""
-    kinds: dict[type, tuple[type, ...]] = {
-        tuple: (list,), DataSource: (dict,), float: (float, int), type(None): (int, type(None)),
-    }  # fmt: skip
-    empty = Record(model="")
-    for name in sorted(set(values) & {record_field.name for record_field in fields(Record)}):
-        default = type(getattr(empty, name))
-        if not isinstance(values[name], kinds.get(default, (default,))) or isinstance(values[name], bool):
+def _require_types(values: dict[str, Any]) -> None:
+    """Raise TypeError where a field is not of the type of its default."""
+    types: dict[type, tuple[type, ...]] = {tuple: (list,), DataSource: (dict,), float: (float, int)}
+    for name, default in vars(Record(model="")).items():
+        expected = (int, type(None)) if default is None else types.get(type(default), (type(default),))
+        if name in values and (not isinstance(values[name], expected) or isinstance(values[name], bool)):
             raise TypeError(f"'{name}' is {values[name]!r:.60}")
 
 
@@ -191,23 +188,20 @@ def load_record(run: Path) -> Record:
 
 
 def save_run(run: Path, model: nn.Module, record: Record) -> None:
-    """Write a whole run: record, weights, and the assets of both branches (`reads.save`, `encoder.save_assets`)."""
+    """Write a complete run: record, weights, and the assets of both branches."""
     save_assets(run, model)
     write_tensors(run / WEIGHTS, model.state_dict())
     save_record(run, record)
 
 
 def save_assets(run: Path, model: nn.Module) -> None:
-    """Write RUN/assets: what the two branches need to be built again, beside their tensors."""
+    """Write RUN/assets: what rebuilds the two branches, beside their tensors."""
 
     def fill(folder: Path) -> None:
         for modality in ("image", "text"):
             path = folder / modality
             path.mkdir()
-            branch = getattr(model, modality)
-            branch.input_spec.save(path)
-            if hasattr(branch.encoder, "save_assets"):
-                branch.encoder.save_assets(path)
+            getattr(model, modality).save_assets(path)
 
     write_folder(run / ASSETS, fill)
 
@@ -238,12 +232,12 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors as one safetensors file, whole or not at all."""
-    write_file(path, lambda place: put_tensors(place, tensors))
+    """Write tensors as one safetensors file, in one step."""
+    write_file(path, lambda temporary: put_tensors(temporary, tensors))
 
 
 def put_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to a file that is not yet in its place; those that share memory are written each."""
+    """Write tensors to a temporary file; tensors that share memory are written separately."""
     pointers: set[int] = set()
     plain: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -254,12 +248,12 @@ def put_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.touch()
     mode = path.stat().st_mode
     save_file(plain, path, metadata={"format": "pt"})
-    # It makes a file that its owner alone may read; a run is for whom its folder is for.
+    # `save_file` lets the owner alone read; a run may be read by everyone who may read its folder.
     path.chmod(mode)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file, in memory of their own.
+    """The tensors of a safetensors file, copied into memory.
 
     Raises CheckpointError when the file is missing or damaged.
     """
@@ -271,37 +265,34 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of Python and of the libraries underneath, as a Record has them."""
+    """Versions of Python and of the libraries, for a Record."""
     versions = {name: version(name) for name in ("torch", "transformers", "accelerate", "numpy", "safetensors")}
     return {"python": platform.python_version(), **versions}
 
 
-def _said(had: Mapping[str, Any], has: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
-    """The options of an older record, and for those that it lacks and the newer one has what holds defaults_before."""
-    old = {name: values[name] for name in has if name in values} | dict(had)
-    # A file or folder may stand there as it was typed: it is the same from where it was typed.
-    typed = {
-        name for name, value in old.items() if isinstance(value, str) and str(Path(value).absolute()) == has.get(name)
+def _completed(old: Mapping[str, Any], new: Mapping[str, Any], defaults: Mapping[str, object]) -> dict[str, Any]:
+    """The options of an older record, with defaults for those that only the newer one has."""
+    options = {name: defaults[name] for name in new if name in defaults} | dict(old)
+    # A relative path is the same file or folder as the absolute one.
+    same = {
+        name
+        for name, value in options.items()
+        if isinstance(value, str) and str(Path(value).absolute()) == new.get(name)
     }
-    return old | {name: has[name] for name in typed}
+    return options | {name: new[name] for name in same}
 
 
 def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _compare(name: str, mine: Any, theirs: Any, differences: list[str]) -> None:
-    if mine == theirs:
-        return
-    spelt = name.replace("_", "-")
+def _difference(name: str, mine: Any, theirs: Any) -> str:
+    """An option that differs, as on the command line."""
+    option = name.replace("_", "-")
     if isinstance(mine, bool) and isinstance(theirs, bool):
-        differences.append(f"--{'' if mine else 'no-'}{spelt} -> --{'' if theirs else 'no-'}{spelt}")
-    else:
-        differences.append(f"--{spelt} {_value(mine)} -> {_value(theirs)}")
-
-
-def _value(value: Any) -> str:
-    return "not given" if value is None or value == "" else str(value)
+        return " -> ".join(f"--{'' if value else 'no-'}{option}" for value in (mine, theirs))
+    mine, theirs = ("not given" if value is None or value == "" else value for value in (mine, theirs))
+    return f"--{option} {mine} -> {theirs}"
 
 
 def _with(methods: tuple[tuple[str, dict[str, Any]], ...]) -> str:

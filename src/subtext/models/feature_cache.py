@@ -1,14 +1,14 @@
-"""Frozen encoders are run once: what they make of every item is kept on disk and read from there at every step.
+"""Frozen encoders run once: their outputs for every item are cached on disk and read from there at every step.
 
-    FOLDER/KEY/parts.npy    (rows E) the parts of all items, one item after the other, without those that are masked
-    FOLDER/KEY/lengths.npy  (N) int64, how many rows each item has
+    FOLDER/KEY/parts.npy    (rows E) the parts of all items, one item after the other, without masked ones
+    FOLDER/KEY/lengths.npy  (N) int64, the number of rows of each item
     FOLDER/KEY/pooled.npy   (N G)
-    FOLDER/KEY/about.json   what the key was made of
+    FOLDER/KEY/about.json   what the key is a hash of
 
-KEY is a hash of the encoder's weights, structure and settings, of its Input's fingerprint, of the items (their images
-by size and times of the files, wherever their folder is) and of the precision, so that a change of any of them is
-another folder. Arrays are memory-mapped: a cache may be larger than memory. Several trainings may share a FOLDER: each
-KEY is put in place whole, and who comes second keeps what is there.
+KEY is a hash of the encoder's weights, structure and settings, of its Input's fingerprint, of the items (for image
+files, their size and time of change, but not their folder) and of the precision: a change of any of them gives another
+folder. Arrays are memory-mapped, so a cache may be larger than memory. Several trainings may share a FOLDER: each
+KEY is put in place in one step, and a second writer keeps what is there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subtext.core import Encoded
@@ -40,7 +39,7 @@ Sources = Sequence[tuple[Items, Path]]
 """Items and the folder that their paths start from."""
 _BLOCK = 64
 _ABANDONED = 3600.0
-"""Seconds without a write after which an unfinished folder is taken for one whose writer was killed."""
+"""Seconds without a write after which the writer of an unfinished folder counts as killed."""
 
 
 def refusal(branch: Branch, sources: Sources) -> str | None:
@@ -58,19 +57,26 @@ def refusal(branch: Branch, sources: Sources) -> str | None:
 def write_cache(
     branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision, device: torch.device
 ) -> Path:
-    """Run the encoder over the items, unless its outputs are there already; gives their folder.
+    """Run the encoder over the items, unless its outputs are cached already. Returns the folder of the cache.
 
     weights  fingerprint of the encoder's tensors
 
-    Raises RequirementError where the Input augments; DataError when float16 cannot hold an output; OutputError when it
-    cannot be written.
+    Raises RequirementError where the Input augments; DataError when float16 cannot hold an output; OutputError when the
+    cache cannot be written.
     """
     if (reason := refusal(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")
     about = _about(branch, sources, weights, precision)
-    path = _place(folder, about)
+    path = _path(folder, about)
     if not path.is_dir():
-        _sweep(folder)
+        # Remove what killed writers have left. A writer at work has written a moment ago.
+        for abandoned in folder.glob(f"{HIDDEN}*"):
+            try:
+                latest = max(file.stat().st_mtime for file in (abandoned, *abandoned.rglob("*")))
+            except FileNotFoundError:
+                continue  # Its writer has just finished.
+            if time.time() - latest > _ABANDONED:
+                shutil.rmtree(abandoned, ignore_errors=True)
         write_folder(path, lambda new: _run(branch, sources, new, about=about, device=device), replace=False)
     return path
 
@@ -78,29 +84,32 @@ def write_cache(
 def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision) -> Branch:
     """A branch with the same head that reads what `write_cache` wrote in place of running the encoder.
 
-    Raises DataError when it was not written, or is damaged.
+    Raises DataError when the cache is missing or damaged.
     """
-    path = _place(folder, _about(branch, sources, weights, precision))
+    path = _path(folder, _about(branch, sources, weights, precision))
     if not path.is_dir():
         raise DataError(f"cached outputs need {path}; it is not there; write it first")
-    input_spec = CachedInput(path, _names(sources))
-    if branch.training:
-        return Branch(input_spec, CachedEncoder(branch.encoder), branch.head).train()
-    return Branch(input_spec, CachedEncoder(branch.encoder), branch.head).eval()
+    input_spec = CachedInput(path, [name for items, _ in sources for name in items.ids])
+    return Branch(input_spec, CachedEncoder(branch.encoder), branch.head).train(branch.training)
 
 
 class CachedInput:
-    """Items -> what a frozen encoder made of them: "parts" (N P E) with "mask" (N P), "pooled" (N G), by id.
+    """Items -> the cached outputs of an encoder, by id: "parts" (N P E) with "mask" (N P), and "pooled" (N G).
 
     folder  as `write_cache` made it        names  ids of its items, in order
     """
+
+    augments = False
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.folder = folder
         self._rows = {name: row for row, name in enumerate(names)}
         try:
             self._masked = bool(json.loads((folder / "about.json").read_text(encoding="utf-8"))["masked"])
-            self._parts, self._pooled = _mapped(folder / "parts.npy"), _mapped(folder / "pooled.npy")
+            self._parts, self._pooled = (
+                np.load(file, mmap_mode="r", allow_pickle=False) if file.is_file() else None
+                for file in (folder / "parts.npy", folder / "pooled.npy")
+            )
             lengths = np.load(folder / "lengths.npy", allow_pickle=False)
         except (OSError, ValueError, EOFError, KeyError) as problem:
             raise DataError(
@@ -110,11 +119,6 @@ class CachedInput:
         self._even = bool((lengths == lengths[0]).all())
 
     @property
-    def augments(self) -> bool:
-        """Never: the outputs are fixed."""
-        return False
-
-    @property
     def fingerprint(self) -> str:
         """The key of the cache."""
         return self.folder.name
@@ -122,7 +126,7 @@ class CachedInput:
     def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
         """The encoder's outputs for a batch, float32.
 
-        Raises DataError for an item that was not there when the cache was written.
+        Raises DataError for an item that was missing when the cache was written.
         """
         missing = [name for name in batch.ids if name not in self._rows]
         if missing:
@@ -133,47 +137,43 @@ class CachedInput:
         tensors = {"ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
         if self._pooled is not None:
             tensors["pooled"] = torch.from_numpy(self._pooled[rows].astype(np.float32))
-        if self._parts is not None:
-            tensors |= self._gathered(self._parts, rows)
+        if self._parts is None:
+            return tensors
+        starts, width = self._starts, self._parts.shape[1]
+        lengths = starts[rows + 1] - starts[rows]
+        if self._even:
+            padded = self._parts.reshape(len(starts) - 1, -1, width)[rows].astype(np.float32)
+        else:
+            padded = np.zeros((len(rows), int(lengths.max()), width), dtype=np.float32)
+            for index, row in enumerate(rows):
+                padded[index, : lengths[index]] = self._parts[starts[row] : starts[row + 1]]
+        tensors["parts"] = torch.from_numpy(padded)
+        if self._masked:
+            tensors["mask"] = torch.from_numpy(np.arange(padded.shape[1]) < lengths[:, None])
         return tensors
 
     def save(self, folder: Path) -> None:
         """Refused: a run keeps the Input of its recipe, not a cache."""
         raise RequirementError("saving a model needs the Input of its recipe; it got a cache; save the recipe's model")
 
-    def _gathered(self, parts: NDArray[np.floating], rows: NDArray[np.int64]) -> Tensors:
-        starts = self._starts
-        if self._even:
-            padded = parts.reshape(len(starts) - 1, -1, parts.shape[1])[rows].astype(np.float32)
-            mask = np.ones(padded.shape[:2], dtype=bool)
-        else:
-            lengths = starts[rows + 1] - starts[rows]
-            padded = np.zeros((len(rows), int(lengths.max()), parts.shape[1]), dtype=np.float32)
-            for index, row in enumerate(rows):
-                padded[index, : lengths[index]] = parts[starts[row] : starts[row + 1]]
-            mask = np.arange(padded.shape[1])[None, :] < lengths[:, None]
-        tensors = {"parts": torch.from_numpy(padded)}
-        if self._masked:
-            tensors["mask"] = torch.from_numpy(mask)
-        return tensors
-
 
 class CachedEncoder(nn.Module):
-    """In the place of an encoder: hands on what a CachedInput read. It has no weights."""
+    """Stands for an encoder: passes on what a CachedInput read. It has no weights."""
 
-    def __init__(self, like: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
-        self.parts_width = getattr(like, "parts_width", None)
-        self.pooled_width = getattr(like, "pooled_width", None)
+        self.parts_width = getattr(encoder, "parts_width", None)
+        self.pooled_width = getattr(encoder, "pooled_width", None)
 
     def forward(self, inputs: Tensors) -> Encoded:
-        """The outputs as they were."""
+        """The cached outputs."""
         return Encoded(parts=inputs.get("parts"), mask=inputs.get("mask"), pooled=inputs.get("pooled"))
 
 
 def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, object], device: torch.device) -> None:
-    kind = np.dtype(str(about["precision"]))
-    parts, pooled = _Growing(path / "parts.npy", kind), _Growing(path / "pooled.npy", kind)
+    """Write the outputs of all items to a folder."""
+    precision = np.dtype(str(about["precision"]))
+    parts, pooled = _GrowingFile(path / "parts.npy", precision), _GrowingFile(path / "pooled.npy", precision)
     lengths: list[int] = []
     masked = False
     was_training = branch.encoder.training
@@ -186,83 +186,68 @@ def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, objec
                     encoded: Encoded = branch.encoder(inputs)
                     if encoded.pooled is not None:
                         pooled.add(encoded.pooled)
-                    if encoded.parts is not None:
-                        masked = masked or encoded.mask is not None
-                        lengths += _add_parts(parts, encoded.parts, encoded.mask)
-                    else:
+                    if encoded.parts is None:
                         lengths += [0] * len(batch.rows)
+                    elif encoded.mask is None:
+                        parts.add(encoded.parts.flatten(0, 1))
+                        lengths += [encoded.parts.shape[1]] * len(batch.rows)
+                    else:
+                        masked = True
+                        parts.add(encoded.parts[encoded.mask])
+                        lengths += encoded.mask.sum(dim=1).tolist()
     finally:
         branch.encoder.train(was_training)
     np.save(path / "lengths.npy", np.array(lengths, dtype=np.int64))
     (path / "about.json").write_text(json.dumps({**about, "masked": masked}, indent=2), encoding="utf-8")
 
 
-def _add_parts(file: _Growing, parts: Tensor, mask: Tensor | None) -> list[int]:
-    if mask is None:
-        file.add(parts.flatten(0, 1))
-        return [int(parts.shape[1])] * len(parts)
-    file.add(parts[mask])
-    return [int(count) for count in mask.sum(dim=1).tolist()]
+class _GrowingFile:
+    """An npy file whose first axis grows. Its header has room for the final number of rows, written at the end."""
 
+    def __init__(self, path: Path, precision: np.dtype[np.floating]) -> None:
+        self._path, self._precision = path, precision
+        self._rows, self._width = 0, 0
 
-class _Growing:
-    """An npy file whose first axis grows; its header is written again at the end, and has room for that."""
-
-    def __init__(self, path: Path, kind: np.dtype[np.floating]) -> None:
-        self._path, self._kind = path, kind
-        self._rows = 0
-        self._width: int | None = None
-
-    def __enter__(self) -> _Growing:
+    def __enter__(self) -> _GrowingFile:
         self._file = self._path.open("wb")
         return self
 
     def __exit__(self, *problem: object) -> None:
-        if self._width is not None:
+        if self._width:
             self._file.seek(0)
-            self._header()
+            self._write_header()
         self._file.close()
-        if self._width is None:
+        if not self._width:
             self._path.unlink()
 
     def add(self, values: Tensor) -> None:
         """Append (n, width) values."""
-        largest = float(np.finfo(self._kind).max)
-        if self._kind != np.float32 and bool((values.abs() > largest).any()):
+        largest = float(np.finfo(self._precision).max)
+        if self._precision != np.float32 and bool((values.abs() > largest).any()):
             raise DataError(
-                f"caching as {self._kind} needs outputs within +-{largest:,.0f}; this encoder gives larger ones; cache "
-                "as float32"
+                f"caching as {self._precision} needs outputs within +-{largest:,.0f}; this encoder gives larger ones; "
+                "cache as float32"
             )
-        block = values.float().cpu().numpy().astype(self._kind)
-        if self._width is None:
-            self._width = block.shape[1]
-            self._header()
-        self._file.write(block.tobytes())
-        self._rows += len(block)
+        if not self._width:
+            self._width = values.shape[1]
+            self._write_header()
+        self._file.write(values.float().cpu().numpy().astype(self._precision).tobytes())
+        self._rows += len(values)
 
-    def _header(self) -> None:
-        described = {"descr": np.lib.format.dtype_to_descr(self._kind), "fortran_order": False}
+    def _write_header(self) -> None:
+        described = {"descr": np.lib.format.dtype_to_descr(self._precision), "fortran_order": False}
         np.lib.format.write_array_header_1_0(self._file, {**described, "shape": (self._rows, self._width)})
 
 
 def _about(branch: Branch, sources: Sources, weights: str, precision: Precision) -> dict[str, object]:
+    """What the key of a cache is a hash of."""
     digest = hashlib.blake2b(digest_size=16)
     for items, root in sources:
         for name, value in zip(items.ids, items.values, strict=True):
             stamp = image_stamp(value, root) if isinstance(value, str) else None
             digest.update(repr((name, value, stamp)).encode())
-    return {
-        "weights": weights,
-        "encoder": f"{type(branch.encoder).__qualname__} {branch.encoder}",
-        "settings": _settings(branch.encoder),
-        "input": branch.input_spec.fingerprint,
-        "items": digest.hexdigest(),
-        "precision": precision,
-    }
-
-
-def _settings(encoder: nn.Module) -> dict[str, str]:
-    """What weights and modules do not show of an encoder: which vector is pooled, how a backbone is configured."""
+    encoder = branch.encoder
+    # Weights and modules do not show which vector is pooled, or how a backbone is configured.
     plain = (str, bool, int, float, tuple, type(None))
     settings = {
         name: repr(value)
@@ -270,27 +255,15 @@ def _settings(encoder: nn.Module) -> dict[str, str]:
         if isinstance(value, plain) and not name.startswith("_") and name != "training"
     }
     config = next((module.config for module in encoder.modules() if hasattr(module, "config")), None)
-    return settings if config is None else {**settings, "config": str(config)}
+    return {
+        "weights": weights,
+        "encoder": f"{type(encoder).__qualname__} {encoder}",
+        "settings": settings if config is None else {**settings, "config": str(config)},
+        "input": branch.input_spec.fingerprint,
+        "items": digest.hexdigest(),
+        "precision": precision,
+    }
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what writers that were killed have left; who is still at work has written a moment ago."""
-    for abandoned in folder.glob(f"{HIDDEN}*"):
-        try:
-            latest = max(file.stat().st_mtime for file in (abandoned, *abandoned.rglob("*")))
-        except FileNotFoundError:
-            continue  # Its writer has just finished.
-        if time.time() - latest > _ABANDONED:
-            shutil.rmtree(abandoned, ignore_errors=True)
-
-
-def _place(folder: Path, about: dict[str, object]) -> Path:
+def _path(folder: Path, about: dict[str, object]) -> Path:
     return folder / hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def _mapped(file: Path) -> NDArray[np.floating] | None:
-    return np.load(file, mmap_mode="r", allow_pickle=False) if file.is_file() else None
-
-
-def _names(sources: Sources) -> tuple[str, ...]:
-    return tuple(name for items, _ in sources for name in items.ids)

@@ -17,10 +17,10 @@ from subtext.data.features import FeatureInput
 from subtext.data.inputs import Batch, Draw, Input, Tensors
 from subtext.errors import RequirementError
 from subtext.models.heads.gaussian import Distanced, Gaussian
-from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.probabilistic import ClosedFormDistance
 from subtext.ops import draw as draws
-from subtext.ops.bf16 import supported
+from subtext.ops.numerics import supported
 
 
 class Branch(nn.Module):
@@ -51,6 +51,13 @@ class Branch(nn.Module):
         if "noise" in inputs:
             return self.head(encoded, inputs["ids"], inputs["noise"])
         return self.head(encoded, inputs["ids"])
+
+    def save_assets(self, folder: Path) -> None:
+        """Write what rebuilds the branch beside its tensors: the vocabulary, tokeniser or configuration."""
+        self.input_spec.save(folder)
+        save = getattr(self.encoder, "save_assets", None)
+        if callable(save):
+            save(folder)
 
     def by_mean(self) -> Branch:
         """The same weights with the mean of every item as its vector, for a head that samples."""
@@ -134,7 +141,7 @@ class Model(nn.Module):
         machine has no such products they stay in float32: elsewhere they are slower.
         Raises RequirementError for a model whose scores are not made of products of parts.
         """
-        parts = _multiplying(self.similarity)
+        parts = self._multiplying()
         if not parts:
             raise RequirementError(
                 "bfloat16 is for the scores of models that compare regions with words; "
@@ -147,7 +154,7 @@ class Model(nn.Module):
     @property
     def scores_in_bf16(self) -> bool:
         """Whether scores of pairs are multiplied in bfloat16 here: where that was asked for and the machine does so."""
-        parts = _multiplying(self.similarity)
+        parts = self._multiplying()
         return bool(parts) and all(part.bf16 for part in parts) and supported(self._device.type)
 
     def require_indexable(self, purpose: str) -> None:
@@ -207,15 +214,14 @@ class Model(nn.Module):
         with torch.inference_mode():
             return self.similarity(images.to(device), texts.to(device)).cpu()
 
+    def _multiplying(self) -> list[Any]:
+        """The parts of the similarity that can multiply in bfloat16."""
+        return [part for part in self.similarity.modules() if hasattr(part, "bf16")]
+
     @property
     def _device(self) -> torch.device:
-        """Where its weights are; the processor for a model that has none."""
+        """The device of the weights; the CPU for a model without any."""
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
-
-
-def _multiplying(similarity: nn.Module) -> list[Any]:
-    """The parts of a similarity that say of themselves whether they multiply in bfloat16."""
-    return [part for part in similarity.modules() if hasattr(part, "bf16")]
 
 
 def _batches(input_spec: Input, values: Sequence[Any] | NDArray[Any], size: int, root: Path) -> Iterator[Batch]:

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from subtext.data.dataset import Dataset, Items
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError
-from subtext.models.sentence_encoder import SentenceEncoder
+from subtext.models.encoders.language import SentenceEncoder
 from subtext.neighbours.graph import pictures_of_texts
 
 Distance = Literal["l2", "cosine"]

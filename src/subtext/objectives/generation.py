@@ -8,7 +8,6 @@ for shuffled word vectors, so that the noisy text equals its original.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,7 +94,20 @@ def add_noise(
     for row, (kind, seed) in enumerate(zip(kinds.tolist(), seeds.tolist(), strict=True)):
         generator = torch.Generator().manual_seed(seed)
         words = torch.nonzero(present[row])[:, 0]
-        _NOISE[KINDS[kind]]((factor[row], added[row], order[row]), words, rates, generator)
+        match KINDS[kind]:
+            case "gaussian":
+                added[row, words] = rates.gaussian * torch.randn(len(words), width, generator=generator)
+            case "shuffle":
+                order[row, words] = _permuted(words, generator)
+            case "token_cutoff":
+                cut = min(len(words), max(1, round(rates.tokens * len(words))))
+                factor[row, words[torch.randperm(len(words), generator=generator)[:cut]]] = 0
+            case "feature_cutoff":
+                cut = round(rates.features * width)
+                factor[row, :, torch.randperm(width, generator=generator)[:cut]] = 0
+            case "dropout":
+                dropped = torch.rand(len(words), width, generator=generator) < rates.dropout
+                factor[row, words] = 1 - dropped.to(factor.dtype)
     present = present.to(parts.device)[..., None]
     squares = (parts.detach() ** 2 * present).sum(dim=(1, 2)) / (present.sum(dim=(1, 2)) * width).clamp_min(1)
     factor, added, order = (value.to(parts.device) for value in (factor, added, order))
@@ -125,42 +137,6 @@ def _permuted(values: Tensor, generator: torch.Generator) -> Tensor:
         if not torch.equal(permuted, values):
             return permuted
     return values
-
-
-_Changed = tuple[Tensor, Tensor, Tensor]
-"""Factor (P D), summand (P D) and order (P) of a text's vectors. Changed in place."""
-
-
-def _gaussian(changed: _Changed, words: Tensor, rates: Rates, generator: torch.Generator) -> None:
-    changed[1][words] = rates.gaussian * torch.randn(len(words), changed[1].shape[1], generator=generator)
-
-
-def _shuffle(changed: _Changed, words: Tensor, rates: Rates, generator: torch.Generator) -> None:
-    changed[2][words] = _permuted(words, generator)
-
-
-def _token_cutoff(changed: _Changed, words: Tensor, rates: Rates, generator: torch.Generator) -> None:
-    count = min(len(words), max(1, round(rates.tokens * len(words))))
-    changed[0][words[torch.randperm(len(words), generator=generator)[:count]]] = 0
-
-
-def _feature_cutoff(changed: _Changed, words: Tensor, rates: Rates, generator: torch.Generator) -> None:
-    width = changed[0].shape[1]
-    changed[0][:, torch.randperm(width, generator=generator)[: round(rates.features * width)]] = 0
-
-
-def _dropout(changed: _Changed, words: Tensor, rates: Rates, generator: torch.Generator) -> None:
-    retained = torch.rand(len(words), changed[0].shape[1], generator=generator) >= rates.dropout
-    changed[0][words] = retained.to(changed[0].dtype)
-
-
-_NOISE: dict[Kind, Callable[[_Changed, Tensor, Rates, torch.Generator], None]] = {
-    "gaussian": _gaussian,
-    "shuffle": _shuffle,
-    "token_cutoff": _token_cutoff,
-    "feature_cutoff": _feature_cutoff,
-    "dropout": _dropout,
-}
 
 
 def lengthened(text: str, second: str) -> str:

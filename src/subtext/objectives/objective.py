@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from subtext.core import Comparison, Epoch, Scene
-from subtext.errors import ShapeError
+from subtext.core import DIRECTIONS, Comparison, Direction, Epoch, Scene
+from subtext.errors import RequirementError, ShapeError
 
 Reduction = Literal["sum", "mean", "mean over cells"]
 EDITED: Mapping[str, str] = {
@@ -24,36 +24,41 @@ Share = float | Mapping[str, float]
 """In (0, 1]: share of the batch's queries in this process; one number, or one per direction, by its name."""
 
 
-@runtime_checkable
-class Loss(Protocol):
-    """Comparison -> (Q) values, one per query, not reduced, differentiable."""
-
-    def __call__(self, comparison: Comparison) -> Tensor:
-        """One value per query."""
-
-
-@runtime_checkable
-class Regulariser(Protocol):
-    """Scene -> one value of the batch; never weighted by sample."""
-
-    def __call__(self, scene: Scene) -> Tensor:
-        """One value."""
+Loss = Callable[[Comparison], Tensor]
+"""Comparison -> (Q) values, one per query, not reduced, differentiable."""
+Regulariser = Callable[[Scene], Tensor]
+"""Scene -> one value of the batch; never weighted by sample."""
+Mining = Callable[[Scene, Epoch], Comparison]
+"""Scene, Epoch -> the comparison that a loss reads: with fewer negatives or weighted scores."""
+Weighting = Callable[[Scene, Epoch], Tensor]
+"""Scene, Epoch -> (Q) weights >= 0 without gradient, keyed by pair."""
 
 
-@runtime_checkable
-class Mining(Protocol):
-    """Scene, Epoch -> the comparison that a loss reads: with fewer negatives or weighted scores."""
+@dataclass(frozen=True)
+class WeightTotal:
+    """What weightings share whose weights have a known sum over the batch.
 
-    def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
-        """The comparison that replaces that of the term."""
+    total  the sum of the weights over the batch, above 0; lambda of Thomas and Kovashka 2022, 96 to 196 at B = 32
+    of     direction whose queries are weighted
+    batch  pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
 
+    Raises RequirementError for a total that is not above 0 and a batch below 0.
+    """
 
-@runtime_checkable
-class Weighting(Protocol):
-    """Scene, Epoch -> (Q) weights >= 0 without gradient, keyed by pair."""
+    total: float
+    of: Direction = DIRECTIONS[0]
+    batch: int = 0
 
-    def __call__(self, scene: Scene, epoch: Epoch) -> Tensor:
-        """One weight per query."""
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not self.total > 0:
+            raise RequirementError(f"{name} needs a total above 0; it got {self.total}")
+        if self.batch < 0:
+            raise RequirementError(f"{name} needs a batch of 0 or more pairs; it got {self.batch}")
+
+    def total_for(self, pairs: int) -> float:
+        """The sum of the weights over a batch of this many pairs."""
+        return self.total * pairs / self.batch if self.batch else self.total
 
 
 @dataclass(frozen=True)

@@ -71,24 +71,25 @@ def compose(
     scores     (I T) of images with texts, where they are computed already and nothing is gathered
     """
     local = Groups.of(groups)
+    build = Truth.from_groups if positives == "group" else Truth.of_pairs
     if gathered is None:
+        all_images, all_texts, image_origin, text_origin = images, texts, None, None
         scores = similarity(images, texts) if scores is None else scores
-        truth = _truth(local.images, local.texts, positives)
-        to_texts, to_images = _graded(truth, truth.flip(), relevance)
-        return Scene(
-            image_to_text=Comparison(scores, to_texts, images, texts),
-            text_to_image=Comparison(scores.T, to_images, texts, images),
-        )
-    other_images, other_texts, other_groups = gathered[0], gathered[1], Groups.of(gathered[2])
-    all_groups = Groups(*(torch.cat(pair) for pair in zip(local, other_groups, strict=True)))
-    all_images, all_texts = Embeddings.cat([images, other_images]), Embeddings.cat([texts, other_texts])
-    of_texts, of_images = _origin(all_groups.texts, len(texts)), _origin(all_groups.images, len(images))
-    to_texts, to_images = _graded(
-        _truth(local.images, all_groups.texts, positives), _truth(local.texts, all_groups.images, positives), relevance
-    )
+        reverse_scores = scores.T
+        to_texts = build(local.images, local.texts)
+        to_images = to_texts.flip()
+    else:
+        all_images, all_texts = Embeddings.cat([images, gathered[0]]), Embeddings.cat([texts, gathered[1]])
+        image_origin, text_origin = _origin(all_images, len(images)), _origin(all_texts, len(texts))
+        scores, reverse_scores = similarity(images, all_texts), similarity(all_images, texts).T
+        all_groups = Groups(*(torch.cat(pair) for pair in zip(local, Groups.of(gathered[2]), strict=True)))
+        to_texts, to_images = build(local.images, all_groups.texts), build(local.texts, all_groups.images)
+    if relevance is not None:
+        to_texts = replace(to_texts, relevance=relevance.images, scale=relevance.scale)
+        to_images = replace(to_images, relevance=relevance.texts, scale=relevance.scale)
     return Scene(
-        image_to_text=Comparison(similarity(images, all_texts), to_texts, images, all_texts, of_texts),
-        text_to_image=Comparison(similarity(all_images, texts).T, to_images, texts, all_images, of_images),
+        image_to_text=Comparison(scores, to_texts, images, all_texts, text_origin),
+        text_to_image=Comparison(reverse_scores, to_images, texts, all_images, image_origin),
     )
 
 
@@ -195,23 +196,11 @@ def embeddings_of(comparison: Comparison, reader: str) -> tuple[Embeddings, Embe
     return comparison.queries, comparison.candidates
 
 
-def _origin(candidates: Tensor, local: int) -> Tensor:
-    origin = torch.full((len(candidates),), Origin.GATHERED, dtype=torch.uint8, device=candidates.device)
+def _origin(candidates: Embeddings, local: int) -> Tensor:
+    """(C) Origin of candidates of which the first `local` are of this process."""
+    origin = torch.full((len(candidates),), Origin.GATHERED, dtype=torch.uint8, device=candidates.vectors.device)
     origin[:local] = Origin.PAIR
     return origin
-
-
-def _truth(queries: Tensor, candidates: Tensor, positives: Positives) -> Truth:
-    return (Truth.from_groups if positives == "group" else Truth.of_pairs)(queries, candidates)
-
-
-def _graded(to_texts: Truth, to_images: Truth, relevance: Relevance | None) -> tuple[Truth, Truth]:
-    if relevance is None:
-        return to_texts, to_images
-    return (
-        replace(to_texts, relevance=relevance.images, scale=relevance.scale),
-        replace(to_images, relevance=relevance.texts, scale=relevance.scale),
-    )
 
 
 def batch_items(scene: Scene, reader: str = "a pair") -> tuple[Embeddings, Embeddings]:
@@ -219,7 +208,11 @@ def batch_items(scene: Scene, reader: str = "a pair") -> tuple[Embeddings, Embed
 
     Raises RequirementError, in the name of `reader`, for a scene of scores alone.
     """
-    return _items(scene.text_to_image, reader), _items(scene.image_to_text, reader)
+    sides = []
+    for comparison in (scene.text_to_image, scene.image_to_text):
+        candidates, chosen = embeddings_of(comparison, reader)[1], _of_pairs(comparison)
+        sides.append(candidates if chosen is None else candidates[chosen])
+    return sides[0], sides[1]
 
 
 def count_pairs(scene: Scene) -> int:
@@ -247,13 +240,3 @@ def _of_pairs(comparison: Comparison) -> Tensor | None:
 def _count(comparison: Comparison) -> int:
     chosen = _of_pairs(comparison)
     return comparison.scores.shape[1] if chosen is None else int(chosen.sum())
-
-
-def _items(comparison: Comparison, reader: str) -> Embeddings:
-    if comparison.candidates is None:
-        raise RequirementError(
-            f"{reader} needs the embeddings behind the scores; this batch has scores alone; compose the scene from "
-            "embeddings"
-        )
-    chosen = _of_pairs(comparison)
-    return comparison.candidates if chosen is None else comparison.candidates[chosen]

@@ -1,19 +1,20 @@
-"""Attention between words and regions as in SCAN, and cosines with its contexts, without forming them.
+"""Attention between words and regions as in SCAN, cosines with its contexts without forming them, and fusion.
 
-Axes: T texts of L words, I images of R regions; every tensor of pairs is (T L I R). A gathered vector is
-c = sum over r of a_r v_r. Its product with a word is a sum of known products, and its length comes from the
+Axes: T texts of L words, I images of R regions; every tensor of pairs is (T L I R). A context is a weighted sum of
+regions, c = sum over r of a_r v_r. Its product with a word is a sum of known products, and its length comes from the
 products of regions with each other: |c|^2 = a' (V V') a. So one product of words with regions serves everything.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from subtext.ops.bf16 import product, product_minus
+from subtext.ops.numerics import product, product_minus, square_linear, xavier
 
 SLOPE = 0.1
 """Factor of negative products."""
@@ -124,11 +125,6 @@ def gram(parts: Float[Tensor, "n p d"]) -> Float[Tensor, "n p p"]:
     return parts @ parts.mT
 
 
-def soft_maximum(values: Float[Tensor, "*batch p"], scale: float) -> Float[Tensor, "*batch"]:
-    """Ln of the sum of exp(scale * values), over scale: near their largest, and above it."""
-    return torch.logsumexp(values * scale, dim=-1) / scale
-
-
 def _length(values: Tensor, dim: int) -> Tensor:
     """Euclidean length, kept as an axis. By squares: torch's own norm is slow along any axis but the last."""
     return _root((values * values).sum(dim=dim, keepdim=True))
@@ -137,3 +133,51 @@ def _length(values: Tensor, dim: int) -> Tensor:
 def _root(squares: Tensor) -> Tensor:
     # Rounding can bring a square below zero; and at zero a root's gradient is infinite.
     return squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
+
+
+FusionKind = Literal["gated", "mean", "sum", "concat"]
+
+
+class Fusion(nn.Module):
+    """One vector from two of width D.
+
+    gated   t * f + (1 - t) * h, f = A x, h = B y, t = sigmoid(C f + E h) (as DSRAN, Wen et al. 2020)
+    mean, sum  without weights         concat  a linear map of both side by side
+    """
+
+    def __init__(self, width: int, kind: FusionKind = "gated") -> None:
+        super().__init__()
+        self.kind = kind
+        if kind == "gated":
+            self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+            self.gate_first, self.gate_second = nn.Linear(width, width, bias=False), nn.Linear(width, width)
+        if kind == "concat":
+            self.both = nn.Linear(2 * width, width)
+        for layer in self.children():
+            assert isinstance(layer, nn.Linear)
+            xavier(layer)
+
+    def forward(
+        self, first: Float[Tensor, "*batch d"], second: Float[Tensor, "*batch2 d"], *, bf16: bool = False
+    ) -> Float[Tensor, "*out d"]:
+        """The fused vectors. Leading axes are broadcast; zero padding (`numerics.padded`) stays zero.
+
+        bf16  products in bfloat16 where the device supports it
+        """
+        if self.kind == "mean":
+            return (first + second) / 2
+        if self.kind == "sum":
+            return first + second
+        if self.kind == "concat":
+            width = self.both.out_features
+            first_weight, second_weight = self.both.weight[:, :width], self.both.weight[:, width:]
+            return square_linear(first, first_weight, None, bf16=bf16) + square_linear(
+                second, second_weight, self.both.bias, bf16=bf16
+            )
+        first_mapped, second_mapped = (
+            square_linear(values, layer.weight, layer.bias, bf16=bf16)
+            for values, layer in ((first, self.first), (second, self.second))
+        )
+        logits = square_linear(first_mapped, self.gate_first.weight, None, bf16=bf16)
+        gate = sigmoid(logits + square_linear(second_mapped, self.gate_second.weight, self.gate_second.bias, bf16=bf16))
+        return gate * first_mapped + (1 - gate) * second_mapped

@@ -90,7 +90,14 @@ def density(
         similarity.masked_fill_(group_of_pair[start : start + block, None] == group_of_pair, float("-inf"))
         nearest = similarity.topk(settings.neighbours, dim=1).values
         densities.append(nearest.mean(dim=1) if settings.value == "mean" else nearest[:, -1])
-    return _scaled(torch.cat(densities), settings.scale)
+    values = torch.cat(densities)
+    if settings.scale == "rank":
+        # Equal values share the mean of their ranks.
+        ordered = values.sort().values
+        doubled_ranks = torch.searchsorted(ordered, values) + torch.searchsorted(ordered, values, right=True) - 1
+        return doubled_ranks.to(values.dtype) / 2 / max(1, len(values) - 1)
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if high > low else torch.zeros_like(values)
 
 
 _JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -110,13 +117,3 @@ def _moments(side: Float[Tensor, "n d"]) -> tuple[float, float]:
     variance = square - mean.square()
     # A variance below the rounding error: all cosines are equal.
     return float(mean), float(variance.sqrt()) if variance > 1e-12 else 0.0
-
-
-def _scaled(values: Float[Tensor, "n"], scale: str) -> Float[Tensor, "n"]:
-    if scale == "rank":
-        # Equal values share the mean of their ranks.
-        ordered = values.sort().values
-        doubled_ranks = torch.searchsorted(ordered, values) + torch.searchsorted(ordered, values, right=True) - 1
-        return doubled_ranks.to(values.dtype) / 2 / max(1, len(values) - 1)
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low) if high > low else torch.zeros_like(values)

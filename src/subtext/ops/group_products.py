@@ -8,17 +8,18 @@ for the group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from subtext.errors import ShapeError
+from subtext.ops.in_threads import in_threads
 from subtext.ops.sparse import Sparse, concatenated_ranges
 
 KERNEL_MATCHES = 2**24
@@ -107,35 +108,43 @@ def group_products(
         out = np.empty(shape, dtype=np.float32)
     if out.shape != shape:
         raise ShapeError(f"group_products needs out of (groups, candidates) = {shape}; it got {out.shape}")
-    entries = _entries(terms)
+    references = terms.references
+    rows = np.repeat(np.arange(len(references), dtype=np.int64), np.diff(references.starts))
+    groups = terms.groups[rows]
+    order = np.argsort(groups * np.int64(references.width) + references.columns, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=terms.count))]).astype(np.int64)
+    kinds = np.zeros(len(rows), np.int64) if terms.reference_kinds is None else terms.reference_kinds[rows[order]]
+    entries = _Entries(starts, references.columns[order], references.values[order], kinds)
     columns = terms.candidates.transposed()
     matches = columns.starts[entries.features + 1] - columns.starts[entries.features]
     if matches.sum() >= KERNEL_MATCHES if kernel is None else kernel:
-        _compiled(terms, entries, columns, out, threads or torch.get_num_threads())
+        decay = np.ones((1, 1), np.float32) if terms.decay is None else np.ascontiguousarray(terms.decay, np.float32)
+        kinds = np.zeros(shape[1], np.int64) if terms.candidate_kinds is None else terms.candidate_kinds
+        small = kinds.astype(np.uint8 if decay.shape[1] <= 256 else np.uint32)
+        postings = _Postings(columns.starts, columns.columns.astype(np.uint32), columns.values, small[columns.columns])
+        fill = _kernel()
+
+        def products(groups: slice) -> None:
+            direct = out.dtype == np.float32
+            block = np.asarray(out[groups]) if direct else np.empty((groups.stop - groups.start, shape[1]), np.float32)
+            fill(groups.start, groups.stop, entries, postings, decay, block)
+            if not direct:
+                out[groups] = block
+
+        in_threads(products, terms.count, threads=threads, most=_GROUPS)
     else:
-        for start, stop, block in _plain(terms, entries, columns, matches):
-            out[start:stop] = block
+        for start, stop, sums in _plain(terms, entries, columns, matches):
+            out[start:stop] = sums
     return out
 
 
-@dataclass(frozen=True)
-class _Entries:
+class _Entries(NamedTuple):
     """Entries of all references in the order of groups, and of features within a group; starts (G + 1)."""
 
     starts: NDArray[np.int64]
     features: NDArray[np.int64]
     weights: NDArray[np.float32]
     kinds: NDArray[np.int64]
-
-
-def _entries(terms: Terms) -> _Entries:
-    lengths = terms.references.starts[1:] - terms.references.starts[:-1]
-    rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-    groups = terms.groups[rows]
-    order = np.argsort(groups * np.int64(terms.references.width) + terms.references.columns, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=terms.count))]).astype(np.int64)
-    kinds = np.zeros(len(rows), np.int64) if terms.reference_kinds is None else terms.reference_kinds[rows[order]]
-    return _Entries(starts, terms.references.columns[order], terms.references.values[order], kinds)
 
 
 def _plain(
@@ -166,16 +175,59 @@ def _plain(
         start = stop
 
 
-def _compiled(terms: Terms, entries: _Entries, columns: Sparse, out: NDArray[Any], threads: int) -> None:
-    from subtext.ops import group_products_kernel as kernel
+_GROUPS = 32
+"""Groups that a thread takes at a time."""
 
-    decay = np.ones((1, 1), np.float32) if terms.decay is None else np.ascontiguousarray(terms.decay, np.float32)
-    kinds = np.zeros(out.shape[1], np.int64) if terms.candidate_kinds is None else terms.candidate_kinds
-    small = kinds.astype(np.uint8 if decay.shape[1] <= 256 else np.uint32)
-    kernel.fill(
-        kernel.Group(entries.starts, entries.features, entries.weights, entries.kinds),
-        kernel.Posting(columns.starts, columns.columns.astype(np.uint32), columns.values, small[columns.columns]),
-        decay,
-        out,
-        threads,
-    )
+
+class _Postings(NamedTuple):
+    """Features: starts (V + 1), and of each candidate that has the feature its row, weight and kind.
+
+    Rows without a sign need no test for being counted from the end, which takes a third of the time.
+    """
+
+    starts: NDArray[np.int64]
+    rows: NDArray[np.uint32]
+    weights: NDArray[np.float32]
+    kinds: NDArray[Any]
+
+
+@no_type_check
+def _fill(
+    first: int,
+    last: int,
+    entries: _Entries,
+    postings: _Postings,
+    decay: NDArray[np.float32],
+    block: NDArray[np.float32],
+) -> None:
+    """Rows first to last of the products into a block of as many rows."""
+    width = decay.shape[1]
+    factors = np.zeros(width, np.float32)
+    for number in range(first, last):
+        row = block[number - first]
+        row[:] = np.float32(0)
+        entry, end = entries.starts[number], entries.starts[number + 1]
+        while entry < end:
+            feature = entries.features[entry]
+            begin, stop = postings.starts[feature], postings.starts[feature + 1]
+            rows, weights, kinds = postings.rows[begin:stop], postings.weights[begin:stop], postings.kinds[begin:stop]
+            factors[:] = np.float32(0)
+            while entry < end and entries.features[entry] == feature:
+                weight, kind = entries.weights[entry], entries.kinds[entry]
+                for column in range(width):
+                    factors[column] += weight * decay[kind, column]
+                entry += 1
+            if width == 1:
+                factor = factors[0]
+                for index in range(len(rows)):
+                    row[rows[index]] += factor * weights[index]
+            else:
+                for index in range(len(rows)):
+                    row[rows[index]] += factors[kinds[index]] * weights[index]
+
+
+@functools.cache
+def _kernel() -> Callable[..., None]:
+    import numba
+
+    return numba.njit(nogil=True)(_fill)

@@ -25,8 +25,13 @@ def padded_states(
     learning  whether gradients will be asked for, which are fast by `packed_states` alone
     """
     if learning and words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
-        rows, sizes = _packing(lengths)
-        states = packed_states(words.flatten(0, 1).index_select(0, rows), sizes, rnn)
+        # Packed words stand longest text first, and position by position.
+        longest = int(lengths.max())
+        order = lengths.argsort(descending=True, stable=True)
+        positions = torch.arange(longest, device=lengths.device)[:, None]
+        present = lengths[order] > positions
+        rows = (order * longest + positions)[present]
+        states = packed_states(words.flatten(0, 1).index_select(0, rows), present.sum(dim=1).tolist(), rnn)
         padded = states.new_zeros(words.shape[0] * words.shape[1], states.shape[1])
         return padded.index_copy(0, rows, states).view(*words.shape[:2], -1)
     packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -80,7 +85,9 @@ class _Direction(torch.autograd.Function):
         backwards: bool,
     ) -> Tensor:
         width = from_state.shape[1]
-        steps = _steps(sizes, backwards)
+        # The rows of each position in the texts, in the order of reading.
+        steps = [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
+        steps = steps[::-1] if backwards else steps
         inputs = torch.addmm(word_bias, words, from_word.T)
         gates = words.new_empty(len(words), 2 * width)
         news, hidden, states = (words.new_empty(len(words), width) for _ in range(3))
@@ -132,19 +139,3 @@ class _Direction(torch.autograd.Function):
             None,
             None,
         )
-
-
-def _steps(sizes: Sequence[int], backwards: bool) -> list[slice]:
-    """The rows of each place in the texts, in the order of reading."""
-    ends = list(accumulate(sizes))
-    steps = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-    return steps[::-1] if backwards else steps
-
-
-def _packing(lengths: Int[Tensor, "n"]) -> tuple[Int[Tensor, "t"], list[int]]:
-    """Where the packed words stand among all places, longest text first and place by place; and texts a place."""
-    longest = int(lengths.max())
-    order = lengths.argsort(descending=True, stable=True)
-    positions = torch.arange(longest, device=lengths.device)[:, None]
-    present = lengths[order] > positions
-    return (order * longest + positions)[present], present.sum(dim=1).tolist()

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -98,10 +99,6 @@ class NeighbourLists:
         shared.rows = rows.int().index_select(0, self.rows)
         return shared
 
-    def of(self, items: Int[Tensor, "d"]) -> NeighbourLists:
-        """The lists of some items."""
-        return NeighbourLists(self.neighbours[items])
-
     def __len__(self) -> int:
         """N, how many items."""
         return len(self.counts)
@@ -130,7 +127,7 @@ def neighbour_scores(
     storage     type of slabs while they are gathered; None for the bank's. Half precision is faster where the processor
                 supports it; sums are float32 either way
 
-    Gives (N) or (D) each, NaN for an item without neighbours (diversity without diagonal: fewer than two).
+    Returns (N) or (D) each, NaN for an item without neighbours (diversity without diagonal: fewer than two).
 
     >>> E = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
     >>> found = neighbour_scores(E, torch.tensor([[1, 2], [0, 2], [1, -1]]))
@@ -140,7 +137,7 @@ def neighbour_scores(
     [0.533, 0.933, 0.5]
     """
     lists = neighbours if isinstance(neighbours, NeighbourLists) else NeighbourLists(neighbours)
-    selected = lists if items is None else lists.of(items)
+    selected = lists if items is None else NeighbourLists(lists.neighbours[items])
     # The second product reads the first one's rows of all items; without it those of the selected items are enough.
     all_items = scoring.second == "multiset"
     # Gathered from the bank itself, which may be small enough for the cache, not from a copy for every item.
@@ -225,8 +222,7 @@ def _unique(lists: NeighbourLists, selected: NeighbourLists) -> Iterator[Neighbo
         first = selected.neighbours[start : start + step].long()
         second = torch.where((first >= 0)[:, :, None], neighbours[first.clamp_min(0)].long(), -1).flatten(1)
         ordered = second.sort(dim=1).values
-        repeated = torch.zeros_like(ordered, dtype=torch.bool)
-        repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+        repeated = torch.nn.functional.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
         yield NeighbourLists(ordered.masked_fill(repeated, -1))
 
 
@@ -275,7 +271,7 @@ def exact_scores(bank: Float[Tensor, "n k h"], neighbours: Int[Tensor, "n e"], s
     """
     if scoring.second == "none":
         raise ShapeError("exact_scores needs second=multiset or direct; it got none; take pooled_scores")
-    _require(scoring)
+    _require_pairs(scoring)
     count, views = bank.shape[:2]
     lists, columns = NeighbourLists(neighbours), neighbours.long().clamp_min(0)
     present = neighbours >= 0
@@ -293,7 +289,8 @@ def exact_scores(bank: Float[Tensor, "n k h"], neighbours: Int[Tensor, "n e"], s
         discrepancy[rows] = (values * block_present).sum(dim=1).double()
     counts = lists.counts.double()
     if not scoring.diagonal:
-        diversity -= lists.sums(_self(bank).double()[:, None])[:, 0]
+        of_self = (bank @ bank.mT).amax(dim=(1, 2))
+        diversity -= lists.sums(of_self.double()[:, None])[:, 0]
     listed = counts if scoring.second == "direct" else lists.sums(counts[:, None])[:, 0]
     return Scores(_ratio(diversity, _pairs(counts, scoring)).float(), _ratio(discrepancy, listed).float())
 
@@ -338,13 +335,12 @@ def sampled_discrepancy(
     """
     step = max(1, _CELLS // (samples * bank.shape[1] * bank.shape[2]))
     lists = NeighbourLists(neighbours)
-    counts, rows, starts = lists.counts.cpu().numpy(), lists.rows.cpu().numpy(), lists.starts.cpu().numpy()
+    arrays = tuple(values.cpu().numpy() for values in (lists.counts, lists.rows, lists.starts))
     items = torch.arange(len(neighbours), device=bank.device) if items is None else items
     blocks = []
     for start in range(0, len(items), step):
         chunk = items[start : start + step]
-        block_neighbours = neighbours[chunk].cpu().numpy()
-        chosen = _sampled(block_neighbours, (counts, rows, starts), keys[chunk.cpu().numpy()], samples, seed, epoch)
+        chosen = _sampled(neighbours[chunk].cpu().numpy(), arrays, keys[chunk.cpu().numpy()], samples, seed, epoch)
         # Short lists fill the first columns alone.
         longest = np.flatnonzero((chosen >= 0).any(axis=0)).max(initial=0) + 1
         rows_of_samples = torch.from_numpy(chosen[:, :longest]).to(bank.device)
@@ -370,19 +366,16 @@ def pooled_scores(
 
     items  the items to score; None for all
     """
-
-    def exact(how: Scoring) -> Scores:
-        scores = exact_scores(bank, neighbours, how)
-        return scores if items is None else Scores(scores.diversity[items], scores.discrepancy[items])
-
     if scoring.second in ("direct", "unique") or (not samples and scoring.second == "multiset"):
-        return exact(scoring)
-    _require(scoring)
+        scores = exact_scores(bank, neighbours, scoring)
+        return scores if items is None else Scores(scores.diversity[items], scores.discrepancy[items])
+    _require_pairs(scoring)
     selected = neighbours if items is None else neighbours[items]
     if len(selected) * neighbours.shape[1] ** 2 < len(bank) ** 2:
         diversity = gram_diversity(bank, selected, scoring)
     else:
-        diversity = exact(replace(scoring, second="direct")).diversity
+        diversity = exact_scores(bank, neighbours, replace(scoring, second="direct")).diversity
+        diversity = diversity if items is None else diversity[items]
     if scoring.second == "none":
         return Scores(diversity, torch.full_like(diversity, torch.nan))
     discrepancy = sampled_discrepancy(bank, neighbours, keys, samples=samples, seed=seed, epoch=epoch, items=items)
@@ -391,15 +384,16 @@ def pooled_scores(
 
 def _sampled(
     neighbours: NDArray[np.int32],
-    lists: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
+    lists: tuple[NDArray[Any], ...],
     keys: NDArray[np.int64],
     samples: int,
     seed: int,
     epoch: int,
 ) -> NDArray[np.int64]:
-    """(Q, samples) rows of neighbours of neighbours; -1 behind the last."""
+    """(Q, samples) rows of neighbours of neighbours; -1 behind the last. `lists` are counts, rows and starts."""
     counts, rows, starts = lists
-    weights = np.where(neighbours >= 0, counts[np.maximum(neighbours, 0)], 0)
+    listed = np.maximum(neighbours, 0)
+    weights = np.where(neighbours >= 0, counts[listed], 0)
     ends = weights.cumsum(axis=1)
     total = ends[:, -1]
     positions = _positions(keys, total, samples, seed=seed, epoch=epoch)
@@ -407,13 +401,10 @@ def _sampled(
     positions = np.maximum(positions, 0)
     # One search for all rows: each row's ends are moved above those of the row before.
     shift = np.concatenate([[0], total.cumsum()[:-1]])[:, None]
-    columns = np.searchsorted((ends + shift).ravel(), (positions + shift).ravel(), side="right").reshape(
-        positions.shape
-    )
-    columns = np.minimum(
-        columns - np.arange(len(neighbours))[:, None] * neighbours.shape[1], neighbours.shape[1] - 1
-    ).clip(0)
-    first = np.take_along_axis(np.maximum(neighbours, 0), columns, axis=1)
+    columns = np.searchsorted((ends + shift).ravel(), (positions + shift).ravel(), side="right")
+    columns = columns.reshape(positions.shape) - np.arange(len(neighbours))[:, None] * neighbours.shape[1]
+    columns = columns.clip(0, neighbours.shape[1] - 1)
+    first = np.take_along_axis(listed, columns, axis=1)
     inner = positions - np.take_along_axis(ends - weights, columns, axis=1)
     sampled = rows[np.minimum(starts[first] + inner, len(rows) - 1)] if len(rows) else first
     return np.where(none, -1, sampled).astype(np.int64)
@@ -425,49 +416,35 @@ def _positions(
     """(Q, samples) different positions below `total`, ascending but for -1 where none is left.
 
     All positions where `total` is at most `samples`. Where it is much larger, repeats are few and left out: the sample
-    is then about a sixteenth smaller.
+    is then about a sixteenth smaller. In between, the first different ones of a longer sequence; or the complement of
+    such a sample, where that would be over half of all positions.
     """
+    integers = partial(draw.integers, seed=seed, epoch=epoch, purpose="neighbours of neighbours")
     positions = np.full((len(keys), samples), -1, dtype=np.int64)
     large = total >= _LARGE * samples
-    samples_of_large = _integers(keys[large], total[large], samples, seed=seed, epoch=epoch)
+    samples_of_large = integers(keys[large], total[large], count=samples)
     samples_of_large.sort(axis=1)
     positions[large] = np.where(_repeats(samples_of_large), -1, samples_of_large)
-    small = ~large & (total > 0)
-    if small.any():
-        positions[small] = _different(keys[small], total[small], samples, seed=seed, epoch=epoch)
-    return positions
-
-
-def _different(
-    keys: NDArray[np.int64], total: NDArray[np.int64], samples: int, *, seed: int, epoch: int
-) -> NDArray[np.int64]:
-    """(Q, samples) as `_positions`, of totals that are not far above `samples`.
-
-    The first different ones of a longer sequence; the complement of such a sample where it would be over half of all.
-    """
+    small = np.flatnonzero(~large & (total > 0))
+    if not len(small):
+        return positions
+    total = total[small]
     complement = total <= 2 * samples
     sizes = np.where(complement, np.maximum(total - samples, 0), samples)
-    sequence = _integers(keys, total, 2 * samples + 32, seed=seed, epoch=epoch)
+    sequence = integers(keys[small], total, count=2 * samples + 32)
     order = sequence.argsort(axis=1, kind="stable")
     first = np.empty(sequence.shape, dtype=bool)
     np.put_along_axis(first, order, ~_repeats(np.take_along_axis(sequence, order, axis=1)), axis=1)
     chosen = first & (first.cumsum(axis=1) <= sizes[:, None])
-    selected = np.zeros((len(keys), int(total.max())), dtype=bool)
+    selected = np.zeros((len(small), int(total.max())), dtype=bool)
     rows, columns = np.nonzero(chosen)
     selected[rows, sequence[rows, columns]] = True
     selected[complement] = ~selected[complement]
     selected &= np.arange(selected.shape[1]) < total[:, None]
-    positions = np.full((len(keys), samples), -1, dtype=np.int64)
     rows, columns = np.nonzero(selected)
-    begin = np.searchsorted(rows, np.arange(len(keys)))
-    positions[rows, np.arange(len(rows)) - begin[rows]] = columns
+    begin = np.searchsorted(rows, np.arange(len(small)))
+    positions[small[rows], np.arange(len(rows)) - begin[rows]] = columns
     return positions
-
-
-def _integers(
-    keys: NDArray[np.int64], total: NDArray[np.int64], count: int, *, seed: int, epoch: int
-) -> NDArray[np.int64]:
-    return draw.integers(keys, total, seed=seed, epoch=epoch, purpose="neighbours of neighbours", count=count)
 
 
 def _repeats(ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -477,12 +454,7 @@ def _repeats(ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
     return repeated
 
 
-def _self(bank: Tensor) -> Tensor:
-    """(N) the score of every item with itself."""
-    return (bank @ bank.mT).amax(dim=(1, 2))
-
-
-def _require(scoring: Scoring) -> None:
+def _require_pairs(scoring: Scoring) -> None:
     if scoring.second == "unique" or scoring.average == "lists":
         raise ShapeError(
             "the best pair of views (views=max) needs second=multiset or direct and average=pairs; it got "

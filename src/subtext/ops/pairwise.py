@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from subtext.core import Embeddings
 from subtext.errors import RequirementError, ShapeError
-from subtext.ops.numerics import padded, precise
+from subtext.ops.numerics import padded, parts_first, precise
 
 BLOCK_FLOATS = 2**23
 """Numbers that a block may take in evaluation: a few texts, in the cache."""
@@ -26,78 +27,103 @@ KEPT_FLOATS = 2**27
 IMAGES_PER_BLOCK = 64
 """Images per block in evaluation."""
 
-Prepared = TypeVar("Prepared")
-"""Terms of some images alone, computed once for all texts."""
 
+class PairSimilarity(nn.Module):
+    """A similarity that reads regions and words, and not one vector an item.
 
-def pairwise(
-    images: Embeddings,
-    texts: Embeddings,
-    score: Callable[[Embeddings, Prepared, Embeddings], Tensor],
-    *,
-    ready: Callable[[Embeddings], Prepared] = lambda images: None,  # type: ignore[assignment, return-value]
-    floats: Callable[[int, int], int],
-    block: int = BLOCK_FLOATS,
-    width: int | None = None,
-) -> Float[Tensor, "i t *more"]:
-    """Scores of every image with every text.
+    A subclass scores some images with texts of one length, without a mask, in `score`. It may compute terms of images
+    alone, once for all texts, in `prepare`.
 
-    score   images, their prepared terms, and texts of one length (without a mask) -> (I T *more)
-    ready   images -> their terms for `score`
-    floats  number of regions and of words -> approximate number of floats per pair
-    block   number of floats per block. More where much is read of every image each time
-    width   of regions and words, where the score has weights of that width; None for any
+    width  of regions and words, where the similarity has weights of that width; None for any
+    block  numbers per block in evaluation. More where much is read of every image each time
 
     In evaluation the texts of a block are a power of two, so that blocks of a tile of scores are alike.
-
-    Raises RequirementError for items without parts; ShapeError for parts of unequal widths.
     """
-    region_width, word_width = (_parts(items).shape[2] for items in (images, texts))
-    if region_width != word_width:
-        raise ShapeError(
-            f"a pairwise similarity needs regions and words of one width; it got {region_width} and {word_width}; give "
-            "both heads the same width"
-        )
-    if width not in (None, region_width):
-        raise ShapeError(
-            f"this similarity needs regions and words of width {width}; it got {region_width}; build it for that"
-        )
-    images, texts = _checked(images, "image"), _checked(texts, "text")
-    with torch.autocast(images.vectors.device.type, enabled=False):
-        return _all_pairs(images, texts, score, ready, floats, block)
+
+    indexable = False
+    width: int | None = None
+    block = BLOCK_FLOATS
+
+    def forward(self, images: Embeddings, texts: Embeddings, prepared: Any = None) -> Float[Tensor, "i t *more"]:
+        """Scores of every image with every text, larger is better.
+
+        prepared  the result of `prepare` for these images, at most 64
+
+        Raises RequirementError for items without parts; ShapeError for parts of unequal widths.
+        """
+        return self.all_pairs(images, texts, self.score, prepared)
+
+    def prepare(self, images: Embeddings) -> Any:
+        """The terms of images alone, for scoring them with texts in several calls."""
+
+    def score(self, images: Embeddings, prepared: Any, texts: Embeddings) -> Float[Tensor, "i t *more"]:
+        """Scores of some images with texts of one length."""
+        raise NotImplementedError
+
+    def floats(self, regions: int, words: int) -> int:
+        """About how many numbers a pair takes."""
+        raise NotImplementedError
+
+    def all_pairs(
+        self, images: Embeddings, texts: Embeddings, compare: Callable[..., Tensor], prepared: Any = None
+    ) -> Float[Tensor, "i t *more"]:
+        """`compare` of images, their terms, and texts of one length, as `score`, for every image and every text."""
+        region_width, word_width = (_parts(items).shape[2] for items in (images, texts))
+        if region_width != word_width:
+            raise ShapeError(
+                f"a pairwise similarity needs regions and words of one width; it got {region_width} and {word_width}; "
+                "give both heads the same width"
+            )
+        if self.width not in (None, region_width):
+            raise ShapeError(
+                f"this similarity needs regions and words of width {self.width}; it got {region_width}; build it for "
+                "that"
+            )
+        images, texts = _checked(images, "image"), _checked(texts, "text")
+        groups = list(equal_lengths(texts))
+        restore_order = torch.cat([rows for rows, _ in groups]).argsort()
+        learning = torch.is_grad_enabled()
+        recomputed = partial(checkpoint, compare, use_reentrant=False, preserve_rng_state=False)
+        scores = []
+        with torch.autocast(images.vectors.device.type, enabled=False):
+            for top in range(0, len(images), max(len(images), 1) if learning else IMAGES_PER_BLOCK):
+                chunk = images if learning else images[top : top + IMAGES_PER_BLOCK]
+                terms = self.prepare(chunk) if prepared is None else prepared
+                kept_floats = KEPT_FLOATS if learning else 0
+                columns = []
+                for _, group in groups:
+                    per_text = len(chunk) * self.floats(_parts(chunk).shape[1], _parts(group).shape[1])
+                    keep = per_text * len(group) <= kept_floats
+                    kept_floats -= per_text * len(group) if keep else 0
+                    count = len(group) if keep else 1 << max(self.block // per_text, 1).bit_length() - 1
+                    # Nothing in a score is random: beyond KEPT_FLOATS it is recomputed in the backward pass.
+                    run = recomputed if learning and not keep else compare
+                    columns += [run(chunk, terms, group[at : at + count]) for at in range(0, len(group), count)]
+                scores.append(torch.cat(columns, dim=1).index_select(1, restore_order))
+        return torch.cat(scores)
 
 
-def _all_pairs(
-    images: Embeddings,
-    texts: Embeddings,
-    score: Callable[[Embeddings, Prepared, Embeddings], Tensor],
-    ready: Callable[[Embeddings], Prepared],
-    floats: Callable[[int, int], int],
-    block: int,
-) -> Tensor:
-    groups = list(equal_lengths(texts))
-    restore_order = torch.cat([rows for rows, _ in groups]).argsort()
-    learning = torch.is_grad_enabled()
-    starts = range(0, len(images), IMAGES_PER_BLOCK)
-    scores = []
-    for chunk in [images] if learning else [images[start : start + IMAGES_PER_BLOCK] for start in starts]:
-        prepared = ready(chunk)
-        kept_floats = KEPT_FLOATS if learning else 0
-        columns = []
-        for _, group in groups:
-            per_text = len(chunk) * floats(_parts(chunk).shape[1], _parts(group).shape[1])
-            keep = per_text * len(group) <= kept_floats
-            kept_floats -= per_text * len(group) if keep else 0
-            count = len(group) if keep else _power_of_two(block // per_text)
-            for start in range(0, len(group), count):
-                arguments = chunk, prepared, group[start : start + count]
-                if learning and not keep:
-                    # Recomputed in the backward pass; nothing in a score is random.
-                    columns.append(checkpoint(score, *arguments, use_reentrant=False, preserve_rng_state=False))
-                else:
-                    columns.append(score(*arguments))
-        scores.append(torch.cat(columns, dim=1).index_select(1, restore_order))
-    return torch.cat(scores)
+def in_blocks(
+    compare: Callable[[Tensor, Tensor], Tensor],
+    images: Float[Tensor, "i *rest"],
+    texts: Float[Tensor, "t *other"],
+    rows: int,
+    *,
+    learning: bool,
+) -> Float[Tensor, "i t"]:
+    """`compare` of blocks of images with all texts; while learning, blocks are recomputed in the backward pass."""
+    if learning:
+        compare = partial(checkpoint, compare, use_reentrant=False, preserve_rng_state=False)
+    return torch.cat([compare(block, texts) for block in images.split(rows)])
+
+
+def require_one_width(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> None:
+    """Raise ShapeError unless vectors of both sides have one width."""
+    if images.width != texts.width:
+        raise ShapeError(
+            f"{type(similarity).__name__} needs images and texts of one width; it got {images.width} and "
+            f"{texts.width}; give both heads the same width"
+        )
 
 
 def equal_lengths(items: Embeddings) -> Iterator[tuple[Int[Tensor, "n"], Embeddings]]:
@@ -114,12 +140,11 @@ def equal_lengths(items: Embeddings) -> Iterator[tuple[Int[Tensor, "n"], Embeddi
 
 
 def packed(items: Embeddings) -> Embeddings:
-    """The same items, with parts before padding: a dropped region leaves a gap."""
-    if items.parts is None or items.mask is None or not bool((items.mask[:, 1:] & ~items.mask[:, :-1]).any()):
+    """The same items, with parts before padding."""
+    if items.parts is None:
         return items
-    order = torch.argsort((~items.mask).byte(), dim=1, stable=True)
-    parts = items.parts.gather(1, order[:, :, None].expand_as(items.parts))
-    return replace(items, parts=parts, mask=items.mask.gather(1, order))
+    parts, mask = parts_first(items.parts, items.mask)
+    return items if parts is items.parts else replace(items, parts=parts, mask=mask)
 
 
 def parts_of(items: Embeddings) -> Float[Tensor, "n p d"]:
@@ -155,7 +180,3 @@ def _checked(items: Embeddings, kind: str) -> Embeddings:
         )
     full = items.mask is None or bool(items.mask.all())
     return replace(items, vectors=precise(items.vectors), parts=parts, mask=None if full else items.mask)
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << max(number, 1).bit_length() - 1

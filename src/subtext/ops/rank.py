@@ -1,15 +1,20 @@
-"""Rank of the best positive: the number of candidates ahead of it, and of those that share its score.
+"""Ranks of positives: the negatives ahead of the best positive, or of each, and those that share its score.
 
-Everything that depends on the rank of the best positive (recall, reciprocal rank, c-way choice) follows from a few
-counts per query, so a matrix is read once for all of them and, when it is stored, once for both directions. A score
-that is not a number loses to every number; a query whose positives all lack a number stands behind every negative.
+Recall, reciprocal rank and c-way choice follow from a few counts about each query's best positive, so a matrix is read
+once for all of them and, when it is stored, once for both directions. Compiled code reads a large matrix; numpy has
+read a small one before the compiler is done. R-Precision and average precision follow from the ranks of all positives,
+under several truths at once: each row is sorted once for all of them.
+
+A score that is not a number loses to every number; a query whose positives all lack a number stands behind every
+negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, no_type_check
 
 import numpy as np
 import torch
@@ -19,7 +24,67 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError, ShapeError
-from subtext.ops.candidate_lists import CandidateLists
+from subtext.ops.in_threads import in_threads
+from subtext.ops.sparse import CandidateLists
+
+_TILE = 16384
+"""Columns counted together: their counters and thresholds stay in the second-level cache."""
+_BAND = 16384
+"""Rows between two flushes of the packed counters: each half holds at most 32,767."""
+
+
+@no_type_check
+def _count(
+    scores: NDArray[Any],
+    row_best: NDArray[Any],
+    column_best: NDArray[Any],
+    row_counts: NDArray[np.int64],
+    column_counts: NDArray[np.int64],
+) -> None:
+    """Add to row_counts (3 R): at least the row's threshold, above it, not a number; to column_counts (2 C) likewise.
+
+    Rows are taken two at a time (R is even), so that a column's counter is loaded and stored once for both; its two
+    counts share 32 bits, "above" in the upper half. Scores that are not a number are told for the two rows together,
+    in the place of the first.
+    """
+    rows, columns = scores.shape
+    packed = np.zeros(min(_TILE, columns), np.int32)
+    shift = np.int32(16)
+    for top in range(0, rows, _BAND):
+        bottom = min(rows, top + _BAND)
+        for start in range(0, columns, _TILE):
+            width = min(columns, start + _TILE) - start
+            thresholds = column_best[start : start + width]
+            packed[:] = 0
+            for row in range(top, bottom, 2):
+                first, second = row_best[row], row_best[row + 1]
+                upper, lower = scores[row, start : start + width], scores[row + 1, start : start + width]
+                reached_first = reached_second = above_first = above_second = invalid = np.int32(0)
+                for column in range(width):
+                    x, y, z = upper[column], lower[column], thresholds[column]
+                    reached_first += np.int32(x >= first)
+                    above_first += np.int32(x > first)
+                    reached_second += np.int32(y >= second)
+                    above_second += np.int32(y > second)
+                    invalid += np.int32(x != x) + np.int32(y != y)
+                    above = np.int32(x > z) + np.int32(y > z)
+                    packed[column] += np.int32(x >= z) + np.int32(y >= z) + (above << shift)
+                row_counts[0, row] += reached_first
+                row_counts[1, row] += above_first
+                row_counts[0, row + 1] += reached_second
+                row_counts[1, row + 1] += above_second
+                row_counts[2, row] += invalid
+            for column in range(width):
+                column_counts[0, start + column] += packed[column] & 0xFFFF
+                column_counts[1, start + column] += packed[column] >> 16
+
+
+@functools.cache
+def _compiled() -> Callable[..., None]:
+    import numba
+
+    return numba.njit(nogil=True)(_count)
+
 
 Ties = Literal["pessimistic", "optimistic", "expected", "stable"]
 """Rank of a positive among negatives of equal score: last, first, the mean of all orders, or by column."""
@@ -132,8 +197,7 @@ def best_of(
     """
     matrix = _array(scores)
     side = _Side(matrix, positives, ignored)
-    (reached, above, invalid), _ = _totals(matrix, side.best, None, kernel)
-    return side.counts(reached, above, invalid, stable)
+    return side.counts(*_totals(matrix, side.best, None, kernel)[0], stable)
 
 
 def both_directions(
@@ -147,11 +211,8 @@ def both_directions(
     """Counts of the rows (images asking for texts) and the columns (texts asking for images) in one read."""
     matrix = np.ascontiguousarray(_array(scores))
     rows, columns = _Side(matrix, image_to_text, None), _Side(matrix.T, text_to_image, None)
-    (reached, above, invalid), (column_reached, column_above) = _totals(matrix, rows.best, columns.best, kernel)
-    column_invalid = _invalid_columns(matrix, invalid)
-    return rows.counts(reached, above, invalid, stable), columns.counts(
-        column_reached, column_above, column_invalid, stable
-    )
+    of_rows, of_columns = _totals(matrix, rows.best, columns.best, kernel)
+    return rows.counts(*of_rows, stable), columns.counts(*of_columns, stable)
 
 
 class _Side:
@@ -162,7 +223,7 @@ class _Side:
             raise ShapeError(f"ranks need truth for each of {matrix.shape[0]} queries; it got {len(positives)}")
         self.matrix = matrix
         self.rows, self.columns = positives.expand()
-        self.found = matrix[self.rows, self.columns]
+        self.scores = matrix[self.rows, self.columns]
         self.lengths = positives.lengths
         self.ignored = (np.empty(0, np.int64),) * 2 if ignored is None else ignored.expand()
         self.best = np.full(matrix.shape[0], np.inf, dtype=matrix.dtype)
@@ -170,14 +231,14 @@ class _Side:
         if len(named):
             begins = np.concatenate([[0], np.cumsum(self.lengths[named])[:-1]])
             # fmax takes the number where the other is none, so NaN stays only where all positives lack a number.
-            self.best[named] = np.fmax.reduceat(self.found, begins)
+            self.best[named] = np.fmax.reduceat(self.scores, begins)
 
     def counts(
         self, reached: NDArray[np.int64], above: NDArray[np.int64], invalid: NDArray[np.int64], stable: bool
     ) -> Counts:
         """Counts of negatives alone, from counts of all cells of each row."""
         queries, candidates = self.matrix.shape
-        level = np.bincount(self.rows[self.found == self.best[self.rows]], minlength=queries)
+        level = np.bincount(self.rows[self.scores == self.best[self.rows]], minlength=queries)
         ignored_rows, ignored_columns = self.ignored
         ignored_scores = self.matrix[ignored_rows, ignored_columns]
         threshold = self.best[ignored_rows]
@@ -203,7 +264,7 @@ class _Side:
         ignored_rows, ignored_columns = self.ignored
         for row in np.flatnonzero(tied):
             run = slice(begins[row], begins[row] + self.lengths[row])
-            first = self.columns[run][self.found[run] == self.best[row]].min()
+            first = self.columns[run][self.scores[run] == self.best[row]].min()
             same = self.matrix[row, :first] == self.best[row]
             ignored = ignored_columns[ignored_rows == row]
             same[ignored[ignored < first]] = False
@@ -218,36 +279,236 @@ def _array(scores: Tensor) -> NDArray[Any]:
 
 
 def _totals(
-    matrix: NDArray[Any], row_best: NDArray[Any], column_best: NDArray[Any] | None, kernel: bool | None
+    matrix: NDArray[Any],
+    row_best: NDArray[Any],
+    column_best: NDArray[Any] | None,
+    kernel: bool | None,
+    threads: int | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(3 R) cells reaching, above, not a number of each row; (2 C) cells reaching, above of each column."""
-    if matrix.size >= KERNEL_CELLS if kernel is None else kernel:
-        return _compiled_totals(matrix, row_best, column_best)
-    rows = [cells.sum(axis=1) for cells in (matrix >= row_best[:, None], matrix > row_best[:, None], matrix != matrix)]
-    if column_best is None:
-        return np.stack(rows), np.zeros((2, matrix.shape[1]), dtype=np.int64)
-    return np.stack(rows), np.stack([(matrix >= column_best).sum(axis=0), (matrix > column_best).sum(axis=0)])
+    """Cells that reach a threshold, that exceed it, and that are no number: (3 R) of rows, and (3 C) of columns."""
+    compiled = matrix.size >= KERNEL_CELLS if kernel is None else kernel
+    if column_best is None and compiled and not matrix.flags.c_contiguous:
+        # The kernel reads along memory: a transposed block is counted by its columns.
+        nothing = np.full(matrix.shape[1], np.inf, dtype=matrix.dtype)
+        return _totals(np.ascontiguousarray(matrix.T), nothing, row_best, True, threads)[::-1]
+    if compiled:
+        rows, columns = _compiled_totals(matrix, row_best, column_best, threads)
+    else:
+        levels = row_best[:, None]
+        rows = np.stack([cells.sum(axis=1) for cells in (matrix >= levels, matrix > levels, matrix != matrix)])
+        columns = np.zeros((2, matrix.shape[1]), dtype=np.int64)
+        if column_best is not None:
+            columns = np.stack([(matrix >= column_best).sum(axis=0), (matrix > column_best).sum(axis=0)])
+    invalid = np.zeros(matrix.shape[1], dtype=np.int64)
+    if column_best is not None and rows[2].any():
+        invalid = np.isnan(matrix).sum(axis=0)
+    return rows, np.concatenate([columns, invalid[None]])
 
 
 def _compiled_totals(
-    matrix: NDArray[Any], row_best: NDArray[Any], column_best: NDArray[Any] | None
+    matrix: NDArray[Any], row_best: NDArray[Any], column_best: NDArray[Any] | None, threads: int | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`_totals` by the kernel, which reads along memory: a transposed block is counted by its columns."""
-    from subtext.ops import rank_kernel
+    """(3 R) as `_totals` counts rows, and (2 C) the first two counts of columns."""
+    rows, columns = matrix.shape
+    pairs = rows // 2
+    thresholds = np.full(columns, np.inf, dtype=matrix.dtype) if column_best is None else column_best
+    row_counts = np.zeros((3, rows), dtype=np.int64)
+    kernel = _compiled()
 
-    def nothing(length: int) -> NDArray[Any]:
-        return np.full(length, np.inf, dtype=matrix.dtype)
+    def count(block: slice) -> NDArray[np.int64]:
+        cut, column_counts = slice(2 * block.start, 2 * block.stop), np.zeros((2, columns), dtype=np.int64)
+        kernel(matrix[cut], row_best[cut], thresholds, row_counts[:, cut], column_counts)
+        return column_counts
 
-    if matrix.flags.c_contiguous or column_best is not None:
-        thresholds = nothing(matrix.shape[1]) if column_best is None else column_best
-        return rank_kernel.count(np.ascontiguousarray(matrix), row_best, thresholds)
-    turned = np.ascontiguousarray(matrix.T)
-    (_, _, invalid), columns = rank_kernel.count(turned, nothing(turned.shape[0]), row_best)
-    return np.concatenate([columns, _invalid_columns(turned, invalid)[None]]), np.zeros((2, matrix.shape[1]), np.int64)
+    by_column = np.sum(in_threads(count, pairs, threads=threads), axis=0)
+    if rows % 2:
+        last = matrix[-1]
+        row_counts[:, -1] = (last >= row_best[-1]).sum(), (last > row_best[-1]).sum(), np.isnan(last).sum()
+        by_column += np.stack([last >= thresholds, last > thresholds])
+    for row in np.flatnonzero(row_counts[2, : 2 * pairs : 2]) * 2:
+        row_counts[2, row : row + 2] = np.isnan(matrix[row : row + 2]).sum(axis=1)
+    return row_counts, by_column
 
 
-def _invalid_columns(matrix: NDArray[Any], row_invalid: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Scores of each column that are not a number; nothing is read where the rows have none."""
-    if not row_invalid.any():
-        return np.zeros(matrix.shape[1], dtype=np.int64)
-    return np.isnan(matrix).sum(axis=0).astype(np.int64)
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PositiveRanks:
+    """The positives of each query, best-scored first (equal ones by column), query after query; int64 all.
+
+    queries    (P) the query of each positive           number  (P) which of its query's positives it is, from 1
+    first      (P) number of the first positive with its score       alike  (P) how many positives have it
+    greater    (P) negatives of the query with a higher score        tied   (P) negatives with the same score
+    positives  (Q) of each query                        negatives  (Q) candidates neither positive nor ignored
+    earlier    (P) tied negatives that stand before it by column; None unless asked for
+    """
+
+    queries: Ints
+    number: Ints
+    first: Ints
+    alike: Ints
+    greater: Ints
+    tied: Ints
+    positives: Ints
+    negatives: Ints
+    earlier: Ints | None = None
+
+    def __len__(self) -> int:
+        """How many queries."""
+        return len(self.positives)
+
+    def places(self, ties: Ties) -> Ints:
+        """(P) the place of each positive among all candidates, from 1.
+
+        Raises RequirementError for "expected", which is no one place, and for "stable" without the column order.
+        """
+        if ties == "expected":
+            raise RequirementError("a place needs an order of ties; it got 'expected'; take the mean over all orders")
+        before = self.number + self.greater
+        if ties != "stable":
+            return before + self.tied if ties == "pessimistic" else before
+        if self.earlier is None:
+            raise RequirementError("stable ties need ranks counted with stable=True; these were counted without it")
+        return before + self.earlier
+
+    def precision(self, ties: Ties) -> NDArray[np.float64]:
+        """(Q) share of positives among as many first candidates as there are positives; NaN for a query without any."""
+        cutoff = self.positives[self.queries]
+        if ties == "expected":
+            # Of a run of equal scores, the places left for it are filled by any of its members alike.
+            run = self.alike + self.tied
+            hits = np.clip(cutoff - self.greater - (self.first - 1), 0, run) / run
+        else:
+            hits = (self.places(ties) <= cutoff).astype(np.float64)
+        hit_counts = np.bincount(self.queries, hits, minlength=len(self))
+        return np.where(self.positives > 0, hit_counts / np.maximum(self.positives, 1), np.nan)
+
+    def share_of_positives(self) -> NDArray[np.float64]:
+        """(Q) positives over all candidates that are not ignored; NaN for a query without positives."""
+        candidates = np.maximum(self.positives + self.negatives, 1)
+        return np.where(self.positives > 0, self.positives / candidates, np.nan)
+
+    def best(self) -> Counts:
+        """The counts of each query's best positive, which recall and reciprocal rank read; `invalid` is all 0."""
+        chosen = self.number == 1
+        none = np.zeros(len(self), dtype=np.int64)
+
+        def of(column: Ints) -> Ints:
+            best = none.copy()
+            best[self.queries[chosen]] = column[chosen]
+            return best
+
+        earlier = None if self.earlier is None else of(self.earlier)
+        greater, tied, level = of(self.greater), of(self.tied), of(self.alike)
+        return Counts(greater, tied, level, self.positives, self.negatives, none, earlier)
+
+    @staticmethod
+    def cat(blocks: Sequence[PositiveRanks]) -> PositiveRanks:
+        """One block of queries after the other."""
+        starts = np.cumsum([0, *(len(block) for block in blocks[:-1])])
+        joined: dict[str, Any] = {}
+        for field in fields(PositiveRanks):
+            columns = [getattr(block, field.name) for block in blocks]
+            if field.name == "queries":
+                columns = [column + start for column, start in zip(columns, starts, strict=True)]
+            joined[field.name] = None if columns[0] is None else np.concatenate(columns)
+        return PositiveRanks(**joined)
+
+
+def positive_ranks(comparison: Comparison, *, stable: bool = False) -> PositiveRanks:
+    """The ranks of all positives of a Comparison."""
+    truth = comparison.truth
+    ignored = None if truth.ignored is None else CandidateLists.of_mask(truth.ignored)
+    return rank_positives(comparison.scores, [CandidateLists.of_mask(truth.match)], ignored, stable=stable)[0]
+
+
+def rank_positives(
+    scores: Float[Tensor, "q c"],
+    truths: Sequence[CandidateLists],
+    ignored: CandidateLists | None = None,
+    *,
+    stable: bool = False,
+) -> list[PositiveRanks]:
+    """The ranks of the positives of several truths in a block of scores.
+
+    ignored  cells left out of all of them
+    stable   count tied negatives by column too: rows with ties are read again
+
+    Raises ShapeError when a truth has not one entry a row.
+    Cost   one sort of each row; memory one copy of the block, two where a number is none.
+
+    >>> truth = CandidateLists.of_pairs(np.array([0, 0]), np.array([0, 2]), queries=1)
+    >>> rank_positives(torch.tensor([[0.5, 0.7, 0.3, 0.3]]), [truth])[0].places("pessimistic").tolist()
+    [2, 4]
+    """
+    for truth in truths:
+        if len(truth) != len(scores):
+            raise ShapeError(f"ranks need truth for each of {len(scores)} queries; it got {len(truth)}")
+    block = np.ascontiguousarray(_array(scores))
+    ignored_counts = np.zeros(len(block), dtype=np.int64)
+    if ignored is not None:
+        block = block.copy()
+        block[ignored.expand()] = np.nan
+        ignored_counts = ignored.lengths
+    rows = _Rows(block)
+    return [rows.positive_ranks(truth, ignored_counts, stable) for truth in truths]
+
+
+class _Rows:
+    """Rows sorted for looking up."""
+
+    def __init__(self, block: NDArray[Any]) -> None:
+        self.block = block
+        lost = np.isnan(block)
+        self.lost: Ints = lost.sum(axis=1).astype(np.int64)
+        comparable = np.where(lost, -np.inf, block) if self.lost.any() else block
+        self.sorted = np.array(comparable)
+        in_threads(lambda rows: self.sorted[rows].sort(axis=1), len(block))
+
+    def positive_ranks(self, truth: CandidateLists, ignored: Ints, stable: bool) -> PositiveRanks:
+        """The ranks of the positives of one truth; `ignored` (Q) counts ignored cells."""
+        rows, columns = truth.expand()
+        values = self.block[rows, columns]
+        order = np.lexsort((columns, -values, rows))
+        rows, columns, values = rows[order], columns[order], values[order]
+        lengths = truth.lengths
+        number, first, alike = _runs(rows, values, lengths)
+        none = np.isnan(values)
+        thresholds = np.where(none, -np.inf, values)
+        below, up_to = (self._bisect(rows, thresholds, compare) for compare in (np.less, np.less_equal))
+        # What is no number was sorted as -inf: it does not tie with a true one.
+        up_to_lost = np.where(values == -np.inf, self.lost[rows], 0)
+        negatives = self.block.shape[1] - lengths - ignored
+        greater = np.where(none, negatives[rows], self.block.shape[1] - up_to - (first - 1))
+        tied = np.where(none, 0, up_to - below - up_to_lost - alike)
+        if not stable:
+            return PositiveRanks(rows, number, first, alike, greater, tied, lengths, negatives)
+        earlier = np.zeros(len(rows), dtype=np.int64)
+        for index in np.flatnonzero(tied):
+            same = self.block[rows[index], : columns[index]] == values[index]
+            positive = (rows == rows[index]) & (columns < columns[index]) & (values == values[index])
+            earlier[index] = same.sum() - positive.sum()
+        return PositiveRanks(rows, number, first, alike, greater, tied, lengths, negatives, earlier)
+
+    def _bisect(self, rows: Ints, thresholds: NDArray[Any], compare: np.ufunc) -> Ints:
+        """How many cells of its sorted row compare so with each value, by halving all ranges together."""
+        low, high = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), self.sorted.shape[1], dtype=np.int64)
+        for _ in range(int(self.sorted.shape[1]).bit_length()):
+            middle = (low + high) // 2
+            open_ = low < high
+            smaller = compare(self.sorted[rows, np.minimum(middle, self.sorted.shape[1] - 1)], thresholds) & open_
+            low, high = np.where(smaller, middle + 1, low), np.where(open_ & ~smaller, middle, high)
+        return low
+
+
+def _runs(rows: Ints, values: NDArray[Any], lengths: Ints) -> tuple[Ints, Ints, Ints]:
+    """Number of each positive within its query, number of the first with its score, and how many have it."""
+    count = len(rows)
+    number = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
+    none = np.isnan(values)
+    new = np.ones(count, dtype=bool)
+    new[1:] = (rows[1:] != rows[:-1]) | ((values[1:] != values[:-1]) & ~(none[1:] & none[:-1]))
+    starts = np.flatnonzero(new)
+    run = np.cumsum(new) - 1
+    return number, number[starts][run], np.diff(np.append(starts, count))[run]

@@ -1,12 +1,15 @@
-"""How well a score of pairs tells those with a mark from the others, such as loose pairs from literal ones."""
+"""How well a score separates marked pairs from others (ROC), and how well probabilities are calibrated."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from subtext.errors import ShapeError
 from subtext.ops import draw
 
 _LEVEL = 0.95
@@ -17,8 +20,8 @@ _FEWEST = 10
 def auc(scores: Float[np.ndarray, "n"], marked: Bool[np.ndarray, "n"]) -> float:
     """Area under the ROC curve: how often a marked pair has the larger score than one that is not.
 
-    Equal scores count one half. 0.5 says nothing, 1 tells all by large scores, 0 tells all by small ones. A score that
-    is no number is left out; NaN where one side is empty.
+    Equal scores count one half. 0.5 is chance; 1 and 0 separate the two sides completely. Scores that are no number are
+    left out; NaN where one side is empty.
 
     >>> auc(np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, False, True, True]))
     0.875
@@ -38,7 +41,7 @@ def auc_interval(
 ) -> tuple[float, float] | None:
     """95 % percentile interval of `auc`, from samples of clusters with replacement; None where there are too few.
 
-    clusters  what is drawn together: the pairs of one picture
+    clusters  the units of resampling: the pairs of one image
 
     Cost   one sort, and time O(n) a sample.
     """
@@ -70,3 +73,51 @@ def _auc(codes: Int[np.ndarray, "n"], marked: Bool[np.ndarray, "n"], times: Floa
     total = float(positives.sum() * negatives.sum())
     below = np.cumsum(negatives) - negatives / 2
     return float((positives * below).sum() / total) if total else math.nan
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Predictions in bins, from the lowest to the highest; empty bins are left out.
+
+    predicted  (B) mean probability      came_true  (B) share that was true      counts  (B) number of predictions
+    """
+
+    predicted: Float[np.ndarray, "b"]
+    came_true: Float[np.ndarray, "b"]
+    counts: Int[np.ndarray, "b"]
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error (Naeini and others 2015): |predicted - came true|, weighted by counts."""
+        return float(np.average(np.abs(self.predicted - self.came_true), weights=self.counts))
+
+
+def reliability(
+    probabilities: Float[np.ndarray, "n"],
+    truth: Bool[np.ndarray, "n"],
+    *,
+    bins: int = 15,
+    equal: Literal["width", "count"] = "width",
+) -> Reliability:
+    """Predictions in bins of equal width, as Guo and others (2017) have them, or of equal counts.
+
+    Equal width hides errors where most predictions fall into one bin; equal counts do not. Equal predictions share a
+    bin.
+
+    Raises ShapeError for values outside [0, 1], or none.
+
+    >>> found = reliability(np.array([0.1, 0.1, 0.9, 0.9]), np.array([False, False, True, False]))
+    >>> found.came_true.tolist(), round(found.error, 3)
+    ([0.0, 0.5], 0.25)
+    """
+    if not len(probabilities) or not ((probabilities >= 0) & (probabilities <= 1)).all():
+        raise ShapeError(f"reliability needs one or more probabilities from 0 to 1; it got {len(probabilities)}")
+    if equal == "width":
+        bin_of = np.minimum((probabilities * bins).astype(np.int64), bins - 1)
+    else:
+        cuts = np.quantile(probabilities, np.linspace(0, 1, bins + 1)[1:-1])
+        bin_of = np.searchsorted(cuts, probabilities, side="left")
+    counts = np.bincount(bin_of, minlength=bins)
+    filled = counts > 0
+    sums = [np.bincount(bin_of, values, minlength=bins)[filled] for values in (probabilities, truth.astype(np.float64))]
+    return Reliability(sums[0] / counts[filled], sums[1] / counts[filled], counts[filled])

@@ -1,4 +1,4 @@
-"""The top k candidates of each query: their relevance, and how often each candidate is among them."""
+"""The top k candidates of each query: their graded relevance, and how often each candidate is among them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,32 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subtext.core import Comparison
+from subtext.errors import RequirementError
 from subtext.ops.rank import Ties
+
+
+def graded_relevance(comparison: Comparison, metric: str, *, least: float | None = None) -> Tensor:
+    """Relevance (Q C): finite, and at least `least` where that is given.
+
+    Raises RequirementError, with the name of the metric, when there is none or a value is out of range.
+    """
+    relevance = comparison.truth.relevance
+    if relevance is None:
+        raise RequirementError(
+            f"{metric} needs graded relevance in its truth; it got none; build the truth with one (relevance.tfidf, "
+            "relevance.cider ...)"
+        )
+    if not relevance.isfinite().all():
+        raise RequirementError(
+            f"{metric} needs finite relevance; {int((~relevance.isfinite()).sum())} of {comparison.truth.scale} are not"
+        )
+    if least is not None and relevance.numel() and float(relevance.min()) < least:
+        raise RequirementError(
+            f"{metric} needs relevance of {least:g} or more; the least of '{comparison.truth.scale}' is "
+            f"{float(relevance.min()):g}"
+        )
+    return relevance.detach().cpu().to(torch.float64 if relevance.dtype == torch.float64 else torch.float32)
 
 
 def gains(
@@ -39,11 +64,11 @@ def gains(
     level = (values[:, 1:] == values[:, :-1]).any(dim=1) | ((scores >= values[:, -1:]).sum(dim=1) > count)
     for row in torch.nonzero(level)[:, 0].tolist():
         reached = scores[row] >= values[row, -1]
-        result[row, :count] = _level(scores[row][reached].numpy(), relevance[row][reached].numpy(), ties)[:count]
+        result[row, :count] = _by_rank(scores[row][reached].numpy(), relevance[row][reached].numpy(), ties)[:count]
     return result
 
 
-def _level(values: NDArray[Any], relevance: NDArray[np.float64], ties: Ties) -> NDArray[np.float64]:
+def _by_rank(values: NDArray[Any], relevance: NDArray[np.float64], ties: Ties) -> NDArray[np.float64]:
     """Relevance at each rank, by falling value."""
     if ties != "expected":
         second = {"pessimistic": relevance, "optimistic": -relevance, "stable": np.arange(len(relevance))}[ties]

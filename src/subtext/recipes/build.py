@@ -18,9 +18,8 @@ from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.errors import CheckpointError, DataError, RecipeError, RequirementError, SubtextError
 from subtext.models.checkpoint import ASSETS, Record, library_versions, load_run
-from subtext.models.encoders.bag import Bag
 from subtext.models.encoders.precomputed import Precomputed
-from subtext.models.encoders.recurrent import Recurrent
+from subtext.models.encoders.words import Bag, Recurrent
 from subtext.models.ensemble import MEMBERS, ensemble
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
@@ -200,7 +199,7 @@ def chosen_facts(values: Mapping[str, object], context: BuildContext) -> dict[st
 def built_facts(setup: Setup) -> dict[str, tuple[str, ...]]:
     """What a built model turned out to be: what encodes the two sides, and what of it is pretrained."""
     # It imports transformers, which many a saved run opens without.
-    from subtext.models.encoders.open_clip_dual import Tower
+    from subtext.models.encoders.dual import Tower
 
     image, text = setup.model.image, setup.model.text
     spec, encoder = text.input_spec, text.encoder

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from subtext.data.build_context import BuildContext, FeatureShape
     from subtext.data.inputs import Input
     from subtext.data.pixels import PixelInput
-    from subtext.models.encoders.backbone import Weights
-    from subtext.models.encoders.hub import Preprocessing
+    from subtext.models.encoders.backbone import Preprocessing, Weights
     from subtext.models.model import Branch
     from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
 
@@ -50,8 +49,6 @@ def image_side(
 
     Raises RequirementError when image=features and there are none, or a backbone is not available.
     """
-    from subtext.models.encoders.hub import preprocessing_of
-
     saved, shape = context.asset("image"), context.image_features
     kind = _kind(saved, images.image, shape, default="tiny")
     if kind == "features":
@@ -69,17 +66,19 @@ def image_side(
             boxes=input_spec.boxes,
         )
         return Side(input_spec, encoder, several_parts=input_spec.grid is not None)
+    from subtext.models.encoders.backbone import preprocessing_of
+
     weights, (source, _, name) = images.image_weights, kind.partition(":")
     numbers: Preprocessing | None = None
     if source == "timm" and name:
-        from subtext.models.encoders.timm_vision import TimmVision
+        from subtext.models.encoders.vision import TimmVision
 
         pretrained = weights == "pretrained"
         fetch = pretrained and saved is None
         encoder = TimmVision.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
         numbers = encoder.preprocessing
     elif source == "detector" and name:
-        from subtext.models.encoders.detector import Detector
+        from subtext.models.encoders.vision import Detector
 
         if saved is None:
             # Boxes are given in shares of the image: nothing of it may be cropped.
@@ -121,10 +120,9 @@ def text_side(
     Raises RequirementError when features or training texts are needed and missing, or a backbone is not available.
     """
     from subtext.data.text import SubwordInput, Vocabulary, WordInput
-    from subtext.models.encoders.bag import Bag
     from subtext.models.encoders.language import Language
     from subtext.models.encoders.precomputed import Precomputed
-    from subtext.models.encoders.recurrent import GruShape, Recurrent
+    from subtext.models.encoders.words import Bag, GruShape, Recurrent
 
     saved, shape = context.asset("text"), context.text_features
     kind = _kind(saved, texts.text, shape, default=default)
@@ -184,7 +182,7 @@ def tokeniser(name: str, *, option: str = "text") -> Any:
     """
     from transformers import AutoTokenizer
 
-    from subtext.models.encoders.hub import read_model
+    from subtext.models.encoders.backbone import read_model
 
     result = read_model(
         name,
@@ -264,15 +262,15 @@ def dual_sides(
     token_mask  share of subwords masked while training
     """
     from subtext.data.text import OpenClipInput, SubwordInput
+    from subtext.models.encoders.backbone import preprocessing_of
     from subtext.models.encoders.dual import Dual
-    from subtext.models.encoders.hub import preprocessing_of
 
     saved, saved_text = context.asset("image"), context.asset("text")
     numbers: Preprocessing | None = None
     dual: Any
     text_input: Any
     if name.startswith("open_clip:"):
-        from subtext.models.encoders.open_clip_dual import OpenClip
+        from subtext.models.encoders.dual import OpenClip
 
         name = name.removeprefix("open_clip:")
         pretrained, fetch = weights == "pretrained", saved is None

@@ -12,19 +12,18 @@ from torch import nn
 from subtext.core import DIRECTIONS, Direction
 from subtext.data.build_context import BuildContext
 from subtext.errors import RecipeError
-from subtext.models.encoders.recurrent import Recurrent
+from subtext.models.encoders.words import Recurrent
 from subtext.models.heads.gaussian import Gaussian
-from subtext.models.heads.parts import Parts
-from subtext.models.heads.pie import Pie
+from subtext.models.heads.parts import Parts, Pie
 from subtext.models.model import Branch, Model
-from subtext.models.similarity.closed_form_distance import ClosedFormDistance
 from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.probabilistic import ClosedFormDistance
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.triplet import Triplet
-from subtext.objectives.mining.cosines import Cosines
+from subtext.objectives.mining import Cosines
 from subtext.objectives.objective import Loss, Objective, Penalty, Reduction, Term, Weighting
-from subtext.objectives.regularisers.kl import KL
-from subtext.objectives.weighting.neighbourhood import Neighbourhood
+from subtext.objectives.regularisers import KL
+from subtext.objectives.weighting import Neighbourhood
 from subtext.ops.neighbour_scores import Scoring
 from subtext.recipes.encoders import Side, image_side, text_side
 from subtext.recipes.options import (

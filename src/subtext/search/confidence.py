@@ -19,7 +19,7 @@ from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, RequirementError
 from subtext.ops import draw
-from subtext.ops.reliability import reliability
+from subtext.ops.roc import reliability
 from subtext.search.answer import Fit
 from subtext.search.stores.item import SIDES, Hits, Side, opposite
 from subtext.search.stores.manifest import STALE, Calibration, Way

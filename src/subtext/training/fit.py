@@ -61,7 +61,7 @@ from subtext.models.feature_cache import cached_branch, refusal, write_cache
 from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
 from subtext.objectives.objective import Term
-from subtext.objectives.weighting.neighbourhood import Neighbourhood
+from subtext.objectives.weighting import Neighbourhood
 from subtext.report.progress import Estimate
 from subtext.training.memory import Memories
 from subtext.training.optimiser import (

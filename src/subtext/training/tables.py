@@ -31,8 +31,8 @@ from subtext.errors import DataError, RequirementError, counted
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.neighbours.lsa import Lsa
 from subtext.neighbours.spaces import Features
-from subtext.objectives.mining.hubs import IMAGES, TEXTS
-from subtext.objectives.weighting.density import TABLE
+from subtext.objectives.mining import IMAGES, TEXTS
+from subtext.objectives.weighting import TABLE
 from subtext.ops import draw
 from subtext.ops.density import AS_READ, DensityOptions, density
 from subtext.ops.neighbour_scores import (

@@ -198,7 +198,7 @@ def _manifest(found: VectorFile, run: Path | None, pairs: Dataset | None, file: 
             version=__version__,
         )
     from subtext.api.load import open_run
-    from subtext.models.similarity.closed_form_distance import ClosedFormDistance
+    from subtext.models.similarity.probabilistic import ClosedFormDistance
     from subtext.search.build import new_manifest
 
     opened = open_run(run)

@@ -18,8 +18,8 @@ from torch import Tensor
 from subtext.core import Comparison
 from subtext.errors import RequirementError
 from subtext.evaluation.metric import Metric, Request, SemanticRanks
-from subtext.ops.graded_relevance import graded_relevance
 from subtext.ops.semantic_rank import RankTies, agreement
+from subtext.ops.top_k import graded_relevance
 
 
 @dataclass(frozen=True)

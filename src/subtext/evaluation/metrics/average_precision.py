@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.evaluation.metric import Metric, Request
-from subtext.ops.positive_ranks import PositiveRanks
-from subtext.ops.rank import Ties
+from subtext.ops.rank import PositiveRanks, Ties
 
 
 @dataclass(frozen=True)

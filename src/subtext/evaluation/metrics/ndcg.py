@@ -14,8 +14,8 @@ from torch import Tensor
 from subtext.core import Comparison
 from subtext.errors import RequirementError
 from subtext.evaluation.metric import Gains, Metric, Request
-from subtext.ops.graded_relevance import graded_relevance
 from subtext.ops.rank import Ties
+from subtext.ops.top_k import graded_relevance
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from torch import Tensor
 from subtext.core import Comparison
 from subtext.errors import RequirementError
 from subtext.evaluation.metric import Metric, Request
-from subtext.ops.candidate_lists import CandidateLists
-from subtext.ops.graded_relevance import graded_relevance
-from subtext.ops.positive_ranks import PositiveRanks, rank_positives
-from subtext.ops.rank import Ties
+from subtext.ops.rank import PositiveRanks, Ties, rank_positives
+from subtext.ops.sparse import CandidateLists
+from subtext.ops.top_k import graded_relevance
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.evaluation.metric import Metric
-from subtext.ops.positive_ranks import PositiveRanks
+from subtext.ops.rank import PositiveRanks
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from subtext.errors import DataError
 from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.relevance.ratings import read_human
-from subtext.ops.candidate_lists import CandidateLists
+from subtext.ops.sparse import CandidateLists
 
 Kind = Literal["eccv", "cxc", "coco"]
 CXC_THRESHOLD = 3.0

@@ -22,7 +22,7 @@ from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.relevance import cider, classes, sentence, tfidf
 from subtext.evaluation.relevance.graded import Graded, of_judgements
-from subtext.models.sentence_encoder import SentenceEncoder
+from subtext.models.encoders.language import SentenceEncoder
 
 NAMES = ("tfidf1", "ciderd", "cider", "class_tfidf1", "judged", "sentence:MODEL")
 _SENTENCE = "sentence:"

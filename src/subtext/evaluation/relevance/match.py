@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from subtext.core import Direction, Truth
 from subtext.data.dataset import Dataset, Judgements
-from subtext.ops.candidate_lists import CandidateLists
+from subtext.ops.sparse import CandidateLists
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError
 from subtext.evaluation.relevance.match import Match
-from subtext.ops.candidate_lists import CandidateLists
+from subtext.ops.sparse import CandidateLists
 
 
 @dataclass(frozen=True)

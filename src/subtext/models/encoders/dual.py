@@ -1,17 +1,26 @@
-"""Pretrained dual encoders of the CLIP and SigLIP families: two encoders from one model."""
+"""Pretrained dual encoders: both towers of one model, of CLIP's and SigLIP's families or of `open_clip` (extra)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import PretrainedConfig, PreTrainedModel
 
 from subtext.core import Encoded
 from subtext.errors import RequirementError
-from subtext.models.encoders.backbone import Weights, has_weights, layers, open_body, save_config, settle
+from subtext.models.encoders.backbone import (
+    Preprocessing,
+    Pretrained,
+    Weights,
+    has_weights,
+    import_extra,
+    layers,
+    open_body,
+)
 
 
 @dataclass(frozen=True)
@@ -39,19 +48,16 @@ class Dual:
                 f"a dual encoder needs a vision_model, a text_model and a logit_scale, as CLIP and SigLIP have; "
                 f"{type(model).__name__} of '{name}' has not; use another host with it as image= or text="
             )
-        config, knows = model.config, has_weights(name, weights)
-        shift = getattr(model, "logit_bias", None)
-        return Dual(
-            image=Half(
-                vision, getattr(model, "visual_projection", None), config, input_name="pixels", pretrained=knows
-            ),
-            text=Half(text, getattr(model, "text_projection", None), config, input_name="tokens", pretrained=knows),
-            scale=float(model.logit_scale.detach().exp()),
-            shift=None if shift is None else float(shift.detach()),
+        config, pretrained = model.config, has_weights(name, weights)
+        projections = (getattr(model, f"{side}_projection", None) for side in ("visual", "text"))
+        image_half, text_half = (
+            Half(body, projection, config, input_name=input_name, pretrained=pretrained)
+            for body, projection, input_name in zip((vision, text), projections, ("pixels", "tokens"), strict=True)
         )
+        return Dual(image_half, text_half, *_scale_and_shift(model))
 
 
-class Half(nn.Module):
+class Half(Pretrained):
     """One modality's half of a dual encoder.
 
     parts   (N P E): last hidden states, with their mask for texts
@@ -61,7 +67,7 @@ class Half(nn.Module):
     projection  into the joint space; None where the body has it (SigLIP)
     config      of the full model, so that either half can restore both
     input_name  "pixels" or "tokens"
-    pretrained  whether the body is pretrained: plans may freeze it or scale down its learning rate
+    pretrained  see `Pretrained`
     """
 
     def __init__(
@@ -73,12 +79,10 @@ class Half(nn.Module):
         input_name: str,
         pretrained: bool = False,
     ) -> None:
-        super().__init__()
-        self.body = body
+        super().__init__(body, pretrained=pretrained)
         self.projection = nn.Identity() if projection is None else projection
         self.config = config
         self.input_name = input_name
-        self.pretrained = pretrained
         side_config = config.vision_config if input_name == "pixels" else config.text_config
         self.parts_width = int(side_config.hidden_size)
         outer = getattr(config, "projection_dim", None) if projection is not None else None
@@ -91,7 +95,7 @@ class Half(nn.Module):
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States and joint vectors of images or texts."""
-        settle(self.body, self.training)
+        self.keep_frozen()
         if self.input_name == "pixels":
             pixels = inputs["pixels"]
             resized = tuple(pixels.shape[-2:]) != (self.config.vision_config.image_size,) * 2
@@ -99,8 +103,10 @@ class Half(nn.Module):
             return Encoded(parts=output.last_hidden_state, pooled=self.projection(output.pooler_output))
         tokens, mask = inputs["tokens"], inputs["mask"]
         if self.full_length:
-            tokens, mask = self._padded(tokens, mask)
-            output = self.body(input_ids=tokens)
+            missing = (0, self.longest - tokens.shape[1])
+            padding = 0 if self.padding is None else int(self.padding)
+            output = self.body(input_ids=pad(tokens.masked_fill(~mask, padding), missing, value=padding))
+            mask = pad(mask, missing, value=False)
         else:
             output = self.body(input_ids=tokens, attention_mask=mask.to(tokens.dtype))
         return Encoded(parts=output.last_hidden_state, mask=mask, pooled=self.projection(output.pooler_output))
@@ -114,11 +120,84 @@ class Half(nn.Module):
 
     def save_assets(self, folder: Path) -> None:
         """Write the configuration of the full model."""
-        save_config(self.config, folder)
+        self.config.save_pretrained(folder)
 
-    def _padded(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Texts padded to full length with the model's padding token."""
-        missing = self.longest - tokens.shape[1]
-        padding = 0 if self.padding is None else int(self.padding)
-        tokens = torch.nn.functional.pad(tokens.masked_fill(~mask, padding), (0, missing), value=padding)
-        return tokens, torch.nn.functional.pad(mask, (0, missing), value=False)
+
+@dataclass(frozen=True)
+class OpenClip:
+    """Both towers of a model of `open_clip`, its scale and shift as in `Dual`, and its preprocessing."""
+
+    image: Tower
+    text: Tower
+    scale: float
+    shift: float | None
+    preprocessing: Preprocessing
+
+    @staticmethod
+    def open(name: str, *, pretrained: bool = True, fetch: bool = True, image_size: int = 0) -> OpenClip:
+        """By architecture and weights, as in "ViT-B-32/laion2b_s34b_b79k"; random weights where none are named.
+
+        fetch       whether to read weights now; not for a saved run, whose tensors follow
+        image_size  side of images in pixels; 0 for that of the model
+
+        Raises RequirementError when open_clip cannot be imported, or does not know the name.
+        """
+        architecture, _, tag = name.partition("/")
+        has_tag = pretrained and bool(tag)
+        open_clip = import_extra("open_clip", f"open_clip:{name}", "open_clip_torch")
+        try:
+            # With a custom text tower the text side needs nothing of the image side.
+            model = open_clip.create_model(
+                architecture,
+                pretrained=tag if has_tag and fetch else None,
+                force_image_size=image_size or None,
+                force_custom_text=True,
+            )
+        except (RuntimeError, ValueError, OSError) as error:
+            raise RequirementError(
+                f"'open_clip:{name}' needs ARCHITECTURE/WEIGHTS as open_clip.list_pretrained() names them; "
+                f"it got: {error}"
+            ) from error
+        if pretrained and fetch and not tag:
+            raise RequirementError(
+                f"model=open_clip:{name} needs the name of its weights, open_clip:ARCHITECTURE/WEIGHTS; it got none; "
+                "add it, or weights=random"
+            )
+        settings = model.visual.preprocess_cfg
+        size = settings["size"]
+        preprocessing = Preprocessing(
+            int(size if isinstance(size, int) else size[0]),
+            tuple(settings["mean"]),
+            tuple(settings["std"]),
+            resize="squash" if settings.get("resize_mode") == "squash" else "crop",
+            crop_share=1.0,
+            filter="bicubic" if settings.get("interpolation") == "bicubic" else "bilinear",
+        )
+        image, text = Tower(model.visual, "pixels", pretrained=has_tag), Tower(model.text, "tokens", pretrained=has_tag)
+        return OpenClip(image, text, *_scale_and_shift(model), preprocessing)
+
+
+class Tower(Pretrained):
+    """The tower of one modality: its pooled vector is in the joint space, not yet of unit length.
+
+    body        the tower
+    input_name  "pixels" or "tokens"
+    pretrained  see `Pretrained`
+    """
+
+    parts_width = None
+
+    def __init__(self, body: Any, input_name: str, *, pretrained: bool = False) -> None:
+        super().__init__(body, pretrained=pretrained)
+        self.input_name = input_name
+        self.pooled_width = int(body.output_dim)
+
+    def forward(self, inputs: dict[str, Tensor]) -> Encoded:
+        """Joint vectors of images or texts."""
+        self.keep_frozen()
+        return Encoded(pooled=self.body(inputs[self.input_name]))
+
+
+def _scale_and_shift(model: Any) -> tuple[float, float | None]:
+    shift = getattr(model, "logit_bias", None)
+    return float(model.logit_scale.detach().exp()), None if shift is None else float(shift.detach())

@@ -1,27 +1,34 @@
-"""Subword tokens to states and a pooled vector, by a text backbone of `transformers` (the BERT family)."""
+"""Subword tokens to states and a pooled vector, by a text backbone of `transformers`; and texts to vectors by one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel
 
 from subtext.core import Encoded
+from subtext.data.inputs import Batch
+from subtext.data.text import SubwordInput
 from subtext.errors import RequirementError
-from subtext.models.encoders.backbone import Weights, drop_pooler, has_weights, layers, open_body, save_config, settle
+from subtext.models.encoders.backbone import Pretrained, Weights, drop_pooler, has_weights, open_body, read_model
 from subtext.ops.numerics import masked_mean
 
 
-class Language(nn.Module):
+class Language(Pretrained):
     """The last hidden states of a text, and one vector of it.
 
     parts   (N P E): last hidden states, with their mask
     pooled  (N E): the first token's state ("cls"), or the mean of all states ("mean")
 
     dropout     share of the outputs set to zero in training
-    pretrained  whether the body is pretrained: plans may freeze it or scale down its learning rate
+    pretrained  see `Pretrained`
 
     Takes  tokens (N P) int64, mask (N P) bool.    Raises RequirementError for a model that is not of this family.
     """
@@ -34,7 +41,7 @@ class Language(nn.Module):
         dropout: float = 0.0,
         pretrained: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(body, pretrained=pretrained)
         width = getattr(body.config, "hidden_size", None)
         if not isinstance(width, int) or body.config.is_encoder_decoder:
             raise RequirementError(
@@ -42,10 +49,8 @@ class Language(nn.Module):
                 f"{type(body).__name__}; name a BERT-like model, or use the host 'clip' for a dual encoder"
             )
         drop_pooler(body)
-        self.body = body
         self.pooling = pooling
         self.dropout = nn.Dropout(dropout)
-        self.pretrained = pretrained
         self.parts_width = self.pooled_width = width
 
     @staticmethod
@@ -63,16 +68,59 @@ class Language(nn.Module):
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States and pooled vectors of texts."""
-        settle(self.body, self.training)
+        self.keep_frozen()
         mask = inputs["mask"]
         states = self.body(input_ids=inputs["tokens"], attention_mask=mask.to(inputs["tokens"].dtype)).last_hidden_state
         pooled = states[:, 0] if self.pooling == "cls" else masked_mean(states, mask)
         return Encoded(parts=self.dropout(states), mask=mask, pooled=self.dropout(pooled))
 
-    def body_layers(self) -> list[list[nn.Parameter]]:
-        """Parameters of a pretrained body, bottom to top; none where all is new or learns by adapters."""
-        return layers(self.body) if self.pretrained else []
 
-    def save_assets(self, folder: Path) -> None:
-        """Write the body's configuration."""
-        save_config(self.body.config, folder)
+@dataclass(frozen=True)
+class SentenceEncoder:
+    """A sentence encoder of `transformers` by hub name or folder, with its tokeniser: texts to vectors.
+
+    model       "sentence-transformers/all-MiniLM-L6-v2", or a folder that transformers reads
+    pooling     "mean" of all states, as most sentence encoders were trained with; "cls": the first
+    max_tokens  longer texts are cut
+    batch_size  texts at a time; it does not change the vectors beyond rounding
+    device      what the backbone runs on
+
+    Layers behind the pooling are not read. Nothing is learnt.
+    """
+
+    model: str
+    pooling: Literal["mean", "cls"] = "mean"
+    max_tokens: int = 128
+    batch_size: int = 64
+    device: str = "cpu"
+
+    def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Float[np.ndarray, "n d"]:
+        """The vectors of texts, float32, not scaled to unit length; `progress` hears how many texts are done.
+
+        Raises RequirementError when the model or its tokeniser cannot be read; DataError for an item without a text.
+        """
+        input_spec = SubwordInput(self._tokeniser(), max_tokens=self.max_tokens)
+        encoder = Language.open(self.model, pooling=self.pooling).eval().to(self.device)
+        vectors = []
+        with torch.inference_mode():
+            for start in range(0, len(texts), self.batch_size):
+                values = texts[start : start + self.batch_size]
+                rows = np.arange(start, start + len(values), dtype=np.int64)
+                batch = Batch(values=values, ids=[str(row) for row in rows], rows=rows, keys=rows, root=Path())
+                tensors = {name: value.to(self.device) for name, value in input_spec(batch).items()}
+                vectors.append(encoder(tensors).pooled.float().cpu().numpy())
+                if progress is not None:
+                    progress(start + len(values))
+        return np.concatenate(vectors) if vectors else np.empty((0, encoder.pooled_width), dtype=np.float32)
+
+    def _tokeniser(self) -> Any:
+        tokeniser = read_model(
+            self.model,
+            lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local),
+            files=["tokenizer.json"],
+            option="sentence",
+        )
+        # Without its files a tokeniser has special tokens alone.
+        if len(tokeniser) <= len(set(tokeniser.all_special_ids)):
+            raise RequirementError(f"sentence:{self.model} needs a tokeniser beside its weights; it knows no words")
+        return tokeniser

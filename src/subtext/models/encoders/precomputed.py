@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -58,10 +57,10 @@ class Precomputed(nn.Module):
         super().__init__()
         features = None if grid_width is None else grid_width - BOX * boxes
         widths = {"pooled": pooled_width, "grid": features}
-        self.given = {name: width for name, width in widths.items() if width is not None}
-        if not self.given:
+        self.widths = {name: width for name, width in widths.items() if width is not None}
+        if not self.widths:
             raise RequirementError("precomputed features need a pooled vector, a grid, or both; the file has neither")
-        if append_pooled and len(self.given) == 2 and pooled_width != features:
+        if append_pooled and len(self.widths) == 2 and pooled_width != features:
             raise RequirementError(
                 f"the pooled vector can be one more part of the grid only where their widths are equal; "
                 f"they are {pooled_width} and {features}; leave append_pooled off"
@@ -70,21 +69,23 @@ class Precomputed(nn.Module):
         self.scaling = scaling
         self.append_pooled = append_pooled
         self.dropout = nn.Dropout(dropout)
-        self.parts_width = next(reversed(self.given.values())) + (0 if features is None else BOX * boxes)
-        self.pooled_width = next(iter(self.given.values()))
+        self.parts_width = next(reversed(self.widths.values())) + (0 if features is None else BOX * boxes)
+        self.pooled_width = next(iter(self.widths.values()))
         if scaling == "standard":
-            for name, width in self.given.items():
+            for name, width in self.widths.items():
                 self.register_buffer(f"{name}_mean", _buffer(mean, name, width, 0.0))
                 self.register_buffer(f"{name}_std", _buffer(std, name, width, 1.0).clamp_min(1e-6))
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """The features of a batch."""
-        missing = [name for name in self.given if name not in inputs]
+        missing = [name for name in self.widths if name not in inputs]
         if missing:
             raise RequirementError(f"the encoder needs {', '.join(missing)} features; this batch has {sorted(inputs)}")
-        read, boxes = self._split_boxes(inputs)
-        ready = {name: self.dropout(self._scaled(name, read[name])) for name in self.given}
-        grid, pooled = ready.get("grid"), ready.get("pooled")
+        features, boxes = {name: inputs[name] for name in self.widths}, None
+        if self.boxes and "grid" in features:
+            features["grid"], boxes = inputs["grid"][..., :-BOX], inputs["grid"][..., -BOX:]
+        scaled = {name: self.dropout(self._scaled(name, values)) for name, values in features.items()}
+        grid, pooled = scaled.get("grid"), scaled.get("pooled")
         if grid is None:
             assert pooled is not None
             return Encoded(parts=pooled[:, None], pooled=pooled)
@@ -93,25 +94,11 @@ class Precomputed(nn.Module):
         if boxes is not None:
             grid = torch.cat([grid, boxes.to(grid.dtype)], dim=2)
         if pooled is not None and self.append_pooled:
-            appended = pooled if boxes is None else torch.cat([pooled, _full_box(pooled)], dim=1)
+            full_box = pooled.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(pooled), BOX)
+            appended = pooled if boxes is None else torch.cat([pooled, full_box], dim=1)
             grid = torch.cat([grid, appended[:, None]], dim=1)
             mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1), value=True)
         return Encoded(parts=grid, mask=mask, pooled=pooled_or_mean)
-
-    def body_layers(self) -> list[list[nn.Parameter]]:
-        """Nothing here is pretrained."""
-        return []
-
-    def save_assets(self, folder: Path) -> None:
-        """Nothing: the input holds the widths, the state the scaling."""
-
-    def _split_boxes(self, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor | None]:
-        """The features without boxes, and the boxes of regions; None where there are none."""
-        if not self.boxes or "grid" not in self.given:
-            return inputs, None
-        grid = inputs["grid"]
-        cut = grid.shape[-1] - BOX
-        return {**inputs, "grid": grid[..., :cut]}, grid[..., cut:]
 
     def _scaled(self, name: str, values: Float[Tensor, "n *p g"]) -> Float[Tensor, "n *p g"]:
         values = values.float()
@@ -120,11 +107,6 @@ class Precomputed(nn.Module):
         if self.scaling == "standard":
             return (values - getattr(self, f"{name}_mean")) / getattr(self, f"{name}_std")
         return values
-
-
-def _full_box(pooled: Float[Tensor, "n g"]) -> Float[Tensor, "n four"]:
-    """The box of the full image."""
-    return pooled.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(pooled), BOX)
 
 
 def _buffer(statistics: Mapping[str, NDArray[np.float32]] | None, name: str, width: int, otherwise: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Pixels to parts and a pooled vector, by any vision backbone of `transformers`."""
+"""Pixels to parts and a pooled vector: by a vision backbone or object detector of `transformers`, or by `timm`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoModelForObjectDetection, PreTrainedModel
 
 from subtext.core import Encoded
 from subtext.errors import RequirementError
-from subtext.models.encoders.backbone import Weights, drop_pooler, has_weights, layers, open_body, save_config, settle
+from subtext.models.encoders.backbone import (
+    Preprocessing,
+    Pretrained,
+    Weights,
+    drop_pooler,
+    has_weights,
+    import_extra,
+    open_body,
+)
+from subtext.models.encoders.precomputed import BOX
 
 Pooling = Literal["auto", "average", "cls"]
 
 
-class Vision(nn.Module):
+class Vision(Pretrained):
     """The cells or patches of an image, and one vector of it.
 
     parts   (N P E): cells of the last feature map in row-major order, or the last patch tokens
@@ -25,21 +34,31 @@ class Vision(nn.Module):
 
     body        a convolutional network or a vision transformer
     pooling     "auto" takes the class token where there is one
-    pretrained  whether the body is pretrained: plans may freeze it or scale down its learning rate
+    pretrained  see `Pretrained`
 
     Takes  pixels (N 3 H W).    Raises RequirementError for "cls" and a body without class token.
     """
 
     def __init__(self, body: PreTrainedModel, *, pooling: Pooling = "auto", pretrained: bool = False) -> None:
-        super().__init__()
+        super().__init__(body, pretrained=pretrained)
         drop_pooler(body)
-        _unused(body)
-        _mend_momentum(body)
-        self.body = body
+        for name, parameter in body.named_parameters():
+            if name.endswith("mask_token"):  # Only masked pre-training uses it.
+                parameter.requires_grad_(False)
+        for module in body.modules():
+            # MobileNetV1 in `transformers` has the share of the old average, 0.9997, for that of the new one: running
+            # statistics would be those of the last batch alone.
+            if isinstance(module, nn.BatchNorm2d) and module.momentum is not None and module.momentum > 0.5:
+                module.momentum = max(1 - module.momentum, 0.01)
         self.pooling = pooling
-        self.pretrained = pretrained
         self.resizes = "interpolate_pos_encoding" in inspect.signature(body.forward).parameters
-        self.parts_width = self.pooled_width = _width(body)
+        # Configurations have many names for the width of the output: a forward pass shows it.
+        was_training = body.training
+        body.eval()
+        with torch.inference_mode():
+            states = body(pixel_values=torch.zeros(1, 3, *(self._sides("image_size") or (64, 64)))).last_hidden_state
+        body.train(was_training)
+        self.parts_width = self.pooled_width = int(states.shape[1 if states.ndim == 4 else 2])
 
     @staticmethod
     def open(
@@ -56,16 +75,18 @@ class Vision(nn.Module):
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """Cells and pooled vectors of images."""
-        settle(self.body, self.training)
+        self.keep_frozen()
         pixels = inputs["pixels"]
-        arguments: dict[str, Any] = (
-            {"interpolate_pos_encoding": True} if self.resizes and self._other_size(pixels) else {}
-        )
-        states = self.body(pixel_values=pixels, **arguments).last_hidden_state
+        other_size = self.resizes and tuple(pixels.shape[-2:]) != self._sides("image_size")
+        states = self.body(
+            pixel_values=pixels, **({"interpolate_pos_encoding": True} if other_size else {})
+        ).last_hidden_state
+        extra = 0  # tokens before the patches: a class token, registers, or none
         if states.ndim == 4:
-            parts, extra = states.flatten(2).transpose(1, 2), 0
+            parts = states.flatten(2).transpose(1, 2)
         else:
-            extra = _extra_tokens(self.body, states.shape[1], pixels)
+            if patch := self._sides("patch_size"):
+                extra = max(states.shape[1] - (pixels.shape[-2] // patch[0]) * (pixels.shape[-1] // patch[1]), 0)
             parts = states[:, extra:]
         if self.pooling == "cls" and not extra:
             raise RequirementError(
@@ -74,56 +95,146 @@ class Vision(nn.Module):
         pooled = states[:, 0] if extra and self.pooling != "average" else parts.mean(dim=1)
         return Encoded(parts=parts, pooled=pooled)
 
-    def body_layers(self) -> list[list[nn.Parameter]]:
-        """Parameters of a pretrained body, bottom to top; none where all is new or learns by adapters."""
-        return layers(self.body) if self.pretrained else []
-
-    def save_assets(self, folder: Path) -> None:
-        """Write the body's configuration."""
-        save_config(self.body.config, folder)
-
-    def _other_size(self, pixels: Tensor) -> bool:
-        return tuple(pixels.shape[-2:]) != _pair(getattr(self.body.config, "image_size", None))
+    def _sides(self, setting: str) -> tuple[int, int] | None:
+        """Height and width of a setting that is a number or a pair; None where the configuration has none."""
+        size = getattr(self.body.config, setting, None)
+        return size if size is None else (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
 
-def _pair(size: int | list[int] | tuple[int, int] | None) -> tuple[int, int] | None:
-    if size is None or isinstance(size, int):
-        return None if size is None else (size, size)
-    return int(size[0]), int(size[1])
+class TimmVision(Pretrained):
+    """The cells or patches of an image and one vector of it, as in `Vision`.
 
+    body        a `timm` model made with num_classes=0
+    pretrained  see `Pretrained`
 
-def _extra_tokens(body: PreTrainedModel, tokens: int, pixels: Tensor) -> int:
-    """Number of tokens before the patches: a class token, registers, or none."""
-    patch = _pair(getattr(body.config, "patch_size", None))
-    if patch is None:
-        return 0
-    cells = (pixels.shape[-2] // patch[0]) * (pixels.shape[-1] // patch[1])
-    return max(tokens - cells, 0)
-
-
-def _width(body: PreTrainedModel) -> int:
-    """The width of the body's output, found by a forward pass: configurations have many names for it."""
-    sizes = _pair(getattr(body.config, "image_size", None)) or (64, 64)
-    was_training = body.training
-    body.eval()
-    with torch.inference_mode():
-        states = body(pixel_values=torch.zeros(1, 3, *sizes)).last_hidden_state
-    body.train(was_training)
-    return int(states.shape[1] if states.ndim == 4 else states.shape[2])
-
-
-def _unused(body: PreTrainedModel) -> None:
-    """Freeze parameters that only masked pre-training uses."""
-    for name, parameter in body.named_parameters():
-        if name.endswith("mask_token"):
-            parameter.requires_grad_(False)
-
-
-def _mend_momentum(body: PreTrainedModel) -> None:
-    """Correct batch norms whose momentum is the share of the old average, not of the new one.
-
-    MobileNetV1 in `transformers` has 0.9997: its running statistics would be those of the last batch alone.
+    Takes  pixels (N 3 H W).
     """
-    for module in body.modules():
-        if isinstance(module, nn.BatchNorm2d) and module.momentum is not None and module.momentum > 0.5:
-            module.momentum = max(1 - module.momentum, 0.01)
+
+    def __init__(self, body: Any, *, pretrained: bool = False) -> None:
+        super().__init__(body, pretrained=pretrained)
+        self.extra = int(getattr(body, "num_prefix_tokens", 0))
+        self.parts_width = self.pooled_width = int(body.num_features)
+
+    @staticmethod
+    def open(name: str, *, pretrained: bool = True, fetch: bool = True, image_size: int = 0) -> TimmVision:
+        """A model of `timm` by name.
+
+        fetch       whether to read its weights now; not for a saved run, whose tensors follow
+        image_size  side in pixels of a transformer's position embeddings; 0 for its own. Convolutions take any size
+
+        Raises RequirementError when timm cannot be imported or does not know the name.
+        """
+        timm = import_extra("timm", f"timm:{name}", "timm")
+        try:
+            try:
+                sizes = {"img_size": image_size} if image_size else {}
+                body = timm.create_model(name, pretrained=fetch, num_classes=0, **sizes)
+            except TypeError:
+                # Only models with position embeddings know that argument.
+                body = timm.create_model(name, pretrained=fetch, num_classes=0)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise RequirementError(
+                f"'timm:{name}' needs a model that timm has, and its weights; it got: {error}; "
+                "timm.list_models() names the models"
+            ) from error
+        return TimmVision(body, pretrained=pretrained)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """Preprocessing of the images of the body."""
+        settings = self.body.pretrained_cfg
+        return Preprocessing(
+            int(settings["input_size"][-1]),
+            tuple(settings["mean"]),
+            tuple(settings["std"]),
+            crop_share=float(settings.get("crop_pct") or 0.875),
+            filter="bicubic" if settings.get("interpolation") == "bicubic" else "bilinear",
+        )
+
+    def forward(self, inputs: dict[str, Tensor]) -> Encoded:
+        """Cells and pooled vectors of images."""
+        self.keep_frozen()
+        states = self.body.forward_features(inputs["pixels"])
+        pooled = self.body.forward_head(states, pre_logits=True)
+        parts = states.flatten(2).transpose(1, 2) if states.ndim == 4 else states[:, self.extra :]
+        return Encoded(parts=parts, pooled=pooled)
+
+
+class Detector(Pretrained):
+    """Regions by a query-based detector (DETR, YOLOS, RT-DETR ...), which is frozen here.
+
+    parts   (N R E+4): of the R most confident boxes, best first, the last state of the box's query, then the box
+    mask    (N R): boxes of probability `least` or more; an image always keeps its best box
+    pooled  (N E): the mean of those states
+
+    Features are the states of the queries, not a pooling of the backbone's map inside each box: every such detector has
+    them, and they describe the box in the context of the full image. The confidence of a box is the greatest
+    probability of any class, without "no object". Boxes are selected without gradient, and no loss here could train the
+    detector: it stays as it is, and its outputs are cached like those of any frozen encoder.
+
+    body      a query-based model for object detection
+    regions   R; all queries where there are fewer
+    least     from 0 to 1
+
+    Takes   pixels (N 3 H W): the full image, since boxes are relative to it.
+    Raises  RequirementError for a model without one state per box, and regions below 1.
+    """
+
+    def __init__(self, body: PreTrainedModel, *, regions: int = 36, least: float = 0.0) -> None:
+        super().__init__(body.requires_grad_(False).eval(), pretrained=False)
+        if regions < 1:
+            raise RequirementError(f"a detector needs 1 region or more; it got {regions}")
+        self.regions, self.least = regions, least
+        self.pooled_width = int(body.config.hidden_size)
+        self.parts_width = self.pooled_width + BOX
+
+    @staticmethod
+    def open(
+        name: str, *, weights: Weights = "pretrained", assets: Path | None = None, regions: int = 36, least: float = 0.0
+    ) -> Detector:
+        """By hub name or folder; see `open_body`. Raises RequirementError when the detector cannot be had."""
+        try:
+            body = open_body(name, weights=weights, assets=assets, option="image", task=AutoModelForObjectDetection)
+        except ImportError as error:
+            # Published DETR has a backbone of timm.
+            raise RequirementError(
+                f"image=detector:{name} needs packages that are not there: {str(error).strip().splitlines()[0]}; "
+                "install subtext[encoders], or take a detector without them (YOLOS, RT-DETR)"
+            ) from error
+        return Detector(body, regions=regions, least=least)
+
+    def train(self, mode: bool = True) -> Detector:
+        """Set the mode of this module; the body stays in eval mode."""
+        super().train(mode)
+        self.body.eval()
+        return self
+
+    @torch.no_grad()
+    def forward(self, inputs: dict[str, Tensor]) -> Encoded:
+        """The most confident regions of images."""
+        output = self.body(pixel_values=inputs["pixels"])
+        states, logits = getattr(output, "last_hidden_state", None), getattr(output, "logits", None)
+        if states is None or logits is None or states.ndim != 3 or states.shape[1] < logits.shape[1]:
+            raise RequirementError(
+                f"regions need a detector with one state per box; {type(self.body).__name__} has none; take a "
+                "query-based one: DETR, YOLOS, RT-DETR"
+            )
+        # All states of a decoder, or the last tokens of an encoder (YOLOS).
+        states = states[:, -logits.shape[1] :]
+        # Centre, width and height as edges, inside the image.
+        centre, half_size = output.pred_boxes[..., :2], output.pred_boxes[..., 2:] / 2
+        boxes = torch.cat([centre - half_size, centre + half_size], dim=2).clamp(0, 1)
+        # The probability of the likeliest class: by softmax where the last class is "no object", else by sigmoid.
+        has_none = logits.shape[2] == int(self.body.config.num_labels) + 1
+        confidence = (logits.softmax(dim=2)[..., :-1] if has_none else logits.sigmoid()).amax(dim=2)
+        count = min(self.regions, confidence.shape[1])
+        # Of equal boxes the earlier query comes first, on any machine.
+        order = confidence.argsort(dim=1, descending=True, stable=True)[:, :count]
+        mask = confidence.gather(1, order) >= self.least
+        mask[:, 0] = True
+        states, boxes = (
+            values.gather(1, order[..., None].expand(-1, -1, values.shape[2])) for values in (states, boxes)
+        )
+        weight = mask[..., None].to(states.dtype)
+        pooled = (states * weight).sum(dim=1) / weight.sum(dim=1)
+        return Encoded(parts=torch.cat([states, boxes], dim=2), mask=mask, pooled=pooled)

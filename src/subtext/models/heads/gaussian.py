@@ -18,7 +18,7 @@ from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
 from subtext.models.heads.gpo import Gpo
 from subtext.models.heads.graph import GraphLayer
-from subtext.models.heads.mean import linear
+from subtext.models.heads.mean import linear, parts_of, pooled_of
 from subtext.ops import draw
 from subtext.ops.gru import end_states, padded_states
 from subtext.ops.numerics import masked_softmax, precise
@@ -202,25 +202,16 @@ class Spread(nn.Module):
 
     def forward(self, encoded: Encoded) -> Float[Tensor, "n d"]:
         """The logarithm of the standard deviations of every item."""
-        missing = [name for name in self.inputs if getattr(encoded, name) is None]
-        if missing:
-            raise RequirementError(f"a spread needs an encoder with {' and '.join(self.inputs)}; {missing[0]} missing")
-        assert encoded.parts is not None
-        logits = self.outer(torch.tanh(self.inner(encoded.parts)))[..., 0]
-        attention = masked_softmax(logits, encoded.mask)
-        local = self.lift(torch.einsum("np,npe->ne", attention, encoded.parts))
-        return local + self._whole(encoded)
-
-    def _whole(self, encoded: Encoded) -> Float[Tensor, "n d"]:
+        parts, mask = parts_of(encoded, "a spread"), encoded.mask
+        attention = masked_softmax(self.outer(torch.tanh(self.inner(parts)))[..., 0], mask)
+        local = self.lift(torch.einsum("np,npe->ne", attention, parts))
         if self.whole is not None:
-            return self.whole(encoded.pooled)
-        parts, mask = encoded.parts, encoded.mask
-        assert parts is not None
+            return local + self.whole(pooled_of(encoded, "a spread"))
         lengths = torch.full((len(parts),), parts.shape[1], device=parts.device)
         if mask is not None:
             lengths = mask.sum(dim=1).clamp_min(1)
         states = padded_states(parts, lengths, self.rnn, learning=self.training)
-        return end_states(states, lengths, both_directions=True)
+        return local + end_states(states, lengths, both_directions=True)
 
 
 class PooledSpread(nn.Module):
@@ -252,9 +243,7 @@ class PooledSpread(nn.Module):
 
     def forward(self, encoded: Encoded) -> Float[Tensor, "n d"]:
         """The logarithm of the standard deviations of every item."""
-        if encoded.parts is None:
-            raise RequirementError("a spread needs an encoder that gives parts; it gave a pooled vector alone")
-        parts = encoded.parts
+        parts = parts_of(encoded, "a spread")
         for layer in self.layers:
             parts = layer(parts, encoded.mask)
         return self.pooling.pooled(parts, encoded.mask) / 2

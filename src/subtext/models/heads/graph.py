@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
-from subtext.models.heads.mean import linear
-from subtext.ops.fusion import Fusion
+from subtext.models.heads.mean import linear, norm_rows, parts_of
+from subtext.ops.attention import Fusion
 from subtext.ops.numerics import masked_mean, masked_softmax, unit
 
 
@@ -53,27 +53,22 @@ class Graph(nn.Module):
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """One vector per item."""
-        if encoded.parts is None:
-            raise RequirementError("a graph head needs an encoder that gives parts; it gave a pooled vector alone")
-        mask = encoded.mask
-        nodes = self._nodes(encoded.parts, mask)
-        means = [masked_mean(graph(nodes, mask), mask) for graph in self.joint] or [masked_mean(nodes, mask)]
-        vectors = means[0] if self.fusion is None else self.fusion(means[0], means[1])
-        return Embeddings(vectors=unit(vectors)[:, None], ids=ids)
-
-    def _nodes(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
-        """The parts after the graph of their kind."""
-        cut = self.cells
-        if not cut:
-            return self.own(self.project(parts), mask)
-        if parts.shape[1] <= cut:
+        parts, mask, cut = parts_of(encoded, "a graph head"), encoded.mask, self.cells
+        if cut and parts.shape[1] <= cut:
             raise RequirementError(
                 f"this head needs {cut} cells and then regions per image; it got {parts.shape[1]} parts; give "
                 "the number of cells in the features, or 0 where all parts are of one kind"
             )
-        upper, lower = (None, None) if mask is None else (mask[:, :cut], mask[:, cut:])
-        cells = self.own_cells(self.project_cells(parts[:, :cut]), upper)
-        return torch.cat([cells, self.own(self.project(parts[:, cut:]), lower)], dim=1)
+        # Each part after the graph of its kind.
+        if cut:
+            upper, lower = (None, None) if mask is None else (mask[:, :cut], mask[:, cut:])
+            cells = self.own_cells(self.project_cells(parts[:, :cut]), upper)
+            nodes = torch.cat([cells, self.own(self.project(parts[:, cut:]), lower)], dim=1)
+        else:
+            nodes = self.own(self.project(parts), mask)
+        means = [masked_mean(graph(nodes, mask), mask) for graph in self.joint] or [masked_mean(nodes, mask)]
+        vectors = means[0] if self.fusion is None else self.fusion(means[0], means[1])
+        return Embeddings(vectors=unit(vectors)[:, None], ids=ids)
 
 
 MOST_HEADS = 8
@@ -109,18 +104,16 @@ class GraphLayer(nn.Module):
 
     def forward(self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None = None) -> Float[Tensor, "n p d"]:
         """The parts after attention to each other."""
-        hidden = _normed(self.inner_norm, parts + self.dropout(self.out(self._attended(parts, mask))), mask)
-        lifted = self.second(torch.relu(self.first(hidden)))
-        return _normed(self.outer_norm, hidden + self.dropout(lifted), mask)
-
-    def _attended(self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
         query, key, value = (
             layer(parts).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
         logits = query @ key.mT / math.sqrt(query.shape[3])
         shown = None if mask is None else mask[:, None, None].expand_as(logits)
         weights = self.dropout(masked_softmax(logits, shown))
-        return (weights @ value).transpose(1, 2).flatten(2)
+        attended = (weights @ value).transpose(1, 2).flatten(2)
+        hidden = _normed(self.inner_norm, parts + self.dropout(self.out(attended)), mask)
+        lifted = self.second(torch.relu(self.first(hidden)))
+        return _normed(self.outer_norm, hidden + self.dropout(lifted), mask)
 
 
 def _normed(
@@ -128,16 +121,9 @@ def _normed(
 ) -> Float[Tensor, "n p d"]:
     """Norm over the parts; padding is zero."""
     if mask is None or not (norm.training and isinstance(norm, nn.BatchNorm1d)):
-        normed = _rows(norm, values.flatten(0, 1)).view_as(values)
+        normed = norm_rows(norm, values.flatten(0, 1)).view_as(values)
         return normed if mask is None else normed * mask[:, :, None]
-    present = _rows(norm, values[mask])
+    present = norm_rows(norm, values[mask])
     padded = present.new_zeros(values.shape)
     padded[mask] = present
     return padded
-
-
-def _rows(norm: nn.Module, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    if isinstance(norm, nn.BatchNorm1d) and len(rows) < 2:
-        # A single part has no variance: it uses the running statistics.
-        return nn.functional.batch_norm(rows, norm.running_mean, norm.running_var, norm.weight, norm.bias)
-    return norm(rows)

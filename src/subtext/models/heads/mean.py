@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
-from subtext.ops.numerics import masked_mean, unit
+from subtext.ops.numerics import masked_mean, unit, xavier
 
 
 class Mean(nn.Module):
@@ -58,28 +58,42 @@ class Mean(nn.Module):
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """One vector per item."""
-        pooled = self.dropout(self._pooled(encoded))
+        if self.source == "parts":
+            pooled = masked_mean(parts_of(encoded, "a mean over parts", "; take source='pooled'"), encoded.mask)
+        else:
+            pooled = pooled_of(encoded, "a mean head", "; take source='parts'")
+        pooled = self.dropout(pooled)
         vectors = self.project(pooled)
         if self.residual is not None:
             vectors = vectors + self.residual(pooled)
         return Embeddings(vectors=(unit(vectors) if self.normalise else vectors)[:, None], ids=ids)
 
-    def _pooled(self, encoded: Encoded) -> Float[Tensor, "n e"]:
-        if self.source == "parts":
-            if encoded.parts is None:
-                raise RequirementError("a mean over parts needs an encoder that gives parts; take source='pooled'")
-            return masked_mean(encoded.parts, encoded.mask)
-        if encoded.pooled is None:
-            raise RequirementError("a mean head needs an encoder with a pooled vector; take source='parts'")
-        return encoded.pooled
+
+def parts_of(encoded: Encoded, head: str, advice: str = "") -> Float[Tensor, "n p e"]:
+    """The parts. Raises RequirementError, in the name of the head, for an encoder without parts."""
+    if encoded.parts is None:
+        raise RequirementError(f"{head} needs an encoder that gives parts; it gave a pooled vector alone{advice}")
+    return encoded.parts
+
+
+def pooled_of(encoded: Encoded, head: str, advice: str = "") -> Float[Tensor, "n e"]:
+    """The pooled vector. Raises RequirementError, in the name of the head, for an encoder without one."""
+    if encoded.pooled is None:
+        raise RequirementError(f"{head} needs an encoder that gives a pooled vector; it gave parts alone{advice}")
+    return encoded.pooled
+
+
+def norm_rows(norm: nn.Module, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """A norm of rows. A single row has no variance: in a batch norm it uses the running statistics."""
+    if isinstance(norm, nn.BatchNorm1d) and len(rows) < 2:
+        return nn.functional.batch_norm(rows, norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    return norm(rows)
 
 
 def linear(width_in: int, width: int, *, bias: bool = True) -> nn.Linear:
     """A linear map that starts Xavier-uniform, with a bias of zero."""
     layer = nn.Linear(width_in, width, bias=bias)
-    nn.init.xavier_uniform_(layer.weight)
-    if bias:
-        nn.init.zeros_(layer.bias)
+    xavier(layer)
     return layer
 
 
@@ -96,8 +110,4 @@ class Passthrough(nn.Module):
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """The pooled vectors at unit length."""
-        if encoded.pooled is None:
-            raise RequirementError(
-                "a passthrough head needs an encoder that gives a pooled vector; it gave parts alone"
-            )
-        return Embeddings(vectors=unit(encoded.pooled)[:, None], ids=ids)
+        return Embeddings(vectors=unit(pooled_of(encoded, "a passthrough head"))[:, None], ids=ids)

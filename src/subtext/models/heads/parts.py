@@ -1,8 +1,8 @@
-"""Heads of regions or words: Parts gives each of them, Attended adds a weighted mean, Fused makes one vector."""
+"""Heads of parts: Parts gives each, Attended adds a weighted mean, Fused makes one vector of them, Pie K vectors."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,11 +10,9 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
-from subtext.models.heads.mean import linear
-from subtext.ops.attention import unit_vectors
-from subtext.ops.fusion import Fusion, FusionKind
-from subtext.ops.node_similarity import spread
-from subtext.ops.numerics import masked_mean, masked_softmax, unit
+from subtext.models.heads.mean import linear, norm_rows, parts_of, pooled_of
+from subtext.ops.attention import Fusion, FusionKind, unit_vectors
+from subtext.ops.numerics import masked_mean, masked_softmax, unit, xavier
 
 
 class Parts(nn.Module):
@@ -66,26 +64,20 @@ class Parts(nn.Module):
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """The parts of every item, and one vector of it."""
-        if encoded.parts is None:
-            raise RequirementError("a parts head needs an encoder that gives parts; it gave a pooled vector alone")
-        parts = encoded.parts
+        parts = parts_of(encoded, "a parts head")
         if self.halves:
             forward, backward = parts.chunk(2, dim=2)
             parts = (forward + backward) / 2
         parts = self.project(parts)
         if self.normalise:
             parts = unit(parts)
-        vectors = self._vectors(parts, encoded)
+        if self.pooled is None:
+            vectors = masked_mean(parts, encoded.mask)
+        else:
+            vectors = self.pooled(pooled_of(encoded, "a parts head with vector='pooled'"))
         return Embeddings(
             vectors=(unit(vectors) if self.normalise else vectors)[:, None], ids=ids, parts=parts, mask=encoded.mask
         )
-
-    def _vectors(self, parts: Float[Tensor, "n p d"], encoded: Encoded) -> Float[Tensor, "n d"]:
-        if self.pooled is None:
-            return masked_mean(parts, encoded.mask)
-        if encoded.pooled is None:
-            raise RequirementError("a parts head needs a pooled vector here; the encoder gave parts alone")
-        return self.pooled(encoded.pooled)
 
 
 class Fused(nn.Module):
@@ -145,7 +137,7 @@ class Attended(nn.Module):
         self.places = regions
         self.local, self.whole, self.common = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, 1)
         for layer in (self.local, self.whole, self.common):
-            spread(layer)
+            xavier(layer)
         self.dropout = nn.Dropout(dropout)
         self.local_norm = nn.BatchNorm1d(regions or 1) if normalise else None
         self.whole_norm = nn.BatchNorm1d(width) if normalise else None
@@ -162,30 +154,100 @@ class Attended(nn.Module):
         mean = masked_mean(parts, mask)
         local, query = self.local(parts), self.whole(mean)
         if self.local_norm is not None and self.whole_norm is not None:
-            local = self._normed(self.local_norm, local, mask)
-            query = self._single(self.whole_norm, query)
+            # Without a fixed number of regions there is one statistic for all of them, without padding.
+            if self.places:
+                local = self.local_norm(local)
+            elif mask is None:
+                local = self.local_norm(local.flatten(0, 1)[:, None]).view_as(local)
+            else:
+                present = self.local_norm(local[mask][:, None])[:, 0]
+                local = local.new_zeros(local.shape)
+                local[mask] = present
+            query = norm_rows(self.whole_norm, query)
         local, query = self.dropout(torch.tanh(local)), self.dropout(torch.tanh(query))
         logits = self.common(local * query[:, None])[..., 0]
         weights = masked_softmax(logits, mask)
         vectors = unit_vectors(torch.einsum("np,npd->nd", weights, parts))
         return Embeddings(vectors=vectors[:, None], ids=ids, parts=parts, mask=mask)
 
-    def _normed(
-        self, norm: nn.BatchNorm1d, local: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
-    ) -> Float[Tensor, "n p d"]:
-        if self.places:
-            return norm(local)
-        # One statistic for all regions, without padding.
-        present = local[mask] if mask is not None else local.flatten(0, 1)
-        normed = norm(present[:, None])[:, 0]
-        if mask is None:
-            return normed.view_as(local)
-        padded = local.new_zeros(local.shape)
-        padded[mask] = normed
-        return padded
 
-    def _single(self, norm: nn.BatchNorm1d, query: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """Batch norm; a single item has no variance and uses the running statistics."""
-        if len(query) > 1 or not self.training:
-            return norm(query)
-        return nn.functional.batch_norm(query, norm.running_mean, norm.running_var, norm.weight, norm.bias)
+class Views(NamedTuple):
+    """Vectors and residuals (N K D), attention (N P K)."""
+
+    vectors: Float[Tensor, "n k d"]
+    residuals: Float[Tensor, "n k d"]
+    attention: Float[Tensor, "n p k"]
+
+
+class Pie(nn.Module):
+    """PIE-Net head (Song and Soleymani 2019, section 3.2): K diverse vectors of an item with several meanings.
+
+    A = softmax over parts of W2 tanh(W1 x)     x: parts (N P E), A: (N P K)
+    r_k = dropout(sigmoid(W A_k^T x + b))       e_k = layer_norm(g + r_k), then e_k / |e_k|
+
+    parts_width   E       width  D     views  K
+    pooled_width  width of the encoder's pooled vector; g is dropout(W_g pooled + b_g), or dropout(pooled) where
+                  `project` is False
+    base          "parts": g is instead the mean over the parts of relu(p / |p|), p = W_g x + b_g, as PCME-bert has it
+                  (Li et al. 2022, code); W_g then reads parts. The authors' mean runs over padding as well
+    dropout       on g and on r
+    W1 and W2 have no bias and E // 2 rows between them. Everything starts Xavier-uniform, biases at zero; the paper's
+    code omits that for W_g (card A1.5e).
+
+    Takes   Encoded with parts and a pooled vector.
+    Gives   Embeddings, vectors and residuals (N K D).
+    Raises  RequirementError when either is missing, or D is not the pooled width without a projection.
+    An item with a single part has K equal views: take one.
+    """
+
+    def __init__(
+        self,
+        parts_width: int,
+        pooled_width: int,
+        width: int,
+        *,
+        views: int = 1,
+        project: bool = True,
+        dropout: float = 0.0,
+        base: Literal["pooled", "parts"] = "pooled",
+    ) -> None:
+        super().__init__()
+        if views < 1:
+            raise RequirementError(f"a PIE-Net head needs at least one view; it got {views}")
+        if not project and pooled_width != width:
+            raise RequirementError(
+                f"PIE-Net without projection needs a pooled vector of the joint width {width}; it got {pooled_width}"
+            )
+        hidden = max(parts_width // 2, 1)
+        self.inner = linear(parts_width, hidden, bias=False)
+        self.outer = linear(hidden, views, bias=False)
+        self.lift = linear(parts_width, width)
+        self.norm = nn.LayerNorm(width)
+        self.whole = base
+        self.inputs = ("parts", "pooled") if base == "pooled" else ("parts",)
+        self.project = linear(pooled_width, width) if project else nn.Identity()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
+        """K vectors per item, and their residuals."""
+        pooled = encoded.pooled
+        if encoded.parts is None or (pooled is None and self.whole == "pooled"):
+            missing = "parts" if encoded.parts is None else "a pooled vector"
+            raise RequirementError(f"a PIE-Net head needs an encoder with parts and a pooled vector; {missing} missing")
+        if self.whole == "parts":
+            base = masked_mean(torch.relu(unit(self.project(encoded.parts))), encoded.mask)
+        else:
+            base = self.project(pooled)
+        views = self.views(self.dropout(base), encoded.parts, encoded.mask)
+        return Embeddings(vectors=views.vectors, ids=ids, residuals=views.residuals)
+
+    def views(
+        self, base: Float[Tensor, "n d"], parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None
+    ) -> Views:
+        """The views of a global vector in the joint space."""
+        logits = self.outer(torch.tanh(self.inner(parts)))
+        logits = logits.transpose(1, 2)
+        shown = None if mask is None else mask[:, None, :].expand_as(logits)
+        attention = masked_softmax(logits, shown).transpose(1, 2)
+        residuals = self.dropout(torch.sigmoid(self.lift(attention.transpose(1, 2) @ parts)))
+        return Views(unit(self.norm(base[:, None] + residuals)), residuals, attention)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -11,11 +12,9 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
-from subtext.ops.attention import EPSILON
-from subtext.ops.bf16 import in_inference, linear, product, square_linear
-from subtext.ops.fusion import Fusion, FusionKind
-from subtext.ops.numerics import padded
-from subtext.ops.pairwise import pairwise, parts_of, vectors_of
+from subtext.ops.attention import EPSILON, Fusion, FusionKind
+from subtext.ops.numerics import in_inference, linear, padded, product, square_linear, xavier
+from subtext.ops.pairwise import PairSimilarity, parts_of, vectors_of
 
 BLOCK_FLOATS = 2**24
 """Numbers that a block may take: each reads all terms of its images, which several texts share."""
@@ -48,10 +47,10 @@ class _Direction(nn.Module):
         super().__init__()
         self.query, self.key, self.out, self.whole = (nn.Linear(width, width, bias=False) for _ in range(4))
         for layer in (self.query, self.key, self.out, self.whole):
-            nn.init.xavier_uniform_(layer.weight)
+            xavier(layer)
 
 
-class Ascl(nn.Module):
+class Ascl(PairSimilarity):
     """AsCL's similarity (Gong et al. 2024): cross attention between regions and words, local and global.
 
     A_h = softmax((X Z_h^X)(Y Z_h^Y)' / sqrt(D / H)),  Y* = concat over h of (A_h Y Z_h^Y) Z^O
@@ -80,7 +79,8 @@ class Ascl(nn.Module):
     True
     """
 
-    indexable = False
+    width: int
+    block = BLOCK_FLOATS
 
     def __init__(
         self,
@@ -109,16 +109,6 @@ class Ascl(nn.Module):
         self.width = width
         self.bf16 = bf16
 
-    def forward(self, images: Embeddings, texts: Embeddings, prepared: _Side | None = None) -> Float[Tensor, "i t"]:
-        """Scores of every image with every text, larger is better.
-
-        prepared  the result of `prepare` for these images, at most 64
-        """
-        ready = self.prepare if prepared is None else lambda _: prepared
-        return pairwise(
-            images, texts, self._score, ready=ready, floats=self._floats, block=BLOCK_FLOATS, width=self.width
-        )
-
     def compared(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t 2 d"]:
         """The two vectors of every pair that S_global compares: the image's given the text, and the text's.
 
@@ -129,15 +119,14 @@ class Ascl(nn.Module):
                 "vectors of pairs belong to AsCL's global score; with a local share of 1 there is none; train with a "
                 "smaller share"
             )
-        return pairwise(
-            images, texts, self._vectors, ready=self.prepare, floats=self._floats, block=BLOCK_FLOATS, width=self.width
-        )
+        return self.all_pairs(images, texts, lambda *pairs: torch.stack(self._terms(*pairs)[1](), dim=2))
 
     def prepare(self, images: Embeddings) -> _Side:
         """The terms of images alone, for scoring them with texts in several calls."""
         return self._side(images, attended=self.by_words, attending=self.by_regions)
 
-    def _floats(self, regions: int, words: int) -> int:
+    def floats(self, regions: int, words: int) -> int:
+        """About how many numbers a pair takes."""
         return 8 * self.heads * regions * words + 6 * self.width
 
     def _side(self, items: Embeddings, *, attended: _Direction, attending: _Direction) -> _Side:
@@ -163,31 +152,30 @@ class Ascl(nn.Module):
     def _split(self, parts: Float[Tensor, "n p d"]) -> Float[Tensor, "h n p e"]:
         return parts.unflatten(2, (self.heads, -1)).permute(2, 0, 1, 3).contiguous()
 
-    def _score(self, images: Embeddings, image_side: _Side, texts: Embeddings) -> Float[Tensor, "i t"]:
+    def score(self, images: Embeddings, prepared: _Side, texts: Embeddings) -> Float[Tensor, "i t"]:
+        """Scores of some images with texts of one length."""
+        local, vectors = self._terms(images, prepared, texts)
+        if self.local_share == 1:
+            return local / self.temperature
+        global_scores = torch.nn.functional.cosine_similarity(*vectors(), dim=2, eps=EPSILON)
+        return (self.local_share * local + (1 - self.local_share) * global_scores) / self.temperature
+
+    def _terms(
+        self, images: Embeddings, image_side: _Side, texts: Embeddings
+    ) -> tuple[Float[Tensor, "i t"], Callable[[], tuple[Tensor, Tensor]]]:
+        """S_local, and a function that gives the two vectors (I T D) of every pair that S_global compares."""
         text_side = self._side(texts, attended=self.by_regions, attending=self.by_words)
         words, gathered = self._attend(text_side, image_side, None, images.mask)
         regions, text_vectors = self._attend(image_side, text_side, images.mask, None)
-        local = (words.T + regions) / 2
-        if self.local_share == 1:
-            return local / self.temperature
-        fused_image = self._image_vectors(gathered, image_side)
-        global_scores = torch.nn.functional.cosine_similarity(fused_image, text_vectors, dim=2, eps=EPSILON)
-        return (self.local_share * local + (1 - self.local_share) * global_scores) / self.temperature
 
-    def _vectors(self, images: Embeddings, image_side: _Side, texts: Embeddings) -> Float[Tensor, "i t 2 d"]:
-        text_side = self._side(texts, attended=self.by_regions, attending=self.by_words)
-        _, gathered = self._attend(text_side, image_side, None, images.mask)
-        _, text_vectors = self._attend(image_side, text_side, images.mask, None)
-        return torch.stack([self._image_vectors(gathered, image_side), text_vectors], dim=2)
+        def vectors() -> tuple[Tensor, Tensor]:
+            context, bf16 = gathered.transpose(0, 1), in_inference(self.bf16)
+            if self.fusion is None or self.picture is None:
+                return context, text_vectors
+            image_vectors = square_linear(image_side.vectors, self.picture.weight, bf16=bf16)
+            return self.fusion(context, image_vectors[:, None], bf16=bf16), text_vectors
 
-    def _image_vectors(self, gathered: Float[Tensor, "t i d"], image_side: _Side) -> Float[Tensor, "i t d"]:
-        """The context that words gather of each image, fused with its vector."""
-        fused_image = gathered.transpose(0, 1)
-        if self.fusion is None or self.picture is None:
-            return fused_image
-        bf16 = in_inference(self.bf16)
-        image_vectors = square_linear(image_side.vectors, self.picture.weight, bf16=bf16)
-        return self.fusion(fused_image, image_vectors[:, None], bf16=bf16)
+        return (words.T + regions) / 2, vectors
 
     def _attend(
         self,

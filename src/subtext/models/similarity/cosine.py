@@ -7,11 +7,11 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from subtext.core import Embeddings
-from subtext.errors import RequirementError, ShapeError
+from subtext.errors import RequirementError
 from subtext.ops.numerics import at_most, best_views, product
+from subtext.ops.pairwise import in_blocks, require_one_width
 
 
 class Cosine(nn.Module):
@@ -55,7 +55,15 @@ class Cosine(nn.Module):
         block_bytes: int = 2**28,
     ) -> None:
         super().__init__()
-        start = _start(temperature, scale)
+        if temperature is not None and scale is not None:
+            raise RequirementError(
+                f"Cosine needs a temperature or a scale; it got both, {temperature} and {scale}; name one (scale is 1 "
+                "over temperature)"
+            )
+        for value in (temperature, scale):
+            if value is not None and not 0 < value < math.inf:
+                raise RequirementError(f"Cosine needs a temperature or scale above 0; it got {value}")
+        start = scale if scale is not None else 1 / temperature if temperature is not None else 1.0
         if learnable and start > largest:
             raise RequirementError(
                 f"Cosine needs a learnt scale of at most largest = {largest}; it got {start}; raise largest"
@@ -87,36 +95,12 @@ class Cosine(nn.Module):
 
     def cosine(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
         """The cosine of the best pair of views, in [-1, 1], without scale and shift."""
-        if images.width != texts.width:
-            raise ShapeError(
-                f"Cosine needs images and texts of one width; it got {images.width} and {texts.width}; "
-                "give both heads the same width"
-            )
+        require_one_width(self, images, texts)
         if images.views == texts.views == 1:
             return product(images.vectors[:, 0], texts.vectors[:, 0])
         row_bytes = 4 * images.views * texts.views * max(len(texts), 1)
         rows = max(1, self.block_bytes // row_bytes)
         if rows >= len(images):
             return best_views(images.vectors, texts.vectors)
-        keep = torch.is_grad_enabled() and (images.vectors.requires_grad or texts.vectors.requires_grad)
-        blocks = images.vectors.split(rows)
-        if keep:
-            return torch.cat([_recomputed(block, texts.vectors) for block in blocks])
-        return torch.cat([best_views(block, texts.vectors) for block in blocks])
-
-
-def _recomputed(images: Float[Tensor, "i k d"], texts: Float[Tensor, "t l d"]) -> Float[Tensor, "i t"]:
-    return checkpoint(best_views, images, texts, use_reentrant=False, preserve_rng_state=False)
-
-
-def _start(temperature: float | None, scale: float | None) -> float:
-    """The scale of the arguments; 1 without any."""
-    if temperature is not None and scale is not None:
-        raise RequirementError(
-            f"Cosine needs a temperature or a scale; it got both, {temperature} and {scale}; name one (scale is 1 over "
-            "temperature)"
-        )
-    named = [value for value in (temperature, scale) if value is not None]
-    if not all(0 < value < math.inf for value in named):
-        raise RequirementError(f"Cosine needs a temperature or scale above 0; it got {named[0]}")
-    return scale if scale is not None else 1 / temperature if temperature is not None else 1.0
+        learning = torch.is_grad_enabled() and (images.vectors.requires_grad or texts.vectors.requires_grad)
+        return in_blocks(best_views, images.vectors, texts.vectors, rows, learning=learning)

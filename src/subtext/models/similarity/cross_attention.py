@@ -1,29 +1,24 @@
-"""Stacked cross attention: every word against its attended regions, or every region against its attended words."""
+"""Attention between regions and words: stacked (SCAN), a hard assignment (CHAN), or repeated with a memory (IMRAM)."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.errors import RequirementError
 from subtext.ops import attention
-from subtext.ops.bf16 import in_inference
-from subtext.ops.pairwise import pairwise, parts_of
+from subtext.ops.numerics import in_inference, product, square_linear, xavier
+from subtext.ops.pairwise import PairSimilarity, parts_of
 
 Attending = Literal["text_to_image", "image_to_text"]
 
 
-class _ImageTerms(NamedTuple):
-    """Terms of images alone: products of their regions with each other, or the lengths of their regions."""
-
-    gram: Tensor | None
-    lengths: Tensor | None
-
-
-class CrossAttention(nn.Module):
+class CrossAttention(PairSimilarity):
     """Stacked cross attention (SCAN, Lee et al. 2018, eq. 1-10): words against attended regions, or the reverse.
 
     text_to_image   c_w = sum over r of a_wr v_r;  score = pooling over words of cos(w, c_w)
@@ -51,8 +46,6 @@ class CrossAttention(nn.Module):
     [[0.5]]
     """
 
-    indexable = False
-
     def __init__(
         self,
         *,
@@ -75,47 +68,235 @@ class CrossAttention(nn.Module):
         self.pooling_scale = pooling_scale or (6.0 if by_words else 20.0)
         self.bf16 = bf16
 
-    def forward(
-        self, images: Embeddings, texts: Embeddings, prepared: _ImageTerms | None = None
-    ) -> Float[Tensor, "i t"]:
-        """Scores of every image with every text, larger is better.
-
-        prepared  the result of `prepare` for these images, at most 64
-        """
-        score = self._by_words if self.attending == "text_to_image" else self._by_regions
-        ready = self.prepare if prepared is None else lambda _: prepared
-        return pairwise(images, texts, score, ready=ready, floats=lambda regions, words: 6 * regions * words)
-
-    def prepare(self, images: Embeddings) -> _ImageTerms:
-        """The terms of images alone, for scoring them with texts in several calls."""
+    def prepare(self, images: Embeddings) -> Tensor:
+        """Products of each image's regions with each other (I R R), or the lengths of regions (I R)."""
         regions = parts_of(images)
+        return attention.gram(regions) if self.attending == "text_to_image" else regions.norm(dim=2)
+
+    def floats(self, regions: int, words: int) -> int:
+        """About how many numbers a pair takes."""
+        return 6 * regions * words
+
+    def score(self, images: Embeddings, prepared: Tensor, texts: Embeddings) -> Float[Tensor, "i t"]:
+        """Scores of some images with texts of one length."""
+        words, mask = parts_of(texts), None
+        products = attention.products(words, parts_of(images), bf16=in_inference(self.bf16))
         if self.attending == "text_to_image":
-            return _ImageTerms(attention.gram(regions), None)
-        return _ImageTerms(None, regions.norm(dim=2))
-
-    def _by_words(self, images: Embeddings, prepared: _ImageTerms, texts: Embeddings) -> Float[Tensor, "i t"]:
-        assert prepared.gram is not None
-        words = parts_of(texts)
-        products = self._products(words, images)
-        weights = attention.over_regions(products, images.mask, self.attention_scale)
-        cosines = attention.word_cosines(products, weights, words.norm(dim=2), prepared.gram)
-        by_pair = cosines.permute(2, 0, 1)
-        return by_pair.mean(dim=2) if self.pooling == "mean" else attention.soft_maximum(by_pair, self.pooling_scale)
-
-    def _by_regions(self, images: Embeddings, prepared: _ImageTerms, texts: Embeddings) -> Float[Tensor, "i t"]:
-        assert prepared.lengths is not None
-        words = parts_of(texts)
-        products = self._products(words, images)
-        weights = attention.over_words(products, images.mask, self.attention_scale)
-        cosines = attention.region_cosines(products, weights, prepared.lengths, attention.gram(words))
-        by_pair = cosines.transpose(0, 1)
-        mask = None if images.mask is None else images.mask[:, None]
+            weights = attention.over_regions(products, images.mask, self.attention_scale)
+            cosines = attention.word_cosines(products, weights, words.norm(dim=2), prepared).permute(2, 0, 1)
+        else:
+            weights = attention.over_words(products, images.mask, self.attention_scale)
+            cosines = attention.region_cosines(products, weights, prepared, attention.gram(words)).transpose(0, 1)
+            mask = None if images.mask is None else images.mask[:, None]
         if self.pooling == "lse":
-            shown = by_pair if mask is None else by_pair.masked_fill(~mask, float("-inf"))
-            return attention.soft_maximum(shown, self.pooling_scale)
-        if mask is None:
-            return by_pair.mean(dim=2)
-        return (by_pair * mask).sum(dim=2) / mask.sum(dim=2)
+            shown = cosines if mask is None else cosines.masked_fill(~mask, float("-inf"))
+            # A soft maximum: near the largest cosine, and above it.
+            return torch.logsumexp(shown * self.pooling_scale, dim=-1) / self.pooling_scale
+        return cosines.mean(dim=2) if mask is None else (cosines * mask).sum(dim=2) / mask.sum(dim=2)
 
-    def _products(self, words: Float[Tensor, "t l d"], images: Embeddings) -> Float[Tensor, "t l i r"]:
-        return attention.products(words, parts_of(images), bf16=in_inference(self.bf16))
+
+class Chan(PairSimilarity):
+    """Hard assignment coding (CHAN, Pan et al. 2023): the score of each word is that of its best region.
+
+    A_w = max over r of <v_r, w>;  score = pooling over words of A_w
+
+    pooling      "lse": ln of the sum of exp(A_w / temperature), as published for a GRU; "mean", for a BERT
+    temperature  of the soft maximum, 0.1. As in the authors' code the result is not multiplied by it: "lse"
+                 scores are about 1 / temperature times as large as cosines
+    bf16         see `CrossAttention`
+
+    Takes     Embeddings with unit parts of one width, and their masks.
+    Gives     (I T) scores; the gradient reaches every word and the best regions.
+    Raises    RequirementError for items without parts and temperatures of 0 or less; ShapeError for unequal widths.
+    Cost      I T R L D for the products, and one pass over them. Memory I T R L while training, bounded otherwise.
+
+    >>> import torch
+    >>> def items(*parts):
+    ...     return Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([parts]))
+    >>> Chan(pooling="mean")(items([1.0, 0.0], [0.6, 0.8]), items([1.0, 0.0], [0.0, 1.0])).tolist()
+    [[0.8999999761581421]]
+    """
+
+    def __init__(
+        self, *, pooling: Literal["lse", "mean"] = "lse", temperature: float = 0.1, bf16: bool = False
+    ) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise RequirementError(f"Chan needs a temperature above 0; it got {temperature}")
+        self.pooling = pooling
+        self.temperature = temperature
+        self.bf16 = bf16
+
+    def floats(self, regions: int, words: int) -> int:
+        """About how many numbers a pair takes."""
+        return 2 * regions * words
+
+    def score(self, images: Embeddings, prepared: None, texts: Embeddings) -> Float[Tensor, "i t"]:
+        """Scores of some images with texts of one length."""
+        products = attention.products(parts_of(texts), parts_of(images), bf16=in_inference(self.bf16))
+        if images.mask is not None:
+            products = products.masked_fill(~images.mask, -math.inf)
+        best = products.amax(dim=3).permute(2, 0, 1)
+        return best.mean(dim=2) if self.pooling == "mean" else (best / self.temperature).logsumexp(dim=2)
+
+
+class _Memory(nn.Module):
+    """The next queries: q <- g * q + (1 - g) * tanh(W [q; c] + b), g = sigmoid(U [q; c] + d)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.new = nn.Linear(2 * width, width)
+        self.gate = nn.Linear(2 * width, width)
+        for layer in (self.new, self.gate):
+            xavier(layer)
+
+    def maps(self, context: Float[Tensor, "m q d"], *, bf16: bool) -> list[Float[Tensor, "m q d"]]:
+        """W c = W sum of a v = sum of a (W v): W v and U v of the parts, instead of W c and U c of every context."""
+        return [square_linear(context, layer.weight[:, self.width :], bf16=bf16) for layer in (self.new, self.gate)]
+
+    def forward(
+        self,
+        queries: Float[Tensor, "#m n d"],
+        weights: Float[Tensor, "m n q"],
+        maps: list[Float[Tensor, "m q d"]],
+        *,
+        bf16: bool,
+    ) -> Float[Tensor, "m n d"]:
+        """The next queries; `maps` are those of the attended parts."""
+        new, gate = (
+            square_linear(queries, layer.weight[:, : self.width], layer.bias, bf16=bf16)
+            + product(weights, mapped.mT, bf16=bf16)
+            for layer, mapped in zip((self.new, self.gate), maps, strict=True)
+        )
+        gate, new = attention.sigmoid(gate), torch.tanh(new)
+        return gate * queries + (1 - gate) * new
+
+
+class _Context(NamedTuple):
+    """Attended parts (M Q D), their products with each other, and their maps; no maps for a single step."""
+
+    parts: Tensor
+    gram: Tensor
+    maps: list[Tensor]
+
+
+class Imram(PairSimilarity):
+    """Iterative matching with a recurrent attention memory (IMRAM, Chen et al. 2020).
+
+    score = sum over steps k of the mean over w of cos(w, c_wk);  c_wk = sum over r of a(q_wk, v_r) v_r;  q_w1 = w
+    with attention as in SCAN, and q_w(k+1) from q_wk and c_wk by a gate. Regions can be queries instead, or both.
+
+    width            D of the parts, 1,024 in the paper
+    asking           the queries: "text" (words), "image" (regions), or "full" (the sum of both)
+    steps            3 (COCO, words as queries), 1 (Flickr30K, regions as queries)
+    attention_scale  9; 11 for words on COCO
+    bf16             see `CrossAttention`
+
+    Takes     Embeddings with parts of width D, and their masks.
+    Gives     (I T) scores in [-steps, steps], twice that for "full"; the gradient reaches every part.
+    Raises    RequirementError for items without parts, fewer than one step, and a scale of 0 or less.
+    Cost      I T L R (D + R) a step and side: c is never formed, as in `CrossAttention`. Every step but the last adds
+              2 I T L R D, and every step from the second on 2 I T L D D. Memory I T L R, and I T L D from the second
+              step on, in blocks that are recomputed in the backward pass beyond 512 MB.
+
+    >>> part = Imram(width=2, steps=2, asking="text")
+    >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
+    >>> round(part(items, items).item(), 6)  # one region: every word attends to it in every step
+    2.0
+    """
+
+    width: int
+
+    def __init__(
+        self,
+        *,
+        width: int = 1024,
+        asking: Literal["text", "image", "full"] = "full",
+        steps: int = 3,
+        attention_scale: float = 9.0,
+        bf16: bool = False,
+    ) -> None:
+        super().__init__()
+        if steps < 1 or attention_scale <= 0:
+            raise RequirementError(f"Imram needs a step and a scale above 0; it got {steps} and {attention_scale}")
+        sides = ("text", "image") if asking == "full" else (asking,)
+        self.memories = nn.ModuleDict({side: _Memory(width) for side in sides if steps > 1})
+        self.sides = sides
+        self.width = width
+        self.steps = steps
+        self.attention_scale = attention_scale
+        self.bf16 = bf16
+
+    def prepare(self, images: Embeddings) -> _Context | None:
+        """The terms of images as context of words."""
+        return self._context("text", images) if "text" in self.sides else None
+
+    def floats(self, regions: int, words: int) -> int:
+        """About how many numbers a pair takes."""
+        query_count = (words if "text" in self.sides else 0) + (regions if "image" in self.sides else 0)
+        return query_count * ((4 * self.width if self.steps > 1 else 0) + 6 * max(regions, words))
+
+    def score(self, images: Embeddings, prepared: _Context | None, texts: Embeddings) -> Float[Tensor, "i t"]:
+        """Scores of some images with texts of one length."""
+        scores = []
+        if prepared is not None:
+            scores.append(self._scores("text", texts, prepared, images.mask).T)
+        if "image" in self.sides:
+            scores.append(self._scores("image", images, self._context("image", texts), None))
+        return torch.stack(scores).sum(dim=0)
+
+    def _context(self, side: str, items: Embeddings) -> _Context:
+        """The terms of items as context of the queries of `side`."""
+        parts, bf16 = parts_of(items), in_inference(self.bf16)
+        return _Context(
+            parts, attention.gram(parts), self._memory(side).maps(parts, bf16=bf16) if self.steps > 1 else []
+        )
+
+    def _memory(self, side: str) -> _Memory:
+        memory = self.memories[side]
+        assert isinstance(memory, _Memory)
+        return memory
+
+    def _scores(
+        self, side: str, items: Embeddings, context: _Context, context_mask: Bool[Tensor, "m q"] | None
+    ) -> Float[Tensor, "n m"]:
+        """Scores of items as queries with context items. The product in a cosine is that of the first step."""
+        parts_of_items, query_mask, bf16 = parts_of(items), items.mask, in_inference(self.bf16)
+        count, parts = parts_of_items.shape[:2]
+        queries = parts_of_items.flatten(0, 1)[None]
+        query_lengths, total = queries.norm(dim=2), parts_of_items.new_zeros(count, len(context.parts))
+        products_of_items = products_of_step = (
+            attention.products(parts_of_items, context.parts, bf16=bf16).flatten(0, 1).transpose(0, 1).contiguous()
+        )
+        for step in range(self.steps):
+            weights = self._attend(products_of_step.unflatten(1, (count, parts)), query_mask, context_mask).flatten(
+                1, 2
+            )
+            squares = (product(weights, context.gram.mT, bf16=bf16) * weights).sum(dim=2)
+            lengths = query_lengths * squares.clamp_min(attention.EPSILON**2).sqrt()
+            cosines = (weights * products_of_items).sum(dim=2) / lengths.clamp_min(attention.EPSILON)
+            total = total + _mean(cosines.unflatten(1, (count, parts)), query_mask).T
+            if step < self.steps - 1:
+                queries = self._memory(side)(queries, weights, context.maps, bf16=bf16)
+                products_of_step = product(queries, context.parts, bf16=bf16)
+        return total
+
+    def _attend(
+        self,
+        products: Float[Tensor, "m n p q"],
+        query_mask: Bool[Tensor, "n p"] | None,
+        context_mask: Bool[Tensor, "m q"] | None,
+    ) -> Float[Tensor, "m n p q"]:
+        """As in SCAN: negative products count a tenth; columns are over their length across queries; softmax."""
+        clipped = nn.functional.leaky_relu(products, attention.SLOPE)
+        if query_mask is not None:
+            clipped = clipped * query_mask[:, :, None]
+        logits = self.attention_scale * attention.unit_vectors(clipped.mT).mT
+        if context_mask is not None:
+            logits = logits.masked_fill(~context_mask[:, None, None], -math.inf)
+        return logits.softmax(dim=3)
+
+
+def _mean(cosines: Float[Tensor, "m n p"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "m n"]:
+    return cosines.mean(dim=2) if mask is None else (cosines * mask).sum(dim=2) / mask.sum(dim=1)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from subtext.core import Comparison
+from subtext.core import Comparison, require_choice
 from subtext.errors import RequirementError
 from subtext.objectives.scene import embeddings_of
 from subtext.ops.numerics import masked_logsumexp, precise, product
@@ -65,8 +65,7 @@ class Angular:
     def __post_init__(self) -> None:
         if not 0 < self.degrees < 90:
             raise RequirementError(f"Angular needs degrees between 0 and 90; it got {self.degrees}")
-        if self.form not in ("smooth", "hinge"):
-            raise RequirementError(f"Angular needs form 'smooth' or 'hinge'; it got '{self.form}'; name one of these")
+        require_choice(self, "form")
         if self.form == "hinge" and (self.repeated or self.own):
             raise RequirementError(
                 "Angular needs form 'smooth' for repeated negatives or the positive among them; it got 'hinge'; leave "
@@ -77,7 +76,12 @@ class Angular:
         """One value per query."""
         anchors, negatives = (precise(items.vectors) for items in embeddings_of(comparison, "Angular"))
         query, candidate = comparison.truth.match.nonzero(as_tuple=True)
-        middle, fit = _best_pair(anchors, negatives, query, candidate)
+        # Of several views a positive counts by its best pair.
+        first, second = anchors[query], negatives[candidate]
+        best = product(first.detach(), second.detach()).flatten(1).argmax(dim=1)
+        rows = torch.arange(len(query), device=query.device)
+        first, second = first[rows, best // second.shape[1]], second[rows, best % second.shape[1]]
+        middle, fit = first + second, (first * second).sum(dim=1)
         negative = comparison.truth.negative[query]
         t = math.tan(math.radians(self.degrees)) ** 2
         neighbours = (
@@ -94,20 +98,3 @@ class Angular:
             values = softplus(total + times)
         counts = torch.bincount(query, minlength=len(anchors)).clamp_min(1)
         return values.new_zeros(len(anchors)).index_add(0, query, values) / counts
-
-
-def _best_pair(
-    anchors: Float[Tensor, "q k d"],
-    negatives: Float[Tensor, "c l d"],
-    query: Int[Tensor, "m"],
-    candidate: Int[Tensor, "m"],
-) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m"]]:
-    """The best pair of views of every positive: their sum and their inner product."""
-    first, second = anchors[query], negatives[candidate]
-    if first.shape[1] == second.shape[1] == 1:
-        first, second = first[:, 0], second[:, 0]
-    else:
-        best = product(first.detach(), second.detach()).flatten(1).argmax(dim=1)
-        rows = torch.arange(len(query), device=query.device)
-        first, second = first[rows, best // second.shape[1]], second[rows, best % second.shape[1]]
-    return first + second, (first * second).sum(dim=1)

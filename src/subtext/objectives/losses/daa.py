@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from subtext.core import Comparison
+from subtext.core import Comparison, require_choice
 from subtext.errors import RequirementError
 from subtext.objectives.scene import embeddings_of
 from subtext.ops.numerics import precise, product
@@ -57,10 +57,7 @@ class DAA:
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise RequirementError(f"DAA needs a temperature above 0; it got {self.temperature}")
-        if self.variant not in ("rows", "released"):
-            raise RequirementError(
-                f"DAA needs variant 'rows' or 'released'; it got '{self.variant}'; name one of these"
-            )
+        require_choice(self, "variant")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from subtext.core import Comparison
+from subtext.core import Comparison, require_choice
 from subtext.errors import RequirementError
 from subtext.ops.numerics import masked_logsumexp, precise
 
@@ -51,10 +51,7 @@ class HAL:
     def __post_init__(self) -> None:
         if not self.gamma > 0:
             raise RequirementError(f"HAL needs a gamma above 0; it got {self.gamma}")
-        if self.diagonal not in ("shifted", "one", "none"):
-            raise RequirementError(
-                f"HAL needs diagonal 'shifted', 'one' or 'none'; it got '{self.diagonal}'; name one of these"
-            )
+        require_choice(self, "diagonal")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""

@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from subtext.core import Comparison
-from subtext.errors import RequirementError
+from subtext.core import Comparison, require_choice
 from subtext.ops.numerics import precise
 
 
@@ -42,8 +41,7 @@ class Sigmoid:
     over: Literal["sum", "mean"] = "sum"
 
     def __post_init__(self) -> None:
-        if self.over not in ("sum", "mean"):
-            raise RequirementError(f"Sigmoid needs over 'sum' or 'mean'; it got '{self.over}'; name one of these")
+        require_choice(self, "over")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""

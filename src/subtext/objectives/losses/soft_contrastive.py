@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -59,28 +60,18 @@ class SoftContrastive:
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        scores, ignored = precise(comparison.scores), comparison.truth.ignored
-        target = self._target(comparison)
+        scores, truth, ignored = precise(comparison.scores), comparison.truth, comparison.truth.ignored
+        share = truth.relevance if truth.relevance is not None and truth.scale == MIXED else truth.match
+        target = share.to(scores.dtype)
+        if self.smoothing:
+            target = target * (1 - 2 * self.smoothing) + self.smoothing
         weighted = target
         if self.pseudo:
-            weighted = target + self.pseudo * _with_pseudo(scores.detach(), target, ignored)
+            counted = target if ignored is None else target.masked_fill(ignored, -1)
+            largest = counted.amax(dim=1, keepdim=True)
+            outscored = scores.detach().masked_fill(counted < largest, -math.inf).amax(dim=1, keepdim=True)
+            weighted = target + self.pseudo * torch.where(scores.detach() >= outscored, largest, target)
         cells = (1 + self.pseudo) * softplus(scores) - weighted * scores
         if ignored is not None:
             cells = cells.masked_fill(ignored, 0)
         return cells.sum(dim=1)
-
-    def _target(self, comparison: Comparison) -> Float[Tensor, "q c"]:
-        truth = comparison.truth
-        mixed = truth.relevance if truth.scale == MIXED else None
-        share = (truth.match if mixed is None else mixed).to(precise(comparison.scores.detach()).dtype)
-        return share if not self.smoothing else share * (1 - 2 * self.smoothing) + self.smoothing
-
-
-def _with_pseudo(
-    scores: Float[Tensor, "q c"], target: Float[Tensor, "q c"], ignored: Tensor | None
-) -> Float[Tensor, "q c"]:
-    """The target in which candidates that score as high as the positive count as positives."""
-    counted = target if ignored is None else target.masked_fill(ignored, -1)
-    largest = counted.amax(dim=1, keepdim=True)
-    threshold = scores.masked_fill(counted < largest, float("-inf")).amax(dim=1, keepdim=True)
-    return torch.where(scores >= threshold, largest, target)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from subtext.core import Comparison
+from subtext.core import Comparison, require_choice
 from subtext.errors import RequirementError
 from subtext.ops.numerics import precise
 
@@ -51,8 +51,7 @@ class Structure:
             raise RequirementError(f"Structure needs a margin of 0 or more, in distances; it got {self.margin}")
         if self.hardest < 1:
             raise RequirementError(f"Structure needs 1 negative or more; it got hardest={self.hardest}")
-        if self.positives not in ("each", "farthest"):
-            raise RequirementError(f"Structure needs positives 'each' or 'farthest'; it got '{self.positives}'")
+        require_choice(self, "positives")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from subtext.core import Comparison
+from subtext.core import Comparison, require_choice
 from subtext.errors import RequirementError
 from subtext.ops.numerics import masked_max, precise
 
@@ -51,10 +52,7 @@ class Triplet:
     def __post_init__(self) -> None:
         if not self.margin >= 0:
             raise RequirementError(f"Triplet needs a margin of 0 or more, in score units; it got {self.margin}")
-        if self.negatives not in ("all", "hardest", "semi-hard"):
-            raise RequirementError(
-                f"Triplet needs negatives 'all', 'hardest' or 'semi-hard'; it got '{self.negatives}'; name one of these"
-            )
+        require_choice(self, "negatives")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
@@ -62,35 +60,20 @@ class Triplet:
         query, candidate = comparison.truth.match.nonzero(as_tuple=True)
         positive = scores[query, candidate]
         if self.negatives == "hardest":
-            values = _hinge(masked_max(scores, negative)[query], positive, self.margin)
+            hardest = masked_max(scores, negative)[query]
         else:
-            rows, allowed = _rows(scores, query), _rows(negative, query)
-            if self.negatives == "all":
-                # In place on the one new matrix: training holds no second copy of Q x C for the backward pass.
-                excess = rows - (positive - self.margin)[:, None]
-                values = excess.masked_fill_(~allowed, 0).relu_().sum(dim=1)
-            else:
-                values = _hinge(_semi_hard(rows, allowed, positive), positive, self.margin)
+            # A row for every positive; the matrix itself where every query has exactly one.
+            single = torch.equal(query, torch.arange(len(scores), device=scores.device))
+            rows, allowed = (scores, negative) if single else (scores[query], negative[query])
+        if self.negatives == "all":
+            # In place on the one new matrix: training holds no second copy of Q x C for the backward pass.
+            excess = rows - (positive - self.margin)[:, None]
+            values = excess.masked_fill_(~allowed, 0).relu_().sum(dim=1)
+        else:
+            if self.negatives == "semi-hard":
+                below, lowest = masked_max(rows, allowed & (rows < positive[:, None])), -masked_max(-rows, allowed)
+                hardest = torch.where(below > -math.inf, below, lowest.where(allowed.any(dim=1), -math.inf))
+            # Minus infinity stands for a query without negatives: the hinge makes 0 of it, with a gradient of 0.
+            values = (hardest - positive + self.margin).relu()
         counts = torch.bincount(query, minlength=len(scores)).clamp_min(1)
         return values.new_zeros(len(scores)).index_add(0, query, values) / counts
-
-
-def _rows(matrix: Float[Tensor, "q c"] | Bool[Tensor, "q c"], query: Int[Tensor, "m"]) -> Tensor:
-    """(M C) the row of every positive's query; the matrix itself where every query has exactly one."""
-    rows = torch.arange(len(matrix), device=matrix.device)
-    return matrix if torch.equal(query, rows) else matrix[query]
-
-
-def _hinge(negative: Float[Tensor, "m"], positive: Float[Tensor, "m"], margin: float) -> Float[Tensor, "m"]:
-    # Minus infinity stands for a query without negatives: the hinge makes 0 of it, with a gradient of 0.
-    return (negative - positive + margin).relu()
-
-
-def _semi_hard(
-    rows: Float[Tensor, "m c"], allowed: Bool[Tensor, "m c"], positive: Float[Tensor, "m"]
-) -> Float[Tensor, "m"]:
-    below = masked_max(rows, allowed & (rows < positive[:, None]))
-    lowest = -masked_max(-rows, allowed)
-    # A row without negatives has lowest = +infinity; minus infinity makes its hinge 0.
-    fallback = torch.where(allowed.any(dim=1), lowest, torch.full_like(lowest, float("-inf")))
-    return torch.where(below > float("-inf"), below, fallback)

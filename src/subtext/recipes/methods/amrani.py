@@ -40,7 +40,7 @@ def amrani(
     from pathlib import Path
 
     from subtext.errors import RecipeError
-    from subtext.objectives.weighting.density import Density
+    from subtext.objectives.weighting import Density
     from subtext.ops.density import DensityOptions
     from subtext.recipes.parts import weight_terms
     from subtext.training.tables import DensityTable
@@ -50,7 +50,7 @@ def amrani(
     weighted = weight_terms(
         "amrani",
         setup,
-        lambda direction: Density(total_weight, normalise, direction, reference_batch),
+        lambda direction: Density(total_weight, direction, reference_batch, normalise),
         average=average_directions,
         drop_last=drop_last,
     )

@@ -120,7 +120,7 @@ def _require_words(model: Model, negatives: Negatives, shuffle: Literal["input",
 
     A mixture shuffles some texts: with a bag of words these negatives would equal the positive.
     """
-    from subtext.models.encoders.bag import Bag
+    from subtext.models.encoders.words import Bag
     from subtext.models.heads.parts import Fused, Parts
 
     head = model.text.head

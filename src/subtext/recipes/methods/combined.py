@@ -32,7 +32,7 @@ def combined(
     The two are weighted by beta and gamma, chosen on validation pairs (val), or by each score's mean times its standard
     deviation (stats), which as printed is within about 1 % of uniform weights.
     """
-    from subtext.objectives.weighting.neighbourhood import Neighbourhood
+    from subtext.objectives.weighting import Neighbourhood
     from subtext.recipes.parts import neighbour_weights
 
     if mode == "val":

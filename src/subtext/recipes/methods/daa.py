@@ -38,7 +38,7 @@ def daa(
     from dataclasses import replace
 
     from subtext.errors import RecipeError
-    from subtext.models.similarity.match_probability import MatchProbability
+    from subtext.models.similarity.probabilistic import MatchProbability
     from subtext.objectives.losses.daa import DAA
     from subtext.recipes.parts import add_terms, has_cosines
     from subtext.training.batch_relevance import SharedWords

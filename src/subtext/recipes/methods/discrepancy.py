@@ -16,7 +16,7 @@ def discrepancy(
 
     Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
     """
-    from subtext.objectives.weighting.neighbourhood import Neighbourhood
+    from subtext.objectives.weighting import Neighbourhood
     from subtext.recipes.parts import neighbour_weights
 
     weighting = Neighbourhood(weights.total_weight, diversity=0.0, discrepancy=1.0)

@@ -34,7 +34,7 @@ def distance(
     from subtext.errors import RecipeError
     from subtext.objectives.losses.margin import Margin
     from subtext.objectives.losses.triplet import Triplet
-    from subtext.objectives.mining.distance import Distance
+    from subtext.objectives.mining import Distance
     from subtext.objectives.objective import Objective, Term
     from subtext.recipes.parts import (
         losses_of,

@@ -41,7 +41,7 @@ def distil(
     from subtext.core import DIRECTIONS
     from subtext.errors import RecipeError
     from subtext.objectives.losses.listwise import Listwise
-    from subtext.objectives.mining.cosines import Cosines
+    from subtext.objectives.mining import Cosines
     from subtext.objectives.objective import Term
     from subtext.recipes.build import reopen
     from subtext.recipes.parts import require_cosine

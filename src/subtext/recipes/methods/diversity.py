@@ -18,7 +18,7 @@ def diversity(
 
     Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
     """
-    from subtext.objectives.weighting.neighbourhood import Neighbourhood
+    from subtext.objectives.weighting import Neighbourhood
     from subtext.recipes.parts import neighbour_weights
 
     weighting = Neighbourhood(weights.total_weight, diversity=1.0, discrepancy=0.0)

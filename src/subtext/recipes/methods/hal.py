@@ -38,7 +38,7 @@ def hal(
 
     from subtext.core import DIRECTIONS
     from subtext.objectives.losses.hal import HAL
-    from subtext.objectives.mining.hubs import Hubs
+    from subtext.objectives.mining import Hubs
     from subtext.objectives.objective import Term
     from subtext.recipes.parts import both_directions, replace_terms, require_cosine
     from subtext.training.tables import PairBank

@@ -34,7 +34,7 @@ def mithun(
     from subtext.errors import RecipeError
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.objective import Objective
-    from subtext.objectives.weighting.rank import Rank
+    from subtext.objectives.weighting import Rank
     from subtext.recipes.parts import losses_of, ranking_terms, require_plain_texts
 
     require_plain_texts("mithun", setup)

@@ -14,7 +14,7 @@ def random(
     drop_last: DropLast = True,
 ) -> Setup:
     """Weights pairs at random, anew in every epoch (Thomas and Kovashka 2022): the control for uneven weights."""
-    from subtext.objectives.weighting.random import Random
+    from subtext.objectives.weighting import Random
     from subtext.recipes.parts import weight_terms
 
     return weight_terms(

@@ -14,7 +14,7 @@ def uniform(
     drop_last: DropLast = True,
 ) -> Setup:
     """Gives all pairs the same weight (Thomas and Kovashka 2022): the control for weights of the same total."""
-    from subtext.objectives.weighting.uniform import Uniform
+    from subtext.objectives.weighting import Uniform
     from subtext.recipes.parts import weight_terms
 
     return weight_terms(

@@ -31,7 +31,7 @@ def chan(
 
     Published with 384 pairs a step for a GRU, 128 for a BERT.
     """
-    from subtext.models.similarity.chan import Chan
+    from subtext.models.similarity.cross_attention import Chan
     from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, images, pixels, regions, texts, embed_dim)

@@ -78,7 +78,7 @@ def dual(
 def _text_head(encoder: Any, embed_dim: int, *, pooling: Pooling, dropout: float) -> Any:
     """The head that makes one vector of a text's words."""
     from subtext.errors import RecipeError
-    from subtext.models.encoders.bag import Bag
+    from subtext.models.encoders.words import Bag
     from subtext.models.heads.gpo import Gpo
     from subtext.models.heads.mean import Mean
 

@@ -28,7 +28,7 @@ def imram(
     all_negatives_epochs: Annotated[int, "epochs over all negatives before the hardest alone", Range(0)] = 0,
 ) -> Setup:
     """IMRAM: cross attention in several steps with a memory, and a triplet loss on the hardest negative."""
-    from subtext.models.similarity.imram import Imram
+    from subtext.models.similarity.cross_attention import Imram
     from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, images, pixels, regions, texts, embed_dim)

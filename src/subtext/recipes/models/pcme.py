@@ -46,11 +46,10 @@ def pcme(
     reproducible. Published with 30 epochs of the heads and then 30 of everything, at a tenth of the rate: with a
     pretrained image backbone give `epochs=60 freeze_epochs=30 backbone_lr_scale=0.1`.
     """
-    from subtext.models.similarity.match_probability import MatchProbability
+    from subtext.models.similarity.probabilistic import MatchProbability
     from subtext.objectives.losses.soft_contrastive import SoftContrastive
     from subtext.objectives.objective import Penalty
-    from subtext.objectives.regularisers.kl import KL
-    from subtext.objectives.regularisers.uniformity import Uniformity
+    from subtext.objectives.regularisers import KL, Uniformity
     from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.parts import gaussian_terms, setup_of
 
@@ -77,9 +76,9 @@ def _head(
     sampling  arguments of the Gaussian head
     """
     from subtext.models.encoders.language import Language
-    from subtext.models.encoders.recurrent import Recurrent
+    from subtext.models.encoders.words import Recurrent
     from subtext.models.heads.gaussian import Gaussian, Spread
-    from subtext.models.heads.pie import Pie
+    from subtext.models.heads.parts import Pie
 
     parts_width, pooled_width = encoder.parts_width, encoder.pooled_width
     language, ordered = isinstance(encoder, Language), isinstance(encoder, Language | Recurrent)

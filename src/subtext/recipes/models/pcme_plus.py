@@ -63,9 +63,9 @@ def pcme_plus(
     from subtext.data.pixels import PixelInput
     from subtext.models.heads.gaussian import Gaussian, PooledSpread
     from subtext.models.heads.gpo import Gpo
-    from subtext.models.similarity.closed_form_distance import ClosedFormDistance
+    from subtext.models.similarity.probabilistic import ClosedFormDistance
     from subtext.objectives.losses.soft_contrastive import SoftContrastive
-    from subtext.objectives.regularisers.kl import KL
+    from subtext.objectives.regularisers import KL
     from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.parts import gaussian_terms, setup_of
     from subtext.training.batch_relevance import Mixing

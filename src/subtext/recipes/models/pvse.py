@@ -60,12 +60,11 @@ def pvse(
     """
     from dataclasses import replace
 
-    from subtext.models.heads.pie import Pie
+    from subtext.models.heads.parts import Pie
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.objective import Penalty
-    from subtext.objectives.regularisers.mmd import MMD
-    from subtext.objectives.regularisers.view_diversity import ViewDiversity
+    from subtext.objectives.regularisers import MMD, ViewDiversity
     from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.parts import both_directions, setup_of, softmax
 

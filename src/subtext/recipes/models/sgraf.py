@@ -36,8 +36,7 @@ def sgraf(
     The published SGRAF is the mean of the scores of two runs, one of each. Filtration (saf) trains ten epochs less.
     """
     from subtext.models.heads.parts import Attended
-    from subtext.models.similarity.saf import Saf
-    from subtext.models.similarity.sgr import Sgr
+    from subtext.models.similarity.sgraf import Saf, Sgr
     from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, images, pixels, regions, texts, embed_dim)

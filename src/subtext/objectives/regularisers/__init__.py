@@ -1,1 +1,0 @@
-"""Penalties of a whole batch: Scene -> one value."""

@@ -1,1 +1,0 @@
-"""Sample weights: Scene, Epoch -> one weight per query."""
