@@ -250,9 +250,9 @@ _LOW = 0x7FFFFFFF
 is the score's bits; those of a negative score with all but their sign turned over, so that they order as numbers do."""
 NO_BAR = np.iinfo(np.int64).min
 """The bar of a list from which nothing was dropped for being too small."""
-NEAR = 64
+PANELS = 64
 """Panels of columns that all rows of a block meet before the next: they stay in a processor's second cache."""
-FILLED, BAR, NAME, KEPT = range(4)
+FILLED, BAR, NAME, CAPACITY = range(4)
 """Lines of Lists.state."""
 
 
@@ -340,13 +340,13 @@ def _sift(
     """
     vectors, squared, panels, terms = pairs
     keys, state, _, limit_bits, groups = lists
-    lengths, bar, name, capacities = state[FILLED], state[BAR], state[NAME], state[KEPT]
+    lengths, bar, name, capacities = state[FILLED], state[BAR], state[NAME], state[CAPACITY]
     top, bottom, left, right, rows_take, columns_take = block
     rounded = (panels.ctypes.data, panels.shape[1], terms.ctypes.data, terms.shape[1])
     addresses = (*rounded, limits[0].ctypes.data, limits[1].ctypes.data)
     unit = np.uint64(1)
-    for start in range(left // WIDE * WIDE, right, NEAR * WIDE):
-        columns = min(NEAR, (right - start + WIDE - 1) // WIDE)
+    for start in range(left // WIDE * WIDE, right, PANELS * WIDE):
+        columns = min(PANELS, (right - start + WIDE - 1) // WIDE)
         for panel in range(top // WIDE * WIDE, bottom, WIDE):
             # Four tiles high, then a panel of columns further.
             for tile in range(columns * (WIDE // HIGH)):
@@ -503,7 +503,7 @@ def nearest_rows(
     limits = np.full(-(-total // WIDE) * WIDE, np.inf, dtype=np.float32)
     limits[:total] = -np.inf
     state = np.zeros((4, total), dtype=np.int64)
-    state[BAR], state[NAME], state[KEPT] = NO_BAR, order, count
+    state[BAR], state[NAME], state[CAPACITY] = NO_BAR, order, count
     # Half as much again as is kept: most keys enter without a cut.
     keys = np.empty((total, count + max(16, count // 2)), dtype=np.int64)
     lists = Lists(keys, state, limits, limits.view(np.int32), np.ascontiguousarray(groups[:, order]))
@@ -565,12 +565,12 @@ def _sweep(
     with ThreadPoolExecutor(threads) as pool:
         for top, bottom in pairwise(bands):
             # What a row was compared with tells how few of its best can matter: those of the band see all of it.
-            lists.state[KEPT, bottom:] = _guess(bottom, candidate_count, count)
+            lists.state[CAPACITY, bottom:] = _guess(bottom, candidate_count, count)
             # Columns of the band: the band itself, then what lies behind it, apart where candidates end.
             ends = ((bottom, candidate_count), (candidate_count, total))
             behind = [cut for start, stop in ends for cut in pairwise([*range(start, stop, COLUMNS), stop])]
             for left, right in [(top, bottom), *behind]:
-                lists.state[KEPT, top:bottom] = _guess(min(right, candidate_count), candidate_count, count)
+                lists.state[CAPACITY, top:bottom] = _guess(min(right, candidate_count), candidate_count, count)
                 _offer(pool, threads, pairs, lists, (top, bottom, left, right), (left < candidate_count, left != top))
             if progress is not None:
                 done = bottom / max(candidate_count, 1)

@@ -27,6 +27,7 @@ from subtext.errors import RequirementError, ShapeError
 from subtext.ops.in_threads import in_threads
 from subtext.ops.sparse import CandidateLists
 
+Ints = NDArray[np.int64]
 _TILE = 16384
 """Columns counted together: their counters and thresholds stay in the second-level cache."""
 _BAND = 16384
@@ -38,8 +39,8 @@ def _count(
     scores: NDArray[Any],
     row_best: NDArray[Any],
     column_best: NDArray[Any],
-    row_counts: NDArray[np.int64],
-    column_counts: NDArray[np.int64],
+    row_counts: Ints,
+    column_counts: Ints,
 ) -> None:
     """Add to row_counts (3 R): at least the row's threshold, above it, not a number; to column_counts (2 C) likewise.
 
@@ -106,13 +107,13 @@ class Counts:
     earlier    tied negatives that stand before the first best positive in column order; None unless asked for
     """
 
-    greater: NDArray[np.int64]
-    tied: NDArray[np.int64]
-    level: NDArray[np.int64]
-    positives: NDArray[np.int64]
-    negatives: NDArray[np.int64]
-    invalid: NDArray[np.int64]
-    earlier: NDArray[np.int64] | None = None
+    greater: Ints
+    tied: Ints
+    level: Ints
+    positives: Ints
+    negatives: Ints
+    invalid: Ints
+    earlier: Ints | None = None
 
     def __len__(self) -> int:
         """How many queries."""
@@ -233,9 +234,7 @@ class _Side:
             # fmax takes the number where the other is none, so NaN stays only where all positives lack a number.
             self.best[named] = np.fmax.reduceat(self.scores, begins)
 
-    def counts(
-        self, reached: NDArray[np.int64], above: NDArray[np.int64], invalid: NDArray[np.int64], stable: bool
-    ) -> Counts:
+    def counts(self, reached: Ints, above: Ints, invalid: Ints, stable: bool) -> Counts:
         """Counts of negatives alone, from counts of all cells of each row."""
         queries, candidates = self.matrix.shape
         level = np.bincount(self.rows[self.scores == self.best[self.rows]], minlength=queries)
@@ -257,7 +256,7 @@ class _Side:
             earlier=self._earlier(np.where(lost | none, 0, tied)) if stable else None,
         )
 
-    def _earlier(self, tied: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _earlier(self, tied: Ints) -> Ints:
         """Tied negatives before the first best positive: only rows with a tie are read again."""
         earlier = np.zeros(len(tied), dtype=np.int64)
         begins = np.cumsum(self.lengths) - self.lengths
@@ -284,7 +283,7 @@ def _totals(
     column_best: NDArray[Any] | None,
     kernel: bool | None,
     threads: int | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Ints, Ints]:
     """Cells that reach a threshold, that exceed it, and that are no number: (3 R) of rows, and (3 C) of columns."""
     compiled = matrix.size >= KERNEL_CELLS if kernel is None else kernel
     if column_best is None and compiled and not matrix.flags.c_contiguous:
@@ -307,7 +306,7 @@ def _totals(
 
 def _compiled_totals(
     matrix: NDArray[Any], row_best: NDArray[Any], column_best: NDArray[Any] | None, threads: int | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Ints, Ints]:
     """(3 R) as `_totals` counts rows, and (2 C) the first two counts of columns."""
     rows, columns = matrix.shape
     pairs = rows // 2
@@ -315,7 +314,7 @@ def _compiled_totals(
     row_counts = np.zeros((3, rows), dtype=np.int64)
     kernel = _compiled()
 
-    def count(block: slice) -> NDArray[np.int64]:
+    def count(block: slice) -> Ints:
         cut, column_counts = slice(2 * block.start, 2 * block.stop), np.zeros((2, columns), dtype=np.int64)
         kernel(matrix[cut], row_best[cut], thresholds, row_counts[:, cut], column_counts)
         return column_counts
@@ -328,9 +327,6 @@ def _compiled_totals(
     for row in np.flatnonzero(row_counts[2, : 2 * pairs : 2]) * 2:
         row_counts[2, row : row + 2] = np.isnan(matrix[row : row + 2]).sum(axis=1)
     return row_counts, by_column
-
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -473,8 +469,13 @@ class _Rows:
         order = np.lexsort((columns, -values, rows))
         rows, columns, values = rows[order], columns[order], values[order]
         lengths = truth.lengths
-        number, first, alike = _runs(rows, values, lengths)
         none = np.isnan(values)
+        # The number of each positive within its query, of the first with its score, and how many have that score.
+        number = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
+        new = np.ones(len(rows), dtype=bool)
+        new[1:] = (rows[1:] != rows[:-1]) | ((values[1:] != values[:-1]) & ~(none[1:] & none[:-1]))
+        starts, run = np.flatnonzero(new), np.cumsum(new) - 1
+        first, alike = number[starts][run], np.diff(np.append(starts, len(rows)))[run]
         thresholds = np.where(none, -np.inf, values)
         below, up_to = (self._bisect(rows, thresholds, compare) for compare in (np.less, np.less_equal))
         # What is no number was sorted as -inf: it does not tie with a true one.
@@ -500,15 +501,3 @@ class _Rows:
             smaller = compare(self.sorted[rows, np.minimum(middle, self.sorted.shape[1] - 1)], thresholds) & open_
             low, high = np.where(smaller, middle + 1, low), np.where(open_ & ~smaller, middle, high)
         return low
-
-
-def _runs(rows: Ints, values: NDArray[Any], lengths: Ints) -> tuple[Ints, Ints, Ints]:
-    """Number of each positive within its query, number of the first with its score, and how many have it."""
-    count = len(rows)
-    number = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
-    none = np.isnan(values)
-    new = np.ones(count, dtype=bool)
-    new[1:] = (rows[1:] != rows[:-1]) | ((values[1:] != values[:-1]) & ~(none[1:] & none[:-1]))
-    starts = np.flatnonzero(new)
-    run = np.cumsum(new) - 1
-    return number, number[starts][run], np.diff(np.append(starts, count))[run]

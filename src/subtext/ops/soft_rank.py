@@ -120,7 +120,7 @@ def _sums(
     if levels.is_cuda and levels.dtype == torch.float32:
         from subtext.ops import soft_rank_triton
 
-        if soft_rank_triton.THERE:
+        if soft_rank_triton.AVAILABLE:
             return soft_rank_triton.sums(values, weights, levels, temperature, slope=slope)
     pairs = levels.numel() * values.shape[1]
     if levels.device.type == "cpu" and (pairs >= KERNEL_PAIRS if kernel is None else kernel):

@@ -1,6 +1,6 @@
 """Soft ranks on a CUDA GPU: the sums of `soft_rank`, pair by pair in tiles that never leave the chip.
 
-Triton comes with PyTorch's CUDA builds; elsewhere `THERE` is False, and nothing here is called.
+Triton comes with PyTorch's CUDA builds; elsewhere `AVAILABLE` is False, and nothing here is called.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ try:
 except ImportError:
     triton = tl = None
 
-THERE = triton is not None
+AVAILABLE = triton is not None
 """Whether there is a Triton to compile with."""
 _BLOCK = 64
 """Levels of a program, and values that it looks at together."""
@@ -51,7 +51,7 @@ def _tile(
     tl.store(totals + row * level_count + columns, total, mask=columns < level_count)
 
 
-_KERNEL: Any = triton.jit(_tile) if THERE else None
+_KERNEL: Any = triton.jit(_tile) if AVAILABLE else None
 
 
 def sums(
