@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -24,11 +22,8 @@ class Text:
 
 
 def command(verb: Callable[..., Any], *, name: str, examples: Sequence[str], usage: str) -> Command:
-    """The command of a function; it prints the result, or the result's JSON for `--json -`.
-
-    A result with an `exit_code` ends the command with that code.
-    """
-    made = verb_command(verb, name=name, examples=examples, usage=usage, show=_show)
+    """The command of a function; it prints the result, or the result's JSON for `--json -`."""
+    made = verb_command(verb, name=name, examples=examples, usage=usage)
     act = made.act
 
     def reported(ctx: click.Context) -> None:
@@ -51,13 +46,3 @@ class ReportingGroup(click.Group):
 def group(name: str, help: str, commands: Sequence[click.Command]) -> click.Group:
     """A command of several others."""
     return ReportingGroup(name, help=help, commands=commands, context_settings={"help_option_names": list(HELP)})
-
-
-def _show(result: Any) -> None:
-    ctx = click.get_current_context()
-    if ctx.params.get("json") == Path("-"):
-        click.echo(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
-    else:
-        click.echo(str(result))
-    if code := getattr(result, "exit_code", 0):
-        ctx.exit(code)

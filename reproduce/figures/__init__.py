@@ -3,30 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
-from subtext.api.options import (
-    BatchSize,
-    Commas,
-    Data,
-    Device,
-    Features,
-    Flag,
-    Images,
-    Json,
-    Metavar,
-    OnError,
-    Quiet,
-    Range,
-    Section,
-    Seed,
-    Shown,
-    Split,
-    SplitSeed,
-    TextFeatures,
-    Workers,
-    verb,
-)
+from subtext.api.options import Commas, DataOptions, Flag, Json, Metavar, Range, Section, Seed, Shown, Split, verb
 
 if TYPE_CHECKING:
     from reproduce.command import Text
@@ -41,12 +20,6 @@ def figure(
     ] = (),
     *,
     list_figures: Annotated[bool, "List figures and what each needs.", Flag("--list"), Section("Figure")] = False,
-    data: Data = None,
-    images: Images = None,
-    features: Features = None,
-    text_features: TextFeatures = None,
-    split_seed: SplitSeed = None,
-    on_error: OnError = None,
     split: Split = None,
     relevance: Annotated[str, "A relevance, as for subtext evaluate.", Section("Relevance")] = "tfidf1",
     references: Annotated[
@@ -85,10 +58,7 @@ def figure(
     seed: Seed = 0,
     out: Annotated[str | Path | None, "A page, .html; of curves also .svg.", Section("Output"), Metavar("FILE")] = None,
     json: Json = None,
-    device: Device = "auto",
-    batch_size: BatchSize = 128,
-    workers: Workers = 2,
-    quiet: Quiet = False,
+    **options: Unpack[DataOptions],
 ) -> Figure | Text:
     """Draw a figure of a paper from your own data, runs, or any model's scores or vectors.
 
@@ -113,13 +83,12 @@ def figure(
 
     from reproduce.figures.config import FigureConfig, labelled
     from reproduce.figures.make import make
-    from subtext.api.load import Sources, Work
+    from subtext.api.load import Work
 
-    sources = Sources.of(data, images, features, text_features, split_seed, on_error)
     config = FigureConfig(
         name=name,
         systems=tuple(labelled(text) for text in systems),
-        work=Work(None, None, sources, split, device, batch_size, workers, quiet),
+        work=Work.of(None, split, **options),
         out=None if out is None else Path(out),
         json=None if json is None or str(json) == "-" else Path(json),
         relevance=relevance,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from reproduce.figures.config import FigureConfig, is_run
-from subtext.api.external import Files, read_output, read_split
+from subtext.api.evaluate import Files, read_output, read_split
 from subtext.api.load import Work, open_work, remembered
 from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.external_outputs import holds_scores
@@ -46,7 +46,7 @@ def pairs_of(config: FigureConfig) -> tuple[Dataset, str]:
         split = split or record.data.val_split
     if sources.data is None:
         raise RequirementError(f"{config.name} needs a data set; none is named and no run remembers one; give --data")
-    return read_split(sources, split)
+    return read_split(replace(config.work, sources=sources, split=split))
 
 
 def systems_of(config: FigureConfig) -> tuple[list[System], Dataset, str]:
@@ -61,7 +61,7 @@ def systems_of(config: FigureConfig) -> tuple[list[System], Dataset, str]:
             source, pairs, split = _of_run(name, replace(config.work, run=path))
             known.append((pairs, split))
             found[name] = System(name, source, path)
-    pairs, split = known[0] if known else read_split(config.work.sources, config.work.split)
+    pairs, split = known[0] if known else read_split(config.work)
     if any(fingerprint(other) != fingerprint(pairs) for other, _ in known):
         raise RequirementError(
             f"{config.name} compares on the same pairs; these runs remember different ones; name them (--data, --split)"
@@ -131,5 +131,5 @@ def _of_run(name: str, work: Work) -> tuple[Source, Dataset, str]:
 
 
 def _of_file(path: Path, pairs: Dataset) -> Source:
-    files = Files(scores=path) if holds_scores(path) else Files(images=path, texts=path)
+    files = Files(scores=path) if holds_scores(path) else Files(image_embeddings=path, text_embeddings=path)
     return read_output(files, pairs).source

@@ -19,23 +19,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from subtext.api.audit import audit
-    from subtext.api.check import check
-    from subtext.api.compare import compare
-    from subtext.api.curate import Curation, curate
-    from subtext.api.detect_noise import NoiseDetection, detect_noise
+    from subtext.api.curate import Curation, NoiseDetection, PairScores, curate, detect_noise, score
     from subtext.api.embed import EmbeddedDataset, embed
-    from subtext.api.ensemble import ensemble
-    from subtext.api.evaluate import evaluate
+    from subtext.api.evaluate import compare, evaluate
     from subtext.api.export import Export, export
     from subtext.api.extend import register_method, register_metric, register_reader
-    from subtext.api.index.build import IndexChange, add_to_index, build_index, move_index, update_index, watch_index
-    from subtext.api.index.calibrate import CalibrationReport, calibrate
-    from subtext.api.index.importing import import_index
+    from subtext.api.index.build import (
+        IndexChange,
+        add_to_index,
+        build_index,
+        import_index,
+        move_index,
+        update_index,
+        watch_index,
+    )
     from subtext.api.index.maintain import (
+        CalibrationReport,
         IndexInfo,
         IndexReport,
         VerifyResult,
         backup_index,
+        calibrate,
         compact_index,
         delete_from_index,
         index_info,
@@ -46,9 +50,8 @@ if TYPE_CHECKING:
     )
     from subtext.api.load import Run, from_pretrained, load, open_run, save_pretrained
     from subtext.api.neighbours import NeighbourGraph, NeighbourReport, build_neighbours, neighbours, show_neighbours
-    from subtext.api.prepare import JoinedFeatures, PreparedDataset, corrupt, dedup, join, prepare
-    from subtext.api.runs import RunList, runs
-    from subtext.api.score import PairScores, score
+    from subtext.api.prepare import JoinedFeatures, PreparedDataset, check, corrupt, dedup, join, prepare
+    from subtext.api.runs import RunList, ensemble, runs
     from subtext.api.search import open_index, search
     from subtext.api.search import open_index as open_engine
     from subtext.api.train import train
@@ -70,84 +73,38 @@ if TYPE_CHECKING:
 from subtext.version import __version__
 
 _MODULES = {
-    "Answer": "subtext.search",
-    "CalibrationReport": "subtext.api.index.calibrate",
-    "CheckReport": "subtext.curation.check",
-    "Comparison": "subtext.core",
-    "Curation": "subtext.api.curate",
-    "Dataset": "subtext.data.dataset",
-    "EmbeddedDataset": "subtext.api.embed",
-    "Export": "subtext.api.export",
-    "Hit": "subtext.search",
-    "Index": "subtext.search",
-    "Demonstration": "subtext.demo.flow",
-    "demo": "subtext.demo.flow",
-    "IndexChange": "subtext.api.index.build",
-    "IndexInfo": "subtext.api.index.maintain",
-    "IndexReport": "subtext.api.index.maintain",
-    "JoinedFeatures": "subtext.api.prepare",
-    "Metric": "subtext.evaluation.metric",
-    "Model": "subtext.models.model",
-    "MtebEncoder": "subtext.export.mteb_encoder",
-    "NeighbourGraph": "subtext.api.neighbours",
-    "NeighbourReport": "subtext.api.neighbours",
-    "NoiseDetection": "subtext.api.detect_noise",
-    "PairScores": "subtext.api.score",
-    "PreparedDataset": "subtext.api.prepare",
-    "Query": "subtext.search",
-    "Row": "subtext.data.rows",
-    "Run": "subtext.api.load",
-    "RunList": "subtext.api.runs",
-    "Source": "subtext.data.rows",
-    "Term": "subtext.objectives.objective",
-    "VerifyResult": "subtext.api.index.maintain",
-    "add_to_index": "subtext.api.index.build",
-    "audit": "subtext.api.audit",
-    "backup_index": "subtext.api.index.maintain",
-    "build_index": "subtext.api.index.build",
-    "build_neighbours": "subtext.api.neighbours",
-    "calibrate": "subtext.api.index.calibrate",
-    "check": "subtext.api.check",
-    "compact_index": "subtext.api.index.maintain",
-    "compare": "subtext.api.compare",
-    "corrupt": "subtext.api.prepare",
-    "curate": "subtext.api.curate",
-    "dedup": "subtext.api.prepare",
-    "delete_from_index": "subtext.api.index.maintain",
-    "detect_noise": "subtext.api.detect_noise",
-    "embed": "subtext.api.embed",
-    "ensemble": "subtext.api.ensemble",
-    "evaluate": "subtext.api.evaluate",
-    "export": "subtext.api.export",
-    "from_pretrained": "subtext.api.load",
-    "import_index": "subtext.api.index.importing",
-    "index_info": "subtext.api.index.maintain",
-    "join": "subtext.api.prepare",
-    "load": "subtext.api.load",
-    "migrate_index": "subtext.api.index.maintain",
-    "move_index": "subtext.api.index.build",
-    "neighbours": "subtext.api.neighbours",
-    "open_engine": "subtext.api.load",
-    "open_index": "subtext.api.search",
-    "open_run": "subtext.api.load",
-    "prepare": "subtext.api.prepare",
-    "read": "subtext.data.read",
-    "register_method": "subtext.api.extend",
-    "register_metric": "subtext.api.extend",
-    "register_reader": "subtext.api.extend",
-    "replace_terms": "subtext.recipes.parts",
-    "restore_index": "subtext.api.index.maintain",
-    "runs": "subtext.api.runs",
-    "save_pretrained": "subtext.api.load",
-    "score": "subtext.api.score",
-    "search": "subtext.api.search",
-    "serve": "subtext.server.serve",
-    "show_neighbours": "subtext.api.neighbours",
-    "train": "subtext.api.train",
-    "update_index": "subtext.api.index.build",
-    "upgrade_index": "subtext.api.index.maintain",
-    "verify_index": "subtext.api.index.maintain",
-    "watch_index": "subtext.api.index.build",
+    name: f"subtext.{module}"
+    for module, names in {
+        "api.audit": "audit",
+        "api.curate": "Curation NoiseDetection PairScores curate detect_noise score",
+        "api.embed": "EmbeddedDataset embed",
+        "api.evaluate": "compare evaluate",
+        "api.export": "Export export",
+        "api.extend": "register_method register_metric register_reader",
+        "api.index.build": "IndexChange add_to_index build_index import_index move_index update_index watch_index",
+        "api.index.maintain": "CalibrationReport IndexInfo IndexReport VerifyResult backup_index calibrate "
+        "compact_index delete_from_index index_info migrate_index restore_index upgrade_index verify_index",
+        "api.load": "Run from_pretrained load open_run save_pretrained",
+        "api.neighbours": "NeighbourGraph NeighbourReport build_neighbours neighbours show_neighbours",
+        "api.prepare": "JoinedFeatures PreparedDataset check corrupt dedup join prepare",
+        "api.runs": "RunList ensemble runs",
+        "api.search": "open_engine open_index search",
+        "api.train": "train",
+        "core": "Comparison",
+        "curation.check": "CheckReport",
+        "data.dataset": "Dataset",
+        "data.read": "read",
+        "data.rows": "Row Source",
+        "demo.flow": "Demonstration demo",
+        "evaluation.metric": "Metric",
+        "export.mteb_encoder": "MtebEncoder",
+        "models.model": "Model",
+        "objectives.objective": "Term",
+        "recipes.parts": "replace_terms",
+        "search": "Answer Hit Index Query",
+        "server.serve": "serve",
+    }.items()
+    for name in names.split()
 }
 """Public name -> the module that defines it."""
 

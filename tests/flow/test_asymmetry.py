@@ -94,7 +94,7 @@ def test_every_variant_trains_and_is_evaluated(name: str, made: Path, tmp_path: 
     told = json.loads(call("evaluate", out, "--by-length", "--alignment-uniformity", "--json", "-", "-q").stdout)
     assert told["rsum"] > 0 and 0 < told["alignment"] < 2 and 0 < told["image/uniformity"] < 2
     assert told["protocol"]["words"]["words 0-9"] == 24
-    of_pairs = call("evaluate", out, "--pair-alignment-uniformity", "--json", "-", "-q", code=int(name == "w/o MF"))
+    of_pairs = call("evaluate", out, "--pair-alignment-uniformity", "--json", "-", "-q", code=2 * (name == "w/o MF"))
     if name == "w/o MF":
         assert (
             "--pair-alignment-uniformity needs a model that makes vectors of pairs: ascl with attention"

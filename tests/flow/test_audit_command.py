@@ -178,7 +178,7 @@ def test_a_pretrained_model(tmp_path: Path) -> None:
 
 def test_what_it_refuses(run: Path, tmp_path: Path) -> None:
     same = tmp_path / "out"
-    assert "a file each" in call("audit", run, "--json", same, "--html", same, code=1).output
+    assert "a file of its own" in call("audit", run, "--json", same, "--html", same, code=2).output
     (tmp_path / "taken").mkdir()
     assert "needs to be free for a file" in call("audit", run, "--html", tmp_path / "taken", code=1).output
     assert "'ties'" in call("audit", run, "--skip", "tie", code=2).output

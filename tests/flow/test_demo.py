@@ -14,10 +14,10 @@ from subtext.api.search import open_index
 from subtext.cli import main
 from subtext.curation.check import check_dataset as check
 from subtext.data.image_files import thumbnail
-from subtext.demo import flow, prepare
-from subtext.demo.emoji import LANGUAGES, base_of, emoji, split
-from subtext.demo.flow import demo
-from subtext.demo.showing import QUERIES, Asked
+from subtext.demo import emoji as emoji_data
+from subtext.demo import flow
+from subtext.demo.emoji import LANGUAGES, base_of, emoji, split, write_emoji
+from subtext.demo.flow import QUERIES, demo, described
 from subtext.errors import RequirementError
 from subtext.models.checkpoint import load_record
 from subtext.report.page import Figure, Found, Page, Search, Section, render
@@ -68,9 +68,9 @@ def test_the_whole_set_is_held_out_by_emoji() -> None:
 def test_emoji_that_are_drawn_alike_are_held_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = {entry.symbol: entry for entry in emoji()}
     alike = [("🇫🇷", "🇨🇵"), ("🇳🇴", "🇸🇯"), ("🇪🇸", "🇪🇦"), ("🇷🇴", "🇹🇩"), ("🇲🇨", "🇮🇩"), ("🇦🇺", "🇭🇲")]
-    monkeypatch.setattr(prepare, "emoji", lambda: [flags[symbol] for pair in alike for symbol in pair])
+    monkeypatch.setattr(emoji_data, "emoji", lambda: [flags[symbol] for pair in alike for symbol in pair])
     for seed in range(8):
-        prepare.prepare(tmp_path / str(seed), seed=seed)
+        write_emoji(tmp_path / str(seed), seed=seed, limit=None, progress=lambda count: None)
         lines = (tmp_path / str(seed) / "metadata.jsonl").read_text(encoding="utf-8").splitlines()
         part = {row["emoji"]: row["split"] for row in map(json.loads, lines)}
         assert [(part[one], part[other]) for one, other in alike] == [(part[one],) * 2 for one, _ in alike]
@@ -112,8 +112,8 @@ def test_the_page_needs_nothing_but_itself(shown: tuple[Path, str]) -> None:
 def test_a_search_says_where_its_picture_stands_and_whether_it_was_held_out() -> None:
     names = [("house", "train"), ("black cat", "test"), ("Black Cat", "train")]
     hits = [Hit(name, 0.5, None, [name], {"split": part}) for name, part in names]
-    assert Asked("black cat", "French.", hits).told == "French. Its picture was held out; place 2 of 3."
-    assert Asked("white cat", "No name.", hits).told == "No name."
+    assert described("black cat", "French.", hits) == "French. Its picture was held out; place 2 of 3."
+    assert described("white cat", "No name.", hits) == "No name."
 
 
 def test_the_fixed_searches_are_what_they_are_said_to_be() -> None:
@@ -125,7 +125,7 @@ def test_called_again_it_repeats_nothing(shown: tuple[Path, str], monkeypatch: p
     out, text = shown
     weights = (out / "run" / "model.safetensors").stat().st_mtime_ns
     (out / "page.html").unlink()
-    monkeypatch.setattr(prepare, "prepare", None)
+    monkeypatch.setattr(emoji_data, "write_emoji", None)
     assert demo(out=out, epochs=1, limit=150, workers=0, quiet=True).text == text
     assert (out / "run" / "model.safetensors").stat().st_mtime_ns == weights and (out / "page.html").is_file()
 

@@ -139,7 +139,7 @@ def test_a_folder_that_is_missing_is_made(run: Path, tmp_path: Path) -> None:
 
 def test_one_file_is_not_written_twice(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures"
-    assert "a file each" in call("evaluate", run, "--json", out, "--per-query", out, code=1).output
+    assert "a file of its own" in call("evaluate", run, "--json", out, "--per-query", out, code=2).output
     assert not out.exists()
 
 

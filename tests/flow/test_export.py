@@ -16,7 +16,6 @@ from command import call
 from transformers import AutoModel, AutoTokenizer
 
 import subtext
-from subtext.api import load as api_load
 from subtext.api.load import load, open_run, save_pretrained
 from subtext.data.build_context import BuildContext
 from subtext.errors import CheckpointError
@@ -102,7 +101,7 @@ def test_what_does_not_agree_is_not_kept(place: Path, tmp_path: Path, monkeypatc
             next(model.parameters()).sub_(1.0)  # type: ignore[attr-defined]
 
     write = save_pretrained
-    monkeypatch.setattr(api_load, "save_pretrained", spoilt)
+    monkeypatch.setattr("subtext.api.export.save_pretrained", spoilt)
     with pytest.raises(CheckpointError, match="opened again, differs by"):
         subtext.export(place / "gru", hf=tmp_path / "hf")
     assert list(tmp_path.iterdir()) == []

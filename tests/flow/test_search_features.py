@@ -212,7 +212,7 @@ def test_a_run_that_was_trained_further_is_refused(
         yield hear
 
     with monkeypatch.context() as patch:
-        patch.setattr("subtext.report.progress.training_meter", interrupting)
+        patch.setattr("subtext.api.train.training_meter", interrupting)
         train(place, tmp_path / "run", *BOTH, "--epochs", 2, "--lr", 0.01, code=130)
     call("index", "build", tmp_path / "index", "--run", tmp_path / "run", "-q")
     assert len(asked(tmp_path / "index", "photo001.jpg")) == 10

@@ -149,12 +149,12 @@ def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--plot", "sweep.svg"], "--plot belongs to --rerank RUN"),
-        (["--rerank", "{dear}", "--plot", "sweep.svg"], "--plot draws a sweep: give several --candidates"),
-        (["--candidates", "5"], "--candidates belongs to --rerank RUN"),
+        (["--plot", "sweep.svg"], "--plot is for --rerank RUN"),
+        (["--rerank", "{dear}", "--plot", "sweep.svg"], "--plot needs a sweep: several --candidates"),
+        (["--candidates", "5"], "--candidates is for --rerank RUN"),
         (
             ["--rerank", "{dear}", "--space"],
-            "neither with another program's output nor with --graph, --alignment-uniformity and",
+            "neither with another program's output nor with --graph GRAPH, --alignment-uniformity and",
         ),
         (["--rerank", "{dear}", "--candidates", "0"], "whole numbers with commas between them, each 1 or more"),
     ],
@@ -272,7 +272,7 @@ def test_a_taught_run_that_is_broken_off_ends_the_same(made: Path, tmp_path: Pat
 
             return both()
 
-        patch.setattr("subtext.report.progress.training_meter", stopping)
+        patch.setattr("subtext.api.train.training_meter", stopping)
         call(*words, "--out", tmp_path / "halves", code=130)
     call(*words, "--out", tmp_path / "halves", "--resume")
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "halves")]
@@ -360,7 +360,7 @@ def test_what_the_second_model_lacks_is_said_before_the_first_embeds(
     def never(*given: object, **named: object) -> None:
         raise AssertionError("the first model embeds")
 
-    monkeypatch.setattr("subtext.api.evaluate._Evaluation.embed", never)
+    monkeypatch.setattr("subtext.api.load.Opened.embed", never)
     words = ("evaluate", made / "fast", "--rerank", made / "dear", "-q")
     told = call(*words, "--rerank-features", tmp_path / "few.npz", code=1)
     assert "few.npz needs a row for every item; " in told.output

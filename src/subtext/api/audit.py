@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from subtext.api.external import (
+from subtext.api.evaluate import (
     Files,
-    ImageEmbeddings,
-    ImageIds,
     OptionalRun,
-    PretrainedModel,
-    Scores,
-    Similarity,
-    TextEmbeddings,
-    TextIds,
+    SubjectOptions,
     read_output,
     read_split,
-    require_one,
-)
-from subtext.api.load import Sources, Work
-from subtext.api.options import (
-    BatchSize,
-    Bf16,
-    Data,
-    Device,
-    Features,
-    Flag,
-    Images,
-    Metavar,
-    OnError,
-    Quiet,
-    Range,
-    Section,
-    Split,
-    SplitSeed,
-    TextFeatures,
-    Workers,
-    verb,
-)
-from subtext.errors import ArgumentError, DataError, RequirementError
+    require_outputs,
+    split_role,
+    work_and_files,
+)  # fmt: skip
+from subtext.api.load import Work, choose_precision, open_work, remembered
+from subtext.api.options import Metavar, Range, Section, verb
+from subtext.errors import ArgumentError, DataError
+from subtext.report.progress import meter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,20 +45,6 @@ _CHECKS, _OUTPUT = Section("Checks"), Section("Output")
 def audit(
     run: OptionalRun = None,
     *,
-    model: PretrainedModel = None,
-    scores: Scores = None,
-    image_embeddings: ImageEmbeddings = None,
-    text_embeddings: TextEmbeddings = None,
-    image_ids: ImageIds = None,
-    text_ids: TextIds = None,
-    similarity: Similarity = "cosine",
-    data: Data = None,
-    images: Images = None,
-    features: Features = None,
-    text_features: TextFeatures = None,
-    split_seed: SplitSeed = None,
-    on_error: OnError = None,
-    split: Split = None,
     train_split: Annotated[
         str | None, "Without RUN: the split of this data that the model was trained on, if known.", Section("Data")
     ] = None,
@@ -94,12 +59,8 @@ def audit(
     json: Annotated[
         str | Path | None, "Write the audit as JSON; - for standard output.", Metavar("FILE"), _OUTPUT
     ] = None,
-    html: Annotated[str | Path | None, "Write the audit as one page.", Flag("--html"), Metavar("FILE"), _OUTPUT] = None,
-    device: Device = "auto",
-    batch_size: BatchSize = 128,
-    workers: Workers = 2,
-    quiet: Quiet = False,
-    bf16: Bf16 = None,
+    html: Annotated[str | Path | None, "Write the audit as one page.", Metavar("FILE"), _OUTPUT] = None,
+    **options: Unpack[SubjectOptions],
 ) -> Audit:
     """Check an evaluation for leaks, and for scores that depend on more than their pair.
 
@@ -112,36 +73,24 @@ def audit(
     that cannot be written, before the work begins.
     """
     from subtext.core import DIRECTIONS
-    from subtext.data.atomic import require_file, write_text
+    from subtext.data.atomic import write_text
     from subtext.data.dataset import fingerprint
     from subtext.evaluation.audit import Audit, Check, audit_page
     from subtext.evaluation.results import versions
     from subtext.report.page import render
 
-    files = Files.of(scores, image_embeddings, text_embeddings, image_ids, text_ids, similarity)
-    require_one("audit", run, model, files, data=data, features=features, text_features=text_features, bf16=bf16)
+    work, files = work_and_files("audit", run, **options)
     if run is not None and train_split is not None:
-        raise ArgumentError("--train-split is for what has no record; RUN records what it was trained on")
-    outputs = [Path(path) for path in (json, html) if path is not None]
-    for path in outputs:
-        require_file(path)
-    if len({path.resolve() for path in outputs}) < len(outputs):
-        raise RequirementError(f"--json and --html need a file each; both write to {json}")
-    sources = Sources.of(data, images, features, text_features, split_seed, on_error)
-    folder = None if run is None else Path(getattr(run, "path", run))
-    work = Work(folder, model, sources, split, device, batch_size, workers, quiet, bf16)
+        raise ArgumentError("train_split is for what has no record; RUN records what it was trained on")
+    if work.dataset is not None:
+        raise ArgumentError("data needs a file or folder: an audit names what it has checked")
+    require_outputs({"json": json, "html": html})
     subject = _of_model(work, train_split) if files is None else _of_files(work, train_split, files)
-    checks = []
-    for name, check in _checks(subject, sample_size, tolerance, seed):
-        if name in skip:
-            checks.append(Check(name, "Nothing.", "not applicable", "skipped (--skip)"))
-        else:
-            checks.append(check())
-    figures = {
-        f"{direction}/{name}": subject.result.figures[f"{direction}/{name}"]
-        for direction in DIRECTIONS
-        for name in SHOWN
-    }
+    checks = [
+        Check(name, "Nothing.", "not applicable", "skipped (--skip)") if name in skip else check()
+        for name, check in _checks(subject, sample_size, tolerance, seed)
+    ]
+    names = [f"{direction}/{name}" for direction in DIRECTIONS for name in SHOWN]
     about = {
         "audited": subject.name,
         "kind": subject.kind,
@@ -156,11 +105,11 @@ def audit(
             "tolerance": tolerance,
             "seed": seed,
             "ties": "pessimistic",
-            "device": device,
+            "device": work.device,
         },
         "versions": versions(),
     }
-    audited = Audit(tuple(checks), figures, about)
+    audited = Audit(tuple(checks), {name: subject.result.figures[name] for name in names}, about)
     if json is not None:
         write_text(Path(json), audited.json_text() + "\n")
     if html is not None:
@@ -170,14 +119,13 @@ def audit(
 
 @dataclass(frozen=True)
 class _TrainSplit:
-    """The training split, or the reason why it cannot be read.
+    """The training split, or the reason why the audited pairs are not compared with it.
 
-    itself  whether it is the very split that is audited
+    pairs  None where they cannot be read        reason  also where the split is the very one that is audited
     """
 
     pairs: Dataset | None
     reason: str = ""
-    itself: bool = False
 
 
 @dataclass(frozen=True)
@@ -206,22 +154,19 @@ class _Subject:
 
 
 def _of_model(work: Work, train_split: str | None) -> _Subject:
-    from subtext.api.load import choose_precision, open_work
-    from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings
-    from subtext.report.progress import meter
+    from subtext.evaluation import Protocol, evaluate_embeddings
     from subtext.search import model_fingerprint
 
     opened = open_work(work)
     choose_precision(opened.model, work.bf16, quiet=work.quiet)
     pairs, record = opened.pairs, opened.record
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
+    items = opened.embed(work)
     result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=Protocol(c_way=()))
     model: dict[str, Any] = {"fingerprint": model_fingerprint(opened.model)}
     common = (opened, pairs, opened.split, train_split)
     if record is None:
         about: dict[str, Any] = {"model": {"pretrained": work.model, **model}, "data": str(work.sources.data)}
-        train = _named_split(work.sources, train_split, pairs)
+        train = _named_split(work, train_split, pairs)
         return _Subject(work, str(work.model), "pretrained model", about, *common, train, result, *items)
     assert work.run is not None
     about = {
@@ -236,57 +181,39 @@ def _of_model(work: Work, train_split: str | None) -> _Subject:
 def _of_files(work: Work, train_split: str | None, files: Files) -> _Subject:
     from subtext.evaluation import Protocol
 
-    pairs, split = read_split(work.sources, work.split)
+    pairs, split = read_split(work)
     output = read_output(files, pairs)
-    path = files.scores or files.images
+    path = files.scores or files.image_embeddings
     assert path is not None
-    return _Subject(
-        work,
-        path.name,
-        "set of vectors" if output.scores is None else "score matrix",
-        {"model": output.about, "data": str(work.sources.data)},
-        None,
-        pairs,
-        split,
-        train_split,
-        _named_split(work.sources, train_split, pairs),
-        output.evaluate(pairs, Protocol(c_way=())),
-        output.images,
-        output.texts,
-        output.scores,
-    )
+    kind: Literal["score matrix", "set of vectors"] = "set of vectors" if output.scores is None else "score matrix"
+    about = {"model": output.about, "data": str(work.sources.data)}
+    train, result = _named_split(work, train_split, pairs), output.evaluate(pairs, Protocol(c_way=()))
+    vectors_or_scores = (output.images, output.texts, output.scores)
+    return _Subject(work, path.name, kind, about, None, pairs, split, train_split, train, result, *vectors_or_scores)
 
 
 def _recorded_split(record: Record, audited: Dataset) -> _TrainSplit:
     """The pairs that a run was trained on, read again from where they were; images are not decoded."""
     from subtext.data.dataset import fingerprint
-    from subtext.data.read import read as read_dataset
 
-    if not record.data.data:
+    source, sources = record.data, remembered(record.data)
+    if sources.data is None:
         return _TrainSplit(None, "the run does not record where its training data is")
-    source = record.data
+    need_images = sources.features is None
     try:
-        reading = read_dataset(
-            Path(source.data),
-            images=None if source.images is None else Path(source.images),
-            split_seed=source.split_seed,
-            on_error=source.on_error,
-            # Where bad rows were skipped, the same have to be skipped again.
-            verify=source.on_error == "skip" and source.features is None,
-            need_images=source.features is None,
-        )
+        # Where bad rows were skipped, the same have to be skipped again.
+        reading = sources.read(verify=sources.on_error == "skip" and need_images, need_images=need_images)
         pairs = reading.split(source.train_split)
     except DataError as error:
         return _TrainSplit(None, f"the training data cannot be read: {error}")
     recorded = source.fingerprint.partition("-")[0]
     if recorded and recorded != fingerprint(pairs):
         return _TrainSplit(None, f"the training data, {source.data}, has changed since the run was trained on it")
-    if fingerprint(pairs) == fingerprint(audited):
-        return _TrainSplit(pairs, "the audited split is the one that the run was trained on", itself=True)
-    return _TrainSplit(pairs)
+    is_audited = fingerprint(pairs) == fingerprint(audited)
+    return _TrainSplit(pairs, "the audited split is the one that the run was trained on" if is_audited else "")
 
 
-def _named_split(sources: Sources, train_split: str | None, audited: Dataset) -> _TrainSplit:
+def _named_split(work: Work, train_split: str | None, audited: Dataset) -> _TrainSplit:
     """The split of the audited data that a model without a record was trained on, as the user says.
 
     Raises DataError when the data has no such split.
@@ -295,10 +222,9 @@ def _named_split(sources: Sources, train_split: str | None, audited: Dataset) ->
 
     if train_split is None:
         return _TrainSplit(None, "the training split is not known; name a split of this data (--train-split)")
-    pairs = read_split(sources, train_split)[0]
-    if fingerprint(pairs) == fingerprint(audited):
-        return _TrainSplit(pairs, "the audited split is the one that --train-split names", itself=True)
-    return _TrainSplit(pairs)
+    pairs = read_split(replace(work, split=train_split))[0]
+    is_audited = fingerprint(pairs) == fingerprint(audited)
+    return _TrainSplit(pairs, "the audited split is the one that --train-split names" if is_audited else "")
 
 
 def _checks(
@@ -307,26 +233,26 @@ def _checks(
     """Name -> how the check is made, in the order of a report."""
     from subtext.evaluation.audit import CHECKS, Sample, Stability, caption_places, finite, shuffled_truth, ties
 
-    yield "held-out", lambda: _held_out(subject)
-    if subject.opened is None:
-        scores = subject.scores
-        for name in (*CHECKS, "truth"):
-            yield name, partial(_impossible, subject, name)
+    yield "held-out", partial(_held_out, subject)
+    scores, opened = subject.scores, subject.opened
+    if opened is None:
+        needs = dict.fromkeys(CHECKS, "the model has to score the same pairs again")
+        for name, need in (needs | {"truth": "the model has to embed each image under another one's name"}).items():
+            yield name, partial(_impossible, subject, name, need)
     else:
-        sample = Sample.drawn(
-            subject.opened.model, subject.pairs, pictures=sample_size, seed=seed, batch_size=subject.work.batch_size
-        )
+        batch_size = subject.work.batch_size
+        sample = Sample.drawn(opened.model, subject.pairs, pictures=sample_size, seed=seed, batch_size=batch_size)
         base = Stability.of(sample, tolerance=tolerance, seed=seed)
         scores = base.scores
         for name in CHECKS:
             yield name, partial(base.check, name, *CHECKS[name])
-        yield "truth", lambda: shuffled_truth(base)
-    yield "captions", lambda: caption_places(subject.result, subject.pairs)
-    yield "ties", lambda: ties(subject.result)
-    yield "finite", lambda: finite(subject.result, subject.images, subject.texts, scores)
-    yield "image-overlap", lambda: _images(subject)
-    yield "text-overlap", lambda: _texts(subject)
-    yield "vocabulary", lambda: _vocabulary(subject)
+        yield "truth", partial(shuffled_truth, base)
+    yield "captions", partial(caption_places, subject.result, subject.pairs)
+    yield "ties", partial(ties, subject.result)
+    yield "finite", partial(finite, subject.result, subject.images, subject.texts, scores)
+    yield "image-overlap", partial(_overlap, subject, "image-overlap")
+    yield "text-overlap", partial(_overlap, subject, "text-overlap")
+    yield "vocabulary", partial(_vocabulary, subject)
 
 
 def _held_out(subject: _Subject) -> Check:
@@ -336,7 +262,7 @@ def _held_out(subject: _Subject) -> Check:
     check = partial(Check, "held-out")
     split, train_split = subject.split, subject.train_split
     record = None if subject.opened is None else subject.opened.record
-    if record is None:
+    if record is None or subject.opened is None:
         if train_split is None:
             reason = f"a {subject.kind} has no record of its training split; name it (--train-split)"
             return check("Nothing.", "not applicable", reason)
@@ -346,51 +272,42 @@ def _held_out(subject: _Subject) -> Check:
         result = f"trained on split {train_split}, not on {split}; which split selected its epoch is not known"
         return check(did, "pass", result)
     did = "The record of the run was read: which split it was trained on, and which one selected its epoch."
-    sources = subject.work.sources
-    other_data = sources.data is not None and sources.to_json()["data"] != record.data.data
-    if other_data or sources.split_seed not in (None, record.data.split_seed):
+    role, _ = split_role(subject.opened, subject.work.sources)
+    if role == "unknown":
         reason = "the audited data is not the run's own, or is split anew; the overlap checks compare the two"
         return check(did, "not applicable", reason)
-    if split in ("all", record.data.train_split):
+    if role == "training":
         return check(did, "fail", f"split {split} {'holds' if split == 'all' else 'is'} what the run was trained on")
-    if split == record.data.val_split and record.plan.get("select") != "last":
+    if role == "selection" and record.plan.get("select") != "last":
         result = f"not trained on; but split {split} selected the epoch, so expect less on data that decided nothing"
         return check(did, "pass", result, {"chose_the_epoch": True})
     return check(did, "pass", f"the run was trained on split {record.data.train_split}, not on {split}")
 
 
-def _images(subject: _Subject) -> Check:
+def _overlap(subject: _Subject, name: str) -> Check:
+    """Whether images, or texts, of the audited split are in the training split."""
     from subtext.data.features import FeatureInput
     from subtext.evaluation import overlap
-    from subtext.report.progress import meter
 
-    train, work = subject.train.pairs, subject.work
-    if train is None or subject.train.itself:
-        return _unknown("image-overlap", subject.train)
-    with meter("comparing images", len(subject.pairs.images) + len(train.images), quiet=work.quiet) as progress:
-        check = overlap.images(subject.pairs, train, workers=work.workers, progress=progress)
+    train, work, pairs = subject.train.pairs, subject.work, subject.pairs
+    if train is None or subject.train.reason:
+        return _unknown(name, subject.train)
+    if name == "text-overlap":
+        with meter("comparing texts", len(pairs.texts) + len(train.texts), quiet=work.quiet) as progress:
+            return overlap.texts(pairs, train, progress=progress)
+    with meter("comparing images", len(pairs.images) + len(train.images), quiet=work.quiet) as progress:
+        check = overlap.images(pairs, train, workers=work.workers, progress=progress)
     input_spec = None if subject.opened is None else subject.opened.model.image.input_spec
     if check.outcome == "not applicable" and isinstance(input_spec, FeatureInput) and input_spec.file is not None:
-        return overlap.features(subject.pairs, train, input_spec.file)
+        return overlap.features(pairs, train, input_spec.file)
     return check
-
-
-def _texts(subject: _Subject) -> Check:
-    from subtext.evaluation import overlap
-    from subtext.report.progress import meter
-
-    train = subject.train.pairs
-    if train is None or subject.train.itself:
-        return _unknown("text-overlap", subject.train)
-    with meter("comparing texts", len(subject.pairs.texts) + len(train.texts), quiet=subject.work.quiet) as progress:
-        return overlap.texts(subject.pairs, train, progress=progress)
 
 
 def _vocabulary(subject: _Subject) -> Check:
     from subtext.evaluation.overlap import vocabulary
 
     if subject.opened is None:
-        return _impossible(subject, "vocabulary")
+        return _impossible(subject, "vocabulary", "the model's vocabulary has to be read")
     train, record = subject.train.pairs, subject.opened.record
     if train is None:
         return _unknown("vocabulary", subject.train)
@@ -399,19 +316,14 @@ def _vocabulary(subject: _Subject) -> Check:
     return vocabulary(subject.opened.model.text.input_spec, train_texts, texts, min_count=min_count)
 
 
-def _impossible(subject: _Subject, name: str) -> Check:
+def _impossible(subject: _Subject, name: str, need: str) -> Check:
     from subtext.evaluation.audit import Check
 
-    needs = {
-        "truth": "the model has to embed each image under another one's name",
-        "vocabulary": "the model's vocabulary has to be read",
-    }.get(name, "the model has to score the same pairs again")
-    reason = f"not possible for a {subject.kind}: {needs}; audit the run, or the model (--model), for it"
+    reason = f"not possible for a {subject.kind}: {need}; audit the run, or the model (--model), for it"
     return Check(name, "Nothing.", "not applicable", reason)
 
 
 def _unknown(name: str, train: _TrainSplit) -> Check:
     from subtext.evaluation.audit import Check
 
-    did = "Nothing: it needs the training split beside another one."
-    return Check(name, did, "not applicable", train.reason)
+    return Check(name, "Nothing: it needs the training split beside another one.", "not applicable", train.reason)

@@ -1,50 +1,40 @@
-"""`subtext.curate`: every pair of a data set with what is known of it, as a page, a table and a cleaned data set."""
+"""Judging pairs: `subtext.curate` a data set, `score` whether images support texts, `detect_noise` that was planted."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from subtext.api.options import (
-    BatchSize,
-    Device,
-    Features,
-    Images,
-    Metavar,
-    OnError,
-    Quiet,
-    Range,
-    Run,
-    Section,
-    SplitSeed,
-    TextFeatures,
-    Workers,
-    verb,
-)
-from subtext.errors import DataError, OutputError, counted
+from subtext.api.evaluate import split_role
+from subtext.api.load import Opened, Work, open_work
+from subtext.api.options import DataOptions, Metavar, ModelOptions, Range, Run, Section, verb
+from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, counted
+from subtext.report.progress import meter, say
+from subtext.report.text_table import Cell, Printed, shortened, table
 
 if TYPE_CHECKING:
     import pandas
 
-    from subtext.api.load import Opened, Work
-    from subtext.core import Embeddings
     from subtext.curation.judged import Judged
     from subtext.data.dataset import Dataset
     from subtext.data.noise import Labels
     from subtext.neighbours.graph import Graph
+    from subtext.search.stores.manifest import Calibration
+
 
 Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]
 DROP: tuple[Reason, ...] = ("mismatched", "copies", "leaks", "unusable")
 TRUTHS = {"mismatch": "mismatched", "neighbour": "loose", "": "literal"}
 """Kinds of planted pairs, as they are called here."""
+_OUTPUT = Section("Output")
 
 
 @dataclass(frozen=True)
-class Curation:
+class Curation(Printed):
     """What is known of the pairs of a data set.
 
     report    counts, shares and copies, as plain data         columns  name -> a value per pair
@@ -77,15 +67,9 @@ class Curation:
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per pair. Needs pandas."""
-        import pandas
+        from subtext.data.dataset import frame
 
-        return pandas.DataFrame({**self.columns, "left_out": self.left_out})
-
-    def _repr_html_(self) -> str:
-        """The report, for a notebook."""
-        from html import escape
-
-        return f"<pre>{escape(str(self))}</pre>"
+        return frame({**self.columns, "left_out": self.left_out})
 
 
 @verb
@@ -93,14 +77,14 @@ def curate(
     data: Annotated[str | Path, "Data set to curate.", Metavar("DATA")],
     *,
     run: Run,
-    out: Annotated[str | Path, "New folder for the results.", Metavar("DIR"), Section("Output")],
+    out: Annotated[str | Path, "New folder for the results.", Metavar("DIR"), _OUTPUT],
     export: Annotated[
         tuple[str | Path, ...],
         "File for the pairs that stay: .jsonl, .parquet, or .tar (WebDataset); repeatable.",
         Metavar("FILE"),
-        Section("Output"),
+        _OUTPUT
     ] = (),
-    page_pairs: Annotated[int, "Pairs on the page.", Range(1), Section("Output")] = 500,
+    page_pairs: Annotated[int, "Pairs on the page.", Range(1), _OUTPUT] = 500,
     graph: Annotated[
         str | Path | None, "Neighbours of the texts. Default: built from their words.", Section("Model")
     ] = None,
@@ -112,18 +96,10 @@ def curate(
     ] = 0.5,
     labels: Annotated[
         str | Path | None, "Noise labels of `subtext data corrupt`, to measure the result by.", Metavar("FILE"),
-        Section("Measure"),
+        Section("Measure")
     ] = None,
-    images: Images = None,
-    features: Features = None,
-    text_features: TextFeatures = None,
-    split_seed: SplitSeed = None,
-    on_error: OnError = None,
     split: Annotated[str, "Split to curate; all for the complete set.", Section("Data")] = "all",
-    device: Device = "auto",
-    batch_size: BatchSize = 128,
-    workers: Workers = 2,
-    quiet: Quiet = False,
+    **options: Unpack[ModelOptions],
 ) -> Curation:  # fmt: skip
     """Find pairs that do not belong together, copies, leaks between splits, and odd images and texts.
 
@@ -138,29 +114,26 @@ def curate(
     """
     import numpy as np
 
-    from subtext.api.load import Sources, Work, open_work
     from subtext.curation.export import export as export_pairs
     from subtext.curation.export import page, write_rows
     from subtext.curation.judged import judge, left_out
     from subtext.data.atomic import write_text
     from subtext.data.noise import read_labels
-    from subtext.report.progress import meter
 
     folder, exports = Path(out).expanduser(), tuple(Path(file).expanduser() for file in export)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"--out needs a new or an empty folder; {folder} is not empty; name another")
-    sources = Sources.of(data, images, features, text_features, split_seed, on_error)
-    work = Work(Path(run), None, sources, split, device, batch_size, workers, quiet)
+    work = Work.of(run, split, data=data, **options)
     truth = None if labels is None else read_labels(Path(labels))
     opened = open_work(replace(work, split="all") if truth is not None else work)
     if truth is not None:
         truth.require(opened.pairs)
-        opened = replace(opened, pairs=opened.pairs.split(split))
+        opened = replace(opened, pairs=opened.pairs.split(split), split=split)
     opened = opened.by_mean("curate")
-    vectors = embedded(opened, work)
-    neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=quiet)
-    with meter("checking images", len(opened.pairs.images), quiet=quiet) as progress:
-        judgement = judge(opened.pairs, *vectors, graph=neighbours, workers=workers, progress=progress)
+    vectors = opened.embed(work)
+    neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=work.quiet)
+    with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as progress:
+        judgement = judge(opened.pairs, *vectors, graph=neighbours, workers=work.workers, progress=progress)
     why = left_out(judgement, drop or DROP, least=mismatch_threshold)
     out_mask = np.array([bool(reasons) for reasons in why])
     report = _report(judgement, why, opened, work, truth)
@@ -170,10 +143,13 @@ def curate(
     write_rows(judgement, why, np.flatnonzero(out_mask), folder / "left_out.jsonl")
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     write_text(folder / "report.json", text, errors="surrogateescape")
-    html = page(
-        judgement, why, _first(judgement, why, page_pairs), title=f"Pairs of {Path(report['data']).name}",
-        lead=_lead(judgement, page_pairs), lines=_lines(report),
-    )  # fmt: skip
+    lead = (
+        f"The {min(page_pairs, len(judgement)):,} of {len(judgement):,} pairs that are most likely mismatched, and "
+        "what was left out. The probabilities are one model's, from a comparison with random pairs and with texts of "
+        "neighbours: look at the pairs before you delete any."
+    )
+    title, rows = f"Pairs of {Path(report['data']).name}", _first(judgement, why, page_pairs)
+    html = page(judgement, why, rows, title=title, lead=lead, lines=_lines(report))
     write_text(folder / "index.html", html, errors="surrogateescape")
     return Curation(report, judgement.columns, why, folder, exports)
 
@@ -184,46 +160,31 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     from subtext.neighbours.build import GraphOptions, build_graph
     from subtext.neighbours.graph import Graph
     from subtext.neighbours.lsa import Lsa
-    from subtext.report.progress import meter, say
 
     if path is not None:
         return Graph.load(path)
     try:
         with meter("neighbours", len(pairs.texts), quiet=quiet) as progress:
-            return build_graph(
-                pairs, Lsa(), GraphOptions(neighbours=2 * NEIGHBOURS, candidate_split="all"), compared=progress
-            )
+            options = GraphOptions(neighbours=2 * NEIGHBOURS, candidate_split="all")
+            return build_graph(pairs, Lsa(), options, compared=progress)
     except DataError as problem:
         say(f"note: nothing is said of neighbours: {problem}", quiet=quiet)
         return None
-
-
-def embedded(opened: Opened, work: Work) -> tuple[Embeddings, Embeddings]:
-    """The embeddings of the pairs' items."""
-    from subtext.evaluation import embed_pairs
-    from subtext.report.progress import meter
-
-    pairs = opened.pairs
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        return embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
 
 
 def _report(
     judgement: Judged, why: Sequence[Sequence[str]], opened: Opened, work: Work, labels: Labels | None
 ) -> dict[str, Any]:
     """What was found, as plain data."""
-    from subtext.api.evaluate import split_role
     from subtext.curation.kinds import KINDS
 
     columns = judgement.columns
-    split = opened.split if labels is None else work.split or "all"
     kinds = Counter(kind for kind in columns["kind"] if kind is not None)
-    data = work.sources.data or (opened.record.data.data if opened.record is not None else "")
     report: dict[str, Any] = {
-        "data": str(data),
+        "data": str(work.sources.data),
         "run": str(work.run),
-        "split": split,
-        "split_role": split_role(replace(opened, split=split), work.sources)[0],
+        "split": opened.split,
+        "split_role": split_role(opened, work.sources)[0],
         "pairs": len(judgement),
         "left_out": sum(map(bool, why)),
         "reasons": dict(Counter(reason.split(" (")[0] for reasons in why for reason in reasons).most_common()),
@@ -292,14 +253,10 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     if report["kinds"]:
         kinds = ", ".join(f"{kind} {count:,} ({100 * count / total:.1f} %)" for kind, count in report["kinds"].items())
         lines.append(f"likeliest kinds: {kinds}")
-    copies = report["copies"]
-    for key, modality in (("pictures", "images"), ("texts", "texts")):
-        counts = copies[key]
+    for modality, counts in report["copies"].items():
         if counts["items"]:
-            lines.append(
-                f"copies among {modality}: {counts['items']:,} of {counts['of']:,}, "
-                f"in {counted(counts['groups'], 'group')}"
-            )
+            items = f"{counts['items']:,} of {counts['of']:,}, in {counted(counts['groups'], 'group')}"
+            lines.append(f"copies among {'images' if modality == 'pictures' else 'texts'}: {items}")
     if report["leaks"]:
         lines.append(f"leaks: {counted(report['leaks'], 'pair')} with a copy in a held-out split")
     if report["flags"]:
@@ -313,15 +270,6 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _lead(judgement: Judged, shown: int) -> str:
-    most = min(shown, len(judgement))
-    return (
-        f"The {most:,} of {len(judgement):,} pairs that are most likely mismatched, and what was left out. "
-        "The probabilities are one model's, from a comparison with random pairs and with neighbours' texts: look at "
-        "the pairs before you delete any."
-    )
-
-
 def _first(judgement: Judged, why: Sequence[Sequence[str]], shown: int) -> list[int]:
     """The pairs for the page: the likeliest mismatches, else the least aligned."""
     wrong = [value if value is not None else 0.0 for value in judgement.columns["mismatched"]]
@@ -330,3 +278,275 @@ def _first(judgement: Judged, why: Sequence[Sequence[str]], shown: int) -> list[
     also = [link for link in order if why[link] and link not in set(half)][: shown - len(half)]
     remaining = [link for link in order if link not in {*half, *also}]
     return [*half, *also, *remaining][:shown]
+
+
+_NOISE = Section("Noise")
+
+
+@dataclass(frozen=True, repr=False)
+class NoiseDetection(Printed):
+    """How well scores of pairs detect planted noise.
+
+    run, labels  the paths
+    settings     how the noise was planted
+    pairs        kind of noise, "" for clean pairs -> number of pairs
+    auc          score -> task -> {"auc": area under the ROC curve, "interval": its 95 % interval by image or None}
+    """
+
+    run: str
+    labels: str
+    settings: Mapping[str, Any]
+    pairs: Mapping[str, int]
+    auc: Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; clean pairs are called "literal"."""
+        return {
+            "run": self.run,
+            "labels": self.labels,
+            "settings": dict(self.settings),
+            "pairs": {kind or "literal": count for kind, count in self.pairs.items()},
+            "auc": self.auc,
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per score and task: area and interval. Needs pandas."""
+        from subtext.data.dataset import frame
+
+        rows = []
+        for score, tasks in self.auc.items():
+            for task, value in tasks.items():
+                low, high = value["interval"] or (None, None)
+                rows.append({"score": score, "task": task, "auc": value["auc"], "low": low, "high": high})
+        return frame(rows)
+
+    def __repr__(self) -> str:
+        return f"NoiseDetection({len(self.auc)} scores of {sum(self.pairs.values()):,} pairs)"
+
+    def __str__(self) -> str:
+        tasks = list(next(iter(self.auc.values())))
+        body: list[list[Cell]] = [[name, *(_cell(row[task]) for task in tasks)] for name, row in self.auc.items()]
+        counts = ", ".join(f"{count:,} {kind or 'literal'}" for kind, count in self.pairs.items())
+        return "\n".join(
+            [
+                f"pairs: {counts} (seed {self.settings.get('seed')})",
+                table(["score", *tasks], body),
+                "Area under the ROC curve with 95 % intervals by image. 50 is chance; above it large scores indicate "
+                "noise, below it small ones.",
+            ]
+        )
+
+
+@verb
+def detect_noise(
+    run: Run,
+    *,
+    labels: Annotated[str | Path, "Labels of `subtext data corrupt`.", _NOISE, Metavar("FILE")],
+    graph: Annotated[str | Path | None, "Graph of the corrupted data: adds diversity and discrepancy.", _NOISE] = None,
+    beta: Annotated[float | None, "Weight of diversity in the combined score. Default: 3.", _NOISE] = None,
+    gamma: Annotated[float | None, "Weight of discrepancy in the combined score. Default: 1.", _NOISE] = None,
+    split: Annotated[str, "Split whose pairs are scored.", Section("Data")] = "train",
+    **options: Unpack[DataOptions],
+) -> NoiseDetection:
+    """Measure how well scores of a run detect planted noise, beside simple baselines: the area under the ROC curve.
+
+    RUN was trained on the output of `subtext data corrupt`. The scores use its final weights: cosine, value of a
+    triplet loss, weight by rank, number of words, density among the other pairs; with --graph diversity and discrepancy
+    of both modalities, and both combined.
+
+    Raises ArgumentError for beta or gamma without a graph, DataError when the labels belong to other data,
+    RequirementError when the run has no vectors.
+    """
+    for name, value in (("beta", beta), ("gamma", gamma)):
+        if value is not None and graph is None:
+            raise ArgumentError(f"{name} needs graph: it weights scores of neighbours")
+    from subtext.curation import noise_detection as detection
+    from subtext.data.noise import read_labels
+
+    noise = read_labels(Path(labels).expanduser())
+    work = Work.of(run, "all", **options)
+    opened = open_work(work).by_mean("detect noise")
+    noise.require(opened.pairs)
+    opened = replace(opened, pairs=opened.pairs.split(split))
+    pairs = opened.pairs
+    kinds = noise.of(pairs)[pairs.links[:, 1]]
+    counts = {kind: int((kinds == kind).sum()) for kind in ("", *detection.noise_kinds(kinds))}
+    if not counts[""]:
+        raise DataError("noise detection needs clean pairs beside the noise; all are corrupted; use a lower rate")
+    vectors = opened.embed(work)
+    scores = detection.baseline_scores(opened.model, pairs, *vectors, seed=0) | detection.density_scores(
+        pairs, *vectors
+    )
+    if graph is not None:
+        weights = (3.0 if beta is None else beta, 1.0 if gamma is None else gamma)
+        scores |= detection.graph_scores(Path(graph).expanduser(), *weights, pairs, *vectors)
+    areas = detection.detection_areas(scores, kinds, pairs.links[:, 0], 1000)
+    return NoiseDetection(str(run), str(labels), dict(noise.settings), counts, areas)
+
+
+def _cell(value: Mapping[str, Any]) -> str:
+    area, interval = value["auc"], value["interval"]
+    if area != area:
+        return "-"
+    return f"{100 * area:.1f}" + (f" ({100 * interval[0]:.1f}-{100 * interval[1]:.1f})" if interval else "")
+
+
+SHOWN = 20
+"""Pairs that the table shows; a file holds all."""
+WIDTH = 60
+
+
+@dataclass(frozen=True)
+class PairScores(Printed):
+    """The scores of pairs, a row each; see `score` for the columns.
+
+    note  how probabilities and looseness are meant       path  the file that holds them; None where none was written
+    """
+
+    run: str
+    rows: list[dict[str, Any]]
+    note: str
+    path: Path | None = None
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows."""
+        return iter(self.rows)
+
+    def __repr__(self) -> str:
+        return f"PairScores({counted(len(self.rows), 'pair')})"
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"{self.path}: {counted(len(self.rows), 'pair')}; {self.note}"
+        body: list[list[Cell]] = []
+        for row in self.rows[:SHOWN]:
+            words = str(row["caption"] or row["text"])
+            figures = [row[name] for name in ("similarity", "probability", "looseness")]
+            cells = ["-" if value is None else f"{value:.3f}" for value in figures]
+            body.append([row["path"] or row["picture"], *cells, row["kind"] or "-", shortened(words, WIDTH)])
+        lines = [table(["picture", "similarity", "probability", "looseness", "kind", "text"], body)]
+        if len(self.rows) > SHOWN:
+            lines.append(f"and {len(self.rows) - SHOWN:,} more; --json or --out FILE has them all")
+        return "\n".join([*lines, self.note])
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"run": self.run, "note": self.note, "pairs": self.rows}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per pair. Needs pandas."""
+        from subtext.data.dataset import frame
+
+        return frame(self.rows)
+
+
+@verb
+def score(
+    pairs: Annotated[str | Path, "Pairs to score: a data set.", Metavar("PAIRS")],
+    *,
+    run: Run,
+    index: Annotated[
+        str | Path | None, "Calibrated index of that model, for probabilities.", Metavar("INDEX"), Section("Model")
+    ] = None,
+    graph: Annotated[
+        str | Path | None, "Neighbours of the texts. Default: built from their words.", Section("Model")
+    ] = None,
+    split: Annotated[str, "Split to score; all for the complete set.", Section("Data")] = "all",
+    out: Annotated[str | Path | None, "Write all pairs as JSON lines.", Metavar("FILE"), Section("Output")] = None,
+    **options: Unpack[ModelOptions],
+) -> PairScores:
+    """Score given pairs of an image and a text: does the image support the text?
+
+    Similarity is the cosine. A calibrated index of the model gives the probability that a pair is right, if half of all
+    pairs were put together at random. Looseness is 1 - P(literal), compared with the other pairs; it needs fifty pairs
+    or more.
+
+    Raises RequirementError for an index that is not calibrated, IndexError_ for one of another model, and what loading
+    the run and reading the data raise.
+    """
+    from subtext.curation.judged import FEWEST
+    from subtext.data.atomic import require_file, write_text
+
+    path = None if out is None else Path(out).expanduser()
+    if path is not None:
+        require_file(path)
+    work = Work.of(run, split, data=pairs, **options)
+    opened = open_work(work).indexed("score pairs")
+    calibration = None if index is None else _calibration(index, opened)
+    rows = scored(opened, work, calibration=calibration, graph=None if graph is None else Path(graph))
+    likely = (
+        "probability: that a pair is right, were half of all put together by chance (calibration error "
+        f"{calibration.pairs['calibration_error']:.3f})"
+        if calibration is not None
+        else "no probabilities: name an index that is calibrated (--index)"
+    )
+    kinds = (
+        "looseness: 1 - probability of being literal, among these pairs"
+        if len(rows) >= FEWEST
+        else f"nothing is said of looseness: that needs {FEWEST} pairs to lie among"
+    )
+    result = PairScores(str(run), rows, f"{likely}; {kinds}", path)
+    if path is not None:
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_text(path, text, errors="surrogateescape")
+    return result
+
+
+def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph: Path | None) -> list[dict[str, Any]]:
+    """A row a pair: names, words, similarity, probability, looseness; None for what cannot be said.
+
+    similarity   cosine of the views that fit best; what an index of the model gives (`Model.indexed`)
+    probability  that the pair is right, where as many pairs are right as are put together by chance
+    looseness    1 - P(literal), and the kind, by how the pair lies among the others
+    picture_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them
+    """
+    import numpy as np
+
+    from subtext.curation.judged import FEWEST, kinds_of_pairs
+
+    pairs = opened.pairs
+    images, texts = opened.embed(work)
+    has_many = len(pairs.links) >= FEWEST
+    neighbours = graph_of(pairs, graph, quiet=work.quiet) if has_many else None
+    columns, _ = kinds_of_pairs(pairs, images, texts, graph=neighbours)
+    cosines = np.array(columns["cosine"])
+    likely = [None] * len(cosines) if calibration is None else calibration.curve(cosines).tolist()
+    spread = opened.model.image.uncertainty(images), opened.model.text.uncertainty(texts)
+    rows = []
+    for index, (image, text) in enumerate(pairs.links.tolist()):
+        literal = columns["literal"][index]
+        sides = ("picture", image, spread[0]), ("text", text, spread[1])
+        words, path = pairs.texts.values[text], pairs.images.values[image]
+        rows.append(
+            {
+                "picture": pairs.images.ids[image],
+                "path": path if isinstance(path, str) else None,
+                "text": pairs.texts.ids[text],
+                "caption": words if isinstance(words, str) else None,
+                "similarity": columns["cosine"][index],
+                "probability": likely[index],
+                "looseness": None if literal is None else 1 - literal,
+                "kind": columns["kind"][index],
+                **{f"{name}_uncertainty": float(values[row]) for name, row, values in sides if values is not None},
+            }
+        )
+    return rows
+
+
+def _calibration(index: Path | str, opened: Opened) -> Calibration:
+    from subtext.search.build import require_model
+    from subtext.search.stores.store import open_store
+
+    store = open_store(index)
+    require_model(store, store.manifest, opened.model)
+    calibration = store.calibration()
+    if calibration is None:
+        raise RequirementError(
+            f"a probability needs an index that is calibrated; {store.path} is not; calibrate it (subtext index "
+            "calibrate), or leave --index out"
+        )
+    return calibration

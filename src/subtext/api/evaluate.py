@@ -1,76 +1,88 @@
-"""`subtext.evaluate`: retrieval figures with intervals beside chance, of a run or of any model's output."""
+"""`subtext.evaluate` and `compare`: retrieval figures of a run or of any model's output, and their differences."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from subtext.api.external import (
-    Files,
-    ImageEmbeddings,
-    ImageIds,
-    OptionalRun,
-    PretrainedModel,
-    Scores,
-    Similarity,
-    TextEmbeddings,
-    TextIds,
-    read_output,
-    read_split,
-    require_one,
+from subtext.api import options as opt
+from subtext.api.load import (
+    Opened,
+    Run,
+    Sources,
+    Work,
+    choose_device,
+    choose_precision,
+    open_run,
+    open_work,
+    remembered,
+    require_features,
 )
-from subtext.api.load import Sources, Work
-from subtext.api.options import (
-    BatchSize,
-    Bf16,
-    Commas,
-    Data,
-    Device,
-    Features,
-    Flag,
-    Images,
-    Metavar,
-    OnError,
-    Quiet,
-    Range,
-    Section,
-    Shown,
-    Split,
-    SplitSeed,
-    TextFeatures,
-    Workers,
-    verb,
-)
-from subtext.errors import ArgumentError, RequirementError
+from subtext.api.options import Commas, Metavar, Range, Section, Shown, verb
+from subtext.errors import ArgumentError, DataError, RequirementError
+from subtext.report.progress import meter, say
 
 if TYPE_CHECKING:
-    from subtext.api.load import Opened
+    import numpy as np
+    from jaxtyping import Float
+    from numpy.typing import NDArray
+    from torch import Tensor
+
     from subtext.core import Embeddings
-    from subtext.data.dataset import Dataset
+    from subtext.data.dataset import Dataset, Items
+    from subtext.data.external_outputs import Output
     from subtext.evaluation import ExtraMetrics, Protocol, Result
     from subtext.evaluation.relevance.match import Match
+    from subtext.evaluation.scoring import Source
     from subtext.models.checkpoint import Record
     from subtext.models.model import Model
+    from subtext.neighbours.graph import Graph
+
+    SettingsFor = Callable[[Dataset], tuple[Protocol, ExtraMetrics]]
+    from subtext.evaluation.compare import Compared
+
 
 TRUTHS = ("eccv", "cxc")
 _STAGES, _PROTOCOL, _RELEVANCE = Section("Two stages"), Section("Protocol"), Section("Relevance")
 _TRUTH, _SPACE, _OUTPUT = Section("Truth"), Section("Space and subsets"), Section("Output")
+_EXTERNAL, _FILE = Section("Any model's output"), Metavar("FILE")
+
+OptionalRun = Annotated[str | Path | None, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
+
+
+class SubjectOptions(opt.DataOptions, total=False):
+    """What is measured, on which data, beside RUN."""
+
+    model: Annotated[
+        str | None,
+        "A pretrained dual encoder (CLIP, SigLIP), without training, in place of RUN.",
+        Section("Model"),
+        Metavar("NAME_OR_PATH"),
+    ]
+    scores: Annotated[
+        str | Path | None,
+        "Scores of images x texts with ids: npz, npy, safetensors, parquet.",
+        _EXTERNAL,
+        _FILE,
+    ]
+    image_embeddings: Annotated[
+        str | Path | None, "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE
+    ]
+    text_embeddings: Annotated[str | Path | None, "Vectors of the texts; may be the same file.", _EXTERNAL, _FILE]
+    image_ids: Annotated[str | Path | None, "Names of the images, one per line, if not in the file.", _EXTERNAL, _FILE]
+    text_ids: Annotated[str | Path | None, "Names of the texts, one per line, if not in the file.", _EXTERNAL, _FILE]
+    similarity: Annotated[Literal["cosine", "dot"], "Similarity of embeddings.", _EXTERNAL]
+    split: opt.Split
+    bf16: opt.Bf16
 
 
 @verb
 def evaluate(
     run: OptionalRun = None,
     *,
-    model: PretrainedModel = None,
-    scores: Scores = None,
-    image_embeddings: ImageEmbeddings = None,
-    text_embeddings: TextEmbeddings = None,
-    image_ids: ImageIds = None,
-    text_ids: TextIds = None,
-    similarity: Similarity = "cosine",
     rerank: Annotated[
         str | Path | None, "A second model, which re-ranks the top candidates of the first.", _STAGES, Metavar("RUN")
     ] = None,
@@ -84,16 +96,9 @@ def evaluate(
         _STAGES,
     ] = None,
     rerank_features: Annotated[
-        str | Path | None, "Features for the second model, if not those of its run.", _STAGES, Metavar("FILE")
+        str | Path | None, "Features for the second model, if not those of its run.", _STAGES, _FILE
     ] = None,
-    plot: Annotated[str | Path | None, "Plot the sweep as SVG: recall over cost.", _STAGES, Metavar("FILE")] = None,
-    data: Data = None,
-    images: Images = None,
-    features: Features = None,
-    text_features: TextFeatures = None,
-    split_seed: SplitSeed = None,
-    on_error: OnError = None,
-    split: Split = None,
+    plot: Annotated[str | Path | None, "Plot the sweep as SVG: recall over cost.", _STAGES, _FILE] = None,
     ties: Annotated[
         Literal["pessimistic", "optimistic", "expected", "stable"],
         "Rank of a partner among candidates of the same score.",
@@ -163,20 +168,10 @@ def evaluate(
         bool, "The same, for vectors that depend on the partner of the item (ascl).", _SPACE
     ] = False,
     json: Annotated[
-        str | Path | None,
-        "Write figures and protocol as JSON; - for standard output.",
-        Flag("--json"),
-        Metavar("FILE"),
-        _OUTPUT,
+        str | Path | None, "Write figures and protocol as JSON; - for standard output.", _FILE, _OUTPUT
     ] = None,
-    per_query: Annotated[
-        str | Path | None, "Write one value per query as npz, for `compare`.", Metavar("FILE"), _OUTPUT
-    ] = None,
-    device: Device = "auto",
-    batch_size: BatchSize = 128,
-    workers: Workers = 2,
-    quiet: Quiet = False,
-    bf16: Bf16 = None,
+    per_query: Annotated[str | Path | None, "Write one value per query as npz, for `compare`.", _FILE, _OUTPUT] = None,
+    **options: Unpack[SubjectOptions],
 ) -> Result:
     """Measure how well a model retrieves the texts of images and the images of texts.
 
@@ -188,56 +183,46 @@ def evaluate(
     Raises ArgumentError for arguments that do not go together; what loading, reading and evaluating raise; OutputError
     for a file that cannot be written, before the work begins.
     """
-    from subtext.data.atomic import require_file, write_text
+    from subtext.data.atomic import write_text
     from subtext.evaluation.relevance.grade import check
     from subtext.evaluation.two_stages import plot_of
     from subtext.neighbours.graph import Graph
 
-    files = Files.of(scores, image_embeddings, text_embeddings, image_ids, text_ids, similarity)
-    require_one("evaluate", run, model, files, data=data, features=features, text_features=text_features, bf16=bf16)
+    work, files = work_and_files("evaluate", run, **options)
     of_one = graph is not None or alignment_uniformity or pair_alignment_uniformity
     _require_stages(rerank, candidates, rerank_features, plot, of_one=of_one or files is not None)
     for name in relevance:
         check(name)
+    truths = []
     for text in truth:
-        _truth_path(text)
-    outputs = [Path(path) for path in (json, per_query, plot) if path is not None]
-    for path in outputs:
-        require_file(path)
-    resolved = [path.resolve() for path in outputs]
-    if twice := [path for index, path in enumerate(resolved) if path in resolved[:index]]:
-        raise RequirementError(
-            f"--json, --per-query and --plot need a file each; two write to {twice[0]}; name another"
-        )
+        name, _, path = text.partition("=")
+        if name not in TRUTHS or not path:
+            raise ArgumentError(
+                "truth needs eccv=FOLDER (the JSON files of eccv_caption) or cxc=PATH (that folder, or sits_test.csv); "
+                f"it got '{text}'"
+            )
+        truths.append((name, Path(path).expanduser()))
+    require_outputs({"json": json, "per_query": per_query, "plot": plot})
     semantic = None if graph is None else Graph.load(Path(graph).expanduser())
 
-    dataset = data if hasattr(data, "split") and not isinstance(data, str | Path) else None
-    sources = Sources.of(None if dataset is not None else data, images, features, text_features, split_seed, on_error)
-    folder = None if run is None else Path(getattr(run, "path", run))
-    work = Work(folder, model, sources, split, device, batch_size, workers, quiet, bf16)
-
-    def protocol_for(pairs: Dataset) -> Protocol:
-        settings = {"ties": ties, "c_way": tuple(c_way), "bootstrap": bootstrap, "seed": seed}
-        return _protocol(str(folds), len(pairs.images), settings)
-
-    def extra_for(pairs: Dataset) -> ExtraMetrics:
-        from subtext.api.load import choose_device
+    def settings_for(pairs: Dataset) -> tuple[Protocol, ExtraMetrics]:
         from subtext.data.text import word_counts
         from subtext.evaluation import ExtraMetrics
         from subtext.evaluation.relevance import plausible
         from subtext.evaluation.relevance.grade import Asked, graded
         from subtext.evaluation.relevance.ratings import read_human
-        from subtext.report.progress import say
 
-        how = Asked(references=references, cache=None if cache is None else Path(cache), device=choose_device(device))
+        how = Asked(
+            references=references, cache=None if cache is None else Path(cache), device=choose_device(work.device)
+        )
         relevances = []
         for name in relevance:
-            say(f"relevance {name}: {len(pairs.images):,} images x {len(pairs.texts):,} texts", quiet=quiet)
+            say(f"relevance {name}: {len(pairs.images):,} images x {len(pairs.texts):,} texts", quiet=work.quiet)
             relevances.append(graded(pairs, name, how))
         ratings = None if human_ratings is None else read_human(Path(human_ratings).expanduser())
-        return ExtraMetrics(
+        extra = ExtraMetrics(
             relevances=tuple(relevances),
-            truths=dict(_match(text, pairs) for text in truth),
+            truths={name: _match(name, path, pairs) for name, path in truths},
             r_precision=r_precision,
             labels=plausible.of_pairs(pairs) if pmrp else None,
             ratings=None if ratings is None else ratings.judgements(pairs.images.ids, pairs.texts.ids),
@@ -249,17 +234,19 @@ def evaluate(
             gain=tuple(gain),
             ndcg=tuple(ndcg),
         )
+        measures = {"ties": ties, "c_way": tuple(c_way), "bootstrap": bootstrap, "seed": seed}
+        return _protocol(str(folds), len(pairs.images), measures), extra
 
-    measure = _Evaluation(work, dataset, protocol_for, extra_for)
     if rerank is not None:
-        second = None if rerank_features is None else Path(rerank_features)
-        result = measure.two_stages(Path(getattr(rerank, "path", rerank)), tuple(candidates or (100,)), second)
+        features = None if rerank_features is None else Path(rerank_features)
+        result = _of_stages(work, Path(rerank), tuple(candidates or (100,)), features, settings_for)
     elif files is not None:
         if pair_alignment_uniformity:
-            raise ArgumentError("--pair-alignment-uniformity needs a model; files hold none")
-        result = measure.files(files, space=alignment_uniformity)
+            raise ArgumentError("pair_alignment_uniformity needs a model; files hold none")
+        result = _of_files(work, files, settings_for, space=alignment_uniformity)
     else:
-        result = measure.model(semantic, space=alignment_uniformity, space_of_pairs=pair_alignment_uniformity)
+        space, pair_space = alignment_uniformity, pair_alignment_uniformity
+        result = _of_model(work, semantic, settings_for, space=space, pair_space=pair_space)
     if json is not None:
         result.save(Path(json))
     if per_query is not None:
@@ -269,166 +256,292 @@ def evaluate(
     return result
 
 
+@dataclass(frozen=True)
+class Files:
+    """The output of another program: one file of scores, or two of vectors (which may be the same).
+
+    image_ids, text_ids  files of names, where those do not hold them
+    similarity           of vectors: "cosine", or "dot" as they are
+    """
+
+    scores: Path | None = None
+    image_embeddings: Path | None = None
+    text_embeddings: Path | None = None
+    image_ids: Path | None = None
+    text_ids: Path | None = None
+    similarity: Literal["cosine", "dot"] = "cosine"
+
+
+def work_and_files(
+    command: str, run: str | Path | Run | None, **options: Unpack[SubjectOptions]
+) -> tuple[Work, Files | None]:
+    """The work that a public function was called for, and the files to measure; None for a run or a pretrained model.
+
+    Raises ArgumentError unless exactly one of a run, a pretrained model and files is given, with what it needs.
+    """
+    values: dict[str, Any] = {name: options.get(name) for name in Files.__annotations__}
+    paths = {name: Path(value) for name, value in values.items() if value is not None and name != "similarity"}
+    files = Files(**paths, similarity=options.get("similarity", "cosine"))
+    if (files.image_embeddings is None) != (files.text_embeddings is None) or (files.scores and files.image_embeddings):
+        raise ArgumentError(
+            "image_embeddings and text_embeddings go together (the same file may hold both), and not with scores; "
+            "give the two, or scores=FILE"
+        )
+    has_files = (files.scores or files.image_embeddings) is not None
+    if not has_files and (files.image_ids or files.text_ids):
+        raise ArgumentError("image_ids and text_ids need scores or embeddings, whose names they are")
+    model, bf16 = options.get("model"), options.get("bf16")
+    if (run is not None) + (model is not None) + has_files != 1:
+        raise ArgumentError(
+            "give one of these: RUN, a folder that `subtext train` made; model=NAME_OR_PATH; scores=FILE; or "
+            "image_embeddings=FILE and text_embeddings=FILE"
+        )
+    if has_files and bf16 is not None:
+        raise ArgumentError("bf16 is for a RUN that scores pairs; another program's output is scored already")
+    if model is not None:
+        if Path(model, "run.json").is_file():
+            raise ArgumentError(f"model is for pretrained models; for a run: subtext {command} {model}")
+        if options.get("data") is None:
+            raise ArgumentError("model needs data=DATA: a pretrained model has no data set of its own")
+        if options.get("features") is not None or options.get("text_features") is not None:
+            raise ArgumentError("model reads images and words, no features; leave features out")
+    shared: Any = {name: value for name, value in options.items() if name in opt.DataOptions.__annotations__}
+    dataset = None if isinstance(shared.get("data"), str | Path | None) else shared.pop("data")
+    work = Work.of(run, options.get("split"), model=model, bf16=bf16, **shared)
+    return replace(work, dataset=dataset), files if has_files else None
+
+
+def require_outputs(files: Mapping[str, str | Path | None]) -> None:
+    """Raise OutputError for a file that cannot be written, ArgumentError for one that two results go to."""
+    from subtext.data.atomic import require_file
+
+    names: dict[Path, str] = {}
+    for name, path in files.items():
+        if path is not None:
+            require_file(Path(path))
+            if (first := names.setdefault(Path(path).resolve(), name)) != name:
+                raise ArgumentError(f"{first}={path} and {name}={path} write to one file; give each a file of its own")
+
+
+def read_split(work: Work) -> tuple[Dataset, str]:
+    """The pairs of the split, without opening images; all of them where the data has no splits to choose from.
+
+    Raises ArgumentError when no data set is named, or it has several splits and none of them is named.
+    """
+    split = work.split
+    if work.dataset is not None:
+        return work.dataset.split(split or "all"), split or "all"
+    if work.sources.data is None:
+        raise ArgumentError("scores and embeddings need data=DATA: the images, texts and pairs that they belong to")
+    reading = work.sources.read()
+    splits = sorted(reading.counts())
+    if split is None and len(splits) > 1:
+        raise ArgumentError(f"scores and embeddings need split=NAME: this data has {', '.join(splits)}; or split=all")
+    return reading.split(split or "all"), split or "all"
+
+
+@dataclass(frozen=True)
+class ExternalOutput:
+    """Scores or vectors from files, in the order of a data set.
+
+    scores         (I T); None where there are vectors
+    images, texts  vectors; None where there are scores            about  which files these are
+    """
+
+    scores: Float[Tensor, "i t"] | None
+    images: Embeddings | None
+    texts: Embeddings | None
+    about: dict[str, Any]
+
+    @property
+    def source(self) -> Source:
+        """The scores, as an evaluation reads them."""
+        from subtext.evaluation.scoring import Embedded, Matrix
+        from subtext.models.similarity.cosine import Cosine
+
+        if self.scores is not None:
+            return Matrix(self.scores)
+        assert self.images is not None and self.texts is not None
+        return Embedded(Cosine(), self.images, self.texts)
+
+    def evaluate(self, pairs: Dataset, protocol: Protocol, extra: ExtraMetrics | None = None) -> Result:
+        """The figures of the scores, or of the vectors."""
+        from subtext.evaluation import evaluate_embeddings, evaluate_matrix
+        from subtext.models.similarity.cosine import Cosine
+
+        if self.scores is not None:
+            return evaluate_matrix(self.scores, pairs, protocol=protocol, extra=extra)
+        assert self.images is not None and self.texts is not None
+        return evaluate_embeddings(Cosine(), self.images, self.texts, pairs, protocol=protocol, extra=extra)
+
+
+def read_output(files: Files, pairs: Dataset) -> ExternalOutput:
+    """Read scores or vectors, and put them into the order of the pairs.
+
+    Raises DataError for files that cannot be read or lack an item of the split.
+    """
+    from subtext.data.external_outputs import read_scores, read_vectors
+
+    if files.scores is not None:
+        output = read_scores(files.scores, image_ids=files.image_ids, text_ids=files.text_ids)
+        matrix = _matrix(output, output.rows(pairs.images), output.rows(pairs.texts, axis=1))
+        return ExternalOutput(matrix, None, None, {"scores": str(files.scores)})
+    first, second = files.image_embeddings, files.text_embeddings
+    assert first is not None and second is not None
+    images = _embeddings(read_vectors(first, "image", ids=files.image_ids), pairs.images, files.similarity)
+    texts = _embeddings(read_vectors(second, "text", ids=files.text_ids), pairs.texts, files.similarity)
+    if images.width != texts.width:
+        raise DataError(
+            f"images and texts need vectors of one width; {first.name} has {images.width}, {second.name} {texts.width}"
+        )
+    about = {"image_embeddings": str(first), "text_embeddings": str(second), "similarity": files.similarity}
+    return ExternalOutput(None, images, texts, about)
+
+
+def _matrix(output: Output, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Tensor:
+    """The scores in the order of the data, in memory; half precision becomes float32."""
+    import numpy as np
+    import torch
+
+    values = output.values
+    for axis, order in enumerate((rows, columns)):
+        if len(order) != values.shape[axis] or not (order == np.arange(len(order))).all():
+            values = values.take(order, axis=axis)
+    return torch.from_numpy(np.array(values, dtype=np.float64 if values.dtype == np.float64 else np.float32))
+
+
+def _embeddings(output: Output, items: Items, similarity: str) -> Embeddings:
+    import numpy as np
+    import torch
+
+    from subtext.core import Embeddings
+
+    vectors = torch.from_numpy(np.array(output.values[output.rows(items)], dtype=np.float32))
+    vectors = vectors[:, None] if vectors.ndim == 2 else vectors
+    if similarity == "cosine":
+        lengths = vectors.norm(dim=-1, keepdim=True)
+        if not bool((lengths > 0).all()):
+            name = items.ids[int((lengths == 0).flatten(1).any(dim=1).nonzero()[0])]
+            raise DataError(f"{output.path} needs vectors that are not 0, as that of '{name}' is; or similarity dot")
+        vectors = vectors / lengths
+    return Embeddings(vectors, torch.arange(len(vectors)))
+
+
 def _require_stages(
     rerank: object, candidates: Sequence[int] | None, features: object, plot: object, *, of_one: bool
 ) -> None:
     """Raise ArgumentError for arguments that do not go with a second stage, or need one."""
     if rerank is None:
-        for name, value in (("candidates", candidates), ("rerank-features", features), ("plot", plot)):
+        for name, value in (("candidates", candidates), ("rerank_features", features), ("plot", plot)):
             if value is not None:
-                raise ArgumentError(f"--{name} belongs to --rerank RUN; give that, or none")
+                raise ArgumentError(f"{name} is for rerank=RUN; give that, or leave {name} out")
     elif plot is not None and len(candidates or ()) < 2:
-        raise ArgumentError("--plot draws a sweep: give several --candidates, as in 10,20,50,100")
+        raise ArgumentError("plot needs a sweep: several candidates=N,N,... such as 10,20,50,100")
     elif of_one:
         raise ArgumentError(
-            "--rerank re-orders what a model retrieves; it goes neither with another program's output nor with "
-            "--graph, --alignment-uniformity and --pair-alignment-uniformity, which measure one model"
+            "rerank needs a model whose candidates it re-orders; it goes neither with another program's output nor "
+            "with graph=GRAPH, alignment_uniformity and pair_alignment_uniformity, which measure one model"
         )
 
 
-class _Evaluation:
-    """One evaluation: of a model, of two stages, or of files."""
+def _of_model(work: Work, graph: Graph | None, settings_for: SettingsFor, *, space: bool, pair_space: bool) -> Result:
+    from subtext.evaluation import evaluate_embeddings
+    from subtext.evaluation.preservation import with_preservation
+    from subtext.evaluation.space import compares_vectors, space_of_pairs, with_space
 
-    def __init__(self, work: Work, dataset: Any, protocol_for: Any, extra_for: Any) -> None:
-        self.work = work
-        self.dataset = dataset
-        self.protocol_for = protocol_for
-        self.extra_for = extra_for
+    opened = open_work(work)
+    choose_precision(opened.model, work.bf16, quiet=work.quiet)
+    similarity, pairs = opened.model.similarity, opened.pairs
+    if pair_space and not compares_vectors(similarity):
+        raise ArgumentError(
+            "pair_alignment_uniformity needs a model that makes vectors of pairs: ascl with attention; take "
+            "alignment_uniformity for this one"
+        )
+    protocol, extra = settings_for(pairs)
+    items = opened.embed(work)
+    result = evaluate_embeddings(similarity, *items, pairs, protocol=protocol, extra=extra)
+    if space:
+        means = items
+        if items[0].parts is None or items[1].parts is None:
+            # A probabilistic model's items are measured by their means.
+            by_mean = opened.by_mean("measure the space of")
+            means = items if by_mean.model is opened.model else by_mean.embed(work, "embedding means")
+        result = with_space(result, *means, pairs)
+    if pair_space:
+        with meter("vectors of pairs", len(pairs.images), quiet=work.quiet) as progress:
+            figures = space_of_pairs(similarity, *items, pairs, progress=progress)
+        result = replace(result, figures=result.figures | figures)
+    if graph is not None:
+        result = with_preservation(result, similarity, items, pairs, graph, protocol=protocol)
+    role, warning = split_role(opened, None if work.dataset is not None else work.sources)
+    about = {**_about(opened, work), "split": opened.split, "split_role": role}
+    return replace(result, about=about, notes=(*filter(None, [warning]), *result.notes))
 
-    def open(self) -> Opened:
-        from subtext.api.load import Opened, choose_device, open_run, open_work, pretrained, require_features
 
-        work = self.work
-        if self.dataset is None:
-            return open_work(work)
-        device = choose_device(work.device)
-        model, record = None if work.model is None else pretrained(work.model, device), None
-        if model is None:
-            assert work.run is not None
-            run = open_run(
-                work.run, features=work.sources.features, text_features=work.sources.text_features, device=device
-            )
-            model, record = run.model, run.record
-        split = work.split or (record is not None and record.data.val_split) or "val"
-        pairs = self.dataset.split(split)
-        require_features(model, pairs)
-        return Opened(model, pairs, split, record)
+def _of_stages(
+    work: Work, rerank: Path, candidates: tuple[int, ...], features: Path | None, settings_for: SettingsFor
+) -> Result:
+    from subtext.data.text import cut_note, too_long
+    from subtext.evaluation.two_stages import Stage, evaluate_two_stage, require_plan
 
-    def embed(self, model: Model, pairs: Dataset, label: str = "embedding") -> tuple[Embeddings, Embeddings]:
-        from subtext.evaluation import embed_pairs
-        from subtext.report.progress import meter
+    opened = open_work(work).indexed("a first stage")
+    pairs = opened.pairs
+    protocol, extra = settings_for(pairs)
+    # Every error of the second model is raised before the first one works.
+    run = open_run(rerank, features=features, device=choose_device(work.device))
+    choose_precision(run.model, work.bf16, quiet=work.quiet)
+    require_plan(candidates, extra)
+    require_features(run.model, pairs)
+    input_spec, texts = run.model.text.input_spec, pairs.texts.values
+    if (note := cut_note(input_spec, texts)) is not None:
+        say(f"note: the re-ranking run: {note}", quiet=work.quiet)
+    second = replace(opened, model=run.model, record=run.record)
+    first, expensive = (Stage(stage.model.similarity, *stage.embed(work)) for stage in (opened, second))
+    result = evaluate_two_stage(first, expensive, pairs, candidates=candidates, protocol=protocol, extra=extra)
+    about = _about(opened, work)
+    in_memory = work.dataset is not None
+    role, warning = split_role(opened, None if in_memory else work.sources)
+    second_role, second_warning = split_role(second, None if in_memory else Sources.from_json(about["data"]))
+    cut = too_long(input_spec, texts)
+    reranking = {**_about_run(run.path, run.record, run.model), **({"texts_cut": cut} if cut else {})}
+    two_stage = {"rerank": reranking, "split_role": second_role, **result.about["two_stage"]}
+    about |= {"split": opened.split, "split_role": role, "two_stage": two_stage}
+    warnings = [warning, f"the re-ranking run: {second_warning}" if second_warning else ""]
+    return replace(result, about=about, notes=(*filter(None, warnings), *result.notes))
 
-        work = self.work
-        with meter(label, len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-            return embed_pairs(model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
 
-    def model(self, graph: Any, *, space: bool, space_of_pairs: bool) -> Result:
-        from subtext.api.load import choose_precision
-        from subtext.evaluation import evaluate_embeddings
-        from subtext.evaluation.preservation import with_preservation
-        from subtext.evaluation.space import compares_vectors, with_space
-        from subtext.evaluation.space import space_of_pairs as measure_pairs
-        from subtext.report.progress import meter
+def _of_files(work: Work, files: Files, settings_for: SettingsFor, *, space: bool) -> Result:
+    from subtext.evaluation.space import with_space
 
-        opened = self.open()
-        choose_precision(opened.model, self.work.bf16, quiet=self.work.quiet)
-        similarity, pairs = opened.model.similarity, opened.pairs
-        if space_of_pairs and not compares_vectors(similarity):
-            raise RequirementError(
-                "--pair-alignment-uniformity needs a model that makes vectors of pairs: ascl with attention; take "
-                "--alignment-uniformity for this one"
-            )
-        protocol, extra = self.protocol_for(pairs), self.extra_for(pairs)
-        items = self.embed(opened.model, pairs)
-        result = evaluate_embeddings(similarity, *items, pairs, protocol=protocol, extra=extra)
-        if space:
-            means = items
-            if items[0].parts is None or items[1].parts is None:
-                # A probabilistic model's items are measured by their means.
-                by_mean = opened.by_mean("measure the space of").model
-                means = items if by_mean is opened.model else self.embed(by_mean, pairs, "embedding means")
-            result = with_space(result, *means, pairs)
-        if space_of_pairs:
-            with meter("vectors of pairs", len(pairs.images), quiet=self.work.quiet) as progress:
-                figures = measure_pairs(similarity, *items, pairs, progress=progress)
-            result = replace(result, figures=result.figures | figures)
-        if graph is not None:
-            result = with_preservation(result, similarity, items, pairs, graph, protocol=protocol)
-        role, warning = self.role(opened, self.work.sources)
-        about = {**self.subject(opened), "split": opened.split, "split_role": role}
-        return replace(result, about=about, notes=(*([warning] if warning else []), *result.notes))
+    if files.scores is not None and space:
+        raise ArgumentError(
+            "alignment_uniformity needs embeddings: scores alone have no distances among texts or images"
+        )
+    pairs, split = read_split(work)
+    protocol, extra = settings_for(pairs)
+    output = read_output(files, pairs)
+    result = output.evaluate(pairs, protocol, extra)
+    if space:
+        assert output.images is not None and output.texts is not None
+        result = with_space(result, output.images, output.texts, pairs)
+    about = {"model": output.about, "data": work.sources.to_json(), "split": split, "split_role": "unknown"}
+    return replace(result, about=about)
 
-    def two_stages(self, rerank: Path, candidates: tuple[int, ...], features: Path | None) -> Result:
-        from subtext.api.load import Opened, choose_device, choose_precision, open_run, require_features
-        from subtext.data.text import cut_note, too_long
-        from subtext.evaluation.two_stages import Stage, evaluate_two_stage, require_plan
-        from subtext.report.progress import say
 
-        work = self.work
-        opened = self.open().indexed("a first stage")
-        pairs = opened.pairs
-        protocol, extra = self.protocol_for(pairs), self.extra_for(pairs)
-        # Every error of the second model is raised before the first one works.
-        run = open_run(rerank, features=features, device=choose_device(work.device))
-        choose_precision(run.model, work.bf16, quiet=work.quiet)
-        require_plan(candidates, extra)
-        require_features(run.model, pairs)
-        input_spec, texts = run.model.text.input_spec, pairs.texts.values
-        if (note := cut_note(input_spec, texts)) is not None:
-            say(f"note: the re-ranking run: {note}", quiet=work.quiet)
-        first, second = (Stage(model.similarity, *self.embed(model, pairs)) for model in (opened.model, run.model))
-        result = evaluate_two_stage(first, second, pairs, candidates=candidates, protocol=protocol, extra=extra)
-        subject = self.subject(opened)
-        both = Opened(run.model, pairs, opened.split, run.record)
-        role, warning = self.role(opened, work.sources)
-        second_role, second_warning = self.role(both, Sources.from_json(subject["data"]))
-        cut = too_long(input_spec, texts)
-        reranking = {**_about_run(run.path, run.record, run.model), **({"texts_cut": cut} if cut else {})}
-        stages = {"rerank": reranking, "split_role": second_role, **result.about["two_stage"]}
-        about = {**subject, "split": opened.split, "split_role": role, "two_stage": stages}
-        warnings = [warning, f"the re-ranking run: {second_warning}" if second_warning else ""]
-        return replace(result, about=about, notes=(*filter(None, warnings), *result.notes))
+def _about(opened: Opened, work: Work) -> dict[str, Any]:
+    """Which model, and on which data."""
+    from subtext.data.text import too_long
+    from subtext.search import model_fingerprint
 
-    def files(self, files: Files, *, space: bool) -> Result:
-        from subtext.evaluation.space import with_space
-
-        if files.scores is not None and space:
-            raise RequirementError(
-                "--alignment-uniformity needs embeddings: scores alone have no distances among texts or images"
-            )
-        pairs, split = read_split(self.work.sources, self.work.split) if self.dataset is None else self.chosen()
-        protocol, extra = self.protocol_for(pairs), self.extra_for(pairs)
-        output = read_output(files, pairs)
-        result = output.evaluate(pairs, protocol, extra)
-        if space:
-            assert output.images is not None and output.texts is not None
-            result = with_space(result, output.images, output.texts, pairs)
-        data = self.work.sources.to_json()
-        return replace(result, about={"model": output.about, "data": data, "split": split, "split_role": "unknown"})
-
-    def chosen(self) -> tuple[Dataset, str]:
-        """The split of a data set in memory."""
-        split = self.work.split or "all"
-        return self.dataset.split(split), split
-
-    def role(self, opened: Opened, sources: Sources) -> tuple[str, str]:
-        return split_role(opened, sources) if self.dataset is None else ("unknown", "")
-
-    def subject(self, opened: Opened) -> dict[str, Any]:
-        """Which model, and on which data."""
-        from subtext.api.load import remembered
-        from subtext.data.text import too_long
-        from subtext.search import model_fingerprint
-
-        record, sources = opened.record, self.work.sources
-        if record is None:
-            model = {"pretrained": self.work.model, "fingerprint": model_fingerprint(opened.model)}
-        else:
-            assert self.work.run is not None
-            sources = sources.over(remembered(record.data)) if self.dataset is None else sources
-            model = _about_run(self.work.run, record, opened.model)
-        cut = too_long(opened.model.text.input_spec, opened.pairs.texts.values)
-        return {"model": model, "data": sources.to_json(), **({"texts_cut": cut} if cut else {})}
+    record, sources = opened.record, work.sources
+    if record is None:
+        model = {"pretrained": work.model, "fingerprint": model_fingerprint(opened.model)}
+    else:
+        assert work.run is not None
+        sources = sources.over(remembered(record.data)) if work.dataset is None else sources
+        model = _about_run(work.run, record, opened.model)
+    cut = too_long(opened.model.text.input_spec, opened.pairs.texts.values)
+    return {"model": model, "data": sources.to_json(), **({"texts_cut": cut} if cut else {})}
 
 
 def _about_run(path: Path, record: Record, model: Model) -> dict[str, Any]:
@@ -468,46 +581,37 @@ def _protocol(folds: str, images: int, settings: dict[str, Any]) -> Protocol:
     return Protocol(**settings, folds=first, also_folds=tuple(more_folds))
 
 
-def _truth_path(text: str) -> tuple[str, Path]:
-    name, _, path = text.partition("=")
-    if name not in TRUTHS or not path:
-        raise RequirementError(
-            "--truth needs eccv=FOLDER (the JSON files of eccv_caption) or cxc=PATH (that folder, or sits_test.csv); "
-            f"it got '{text}'"
-        )
-    return name, Path(path).expanduser()
-
-
-def _match(text: str, pairs: Dataset) -> tuple[str, Match]:
+def _match(name: str, path: Path, pairs: Dataset) -> Match:
     from subtext.evaluation.relevance import eccv
 
-    name, path = _truth_path(text)
     if name == "cxc" and not path.is_dir():
         positives = eccv.read_cxc(path)
     else:
         positives = eccv.read_eccv(path, "cxc" if name == "cxc" else "eccv")
-    return name, positives.match(pairs.images.ids, _caption_ids(pairs))
-
-
-def _caption_ids(pairs: Dataset) -> list[str]:
-    """Names of the texts: COCO's own, where a column "caption_ids" of the images has one for each of their texts."""
+    # Texts are called as in COCO where a column "caption_ids" of the images has a name for each of their texts.
     columns = pairs.images.metadata.get("caption_ids", [])
-    of_image = {name: ids for name, ids in zip(pairs.images.ids, columns, strict=False) if ids}
+    of_image = {image: ids for image, ids in zip(pairs.images.ids, columns, strict=False) if ids}
     names = []
-    for name in pairs.texts.ids:
-        image, _, number = name.rpartition("#")
+    for text in pairs.texts.ids:
+        image, _, number = text.rpartition("#")
         ids = of_image.get(image, ())
-        names.append(str(ids[int(number)]) if number.isdecimal() and int(number) < len(ids) else name)
-    return names
+        names.append(str(ids[int(number)]) if number.isdecimal() and int(number) < len(ids) else text)
+    return positives.match(pairs.images.ids, names)
 
 
-def split_role(opened: Opened, sources: Sources) -> tuple[str, str]:
+def split_role(opened: Opened, sources: Sources | None) -> tuple[str, str]:
     """What the split was to the run: "training", "selection", "held out" or "unknown"; and a warning where one is due.
 
     Only the run's own file is compared: whether another file holds the same images is not checked.
+
+    sources  None for pairs in memory
     """
     record, split = opened.record, opened.split
-    if record is None or (sources.data is not None and sources.to_json()["data"] != record.data.data):
+    if (
+        record is None
+        or sources is None
+        or (sources.data is not None and sources.to_json()["data"] != record.data.data)
+    ):
         return "unknown", ""
     if sources.split_seed not in (None, record.data.split_seed):
         return "unknown", (
@@ -532,3 +636,58 @@ def _decided(record: Record) -> str:
         return f"selected the epoch, {record.best_epoch} of {record.epochs}"
     stops = bool(record.plan.get("patience")) or record.plan.get("schedule") == "plateau"
     return "decided how long the run was trained, and how fast" if stops else ""
+
+
+@verb
+def compare(
+    first: str | Path | Result | Sequence[str | Path | Result],
+    second: str | Path | Result | Sequence[str | Path | Result],
+    *,
+    metric: Annotated[
+        tuple[str, ...],
+        "Such as recall@10; repeat for more. Fewer metrics, chosen in advance, make stronger tests. Default: all "
+        "means but ranks.",
+        Metavar("NAME"),
+        Section("Figures"),
+    ] = (),
+    resamples: Annotated[int, "Resamples of intervals and p-values.", Range(100), Section("Resampling")] = 2000,
+    seed: Annotated[int, "Seed of the resampling.", Section("Resampling")] = 0,
+    json: Annotated[
+        str | Path | None,
+        "Write the comparison as JSON; - for standard output.",
+        Metavar("FILE"),
+        Section("Output"),
+    ] = None,
+) -> Compared:
+    """Test whether one system is better than another, from results of `subtext evaluate` on the same queries.
+
+    Each JSON file needs its values per query beside it: evaluate with --json A.json --per-query A.npz. Differences come
+    with an interval that resamples images and runs together, and with two p-values, corrected for the number of
+    figures: over queries (these trained models) and over runs (the methods; needs several seeds a side).
+
+    first, second  a result, its file, or several of one training with different seeds
+
+    Raises DataError and RequirementError for files that cannot be read or compared; OutputError when the JSON cannot be
+    written, before the work begins.
+    """
+    from subtext.data.atomic import require_file, write_text
+    from subtext.evaluation import Result
+    from subtext.evaluation.compare import Compared, measured_of, read_measured
+    from subtext.evaluation.compare import compare as contrast
+
+    if json is not None:
+        require_file(Path(json))
+    sides = []
+    for side in (first, second):
+        several = [side] if isinstance(side, str | Path | Result) else side
+        sides.append(
+            tuple(
+                measured_of(result) if isinstance(result, Result) else read_measured(Path(result).expanduser())
+                for result in several
+            )
+        )
+    left_runs, right_runs = sides
+    compared = Compared(left_runs, right_runs, contrast(*sides, figures=tuple(metric), samples=resamples, seed=seed))
+    if json is not None:
+        write_text(Path(json), compared.json_text() + "\n")
+    return compared

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from subtext.api.load import Run as LoadedRun
+from subtext.api.load import load, open_run, read, remembered, save_pretrained
 from subtext.api.options import Metavar, Quiet, Run, Section, verb
+from subtext.errors import ArgumentError, CheckpointError, SubtextError
+from subtext.report.progress import say
+from subtext.report.text_table import size
 
 if TYPE_CHECKING:
-    from subtext.api.load import Run as LoadedRun
-    from subtext.data.dataset import Dataset
+    from subtext.export.hub import Samples
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,6 @@ class Export:
         return {**vars(self), "path": str(self.path)}
 
     def __str__(self) -> str:
-        from subtext.report.text_table import size
-
         largest = ", ".join(f"{side} {difference:.1e}" for side, difference in self.differences.items())
         return (
             f"{self.path}: {size(self.bytes)}, checked on {self.checked_on}; largest difference {largest}\n{self.usage}"
@@ -63,91 +66,75 @@ def export(
     or a package is missing; CheckpointError when the folder is not empty, or when the export does not give the model's
     vectors: then nothing of it remains.
     """
-    from subtext.api.load import open_run
-    from subtext.errors import ArgumentError
+    from subtext.data.atomic import write_folder
+    from subtext.export import hub
     from subtext.models.checkpoint import require_new_folder
 
     if (hf is None) == (onnx is None):
         raise ArgumentError("an export needs either hf=DIR or onnx=DIR; give one of them")
     folder = Path(str(onnx if hf is None else hf)).expanduser()
+    tolerance = hub.TOLERANCE
     if hf is None:
-        from subtext.export.onnx import require_packages
+        from subtext.export import onnx as graphs
 
-        require_packages()
+        graphs.require_packages()
+        tolerance = graphs.TOLERANCE
     require_new_folder(folder, "an export")
     loaded = open_run(run)
-    return _to_onnx(loaded, folder, quiet=quiet) if hf is None else _to_hub(loaded, folder)
-
-
-def _to_hub(run: LoadedRun, folder: Path) -> Export:
-    from subtext.api.load import load, save_pretrained
-    from subtext.data.atomic import write_folder
-    from subtext.export import hub
-    from subtext.export.samples import sample_inputs
-
-    samples = sample_inputs(run.model, _dataset(run))
-    dual_encoder = hub.is_dual_encoder(run.model)
-    differences = {}
-
-    def write(target: Path) -> None:
-        if dual_encoder:
-            hub.write_dual_encoder(run.model, run.record, target)
-            largest = hub.dual_encoder_difference(run.model, target, samples)
-        else:
-            save_pretrained(run.model, hub.public_record(run.record), target)
-            hub.write_config(run.record, target)
-            largest = hub.difference(run.model, load(target), samples)
-        _require_equal("the folder, opened again,", largest, hub.TOLERANCE, samples.source, run)
-        differences["vectors"] = largest
-
-    write_folder(folder, write)
-    opener = "transformers.AutoModel.from_pretrained" if dual_encoder else "subtext.load"
-    return Export(folder, _bytes(folder), differences, samples.source, f'open it with:\n  {opener}("{folder}")')
-
-
-def _to_onnx(run: LoadedRun, folder: Path, *, quiet: bool) -> Export:
-    from subtext.data.atomic import write_folder
-    from subtext.export import onnx
-    from subtext.export.samples import SIDES, sample_inputs
-    from subtext.report.progress import say
-
-    model = run.model.by_mean("an ONNX export")
-    samples = sample_inputs(model, _dataset(run))
-    differences = {}
-
-    def write(target: Path) -> None:
-        for side in SIDES:
-            say(f"{side}: writing the graph", quiet=quiet)
-            largest = onnx.write_graph(model, side, samples, target)
-            _require_equal(f"{side}.onnx", largest, onnx.TOLERANCE, samples.source, run)
-            differences[side] = largest
-        onnx.write_description(model, run.record, samples, differences, target)
-
-    write_folder(folder, write)
-    usage = f"{folder / 'subtext.json'} describes the inputs of the graphs"
-    return Export(folder, _bytes(folder), differences, samples.source, usage)
-
-
-def _dataset(run: LoadedRun) -> Dataset | None:
-    """The data set of the run; None where it cannot be read, because it may have moved since the training."""
-    from subtext.api.load import read, remembered
-    from subtext.errors import SubtextError
-
+    if hf is None:
+        loaded = replace(loaded, model=loaded.model.by_mean("an ONNX export"))
     try:
-        return read(remembered(run.record.data), quiet=True)
+        dataset = read(remembered(loaded.record.data), quiet=True)
     except (SubtextError, OSError):
-        return None
+        dataset = None  # It may have moved since the training.
+    samples = hub.sample_inputs(loaded.model, dataset)
+    differences: dict[str, float] = {}
+
+    def write(target: Path) -> None:
+        if hf is None:
+            differences.update(_write_onnx(loaded, samples, target, quiet=quiet))
+        else:
+            differences.update(_write_hub(loaded, samples, target))
+        for name, difference in differences.items():
+            if not difference <= tolerance:
+                subject = f"{name}.onnx" if hf is None else "the folder, opened again,"
+                raise CheckpointError(
+                    f"an export needs to give the model's vectors; {subject} differs by {difference:.2g} on "
+                    f"{samples.source}; the export was removed; please report the recipe '{loaded.record.model}' and "
+                    "its options"
+                )
+
+    write_folder(folder, write)
+    used = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    if hf is None:
+        usage = f"{folder / 'subtext.json'} describes the inputs of the graphs"
+    else:
+        opener = "transformers.AutoModel.from_pretrained" if hub.is_dual_encoder(loaded.model) else "subtext.load"
+        usage = f'open it with:\n  {opener}("{folder}")'
+    return Export(folder, used, differences, samples.source, usage)
 
 
-def _require_equal(subject: str, difference: float, tolerance: float, source: str, run: LoadedRun) -> None:
-    from subtext.errors import CheckpointError
+def _write_hub(run: LoadedRun, samples: Samples, target: Path) -> dict[str, float]:
+    """Write the folder, and compare what it opens as with the model."""
+    from subtext.export import hub
 
-    if not difference <= tolerance:
-        raise CheckpointError(
-            f"an export needs to give the model's vectors; {subject} differs by {difference:.2g} on {source}; the "
-            f"export was removed; please report the recipe '{run.record.model}' and its options"
-        )
+    if hub.is_dual_encoder(run.model):
+        hub.write_dual_encoder(run.model, run.record, target)
+        exported = hub.open_dual_encoder(target)
+    else:
+        save_pretrained(run.model, hub.public_record(run.record), target)
+        hub.write_config(run.record, target)
+        exported = partial(hub.vectors_of, load(target))
+    return {"vectors": hub.difference(run.model, exported, samples)}
 
 
-def _bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+def _write_onnx(run: LoadedRun, samples: Samples, target: Path, *, quiet: bool) -> dict[str, float]:
+    """Write the graph of each side, compare it with the model, and describe both."""
+    from subtext.export import onnx
+
+    differences = {}
+    for side in samples.batches:
+        say(f"{side}: writing the graph", quiet=quiet)
+        differences[side] = onnx.write_graph(run.model, side, samples, target)
+    onnx.write_description(run.model, run.record, samples, differences, target)
+    return differences

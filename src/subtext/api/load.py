@@ -7,14 +7,17 @@ A run's folder is the complete convention: `run.json`, `model.safetensors` and `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
+from subtext.api.options import DEFAULTS, DataOptions
 from subtext.errors import RequirementError
+from subtext.report.progress import counter, meter, say
 
 if TYPE_CHECKING:
+    from subtext.core import Embeddings
     from subtext.data.dataset import Dataset
     from subtext.models.checkpoint import DataSource, Record
     from subtext.models.model import Model
@@ -152,15 +155,9 @@ class Sources:
         on_error: Literal["raise", "skip"] | None = None,
     ) -> Sources:
         """The sources that a public function was called with."""
-        data, images, features, text_features = (
-            None if path is None else Path(path) for path in (data, images, features, text_features)
-        )
+        paths = (None if path is None else Path(path).expanduser() for path in (data, images, features, text_features))
+        data, images, features, text_features = paths
         return Sources(data, images, features, text_features, split_seed, on_error)
-
-    @staticmethod
-    def from_options(values: Mapping[str, Any]) -> Sources:
-        """The sources among a command's options."""
-        return Sources(**{f.name: values[f.name] for f in fields(Sources)})
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Sources:
@@ -183,8 +180,23 @@ class Sources:
 
     def over(self, remembered: Sources) -> Sources:
         """These, and what was remembered where these say nothing."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
-        return replace(remembered, **values)
+        return replace(remembered, **{name: value for name, value in vars(self).items() if value is not None})
+
+    def read(self, *, verify: bool = False, need_images: bool = False, progress: Any = None) -> Dataset:
+        """The pairs; see `subtext.read`. Raises RequirementError when no data set is named."""
+        from subtext.data.read import read
+
+        if self.data is None:
+            raise RequirementError("this needs a data set; the run remembers none; say where it is (--data DATA)")
+        return read(
+            self.data,
+            images=self.images,
+            split_seed=self.split_seed or 0,
+            on_error=self.on_error or "raise",
+            verify=verify,
+            need_images=need_images,
+            progress=progress,
+        )
 
 
 @dataclass(frozen=True)
@@ -194,6 +206,7 @@ class Work:
     run      a run's folder; None where `model` names a pretrained dual encoder
     split    a name, or "all"; None for the run's validation split
     bf16     whether pairs are scored in bfloat16; None for what the run was trained with
+    dataset  pairs in memory, in place of those that `sources` name
     """
 
     run: Path | None
@@ -205,21 +218,22 @@ class Work:
     workers: int = 2
     quiet: bool = False
     bf16: bool | None = None
+    dataset: Dataset | None = None
 
     @staticmethod
-    def from_options(values: Mapping[str, Any]) -> Work:
-        """The work among a command's options."""
-        return Work(
-            run=values["run"],
-            model=values.get("model"),
-            sources=Sources.from_options(values),
-            split=values["split"],
-            device=values["device"],
-            batch_size=values["batch_size"],
-            workers=values["workers"],
-            quiet=values["quiet"],
-            bf16=values.get("bf16"),
-        )
+    def of(
+        run: Path | str | Run | None,
+        split: str | None,
+        *,
+        model: str | None = None,
+        bf16: bool | None = None,
+        **options: Unpack[DataOptions],
+    ) -> Work:
+        """The work that a public function was called for."""
+        values: dict[str, Any] = DEFAULTS | options
+        sources = Sources.of(**{name: values.get(name) for name in Sources.__dataclass_fields__})
+        running = {name: values[name] for name in ("device", "batch_size", "workers", "quiet")}
+        return Work(None if run is None else Path(run), model, sources, split, bf16=bf16, **running)
 
 
 @dataclass(frozen=True)
@@ -239,30 +253,34 @@ class Opened:
         """The same with a model whose vectors are means; see `Model.by_mean`."""
         return replace(self, model=self.model.by_mean(purpose))
 
+    def embed(self, work: Work, label: str = "embedding") -> tuple[Embeddings, Embeddings]:
+        """The vectors of the split's images and texts, with a meter."""
+        from subtext.evaluation import embed_pairs
 
-def open_work(work: Work, *, decoded: bool = True) -> Opened:
+        pairs = self.pairs
+        with meter(label, len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
+            return embed_pairs(self.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
+
+
+def open_work(work: Work) -> Opened:
     """Open the run, or the pretrained model, and read the split.
-
-    decoded  see `read`
 
     Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
     """
+    from subtext.data.build_context import BuildContext
     from subtext.data.text import cut_note
-    from subtext.report.progress import say
+    from subtext.recipes.build import attach, build
 
-    device = choose_device(work.device)
+    device, sources = choose_device(work.device), work.sources
     if work.run is None:
-        assert work.model is not None
-        model, record, sources = pretrained(work.model, device), None, work.sources
+        # A dual encoder of the CLIP or SigLIP family as it is: the recipe `clip`, untrained.
+        dual_encoder = build("clip", {"model": work.model}, context=BuildContext()).model
+        model, record = dual_encoder.to(device).eval(), None
     else:
-        run = open_run(
-            work.run, features=work.sources.features, text_features=work.sources.text_features, device=device
-        )
-        model, record, sources = run.model, run.record, work.sources.over(remembered(run.record.data))
-    reading = read(sources, quiet=work.quiet, decoded=decoded)
+        run = open_run(work.run, features=sources.features, text_features=sources.text_features, device=device)
+        model, record, sources = run.model, run.record, sources.over(remembered(run.record.data))
+    reading = work.dataset if work.dataset is not None else read(sources, quiet=work.quiet)
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
-        from subtext.recipes.build import attach
-
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
     pairs = reading.split(split)
@@ -282,42 +300,16 @@ def require_features(model: Model, pairs: Dataset) -> None:
             branch.input_spec.require_boxes(items.ids, items.values)
 
 
-def pretrained(name: str, device: str) -> Model:
-    """A dual encoder of the CLIP or SigLIP family by name or folder, as it is: the recipe `clip`, untrained.
-
-    Raises RequirementError when it cannot be had.
-    """
-    from subtext.data.build_context import BuildContext
-    from subtext.recipes.build import build
-
-    return build("clip", {"model": name}, context=BuildContext()).model.to(device).eval()
-
-
-def read(sources: Sources, *, quiet: bool = False, decoded: bool = True) -> Dataset:
-    """The pairs; problems that do not forbid their use are told on standard error.
-
-    decoded  decodes all images that are to be read once, so that a bad one shows here and not in the middle of an
-             epoch. Without it they are decoded only where bad ones are to be skipped
+def read(sources: Sources, *, quiet: bool = False) -> Dataset:
+    """The pairs, with every image decoded once; problems that do not forbid their use go to standard error.
 
     Raises DataError when they cannot be used, and RequirementError when no data set is named.
     """
     from subtext.data.dataset import summarise
-    from subtext.data.read import read as read_dataset
-    from subtext.report.progress import image_meter, say
 
-    if sources.data is None:
-        raise RequirementError("this needs a data set; the run remembers none; say where it is (--data DATA)")
-    verify = sources.features is None and (decoded or sources.on_error == "skip")
-    with image_meter(quiet=quiet or not verify) as heard:
-        reading = read_dataset(
-            sources.data.expanduser(),
-            images=sources.images,
-            split_seed=sources.split_seed or 0,
-            on_error=sources.on_error or "raise",
-            verify=verify,
-            need_images=sources.features is None,
-            progress=heard,
-        )
+    need_images = sources.features is None
+    with counter("checking images", quiet=quiet or not need_images) as progress:
+        reading = sources.read(verify=need_images, need_images=need_images, progress=progress)
     sentences = summarise(reading.problems)
     for sentence in sentences[:SHOWN]:
         say(f"note: {sentence}", quiet=quiet)
@@ -328,16 +320,7 @@ def read(sources: Sources, *, quiet: bool = False, decoded: bool = True) -> Data
 
 def remembered(source: DataSource) -> Sources:
     """Where a run's data was."""
-    return Sources.from_json(
-        {
-            "data": source.data or None,
-            "images": source.images,
-            "features": source.features,
-            "text_features": source.text_features,
-            "split_seed": source.split_seed,
-            "on_error": source.on_error,
-        }
-    )
+    return Sources.from_json({**asdict(source), "data": source.data or None})
 
 
 def choose_precision(model: Model, bf16: bool | None, *, quiet: bool = False) -> None:
@@ -345,8 +328,6 @@ def choose_precision(model: Model, bf16: bool | None, *, quiet: bool = False) ->
 
     Raises RequirementError for a model that compares vectors.
     """
-    from subtext.report.progress import say
-
     if bf16 is not None and model.score_in_bf16(bf16) is not bf16:
         say("note: --bf16: this machine does not multiply in bfloat16; scores are made in float32", quiet=quiet)
 

@@ -8,8 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from subtext.api.load import Sources, choose_device
 from subtext.api.options import Device, Images, Metavar, OnError, Quiet, Range, Section, SplitSeed, verb
-from subtext.errors import DataError
+from subtext.errors import ArgumentError, DataError
+from subtext.report.progress import meter
+from subtext.report.text_table import Cell, Printed, shortened, table
 
 if TYPE_CHECKING:
     import pandas
@@ -21,6 +24,12 @@ if TYPE_CHECKING:
 
 _WIDTH = 72
 """Longest text in a cell of the table."""
+
+
+_GRAPH = Section("Graph")
+_SPACE = Section("Space")
+_DATA = Section("Data")
+_OUTPUT = Section("Output")
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,43 +52,32 @@ class NeighbourGraph:
 
 @verb
 def build_neighbours(
-    out: Annotated[str | Path, "New folder for the graph.", Section("Graph"), Metavar("OUT")],
+    out: Annotated[str | Path, "New folder for the graph.", _GRAPH, Metavar("OUT")],
     *,
     space: Annotated[
-        str,
-        "doc2vec, lsa, sentence:NAME, features:FILE (of images) or text-features:FILE.",
-        Section("Graph"),
-        Metavar("SPACE"),
+        str, "doc2vec, lsa, sentence:NAME, features:FILE (of images) or text-features:FILE.", _GRAPH, Metavar("SPACE")
     ] = "doc2vec",
-    neighbours: Annotated[int, "Neighbours per text.", Range(1), Section("Graph")] = 200,
-    search: Annotated[
-        Literal["exact", "approximate"], "Compare all texts, or search an HNSW graph.", Section("Graph")
-    ] = "exact",
-    same_image: Annotated[
-        Literal["drop", "keep"], "Whether texts of one image may be neighbours.", Section("Graph")
-    ] = "drop",
-    distance: Annotated[
-        Literal["l2", "cosine"] | None, "Distance. Default: that of the space.", Section("Graph")
-    ] = None,
-    dim: Annotated[int | None, "doc2vec, lsa: dimensions. Default: 200.", Range(1), Section("Space")] = None,
+    neighbours: Annotated[int, "Neighbours per text.", Range(1), _GRAPH] = 200,
+    search: Annotated[Literal["exact", "approximate"], "Compare all texts, or search an HNSW graph.", _GRAPH] = "exact",
+    same_image: Annotated[Literal["drop", "keep"], "Whether texts of one image may be neighbours.", _GRAPH] = "drop",
+    distance: Annotated[Literal["l2", "cosine"] | None, "Distance. Default: that of the space.", _GRAPH] = None,
+    dim: Annotated[int | None, "doc2vec, lsa: dimensions. Default: 200.", Range(1), _SPACE] = None,
     min_count: Annotated[
-        int | None, "doc2vec: drop rarer words; use less for a small set. Default: 20.", Range(1), Section("Space")
+        int | None, "doc2vec: drop rarer words; use less for a small set. Default: 20.", Range(1), _SPACE
     ] = None,
     doc2vec_epochs: Annotated[
-        int | None, "doc2vec: epochs. Default: 50, or 20 from 200,000 texts on.", Range(1), Section("Space")
+        int | None, "doc2vec: epochs. Default: 50, or 20 from 200,000 texts on.", Range(1), _SPACE
     ] = None,
     max_sentences: Annotated[
-        int | None, "doc2vec: read only the first N sentences of each text.", Range(1), Section("Space")
+        int | None, "doc2vec: read only the first N sentences of each text.", Range(1), _SPACE
     ] = None,
-    seed: Annotated[int | None, "doc2vec, lsa: seed. Default: 0.", Section("Space")] = None,
+    seed: Annotated[int | None, "doc2vec, lsa: seed. Default: 0.", _SPACE] = None,
     device: Device = "auto",
-    data: Annotated[str | Path, "Data set: a file or folder.", Section("Data")],
+    data: Annotated[str | Path, "Data set: a file or folder.", _DATA],
     images: Images = None,
-    split: Annotated[str, "Split whose texts get neighbours, or all.", Section("Data")] = "train",
+    split: Annotated[str, "Split whose texts get neighbours, or all.", _DATA] = "train",
     candidate_split: Annotated[
-        str | None,
-        "Split whose texts may be neighbours. Default: that of --split; train for all.",
-        Section("Data"),
+        str | None, "Split whose texts may be neighbours. Default: that of --split; train for all.", _DATA
     ] = None,
     split_seed: SplitSeed = None,
     on_error: OnError = None,
@@ -93,20 +91,22 @@ def build_neighbours(
     Raises ArgumentError for options of another space, DataError when OUT is not empty, and what reading the data, the
     space and the graph raise.
     """
-    from subtext.api.load import Sources, choose_device
     from subtext.neighbours.build import GraphOptions, build_graph, open_space
-    from subtext.report.progress import meter
     from subtext.version import __version__
 
     path = Path(out).expanduser()
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise DataError(f"a graph needs a new or empty folder; {path} is not empty; name another or remove it")
-    chosen = {"dim": dim, "min_count": min_count, "epochs": doc2vec_epochs, "max_sentences": max_sentences}
-    chosen |= {"seed": seed}
-    _require_read(space, chosen)
-    opened = open_space(space, device=choose_device(device), **{k: v for k, v in chosen.items() if v is not None})
-    sources = Sources.of(data, images, None, None, split_seed, on_error)
-    pairs = _read(sources).split(split)
+    chosen: dict[str, Any] = {"dim": dim, "min_count": min_count, "max_sentences": max_sentences}
+    chosen |= {"epochs": doc2vec_epochs, "seed": seed}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    kind = space.partition(":")[0]
+    if kind != "doc2vec" and (unread := chosen.keys() - ({"dim", "seed"} if kind == "lsa" else set())):
+        option = min(unread).replace("epochs", "doc2vec_epochs")
+        raise ArgumentError(f"{option} belongs to another space; {kind} does not read it")
+    opened = open_space(space, device=choose_device(device), **chosen)
+    sources = Sources.of(data, images, split_seed=split_seed, on_error=on_error)
+    pairs = sources.read().split(split)
     total = len(pairs.texts)
     candidates = candidate_split or ("train" if split == "all" else split)
     with meter("placing texts", total, quiet=quiet) as placed, meter("comparing texts", total, quiet=quiet) as compared:
@@ -127,7 +127,7 @@ neighbours = build_neighbours
 
 
 @dataclass(frozen=True, repr=False)
-class NeighbourReport:
+class NeighbourReport(Printed):
     """A graph, its quality, and the neighbours of one text.
 
     quality     judge -> percentages and means of neighbours and of random pairs
@@ -167,19 +167,12 @@ class NeighbourReport:
     def __repr__(self) -> str:
         return f"NeighbourReport({self.path}: {_summary(self.graph)})"
 
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(str(self))}</pre>"
-
     def __str__(self) -> str:
-        from subtext.report.text_table import Cell, table
-
         lines = [f"{self.path}: {_summary(self.graph)}", *map(_described_quality, self.quality)]
         if self.item is not None:
             lines.append(f"{self.item['id']}: {self.item['text']}")
             rows: list[list[Cell]] = [
-                [str(rank), f"{entry['distance']:.3f}", _short(entry["text"]), entry["picture"]]
+                [str(rank), f"{entry['distance']:.3f}", shortened(entry["text"] or "-", _WIDTH), entry["picture"]]
                 for rank, entry in enumerate(self.neighbours, start=1)
             ]
             lines.append(table(["", "distance", "text", "image"], rows) if rows else "it has no neighbours")
@@ -188,13 +181,11 @@ class NeighbourReport:
 
 @verb
 def show_neighbours(
-    graph: Annotated[str | Path, "Folder of a graph.", Section("Graph"), Metavar("GRAPH")],
+    graph: Annotated[str | Path, "Folder of a graph.", _GRAPH, Metavar("GRAPH")],
     *,
-    item: Annotated[
-        str | None, "Id of a text; or of an image, for its first text.", Section("Output"), Metavar("ID")
-    ] = None,
-    top: Annotated[int, "Neighbours to show.", Range(1), Section("Output")] = 10,
-    html: Annotated[str | Path | None, "Page with the images.", Section("Output"), Metavar("FILE")] = None,
+    item: Annotated[str | None, "Id of a text; or of an image, for its first text.", _OUTPUT, Metavar("ID")] = None,
+    top: Annotated[int, "Neighbours to show.", Range(1), _OUTPUT] = 10,
+    html: Annotated[str | Path | None, "Page with the images.", _OUTPUT, Metavar("FILE")] = None,
 ) -> NeighbourReport:
     """Report the quality of a graph, and show the neighbours of an item.
 
@@ -203,7 +194,6 @@ def show_neighbours(
 
     Raises DataError when the graph or its data cannot be read or do not belong together, or no item has that id.
     """
-    from subtext.api.load import Sources
     from subtext.data.atomic import write_text
     from subtext.evaluation.graph_quality import CiderD, Tfidf, graph_quality
     from subtext.neighbours.graph import Graph
@@ -214,7 +204,7 @@ def show_neighbours(
     sources = Sources.from_json(loaded.source)
     if sources.data is None:
         raise DataError(f"{path} does not name its data set: it was built in Python; inspect it there")
-    pairs = _read(sources).split(str(loaded.source.get("split", "all")))
+    pairs = sources.read().split(str(loaded.source.get("split", "all")))
     loaded.require(pairs.texts)
     qualities: list[Quality] = []
     warnings: tuple[str, ...] = ()
@@ -235,30 +225,6 @@ def show_neighbours(
     return report
 
 
-def _require_read(space: str, chosen: Mapping[str, int | None]) -> None:
-    """Raise ArgumentError for an option that the space does not read."""
-    from subtext.errors import ArgumentError
-
-    read_by = {"doc2vec": set(chosen), "lsa": {"dim", "seed"}}.get(space.partition(":")[0], set())
-    for name, value in chosen.items():
-        if value is not None and name not in read_by:
-            option = "doc2vec_epochs" if name == "epochs" else name
-            raise ArgumentError(f"{option} belongs to another space; {space.partition(':')[0]} does not read it")
-
-
-def _read(sources: Any) -> Dataset:
-    """The data set of a graph; its image files may be missing."""
-    from subtext.data.read import read
-
-    return read(
-        sources.data.expanduser(),
-        images=sources.images,
-        split_seed=sources.split_seed or 0,
-        on_error=sources.on_error or "raise",
-        need_images=False,
-    )
-
-
 def _summary(graph: Graph) -> str:
     counts = graph.counts
     short = int((counts < graph.width).sum())
@@ -274,6 +240,7 @@ def _summary(graph: Graph) -> str:
 
 
 def _row(pairs: Dataset, item: str) -> int:
+    """The row of a text, or of the first text of an image."""
     if item in pairs.texts.ids:
         return pairs.texts.ids.index(item)
     if item in pairs.images.ids:
@@ -302,11 +269,6 @@ def _described_quality(quality: Quality) -> str:
         f"related by {quality.judge} of {quality.related:g} or more: {quality.neighbours:.1f} % of neighbours, "
         f"{quality.random:.1f} % of random pairs ({quality.pairs:,} of each)"
     )
-
-
-def _short(text: str | None) -> str:
-    words = text or "-"
-    return words if len(words) <= _WIDTH else words[: _WIDTH - 1] + "…"
 
 
 def _page(report: NeighbourReport, pairs: Dataset) -> Page:

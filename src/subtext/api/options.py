@@ -4,7 +4,8 @@ A verb is a function, decorated by `verb`, whose parameters are typed by `Annota
 text and, where they apply, a `Range`, a `Metavar`, a `Flag`, a `Section`, `Commas` or `Shown`. `parameters` reads the
 signature without importing anything heavy, so a verb's module imports numpy and torch inside its functions.
 
-The aliases below are the options that several verbs share.
+The aliases below are the options that several verbs share. A verb that has all of `DataOptions` takes
+`**options: Unpack[DataOptions]`: its signature and its command name each of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)  # fmt: skip
+
+from subtext.errors import ArgumentError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,11 +49,8 @@ class Range:
         return f"{self.least:g} or more" if self.least is not None else f"{self.most:g} or less"
 
 
-@dataclass(frozen=True)
-class Metavar:
+class Metavar(str):
     """What stands for the value in a command's help, such as FILE."""
-
-    name: str
 
 
 @dataclass(frozen=True)
@@ -49,23 +61,16 @@ class Flag:
     short: str = ""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(str):
     """The heading that the option stands under in a command's help."""
 
-    name: str
 
-
-@dataclass(frozen=True)
 class Commas:
     """A tuple that is typed as one text with commas: `5,10`. Other tuples are typed by repeating the option."""
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(str):
     """The default that the help states, where None stands for it in the signature."""
-
-    value: str
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,6 @@ class Parameter:
 
     def check(self, value: object) -> None:
         """Raise ArgumentError for a value that is not among the choices, or out of range."""
-        from subtext.errors import ArgumentError
-
         values = value if self.multiple and isinstance(value, tuple | list) else (value,)
         for item in values:
             if item is None:
@@ -118,22 +121,33 @@ def parameters(verb: Callable[..., Any]) -> tuple[Parameter, ...]:
 
     Types that are imported under TYPE_CHECKING alone must not stand inside an `Annotated`.
     """
-    signature = inspect.signature(verb)
-    described = {name: hint for name, hint in verb.__annotations__.items() if name in signature.parameters}
-    hints = _hints(verb, described)
+    hints = {name: _hint(verb, name) for name in inspect.signature(verb).parameters}
     return tuple(
-        _parameter(name, hints[name], signature.parameters[name])
-        for name in signature.parameters
-        if get_origin(hints.get(name)) is Annotated
+        _parameter(name, hints[name], parameter)
+        for name, parameter in inspect.signature(verb).parameters.items()
+        if get_origin(hints[name]) is Annotated
     )
 
 
 def verb(function: Callable[P, T]) -> Callable[P, T]:
     """Check the arguments of a public function against its annotations before it runs.
 
-    Raises ArgumentError for a value that is not among the choices, or out of range.
+    Raises ArgumentError for a value that is not among the choices, or out of range; TypeError for an unknown name.
     """
-    signature = inspect.signature(function)
+    signature, hints = inspect.signature(function), dict(function.__annotations__)
+    named: list[inspect.Parameter] = []
+    shared: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        unpacked = _hint(function, parameter.name) if parameter.kind is parameter.VAR_KEYWORD else None
+        if get_origin(unpacked) is not Unpack:
+            named.append(parameter)
+            continue
+        options = get_type_hints(get_args(unpacked)[0], include_extras=True)
+        hints |= options
+        for name, hint in sorted(options.items(), key=lambda option: option[0] != "data"):
+            default, kind = DEFAULTS.get(name), get_args(hint)[0]
+            shared.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+    signature = signature.replace(parameters=sorted([*shared, *named], key=lambda parameter: parameter.kind))
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -143,56 +157,52 @@ def verb(function: Callable[P, T]) -> Callable[P, T]:
                 parameter.check(values[parameter.name])
         return function(*args, **kwargs)
 
+    checked.__signature__, checked.__annotations__ = signature, hints  # type: ignore[attr-defined]
     return checked
 
 
-def _hints(verb: Callable[..., Any], described: dict[str, Any]) -> dict[str, Any]:
-    """The evaluated annotations; a name that only type checkers import is left out."""
-    hints: dict[str, Any] = {}
-    for name, hint in described.items():
-        holder = types.SimpleNamespace(__annotations__={name: hint})
-        try:
-            hints |= get_type_hints(holder, globalns=inspect.unwrap(verb).__globals__, include_extras=True)
-        except NameError:
-            continue
-    return hints
+def _hint(verb: Callable[..., Any], name: str) -> Any:
+    """The evaluated annotation of a parameter; None for a type that only type checkers import."""
+    holder = types.SimpleNamespace(__annotations__={name: verb.__annotations__.get(name)})
+    try:
+        return get_type_hints(holder, globalns=inspect.unwrap(verb).__globals__, include_extras=True)[name]
+    except NameError:
+        return None
 
 
 def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
     kind, text, *marks = get_args(hint)
-    members = [member for member in _members(kind) if member is not type(None)]
-    optional = len(members) < len(_members(kind))
+    members = _members(kind)
     # A verb also takes loaded objects in Python; the command line has the path or the plain value.
-    plain = next(member for member in members if _is_plain(member))
-    if Path in members:
-        plain = Path
+    plain = Path if Path in members else next(filter(_is_plain, members))
     multiple = get_origin(plain) is tuple
     if multiple:
-        inner = get_args(plain)[0]
-        plain = Path if Path in _members(inner) else _members(inner)[0]
+        inner = _members(get_args(plain)[0])
+        plain = Path if Path in inner else inner[0]
     choices = tuple(str(choice) for choice in get_args(plain)) if get_origin(plain) is Literal else None
 
-    def mark(of: type) -> Any:
-        return next((item for item in marks if isinstance(item, of)), None)
+    def mark(of: Callable[..., T]) -> T | None:
+        return next((item for item in marks if isinstance(item, of)), None)  # type: ignore[arg-type]
 
-    flag, shown, metavar, section = mark(Flag), mark(Shown), mark(Metavar), mark(Section)
+    flag = mark(Flag) or Flag(f"--{name.strip('_').replace('_', '-')}")
+    required = parameter.default is parameter.empty
     return Parameter(
         name=name,
         type=str if choices is not None else plain,
         help=text,
-        default=None if parameter.default is parameter.empty else parameter.default,
-        required=parameter.default is parameter.empty,
-        optional=optional,
+        default=None if required else parameter.default,
+        required=required,
+        optional=type(None) in members,
         positional=parameter.kind is not parameter.KEYWORD_ONLY,
         choices=choices,
         multiple=multiple,
         commas=mark(Commas) is not None,
         range=mark(Range),
-        metavar=metavar.name if metavar else None,
-        flag=flag.name if flag else f"--{name.strip('_').replace('_', '-')}",
-        short=flag.short if flag else "",
-        section=section.name if section else "",
-        shown=shown.value if shown else None,
+        metavar=mark(Metavar),
+        flag=flag.name,
+        short=flag.short,
+        section=mark(Section) or "",
+        shown=mark(Shown),
     )
 
 
@@ -204,34 +214,53 @@ def _is_plain(kind: Any) -> bool:
     return kind in (bool, int, float, str, Path) or get_origin(kind) in (tuple, Literal)
 
 
+_RUN = Section("Run")
+_DATA = Section("Data")
+
 Run = Annotated[str | Path, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
-Data = Annotated[
-    str | Path | None,
-    "Data set: a file or folder. Default: the run's own.",
-    Section("Data"),
-]
-Images = Annotated[str | Path | None, "Folder that image paths start from.", Section("Data")]
+IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", Section("Index"), Metavar("INDEX")]
+IndexRun = Annotated[str | Path | None, "Folder of the index's run, if it has moved.", _RUN, Metavar("RUN")]
+Data = Annotated[str | Path | None, "Data set: a file or folder. Default: the run's own.", _DATA]
+Images = Annotated[str | Path | None, "Folder that image paths start from.", _DATA]
 Features = Annotated[
-    str | Path | None,
-    "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).",
-    Section("Data"),
+    str | Path | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _DATA
 ]
-TextFeatures = Annotated[str | Path | None, "Precomputed text features, in the same formats.", Section("Data")]
-SplitSeed = Annotated[int | None, "Seed of the 80-10-10 split of data without splits.", Section("Data")]
-OnError = Annotated[
-    Literal["raise", "skip"] | None,
-    "What to do with rows that cannot be used.",
-    Section("Data"),
-]
-Split = Annotated[str | None, "Split to use, or all. Default: the run's validation split.", Section("Data")]
-Device = Annotated[str, "cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.", Section("Run")]
-BatchSize = Annotated[int, "Items per batch.", Range(1), Section("Run")]
-Workers = Annotated[int, "Threads that load data.", Range(0), Section("Run")]
-Quiet = Annotated[bool, "Show no progress.", Flag("--quiet", "-q"), Section("Run")]
+TextFeatures = Annotated[str | Path | None, "Precomputed text features, in the same formats.", _DATA]
+SplitSeed = Annotated[int | None, "Seed of the 80-10-10 split of data without splits.", _DATA]
+OnError = Annotated[Literal["raise", "skip"] | None, "What to do with rows that cannot be used.", _DATA]
+Split = Annotated[str | None, "Split to use, or all. Default: the run's validation split.", _DATA]
+Device = Annotated[str, "cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.", _RUN]
+BatchSize = Annotated[int, "Items per batch.", Range(1), _RUN]
+Workers = Annotated[int, "Threads that load data.", Range(0), _RUN]
+Quiet = Annotated[bool, "Show no progress.", Flag("--quiet", "-q"), _RUN]
 Bf16 = Annotated[
     bool | None,
     "Score pairs in bfloat16 where the machine supports it. Default: as the model was trained.",
-    Section("Run"),
+    _RUN,
 ]
-Seed = Annotated[int, "Seed of every random choice.", Section("Run")]
-Json = Annotated[str | Path | None, "Write the result as JSON; - for standard output.", Flag("--json"), Metavar("FILE")]
+Seed = Annotated[int, "Seed of every random choice.", _RUN]
+Json = Annotated[str | Path | None, "Write the result as JSON; - for standard output.", Metavar("FILE")]
+
+
+class ModelOptions(TypedDict, total=False):
+    """The options of every verb that uses a model on a data set, without the data set."""
+
+    images: Images
+    features: Features
+    text_features: TextFeatures
+    split_seed: SplitSeed
+    on_error: OnError
+    device: Device
+    batch_size: BatchSize
+    workers: Workers
+    quiet: Quiet
+
+
+class DataOptions(ModelOptions, total=False):
+    """The same, with the data set."""
+
+    data: Data
+
+
+DEFAULTS = {"device": "auto", "batch_size": 128, "workers": 2, "quiet": False, "similarity": "cosine"}
+"""The defaults of shared options; of all others None."""

@@ -1,18 +1,22 @@
-"""`subtext.prepare`, `dedup`, `corrupt` and `join`: data sets and feature files become others, in a new file."""
+"""`subtext.check`, `prepare`, `dedup`, `corrupt` and `join`: data sets are checked, or become others in a new file."""
 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from subtext.api.load import Sources
 from subtext.api.options import Metavar, Quiet, Range, Section, verb
 from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.report.progress import counter, meter
 
 if TYPE_CHECKING:
     import pandas
 
+    from subtext.curation.check import CheckReport
     from subtext.data.dataset import Dataset
     from subtext.data.noise import NeighbourLists
     from subtext.neighbours.graph import Graph
@@ -22,6 +26,49 @@ Images = Annotated[str | Path | None, "Folder that image paths start from; DATA'
 SplitSeed = Annotated[int, "Seed of the 80-10-10 split of data without splits.", Section("Data")]
 OnError = Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", Section("Data")]
 Out = Annotated[str | Path | None, "New .jsonl or .parquet file.", Section("Output"), Metavar("FILE")]
+
+
+@verb
+def check(
+    data: Source,
+    *,
+    images: Images = None,
+    features: Annotated[
+        str | Path | None, "Image features to check: do they cover DATA (docs/datasets.md)?", Section("Data")
+    ] = None,
+    text_features: Annotated[str | Path | None, "Text features: check that they cover DATA.", Section("Data")] = None,
+    split_seed: SplitSeed = 0,
+    verify: Annotated[bool, "Decode every image.", Section("Check")] = False,
+    on_error: Annotated[
+        Literal["raise", "skip"], "raise: unusable rows make DATA unusable; skip: they are left out.", Section("Check")
+    ] = "raise",
+    quiet: Quiet = False,
+) -> CheckReport:
+    """Report what a data set contains, its defects, and whether it can be used for training and evaluation.
+
+    Exit code 1 when it can be used for neither.
+
+    DATA is a JSON-lines, CSV or Parquet file, a folder with metadata.csv or metadata.jsonl, WebDataset tars, a
+    Karpathy JSON, a SCAN "precomp" folder, a folder with corpus, queries and qrels, or a release of COCO, Flickr30K,
+    CUB Captions, GoodNews, Conceptual Captions or Politics.
+
+    Returns a report; a data set that cannot be read gives a report with the reason.
+    """
+    from subtext.curation.check import check_dataset
+
+    paths = Sources.of(data, images, features, text_features)
+    assert paths.data is not None
+    with counter("checking images", quiet=quiet or not verify) as progress:
+        return check_dataset(
+            paths.data,
+            images=paths.images,
+            split_seed=split_seed,
+            on_error=on_error,
+            verify=verify,
+            features=paths.features,
+            text_features=paths.text_features,
+            progress=progress,
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,9 +124,10 @@ def prepare(
     if max_sentences is None and longer_than is None and not resplit:
         raise ArgumentError("nothing to do; give max_sentences, longer_than or resplit")
     from subtext.data.prepare import cut_sentences, only_longer, resplit_groups
+    from subtext.data.write import SUFFIXES
 
-    path = _new_file(out)
-    original = dataset = _read(data, images, split_seed, on_error)
+    path = _new_file("out", out, *SUFFIXES)
+    original = dataset = Sources.of(data, images, split_seed=split_seed, on_error=on_error).read()
     if longer_than is not None:
         dataset = only_longer(dataset, longer_than)
     if max_sentences is not None:
@@ -108,13 +156,11 @@ def dedup(
 
     Raises RequirementError without datasketch, DataError for a threshold of 0 and for texts known by features alone.
     """
-    from collections import Counter
-
     from subtext.data.prepare import keep_texts, near_copies
-    from subtext.report.progress import meter
+    from subtext.data.write import SUFFIXES
 
-    path = _new_file(out)
-    original = _read(data, images, split_seed, on_error)
+    path = _new_file("out", out, *SUFFIXES)
+    original = Sources.of(data, images, split_seed=split_seed, on_error=on_error).read()
     with meter("comparing texts", len(original.texts), quiet=quiet) as progress:
         copies = near_copies(original, threshold=threshold, shingle_size=shingle_size, progress=progress)
     dataset = keep_texts(original, copies.retained)
@@ -155,19 +201,22 @@ def corrupt(
     Raises RequirementError where neighbours need a graph, or the share is no pair at all; ArgumentError for ranks that
     are not FIRST-LAST or outside the graph; DataError for a file that exists.
     """
-    from collections import Counter
-
     import numpy as np
 
     from subtext.data.dataset import fingerprint
     from subtext.data.noise import plant, write_labels
+    from subtext.data.write import SUFFIXES
     from subtext.neighbours.graph import Graph
     from subtext.version import __version__
 
     first, dash, last = neighbour_ranks.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal()):
         raise ArgumentError(f"neighbour_ranks needs FIRST-LAST, such as 1-20; it got {neighbour_ranks}")
-    labels_path, path = _new_labels(labels, out), _new_file(out)
+    labels_path, path = _new_file("labels", labels), _new_file("out", out, *SUFFIXES)
+    if labels_path is None and path is not None:
+        raise ArgumentError("out needs labels: without them nobody can say which pairs are corrupted")
+    if labels_path is not None and path is not None and labels_path.resolve() == path.resolve():
+        raise DataError(f"labels need a file of their own, which training does not read; {path} is that of the pairs")
     loaded = lists = None
     if noise_type != "mismatch":
         if graph is None:
@@ -176,11 +225,11 @@ def corrupt(
                 "`subtext neighbours build`, or use the type mismatch"
             )
         loaded = Graph.load(Path(graph).expanduser())
-    dataset = _read(data, images, split_seed, on_error)
+    dataset = Sources.of(data, images, split_seed=split_seed, on_error=on_error).read()
     if loaded is not None:
         lists = _neighbour_lists(loaded, dataset, split, int(first), int(last))
-    half = {"neighbour": noise_rate / 2, "mismatch": noise_rate / 2}
-    rates: dict[str, float] = half if noise_type == "mixed" else {noise_type: noise_rate}
+    kinds_of_noise = ("neighbour", "mismatch") if noise_type == "mixed" else (noise_type,)
+    rates = dict.fromkeys(kinds_of_noise, noise_rate / len(kinds_of_noise))
     planted = plant(dataset, rates, neighbours=lists, splits=split, seed=seed)
     total = int(np.isin(dataset.texts.splits, split).sum())
     kinds = Counter(planted.kinds[planted.kinds != ""].tolist())
@@ -252,57 +301,28 @@ def join(
     feature files as --features takes them, joined by the names of REGIONS. The narrower features are padded with zeros;
     pooled vectors and boxes are left out.
 
-    Raises RequirementError for an output that is no npz or exists, DataError for files that do not fit.
+    Raises DataError for an output that is no npz or exists, and for files that do not fit.
     """
     from subtext.data.atomic import require_file
     from subtext.data.feature_file import FeatureFile, join_features
-    from subtext.report.progress import meter
 
-    path = Path(out).expanduser()
-    if path.suffix != ".npz":
-        raise RequirementError(f"out needs a name with the suffix .npz; it got {path.name}")
-    if path.exists():
-        raise RequirementError(f"out needs a new file; {path} exists; name another, or remove it")
+    path = _new_file("out", out, ".npz")
+    assert path is not None
     require_file(path)
     first, second = (FeatureFile.open(Path(file).expanduser()) for file in (cells, regions))
     with meter("joining", len(second.names), quiet=quiet) as progress:
         return JoinedFeatures(path, *join_features(first, second, path, progress=progress))
 
 
-def _read(data: str | Path, images: str | Path | None, split_seed: int, on_error: Literal["raise", "skip"]) -> Dataset:
-    from subtext.data.read import read
-
-    return read(data, images=images, split_seed=split_seed, on_error=on_error, need_images=False)
-
-
-def _new_file(out: str | Path | None) -> Path | None:
-    """The file to write, checked before the work begins."""
-    if out is None:
+def _new_file(name: str, file: str | Path | None, *suffixes: str) -> Path | None:
+    """The file to write, checked before the work begins: it is new, and has one of the suffixes if any are named."""
+    if file is None:
         return None
-    from subtext.data.write import SUFFIXES
-
-    path = Path(out).expanduser()
-    if path.suffix.lower() not in SUFFIXES:
-        raise DataError(f"out needs a file with the suffix {' or '.join(SUFFIXES)}; it got {path}")
+    path = Path(file).expanduser()
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise DataError(f"{name} needs a name with the suffix {' or '.join(suffixes)}; it got {path.name}")
     if path.exists():
-        raise DataError(f"out needs a new file; {path} exists; name another or remove it")
-    return path
-
-
-def _new_labels(labels: str | Path | None, out: str | Path | None) -> Path | None:
-    """The file of the labels: a new one, and not that of the pairs."""
-    if labels is None:
-        if out is not None:
-            raise ArgumentError("out needs labels: without them nobody can say which pairs are corrupted")
-        return None
-    path = Path(labels).expanduser()
-    if out is not None and path.resolve() == Path(out).expanduser().resolve():
-        raise DataError(f"labels need a file of their own, which training does not read; {path} is that of the pairs")
-    if path.exists():
-        raise DataError(
-            f"labels needs a new file; {path} exists, and may hold the only labels of another data set; name another "
-            "or remove it"
-        )
+        raise DataError(f"{name} needs a new file; {path} exists; name another or remove it")
     return path
 
 

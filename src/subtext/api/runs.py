@@ -1,16 +1,21 @@
-"""`subtext.runs`: the runs in some folders, with their recipes and best results."""
+"""`subtext.runs` lists the runs in some folders; `subtext.ensemble` averages several in one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
+from subtext.api.load import Run, open_run, save_pretrained
 from subtext.api.options import Metavar, Section, verb
+from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
+from subtext.report.text_table import duration, size, table
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas
+
 
 DEPTH = 2
 """Levels of folders below a given one that are searched."""
@@ -39,17 +44,15 @@ class RunList:
         """The entries."""
         return list(self.entries)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> pandas.DataFrame:
         """One row per run; validation results in columns of their own. Needs pandas."""
-        import pandas as pd
+        from subtext.data.dataset import frame
 
-        return pd.DataFrame([{**entry, **entry.get("best", {})} for entry in self.entries]).drop(
+        return frame([{**entry, **entry.get("best", {})} for entry in self.entries]).drop(
             columns="best", errors="ignore"
         )
 
     def __str__(self) -> str:
-        from subtext.report.text_table import table
-
         if not self.entries:
             return f"no runs in {', '.join(map(str, self.folders))}; `subtext train --out RUN` makes one"
         return table(_HEAD, self._rows())
@@ -60,17 +63,14 @@ class RunList:
     def _repr_html_(self) -> str:
         from html import escape
 
-        def cells(tag: str, values: Iterable[Any]) -> str:
-            row = (
-                "" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value) for value in values
-            )
-            return "<tr>" + "".join(f"<{tag}>{escape(value)}</{tag}>" for value in row) + "</tr>"
-
-        return f"<table>{cells('th', _HEAD)}{''.join(cells('td', row) for row in self._rows())}</table>"
+        rows = [["" if cell is None else cell for cell in row] for row in [_HEAD, *self._rows()]]
+        cells = (
+            "".join(f"<td>{escape(f'{cell:.1f}' if isinstance(cell, float) else str(cell))}</td>" for cell in row)
+            for row in rows
+        )
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
     def _rows(self) -> list[list[Any]]:
-        from subtext.report.text_table import duration, size
-
         rows: list[list[Any]] = []
         for entry in self.entries:
             used = size(entry["disk_bytes"])
@@ -100,39 +100,29 @@ def runs(
     Raises CheckpointError for a folder that does not exist.
     """
     searched = tuple(Path(folder) for folder in folders) or (Path(),)
-    return RunList(searched, tuple(_entry(path) for path in _runs(searched)))
-
-
-def _runs(folders: Iterable[Path]) -> Iterator[Path]:
-    """Folders with a record, by name, each once; what is inside a run is not searched."""
-    from subtext.errors import CheckpointError
-
-    listed: set[Path] = set()
-    for folder in folders:
+    unique: dict[Path, Path] = {}
+    for folder in searched:
         if not folder.is_dir():
             raise CheckpointError(f"runs are searched for in folders; {folder} is none; name one that exists")
         for run in _below(folder, DEPTH):
-            if run.resolve() not in listed:
-                listed.add(run.resolve())
-                yield run
+            unique.setdefault(run.resolve(), run)
+    return RunList(searched, tuple(map(_entry, unique.values())))
 
 
 def _below(folder: Path, levels: int) -> Iterator[Path]:
+    """Folders with a record, by name; what is inside a run is not searched."""
     from subtext.models.checkpoint import RECORD
 
     if (folder / RECORD).is_file():
         yield folder
     elif levels:
         for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
-            try:
+            # A folder that this user cannot read holds no runs of theirs.
+            with suppress(PermissionError):
                 yield from _below(inner, levels - 1)
-            except PermissionError:
-                # A folder that this user cannot read holds no runs of theirs.
-                continue
 
 
 def _entry(run: Path) -> dict[str, Any]:
-    from subtext.errors import CheckpointError
     from subtext.models.checkpoint import load_record
 
     used = sum(map(_size, run.rglob("*")))
@@ -160,3 +150,42 @@ def _size(path: Path) -> int:
         return path.stat().st_size if path.is_file() else 0
     except OSError:
         return 0
+
+
+@verb
+def ensemble(
+    runs: Annotated[tuple[str | Path, ...] | list[str], "Runs to join.", Section("Runs"), Metavar("RUN RUN ...")],
+    *,
+    out: Annotated[str | Path, "Folder of the ensemble; new, or empty.", Section("Output"), Metavar("RUN")],
+) -> Run:
+    """Average several runs in one run, an ensemble: its score of a pair is the mean of their scores.
+
+    The published SGRAF averages a run of `sgraf --reasoning saf` and one of `sgraf --reasoning sgr`. The result is a
+    run like any other: evaluate, audit, search --rerank, score, curate and distil take it. It holds copies of all
+    weights. The runs must be trained on the same pairs, with the same vocabulary, features and embed_dim.
+
+    Raises ArgumentError for fewer than two runs; CheckpointError when `out` is not empty or a run cannot be loaded;
+    RecipeError for runs that cannot be joined.
+    """
+    from subtext.models.checkpoint import require_new_folder
+    from subtext.models.ensemble import ensemble as join
+    from subtext.recipes.build import ensemble_record
+
+    if len(runs) < 2:
+        raise ArgumentError("an ensemble needs two runs or more; name another")
+    folder = Path(out).expanduser()
+    require_new_folder(folder, "an ensemble")
+    members = [open_run(run) for run in runs]
+    records = [run.record for run in members]
+    record, model = ensemble_record([run.path for run in members], records), join([run.model for run in members])
+    dimensions = [member.arguments.get("embed_dim") for member in records]
+    if not model.indexable and len(set(dimensions)) > 1:
+        raise RecipeError(
+            f"an ensemble of models of pairs needs one embed_dim; these have {', '.join(map(str, dimensions))}; train "
+            "them with the same --embed-dim"
+        )
+    save_pretrained(model, record, folder)
+    use = "its vectors decide the score: it can fill an index" if model.indexable else "it scores pairs, as its members"
+    names = f"{counted(len(members), 'run')} ({', '.join(member.model for member in records)})"
+    summary = f"{folder}: the mean of {names}; {use}\nnext:\n  subtext evaluate {folder}"
+    return Run(model, record, folder, summary=summary)

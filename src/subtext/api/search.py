@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.options import Bf16, Device, Flag, Metavar, Range, Section, verb
+from subtext.api.load import choose_device, choose_precision, load, open_run
+from subtext.api.options import Bf16, Device, Metavar, Range, Section, verb
 from subtext.errors import ArgumentError, IndexError_, RequirementError
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ def open_index(
     Raises IndexError_ where the index cannot be read, its run is gone, or another model made it; for `features`, what
     `open_run` raises.
     """
-    from subtext.api.load import load
     from subtext.data.features import FeatureFile
     from subtext.recipes.build import attach
     from subtext.search import Index
@@ -39,20 +40,22 @@ def open_index(
 
     store = open_store(index)
     folder = run if run is not None else store.manifest.run
-    if not folder:
-        raise IndexError_(f"{store.path} needs the run that made it, and names none; name it (run, or --run RUN)")
-    if not Path(folder).expanduser().is_dir():
-        raise IndexError_(
-            f"{store.path} needs the run that made it; {folder} is not there; name its folder now (run, or --run RUN)"
-        )
+    if not folder or not Path(folder).expanduser().is_dir():
+        reason = f"; {folder} is not there" if folder else ", and names none"
+        raise IndexError_(f"{store.path} needs the run that made it{reason}; name its folder (run, or --run RUN)")
     opened = Index(store, load(folder, device=device))
-    for modality, path in (("image", features), ("text", None)):
-        remembered = store.manifest.data.get("features" if modality == "image" else "text_features")
-        if path is None and remembered is not None and Path(remembered).exists():
-            path = remembered
+    remembered = (store.manifest.data.get(name) for name in ("features", "text_features"))
+    image_features, text_features = (path if path is not None and Path(path).exists() else None for path in remembered)
+    for modality, path in (("image", features or image_features), ("text", text_features)):
         if path is not None:
             attach(getattr(opened.model, modality), FeatureFile.open(Path(path).expanduser()), modality)
     return opened
+
+
+_QUERY = Section("Query")
+_RESULTS = Section("Results")
+_RANKING = Section("Ranking")
+_TWO_STAGES = Section("Two stages")
 
 
 @verb
@@ -60,63 +63,43 @@ def search(
     index: Annotated[str | Path | Any, "Folder or address of the index.", Metavar("INDEX")],
     text: Annotated[str | None, "Words that the results should match.", Metavar("QUERY")] = None,
     *,
-    image: Annotated[
-        str | Path | None, "Image that the results should match.", Metavar("FILE"), Section("Query")
-    ] = None,
-    features: Annotated[
-        str | Path | None, "Precomputed features of --image.", Metavar("FILE"), Section("Query")
-    ] = None,
-    image_weight: Annotated[
-        float, "Weight of the image, or of --like, beside the text.", Range(0, 1), Section("Query")
-    ] = 0.5,
-    like: Annotated[
-        tuple[str, ...], "Find items like this item of the index; repeatable.", Metavar("ID"), Section("Query")
-    ] = (),
-    not_like: Annotated[
-        tuple[str, ...], "Rank items like this one lower; repeatable.", Metavar("ID"), Section("Query")
-    ] = (),
-    not_text: Annotated[
-        str | None, "Words that the results should not match.", Metavar("QUERY"), Section("Query")
-    ] = None,
+    image: Annotated[str | Path | None, "Image that the results should match.", Metavar("FILE"), _QUERY] = None,
+    features: Annotated[str | Path | None, "Precomputed features of --image.", Metavar("FILE"), _QUERY] = None,
+    image_weight: Annotated[float, "Weight of the image, or of --like, beside the text.", Range(0, 1), _QUERY] = 0.5,
+    like: Annotated[tuple[str, ...], "Find items like this item of the index; repeatable.", Metavar("ID"), _QUERY] = (),
+    not_like: Annotated[tuple[str, ...], "Rank items like this one lower; repeatable.", Metavar("ID"), _QUERY] = (),
+    not_text: Annotated[str | None, "Words that the results should not match.", Metavar("QUERY"), _QUERY] = None,
     not_like_weight: Annotated[
-        float, "Weight of the negative parts, beside 1 for the positive ones.", Range(0), Section("Query")
+        float, "Weight of the negative parts, beside 1 for the positive ones.", Range(0), _QUERY
     ] = 0.5,
-    top: Annotated[int, "Number of results.", Range(1), Section("Results")] = 10,
-    target: Annotated[Literal["images", "texts"], "What to search for.", Section("Results")] = "images",
+    top: Annotated[int, "Number of results.", Range(1), _RESULTS] = 10,
+    target: Annotated[Literal["images", "texts"], "What to search for.", _RESULTS] = "images",
     where: Annotated[
         tuple[str, ...],
         "Condition on the metadata, such as 'year >= 1990'; repeatable, all must hold.",
         Metavar("CONDITION"),
-        Section("Results"),
+        _RESULTS,
     ] = (),
     min_probability: Annotated[
-        float | None,
-        "Leave out less probable matches; needs a calibrated index.",
-        Range(0, 1),
-        Metavar("P"),
-        Section("Results"),
+        float | None, "Leave out less probable matches; needs a calibrated index.", Range(0, 1), Metavar("P"), _RESULTS
     ] = None,
-    explain: Annotated[bool, "Show the captions that support each result.", Section("Results")] = False,
-    lexical: Annotated[bool, "Also match the words themselves (BM25).", Section("Ranking")] = False,
+    explain: Annotated[bool, "Show the captions that support each result.", _RESULTS] = False,
+    lexical: Annotated[bool, "Also match the words themselves (BM25).", _RANKING] = False,
     hubness: Annotated[
-        Literal["csls", "softmax"] | None, "Correct for items that are near every query.", Section("Ranking")
+        Literal["csls", "softmax"] | None, "Correct for items that are near every query.", _RANKING
     ] = None,
-    diversity: Annotated[
-        float, "Lower near-duplicates, from 0 (not at all) to 1.", Range(0, 1), Section("Ranking")
-    ] = 0.0,
+    diversity: Annotated[float, "Lower near-duplicates, from 0 (not at all) to 1.", Range(0, 1), _RANKING] = 0.0,
     rerank: Annotated[
-        str | Path | None, "Run of a second model that re-ranks the results.", Metavar("RUN"), Section("Two stages")
+        str | Path | None, "Run of a second model that re-ranks the results.", Metavar("RUN"), _TWO_STAGES
     ] = None,
     candidates: Annotated[
-        int | None, "Results that --rerank scores. Default: 100.", Range(1), Metavar("N"), Section("Two stages")
+        int | None, "Results that --rerank scores. Default: 100.", Range(1), Metavar("N"), _TWO_STAGES
     ] = None,
     rerank_features: Annotated[
-        str | Path | None, "Precomputed features for --rerank.", Metavar("FILE"), Section("Two stages")
+        str | Path | None, "Precomputed features for --rerank.", Metavar("FILE"), _TWO_STAGES
     ] = None,
     bf16: Bf16 = None,
-    run: Annotated[
-        str | Path | None, "The index's run, if it was moved.", Metavar("RUN"), Flag("--run"), Section("Run")
-    ] = None,
+    run: Annotated[str | Path | None, "The index's run, if it was moved.", Metavar("RUN"), Section("Run")] = None,
     device: Device = "auto",
 ) -> Answer:
     """Search an index with text, an image, items of the index, or several of these.
@@ -134,9 +117,6 @@ def search(
     Raises ArgumentError for arguments that do not go together, and what `open_index` and `Index.search` raise. In
     Python `index` may also be an open index; `run` and `features` then belong to `open_index`.
     """
-    from dataclasses import replace
-
-    from subtext.api.load import choose_device, choose_precision
     from subtext.data.text import cut_note
     from subtext.search import Query
 
@@ -144,10 +124,10 @@ def search(
         raise ArgumentError("a search needs text (QUERY), image or like")
     if features is not None and image is None:
         raise ArgumentError("features needs an image to look up; leave features out")
-    if rerank is None and (candidates, rerank_features, bf16) != (None, None, None):
-        given = {"candidates": candidates, "rerank_features": rerank_features, "bf16": bf16}
-        name = next(name for name, value in given.items() if value is not None)
-        raise ArgumentError(f"{name} needs a second model, rerank=RUN; leave {name} out")
+    if rerank is None:
+        for name, value in (("candidates", candidates), ("rerank_features", rerank_features), ("bf16", bf16)):
+            if value is not None:
+                raise ArgumentError(f"{name} needs a second model, rerank=RUN; leave {name} out")
     if rerank is not None and (like or not_like or not_text or min_probability or (text and image)):
         raise ArgumentError("rerank needs text alone or image alone, without like, not_like or min_probability")
     path = None if image is None else Path(image)
@@ -163,40 +143,43 @@ def search(
     opened: Index = index
     if rerank is None:
         return opened.answer(query)
-    from subtext.api.load import open_run
-
     model = open_run(rerank, features=rerank_features, device=device).model
     choose_precision(model, bf16)
-    require_rerankable(model, query.text, path, target)
+    rescore = _reranker(model, text, path, target)
     candidates = max(top, candidates or 100)
     answer = opened.answer(replace(query, top=candidates))
-    note = cut_note(model.text.input_spec, reranked_texts(answer.hits, query.text))
-    hits = rescored(model, answer.hits, query.text, path)[:top]
+    texts = [hit.captions[0] if hit.captions else hit.id for hit in answer.hits] if text is None else [text]
+    note = cut_note(model.text.input_spec, texts)
+    scores = rescore(answer.hits, texts) if answer.hits else []
+    # The probability belongs to the first model's score.
+    hits = [replace(hit, score=score, probability=None) for hit, score in zip(answer.hits, scores, strict=True)]
     return replace(
         answer,
-        # The probability belongs to the first model's score.
-        hits=[replace(hit, probability=None) for hit in hits],
+        hits=sorted(hits, key=lambda hit: -hit.score)[:top],
         unit="score",
         notes=(*answer.notes, *(() if note is None else (f"the re-ranking run: {note}",))),
         request={**answer.request, "rerank": str(rerank), "candidates": candidates},
     )
 
 
-def require_rerankable(model: Model, text: str | None, image: Path | None, target: str) -> None:
-    """Raise RequirementError where the model cannot score the pairs of query and results.
+def _reranker(
+    model: Model, text: str | None, image: Path | None, target: str
+) -> Callable[[Sequence[Hit], list[str]], list[float]]:
+    """How the model scores the query with hits: by the hits' images, or by the texts that are compared with an image.
 
-    A pair is an image and a text: text cannot search texts, nor an image images. The query image and the features that
-    the model reads must be available.
+    Raises RequirementError where it cannot score the pairs of query and hits. A pair is an image and a text: text
+    cannot search texts, nor an image images. The query image and the features that the model reads must be available.
     """
     from subtext.data.features import FeatureInput
 
     if (text is None) == (target == "images"):
-        what = "an image searches images" if text is None else "text searches texts"
+        sides = "an image searches images" if text is None else "text searches texts"
         raise RequirementError(
-            f"re-ranking compares images with texts; here {what}; search the other side, or leave --rerank out"
+            f"re-ranking compares images with texts; here {sides}; search the other side, or leave --rerank out"
         )
+    source = None
     if image is not None and text is None:
-        _readable_image(model.image, [str(image), image.stem], str(image))
+        source = _readable_image(model.image, [str(image), image.stem], str(image))
     spec = model.image.input_spec
     if isinstance(spec, FeatureInput) and spec.file is None:
         raise RequirementError(
@@ -204,28 +187,11 @@ def require_rerankable(model: Model, text: str | None, image: Path | None, targe
             "(--rerank-features FILE)"
         )
 
+    def rescore(hits: Sequence[Hit], texts: list[str]) -> list[float]:
+        images = [source] if text is None else [_readable_image(model.image, [hit.id], hit.path) for hit in hits]
+        return model.compare(model.embed_images(images), model.embed_texts(texts)).flatten().tolist()
 
-def reranked_texts(hits: Sequence[Hit], text: str | None) -> list[str]:
-    """The texts that the second model reads: the query's, else the first text of every hit."""
-    return [hit.captions[0] if hit.captions else hit.id for hit in hits] if text is None else [text]
-
-
-def rescored(model: Model, hits: Sequence[Hit], text: str | None, image: Path | None) -> list[Hit]:
-    """The hits with the model's scores, best first. Raises RequirementError for an image that the model cannot read."""
-    if not hits:
-        return []
-    if text is not None:
-        images = [_readable_image(model.image, [hit.id], hit.path) for hit in hits]
-        scores = model.compare(model.embed_images(images), model.embed_texts([text]))[:, 0].tolist()
-    else:
-        assert image is not None
-        source = _readable_image(model.image, [str(image), image.stem], str(image))
-        texts = reranked_texts(hits, text)
-        scores = model.compare(model.embed_images([source]), model.embed_texts(texts))[0].tolist()
-    from dataclasses import replace
-
-    rescored_hits = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
-    return sorted(rescored_hits, key=lambda hit: -hit.score)
+    return rescore
 
 
 def _readable_image(branch: Branch, names: Sequence[str], path: str | None) -> Any:

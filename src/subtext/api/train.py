@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.load import Run, Sources
+from subtext.api.load import Run, Sources, choose_device, read
 from subtext.api.options import Device, Features, Flag, Metavar, Quiet, Range, Section, TextFeatures, Workers, verb
-from subtext.recipes.catalogue import RECOMMENDED, methods, models, plan_options, read_method, unknown
+from subtext.errors import DataError, RecipeError, counted
+from subtext.recipes.catalogue import (
+    RECOMMENDED,
+    methods,
+    models,
+    plan_options,
+    read_method,
+    read_options,
+    unknown,
+)  # fmt: skip
+from subtext.report.progress import say, training_meter
+from subtext.report.text_table import Cell, duration, table
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from subtext.data.build_context import FeatureShape
-    from subtext.data.dataset import Dataset, Items
+    from subtext.data.dataset import Dataset
     from subtext.data.features import FeatureFile
     from subtext.models.checkpoint import Record
     from subtext.training.setup import Setup
+
+
+_DATA = Section("Data")
+_RUN = Section("Run")
 
 
 @dataclass(frozen=True)
@@ -54,8 +66,6 @@ class TrainingData:
     text_features: FeatureFile | None
 
     def __str__(self) -> str:
-        from subtext.errors import counted
-
         text = f"train: {_size(self.train)}, {counted(len(self.train.links), 'pair')}"
         return text if self.val is None else f"{text}; validation: {_size(self.val)}"
 
@@ -65,40 +75,34 @@ def train(
     model: Annotated[str, "Model recipe."] = RECOMMENDED,
     /,
     *,
-    data: Annotated[str | Path, "Data set: a file or folder.", Section("Data"), Metavar("DATA")],
-    out: Annotated[str | Path, "Folder of the run; new, or --resume.", Section("Run"), Metavar("RUN")],
-    images: Annotated[str | Path | None, "Folder that image paths start from.", Section("Data")] = None,
+    data: Annotated[str | Path, "Data set: a file or folder.", _DATA, Metavar("DATA")],
+    out: Annotated[str | Path, "Folder of the run; new, or --resume.", _RUN, Metavar("RUN")],
+    images: Annotated[str | Path | None, "Folder that image paths start from.", _DATA] = None,
     features: Features = None,
     text_features: TextFeatures = None,
-    train_split: Annotated[str, "Split to train on.", Section("Data")] = "train",
-    val_split: Annotated[str | None, "Split that selects the epoch; none for no selection.", Section("Data")] = "val",
-    split_seed: Annotated[int, "Seed of the 80-10-10 split of data without splits.", Section("Data")] = 0,
-    on_error: Annotated[
-        Literal["raise", "skip"], "What to do with rows that cannot be used.", Section("Data")
-    ] = "raise",
+    train_split: Annotated[str, "Split to train on.", _DATA] = "train",
+    val_split: Annotated[str | None, "Split that selects the epoch; none for no selection.", _DATA] = "val",
+    split_seed: Annotated[int, "Seed of the 80-10-10 split of data without splits.", _DATA] = 0,
+    on_error: Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", _DATA] = "raise",
     with_: Annotated[
         tuple[str, ...] | list[str],
         "A training method; repeatable.",
-        Section("Run"),
+        _RUN,
         Flag("--with"),
         Metavar("METHOD[:key=value,...]"),
     ] = (),
-    seed: Annotated[int, "Seed of every random choice.", Section("Run")] = 0,
+    seed: Annotated[int, "Seed of every random choice.", _RUN] = 0,
     device: Device = "auto",
     workers: Workers = 2,
-    resume: Annotated[bool, "Resume from the last checkpoint in RUN.", Section("Run")] = False,
-    checkpoint_every: Annotated[
-        int, "Steps between checkpoints; 0: at the end of each epoch.", Range(0), Section("Run")
-    ] = 0,
-    keep_checkpoints: Annotated[int, "Checkpoints to keep.", Range(1), Section("Run")] = 2,
+    resume: Annotated[bool, "Resume from the last checkpoint in RUN.", _RUN] = False,
+    checkpoint_every: Annotated[int, "Steps between checkpoints; 0: at the end of each epoch.", Range(0), _RUN] = 0,
+    keep_checkpoints: Annotated[int, "Checkpoints to keep.", Range(1), _RUN] = 2,
     save_every_epochs: Annotated[
-        int, "Save every Nth epoch as a run, RUN/epochs/EPOCH; 0 for none.", Range(0), Section("Run")
+        int, "Save every Nth epoch as a run, RUN/epochs/EPOCH; 0 for none.", Range(0), _RUN
     ] = 0,
-    cache: Annotated[
-        str | Path | None, "Folder for the outputs of frozen encoders. Default: RUN/cache.", Section("Run")
-    ] = None,
-    tensorboard: Annotated[bool, "Also write TensorBoard logs (extra: tensorboard).", Section("Run")] = False,
-    dry_run: Annotated[bool, "Build everything, report its size, train nothing.", Section("Run")] = False,
+    cache: Annotated[str | Path | None, "Folder for the outputs of frozen encoders. Default: RUN/cache.", _RUN] = None,
+    tensorboard: Annotated[bool, "Also write TensorBoard logs (extra: tensorboard).", _RUN] = False,
+    dry_run: Annotated[bool, "Build everything, report its size, train nothing.", _RUN] = False,
     quiet: Quiet = False,
     **options: object,
 ) -> Run:
@@ -128,7 +132,6 @@ def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
 
     Raises RecipeError for an unknown model, method or option, with near names.
     """
-    from subtext.errors import RecipeError
     from subtext.training.setup import RunOptions
 
     if model not in models():
@@ -162,8 +165,6 @@ def run_job(job: Job, *, dry_run: bool = False) -> Run:
 
     Raises what reading, building and training raise.
     """
-    from subtext.api.load import choose_device
-    from subtext.report.progress import say, training_meter
     from subtext.training.fit import fit
     from subtext.training.setup import RunOptions
 
@@ -185,16 +186,17 @@ def read_training_data(job: Job) -> TrainingData:
 
     Raises DataError when they cannot be used.
     """
-    from subtext.api.load import read
     from subtext.data.features import FeatureFile
 
-    def features(path: Path | None) -> FeatureFile | None:
-        return None if path is None else FeatureFile.open(path.expanduser())
-
     reading = read(job.sources, quiet=job.quiet)
-    image_features = features(job.sources.features) or reading.features
-    text_features = features(job.sources.text_features)
-    val = None if job.val_split is None else _validation(reading, job.val_split)
+    image_features, text_features = (
+        None if path is None else FeatureFile.open(path) for path in (job.sources.features, job.sources.text_features)
+    )
+    image_features = image_features or reading.features
+    try:
+        val = None if job.val_split is None else reading.split(job.val_split)
+    except DataError as error:
+        raise DataError(f"{error}, or train without validation (--val-split none)") from error
     data = TrainingData(reading.split(job.train_split), val, image_features, text_features)
     for part in filter(None, (data.train, data.val)):
         for file, items in ((image_features, part.images), (text_features, part.texts)):
@@ -209,21 +211,22 @@ def build_setup(job: Job, data: TrainingData, *, seed: int) -> Setup:
     from subtext.data.features import FeatureInput
     from subtext.recipes.build import attach, build
 
+    image_file, text_file, images, texts = data.image_features, data.text_features, data.train.images, data.train.texts
     context = BuildContext(
-        image_features=_shape(data.image_features, data.train.images),
-        text_features=_shape(data.text_features, data.train.texts),
-        texts=tuple(text for text in data.train.texts.values if isinstance(text, str)),
+        image_features=None if image_file is None else image_file.shape(images.ids, images.values),
+        text_features=None if text_file is None else text_file.shape(texts.ids, texts.values),
+        texts=tuple(text for text in texts.values if isinstance(text, str)),
         seed=seed,
     )
     setup = build(job.model, job.options, methods=job.methods, plan=job.plan, context=context)
-    if data.image_features is not None:
-        attach(setup.model.image, data.image_features, "image")
+    if image_file is not None:
+        attach(setup.model.image, image_file, "image")
         spec = setup.model.image.input_spec
         for part in filter(None, (data.train, data.val)):
             if isinstance(spec, FeatureInput):
                 spec.require_boxes(part.images.ids, part.images.values)
-    if data.text_features is not None:
-        attach(setup.model.text, data.text_features, "text")
+    if text_file is not None:
+        attach(setup.model.text, text_file, "text")
     return setup
 
 
@@ -235,45 +238,33 @@ def initial_record(job: Job, data: TrainingData, setup: Setup) -> Record:
     """
     from subtext.models.checkpoint import DataSource, Record
     from subtext.recipes.build import recorded_options
-    from subtext.recipes.catalogue import read_options
 
-    images = data.image_features
-    sources = replace(job.sources, features=None if images is None else images.path).to_json()
+    features = None if data.image_features is None else data.image_features.path
+    used = replace(
+        job.sources,
+        features=features,
+        split_seed=job.sources.split_seed or 0,
+        on_error=job.sources.on_error or "raise",
+    )
     return Record(
         model=job.model,
         arguments=recorded_options(job.model, job.options, setup),
         methods=tuple((name, read_options("option", methods()[name].options, values)) for name, values in job.methods),
-        data=DataSource(
-            data=sources["data"],
-            images=sources["images"],
-            features=sources["features"],
-            text_features=sources["text_features"],
-            train_split=job.train_split,
-            val_split=job.val_split,
-            split_seed=job.sources.split_seed or 0,
-            on_error=job.sources.on_error or "raise",
-        ),
+        data=DataSource(**used.to_json(), train_split=job.train_split, val_split=job.val_split),
     )
 
 
 def _description(job: Job, setup: Setup, data: TrainingData) -> str:
     """What would be trained: parameters, pairs, steps."""
-    from subtext.errors import counted
-    from subtext.report.text_table import Cell, table
     from subtext.training.step import batches_of
 
     plan, model = setup.plan, setup.model
     steps = len(batches_of(data.train, plan, epoch=0, seed=0, processes=1))
-    parts: Sequence[tuple[str, nn.Module]] = [
-        ("image", model.image),
-        ("text", model.text),
-        ("similarity", model.similarity),
-        ("all", model),
-    ]
-    rows: list[list[Cell]] = [
-        [name, sum(p.numel() for p in part.parameters()), sum(p.numel() for p in part.parameters() if p.requires_grad)]
-        for name, part in parts
-    ]
+    modules = {"image": model.image, "text": model.text, "similarity": model.similarity, "all": model}
+    rows: list[list[Cell]] = []
+    for name, module in modules.items():
+        sizes = [(parameter.numel(), parameter.requires_grad) for parameter in module.parameters()]
+        rows.append([name, sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)])
     return "\n".join(
         [
             f"{job.model}{''.join(f' + {name}' for name, _ in job.methods)}: built, not trained (--dry-run)",
@@ -285,30 +276,13 @@ def _description(job: Job, setup: Setup, data: TrainingData) -> str:
     )
 
 
-def _validation(pairs: Dataset, name: str) -> Dataset:
-    from subtext.errors import DataError
-
-    try:
-        return pairs.split(name)
-    except DataError as error:
-        raise DataError(f"{error}, or train without validation (--val-split none)") from error
-
-
-def _shape(file: FeatureFile | None, items: Items) -> FeatureShape | None:
-    return None if file is None else file.shape(items.ids, items.values)
-
-
 def _size(pairs: Dataset) -> str:
-    from subtext.errors import counted
-
     return f"{counted(len(pairs.images), 'image')}, {counted(len(pairs.texts), 'text')}"
 
 
 def _outcome(job: Job, record: Record, data: TrainingData) -> str:
-    from subtext.errors import counted
     from subtext.evaluation.measure import chance_figures
     from subtext.evaluation.results import figures_table
-    from subtext.report.text_table import duration
 
     out = shlex.quote(str(job.out))
     best = "" if record.best_epoch is None else f", best epoch {record.best_epoch}"

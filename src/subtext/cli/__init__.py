@@ -1,4 +1,4 @@
-"""The command line: `subtext COMMAND ...`, each command in a module that is imported only when it is called.
+"""The command line: `subtext COMMAND ...`; what a command needs is imported when it is called.
 
 Exit codes: 0 done; 1 the work cannot be done, said in one sentence; 2 the command line is wrong; 130 interrupted.
 Results go to standard output, progress and remarks to standard error.
@@ -6,7 +6,6 @@ Results go to standard output, progress and remarks to standard error.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import click
@@ -32,7 +31,7 @@ COMMANDS = {
     "neighbours": "Find the semantic neighbours of each text, for methods that learn from them.",
     "runs": "List trained runs: recipe, data, best results, disk use.",
 }
-"""Command name -> its line in `subtext --help`. Module `subtext.cli.NAME` defines the click command NAME."""
+"""Command name -> its line in `subtext --help`."""
 
 MOVED = {
     "figure": "reproduce.figures",
@@ -63,9 +62,13 @@ class Lazy(click.Group):
         """The command of that name, None when there is none."""
         if cmd_name not in COMMANDS:
             return None
-        found = getattr(importlib.import_module(f"subtext.cli.{cmd_name}"), cmd_name)
-        assert isinstance(found, click.Command)
-        return found
+        if cmd_name == "train":
+            from subtext.cli.train import train
+
+            return train
+        from subtext.cli.verbs import command
+
+        return command(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from json import dumps
@@ -15,8 +15,7 @@ from typing import Any
 import click
 
 from subtext.api.options import Parameter, parameters
-from subtext.cli.options import as_typed
-from subtext.errors import ArgumentError, SubtextError
+from subtext.errors import ArgumentError, RequirementError, SubtextError
 
 PATH = click.Path(path_type=Path)
 """Any path; whether it exists is checked where it is read, so that the sentence can say what was expected there."""
@@ -117,13 +116,15 @@ class Command(click.Command):
         try:
             self.act(ctx)
         except ArgumentError as error:
-            names = [parameter.name for parameter in self.params if parameter.name and parameter.opts[0][:1] == "-"]
+            names = [
+                parameter.name for parameter in self.params if isinstance(parameter, click.Option) and parameter.name
+            ]
             raise click.UsageError(as_typed(str(error), names), ctx) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """The usage as it was given, which names the arguments; else what click makes of the parameters."""
-        whole = self.options_metavar
-        return [whole] if whole is not None and whole != "[OPTIONS]" else super().collect_usage_pieces(ctx)
+        """The usage of the command where it has one, which names the arguments."""
+        usage = self.options_metavar
+        return super().collect_usage_pieces(ctx) if usage in (None, "[OPTIONS]") else [usage]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, heading by heading."""
@@ -138,18 +139,34 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group whose help shows the first paragraph of each command in full."""
+    """A group whose help shows the first paragraph of each command in full, and that knows old names of commands."""
+
+    def __init__(
+        self, name: str, commands: dict[str, click.Command], *, help: str, epilog: str, renamed: Mapping[str, str]
+    ) -> None:
+        super().__init__(name, commands, help=help, epilog=epilog, context_settings={"help_option_names": list(HELP)})
+        self.renamed = renamed
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name; an old name works with a note on standard error."""
+        if cmd_name in self.renamed:
+            old, cmd_name = f"{self.name} {cmd_name}", self.renamed[cmd_name]
+            click.echo(
+                f"note: {old} is now {self.name} {cmd_name}; the old name goes away in the next release", err=True
+            )
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order in which they were added."""
+        return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by name; hidden ones are left out."""
-        rows = []
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                text = command.short_help or (command.help or "").partition("\n\n")[0]
-                rows.append((name, " ".join(text.split())))
+        """The commands with their summaries."""
+        texts = [
+            (name, made.short_help or (made.help or "").partition("\n\n")[0]) for name, made in self.commands.items()
+        ]
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl([(name, " ".join(text.split())) for name, text in texts])
 
 
 def verb_command(
@@ -157,62 +174,85 @@ def verb_command(
     *,
     examples: Sequence[str],
     name: str | None = None,
-    help: str | None = None,
-    usage: str = "[OPTIONS]",
+    usage: str | None = None,
     required: Sequence[str] = (),
-    show: Callable[[Any], None] | None = None,
     json: bool = False,
-    succeeded: Callable[[Any], bool] | None = None,
+    text: Callable[[Any], str] = str,
+    exit_code: Callable[[Any], int] = lambda result: getattr(result, "exit_code", 0),
     renamed: Mapping[str, str] | None = None,
+    extra_arguments: Callable[[click.Context], dict[str, Any]] = lambda ctx: {},
 ) -> Command:
     """The command of a public function: its options, defaults, ranges and help come from the function's signature.
 
-    name   of the command; the function's where it is None
-    help   the command's help; the function's docstring up to the paragraph that explains arguments or errors if None
-    usage  what stands after the command's name in its usage line
-    required  parameters that the command line needs though Python does not, such as the file to write
-    show   prints what the function returns; its `str` by default, and nothing for None
-    json   adds --json, which prints the result's `to_json` instead
-    succeeded  whether a result means exit code 0; otherwise it is 1
+    name       of the command; the function's where it is None
+    usage      what stands after the command's name in its usage line; by default the arguments and required options
+    required   parameters that the command line needs though Python does not, such as the file to write
+    json       adds --json, which prints the result's `to_json` instead, as `--json -` does where `json` names a file
+    text       what is printed of the result, unless that is None
+    exit_code  of a result
     renamed    further old names of options, by today's
+    extra_arguments  further arguments of the function
 
     A result's `warnings` go to standard error.
     """
-    described = parameters(verb)
+    described = [
+        replace(parameter, required=parameter.required or parameter.name in required) for parameter in parameters(verb)
+    ]
     sections: dict[str, list[click.Parameter]] = {}
     for parameter in described:
-        needed = replace(parameter, required=parameter.required or parameter.name in required)
-        sections.setdefault(parameter.section or "Options", []).append(click_parameter(needed))
+        sections.setdefault(parameter.section or "Options", []).append(click_parameter(parameter))
+    if "Run" in sections:
+        sections["Run"] = sections.pop("Run")
     if json:
         flag = click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON.")
         sections.setdefault("Output", []).append(flag)
-    title = name or verb.__name__.strip("_")
+    options = [parameter.name for parameter in described if not parameter.positional]
 
     def act(ctx: click.Context) -> None:
-        result = verb(**{parameter.name: ctx.params[parameter.name] for parameter in described})
+        values = {parameter.name: ctx.params[parameter.name] for parameter in described}
+        as_json = ctx.params.get("as_json") or values.get("json") == Path("-")
+        if values.get("json") == Path("-"):
+            values["json"] = None
+        try:
+            result = verb(**values, **extra_arguments(ctx))
+        except RequirementError as error:
+            error.args = (as_typed(str(error), options),)
+            raise
         for warning in getattr(result, "warnings", ()):
             click.echo(f"warning: {warning}", err=True)
-        if ctx.params.get("as_json"):
+        if as_json:
             click.echo(dumps(result.to_json(), indent=2, ensure_ascii=False))
-        elif show is not None:
-            show(result)
         elif result is not None:
-            click.echo(str(result))
-        if succeeded is not None and not succeeded(result):
-            ctx.exit(1)
+            click.echo(text(result))
+        if code := exit_code(result):
+            ctx.exit(code)
 
-    text = help if help is not None else command_help(verb)
-    return Command(title, act, sections, help=text, examples=examples, usage=usage, renamed=renamed)
+    title, usage = name or verb.__name__, usage or _usage(described, json=json)
+    return Command(title, act, sections, help=command_help(verb), examples=examples, usage=usage, renamed=renamed)
+
+
+def _usage(described: Sequence[Parameter], *, json: bool) -> str:
+    """The arguments, the required options, and whether there are others."""
+    words = []
+    for parameter in described:
+        value = parameter.metavar or parameter.name.upper()
+        if parameter.positional:
+            value = value if parameter.required or value.startswith("[") else f"[{value}]"
+            words.append(f"{value}..." if parameter.multiple and "..." not in value else value)
+        elif parameter.required:
+            words.append(f"{parameter.flag} {value}")
+    has_options = json or any(not (parameter.positional or parameter.required) for parameter in described)
+    return " ".join([*words, *(["[OPTIONS]"] if has_options else [])])
 
 
 def command_help(verb: Callable[..., Any]) -> str:
     """The paragraphs of a docstring that a command's help shows: those before arguments, results and errors."""
-    kept: list[str] = []
+    shown: list[str] = []
     for paragraph in (inspect.getdoc(verb) or "").split("\n\n"):
         if re.match(r"(Args|Arguments|Returns|Raises|Yields|Example)\b|>>>|\w+(, \w+)*  +\S", paragraph):
             break
-        kept.append(paragraph)
-    return "\n\n".join(kept)
+        shown.append(paragraph)
+    return "\n\n".join(shown)
 
 
 def click_parameter(parameter: Parameter) -> click.Parameter:
@@ -309,17 +349,6 @@ def example(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def cuts(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
-    """`5,10` as numbers of 1 or more.
-
-    Raises click.BadParameter for anything else.
-    """
-    pieces = [piece.strip() for piece in value.split(",") if piece.strip()]
-    if not all(piece.isdecimal() and int(piece) > 0 for piece in pieces):
-        raise click.BadParameter(f"'{value}' needs whole numbers of 1 or more with commas between them, as in 5,10")
-    return tuple(dict.fromkeys(int(piece) for piece in pieces))
-
-
 class Index(click.ParamType):  # type: ignore[type-arg]  # Generic in new clicks alone.
     """An index by its name: a folder's path, or the address of one in a database, which stays as it was typed."""
 
@@ -330,55 +359,30 @@ class Index(click.ParamType):  # type: ignore[type-arg]  # Generic in new clicks
         return str(value) if "://" in str(value) else Path(value)
 
 
-def index_argument() -> click.Argument:
-    """INDEX, a folder or an address."""
-    return click.Argument(["index"], type=Index())
+def as_typed(message: str, names: Collection[str]) -> str:
+    """A message that spells options as Python does, with each of them as it is typed: `lr needs` -> `--lr needs`.
+
+    `name=value` anywhere, a name at the start or before " is " or after "leave ", and a name of several words anywhere.
+
+    >>> as_typed("token_mask needs text=gru; text is bag; leave token_mask out", ["token_mask", "text"])
+    '--token-mask needs --text gru; --text is bag; leave --token-mask out'
+    """
+    if not names:
+        return message
+    either = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    before, after = r"(?<![\w./=-])", r"(?![\w./-])"
+    message = re.sub(rf"{before}({either})=(True|False){after}", _switch, message)
+    message = re.sub(rf"{before}({either})=(?=\S)", lambda match: f"{flag_of(match[1])} ", message)
+    message = re.sub(rf"(^|; |leave )({either})(?= needs | is | out\b)", lambda m: m[1] + flag_of(m[2]), message)
+    several = "|".join(name for name in either.split("|") if "_" in name)
+    return re.sub(rf"{before}({several}){after}", lambda match: flag_of(match[1]), message) if several else message
 
 
-def run_options() -> list[click.Parameter]:
-    """How a command on a run is carried out: device, batches, threads, quiet."""
-    return [
-        device_option(),
-        click.Option(["--batch-size"], type=click.IntRange(1), default=128, show_default=True, help="Items at a time."),
-        workers_option(),
-        quiet_option(),
-    ]
+def flag_of(name: str) -> str:
+    """How an option is typed."""
+    return f"--{name.replace('_', '-')}"
 
 
-def device_option() -> click.Option:
-    """--device."""
-    text = "cpu, cuda, cuda:1, mps; auto: a GPU if there is one."
-    return click.Option(["--device"], default="auto", show_default=True, help=text)
-
-
-def bf16_option() -> click.Option:
-    """--bf16, where pairs are scored by regions and words."""
-    text = "Score pairs in bfloat16, where the machine multiplies in it. Default: as the model was trained."
-    return click.Option(["--bf16/--no-bf16"], default=None, help=text)
-
-
-def workers_option() -> click.Option:
-    """--workers."""
-    text = "Threads that read ahead."
-    return click.Option(["--workers"], type=click.IntRange(0), default=2, show_default=True, help=text)
-
-
-def quiet_option() -> click.Option:
-    """--quiet."""
-    return click.Option(["--quiet", "-q"], is_flag=True, help="No progress.")
-
-
-def data_options() -> list[click.Parameter]:
-    """Where data, pictures and features are, for a command on a run that remembers them."""
-    return [
-        click.Option(["--data"], type=PATH, help="Data set; the run remembers its own, give it to use another."),
-        click.Option(["--images"], type=PATH, help="Folder that picture paths start from."),
-        click.Option(
-            ["--features"], type=PATH, help="Precomputed picture features: npz, npy, h5 or a folder (docs/datasets.md)."
-        ),
-        click.Option(["--text-features"], type=PATH, help="Precomputed text features, likewise."),
-        click.Option(["--split-seed"], type=int, help="Seed of the 80-10-10 split of data without splits."),
-        click.Option(
-            ["--on-error"], type=click.Choice(["raise", "skip"]), help="What to do with rows that cannot be used."
-        ),
-    ]
+def _switch(match: re.Match[str]) -> str:
+    flag = flag_of(match[1])
+    return flag if match[2] == "True" else flag.replace("--", "--no-", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,11 +11,10 @@ import click
 
 from subtext.api.options import parameters
 from subtext.api.train import train as verb
-from subtext.cli.command import HELP, Command, click_parameter, command_help, example
-from subtext.cli.options import as_typed, old_flags, recipe_option
+from subtext.cli.command import HELP, Command, as_typed, click_parameter, command_help, example, flag_of
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.renamed_options import VALUES
-from subtext.recipes.catalogue import RECOMMENDED, Recipe, methods, models, plan_options, read_method, unknown
+from subtext.recipes.catalogue import RECOMMENDED, Option, Recipe, methods, models, plan_options, read_method, unknown
 
 RENAMED = {"--keep": "--keep-checkpoints", "--keep-epochs": "--save-every-epochs"}
 
@@ -168,6 +167,32 @@ def arguments(ctx: click.Context) -> dict[str, Any]:
 def is_first() -> bool:
     """Whether this is the first process, which speaks for all that `accelerate launch` started."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def recipe_option(option: Option) -> click.Option:
+    """The option of a recipe or of the plan for click."""
+    flag = flag_of(option.name)
+    if option.type is bool:
+        flags = [f"{flag}/--no-{flag.removeprefix('--')}", option.name]
+        return click.Option(flags, default=bool(option.default), show_default=True, help=option.help)
+    return click.Option(
+        [flag, option.name],
+        type=click.Choice([str(choice) for choice in option.choices]) if option.choices else option.type,
+        default=option.default,
+        show_default=option.default is not None and option.default != "",
+        help=option.help,
+    )
+
+
+def old_flags(options: Iterable[Option]) -> dict[str, str]:
+    """Old flag -> flag, for options that were renamed."""
+    flags: dict[str, str] = {}
+    for option in options:
+        if option.old_name:
+            flags[flag_of(option.old_name)] = flag_of(option.name)
+            if option.type is bool:
+                flags[flag_of(f"no_{option.old_name}")] = flag_of(f"no_{option.name}")
+    return flags
 
 
 @contextmanager

@@ -6,24 +6,30 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
+from subtext.api.evaluate import evaluate
+from subtext.api.index.build import build_index, interrupted_build
 from subtext.api.options import Device, Quiet, Range, Section, Workers, verb
+from subtext.api.search import open_index
+from subtext.api.train import train
 from subtext.errors import CheckpointError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import duration
 from subtext.version import __version__
 
 if TYPE_CHECKING:
-    from subtext.demo.findings import Findings
-
-T = TypeVar("T")
+    from subtext.data.dataset import Dataset
+    from subtext.evaluation import Result
+    from subtext.report.page import Page, Search
+    from subtext.search import Hit, Index
 
 MARK = "demo.json"
-HOST = "dual"
+MODEL = "dual"
 ARGUMENTS: dict[str, Any] = {
     "image": "tiny",
     "image_size": 32,
@@ -48,29 +54,21 @@ PLAN: dict[str, Any] = {
     "weight_decay": 0.05,
     "weight_average": "none",
 }
-"""What the recommended recipe is told for a few thousand small drawings; found on emoji of the training split."""
+"""The options of the recommended recipe for a few thousand small drawings; chosen on emoji of the training split."""
 
 
-@dataclass(frozen=True)
-class Demo:
-    """The settings of a demonstration.
+QUERIES = (
+    ("flag for Brazil", "An alias: the emoji's name in English is “Brazil”."),
+    ("chat noir", "French, a second language: “black cat”."),
+    ("cat with a smile", "English words that are no emoji's name."),
+)
+"""The same for every seed. Of the usual one, 0: an image that was learnt from, one that was held out, and neither."""
+SAMPLES, TOP = 6, 10
+"""Held-out texts whose answers are shown; images of an answer."""
+_SPLITS = {"train": "learnt from", "val": "held out", "test": "held out"}
 
-    out     its folder: data, run, index, figures and page          seed    of the split, the weights and every draw
-    epochs  of training; None for the usual number                  limit   the first so many emoji alone, for tests
-    """
 
-    out: Path
-    seed: int = 0
-    epochs: int | None = None
-    limit: int | None = None
-    device: str = "cpu"
-    workers: int = 2
-    quiet: bool = False
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        """How it is trained."""
-        return PLAN if self.epochs is None else {**PLAN, "epochs": self.epochs}
+_DEMONSTRATION = Section("Demonstration")
 
 
 @dataclass(frozen=True)
@@ -87,10 +85,10 @@ class Demonstration:
 @verb
 def demo(
     *,
-    out: Annotated[str | Path, "Folder for data, run, index and page.", Section("Demonstration")] = "demo",
-    seed: Annotated[int, "Seed of every random choice.", Section("Demonstration")] = 0,
+    out: Annotated[str | Path, "Folder for data, run, index and page.", _DEMONSTRATION] = "demo",
+    seed: Annotated[int, "Seed of every random choice.", _DEMONSTRATION] = 0,
     epochs: Annotated[
-        int | None, "Epochs of the training; fewer are faster and worse.", Range(1), Section("Demonstration")
+        int | None, "Epochs of the training; fewer are faster and worse.", Range(1), _DEMONSTRATION
     ] = None,
     limit: int | None = None,
     device: Device = "cpu",
@@ -107,117 +105,225 @@ def demo(
 
     Raises RequirementError when packages are missing, or the folder is not this demonstration's.
     """
-    settings = Demo(Path(out), seed, epochs, limit, device, workers, quiet)
+    from subtext.demo.emoji import emoji, write_emoji
+
+    folder, started = Path(out), time.monotonic()
+    data, run, index, page = (folder / name for name in ("data", "run", "index", "page.html"))
+    plan = PLAN if epochs is None else {**PLAN, "epochs": epochs}
+    running: dict[str, Any] = {"device": device, "workers": workers, "quiet": quiet}
+    _enter(folder, {"seed": seed, "limit": limit, "arguments": ARGUMENTS, "plan": plan})
+    with _step(1, f"images and texts of emoji -> {data}", quiet=quiet):
+        if data.is_dir():
+            say("      already there", quiet=quiet)
+        else:
+            with meter("drawing", len(emoji()[:limit]), quiet=quiet) as progress:
+                write_emoji(data, seed=seed, limit=limit, progress=progress)
+    with _step(2, f"training from scratch -> {run}", quiet=quiet):
+        if _is_trained(run):
+            say("      already trained", quiet=quiet)
+        else:
+            options = {**running, **ARGUMENTS, **plan}
+            trained = train(MODEL, data=data, out=run, resume=run.exists(), seed=seed, **options)
+            if trained.record.status == "stopped":
+                return Demonstration("stopped; the same command goes on from there", stopped=True)
+    with _step(3, "evaluating on emoji that were held out", quiet=quiet):
+        result = evaluate(run, split="test", json=folder / "figures.json", **running)
+    with _step(4, f"index of all images -> {index}", quiet=quiet):
+        if index.is_dir() and interrupted_build(index) is None:
+            say("      already there", quiet=quiet)
+        else:
+            build_index(index, run=run, **running)
+    with _step(5, f"three searches -> {page}", quiet=quiet):
+        say(_write_page(page, folder, result, seed), quiet=quiet)
+    say(f"all in {duration(time.monotonic() - started)}", quiet=quiet)
+    opener = {"darwin": "open", "win32": "start"}.get(sys.platform, "xdg-open")
+    return Demonstration(f"{_summary(result)}\n\nopen the page:\n  {opener} {shlex.quote(str(page))}")
+
+
+@contextmanager
+def _step(number: int, text: str, *, quiet: bool) -> Iterator[None]:
+    say(f"[{number}/5] {text}", quiet=quiet)
     started = time.monotonic()
-    _enter(settings)
-    step = _Steps(5, quiet=settings.quiet)
-    step(f"pictures and texts of emoji -> {settings.out / 'data'}", lambda: _prepare(settings))
-    if step(f"training from scratch -> {settings.out / 'run'}", lambda: _train(settings)):
-        return Demonstration("stopped; the same command goes on from there", stopped=True)
-    findings = step("evaluating on emoji that were held out", lambda: _evaluate(settings))
-    step(f"index of all pictures -> {settings.out / 'index'}", lambda: _index(settings))
-    page = settings.out / "page.html"
-    step(f"three searches -> {page}", lambda: _page(settings, findings, page))
-    say(f"all in {duration(time.monotonic() - started)}", quiet=settings.quiet)
-    return Demonstration(f"{findings.text()}\n\nopen the page:\n  {_opener()} {shlex.quote(str(page))}")
+    yield
+    say(f"      {duration(time.monotonic() - started)}", quiet=quiet)
 
 
-class _Steps:
-    """Says which step of how many is taken, and how long it took."""
-
-    def __init__(self, count: int, *, quiet: bool) -> None:
-        self.count, self.done, self.quiet = count, 0, quiet
-
-    def __call__(self, step: str, take: Callable[[], T]) -> T:
-        self.done += 1
-        say(f"[{self.done}/{self.count}] {step}", quiet=self.quiet)
-        started = time.monotonic()
-        result = take()
-        say(f"      {duration(time.monotonic() - started)}", quiet=self.quiet)
-        return result
-
-
-def _enter(asked: Demo) -> None:
+def _enter(folder: Path, settings: dict[str, Any]) -> None:
     """Make the folder, or see that it is this demonstration's."""
     from subtext.data.atomic import write_text
     from subtext.demo.emoji import emoji
 
-    settings = {"seed": asked.seed, "limit": asked.limit, "arguments": ARGUMENTS, "plan": asked.plan}
-    mark = asked.out / MARK
+    mark = folder / MARK
     if mark.is_file():
-        recorded = json.loads(mark.read_text(encoding="utf-8"))
-        if recorded.get("settings") != settings:
+        recorded = json.loads(mark.read_text(encoding="utf-8")).get("settings")
+        if recorded != settings:
             raise RequirementError(
-                f"{asked.out} holds a demonstration of other settings ({recorded.get('settings')}); "
-                "name another folder with --out, or remove this one"
+                f"{folder} holds a demonstration of other settings ({recorded}); name another folder with --out, or "
+                "remove this one"
             )
         return
-    if asked.out.exists() and (not asked.out.is_dir() or any(asked.out.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RequirementError(
-            f"the demonstration needs a new or empty folder; {asked.out} holds something; name another with --out"
+            f"the demonstration needs a new or empty folder; {folder} holds something; name another with --out"
         )
-    emoji()  # so that missing packages are told before a folder is made
+    emoji()  # Missing packages are reported before a folder is made.
     write_text(mark, json.dumps({"settings": settings, "version": __version__}, indent=2) + "\n")
 
 
-def _prepare(settings: Demo) -> None:
-    from subtext.demo.emoji import emoji
-    from subtext.demo.prepare import prepare
-
-    folder = settings.out / "data"
-    if folder.is_dir():
-        say("      already there", quiet=settings.quiet)
-        return
-    total = len(emoji()[: settings.limit])
-    with meter("drawing", total, quiet=settings.quiet) as progress:
-        prepare(folder, seed=settings.seed, limit=settings.limit, progress=progress)
-
-
-def _train(settings: Demo) -> bool:
-    """Train, or go on; True when somebody stopped it."""
-    from subtext.api.train import train
+def _is_trained(run: Path) -> bool:
     from subtext.models.checkpoint import load_record
 
-    run = settings.out / "run"
     try:
-        if load_record(run).status == "finished":
-            say("      already trained", quiet=settings.quiet)
-            return False
+        return load_record(run).status == "finished"
     except CheckpointError:
-        pass  # Nothing was begun, or not as far as a record: training starts, or goes on from its own checkpoints.
-    options: dict[str, Any] = {
-        "seed": settings.seed,
-        "device": settings.device,
-        "workers": settings.workers,
-        "quiet": settings.quiet,
-    }
-    trained = train(
-        HOST, data=settings.out / "data", out=run, resume=run.exists(), **options, **ARGUMENTS, **settings.plan
+        return False  # Nothing was begun, or not as far as a record: training resumes from its own checkpoints.
+
+
+def _summary(result: Result) -> str:
+    from subtext.evaluation.results import figures_table
+
+    return f"{figures_table(result.figures, result.chance, result.intervals)}\n\n{_verdict(result)}"
+
+
+def _verdict(result: Result) -> str:
+    """The one sentence to take away: how far above chance."""
+    name = "text_to_image/recall@10"
+    value, chance = result.figures[name], result.chance[name]
+    low, high = result.intervals.get(name, (value, value))
+    gain = f"{value / chance:.0f} times chance" if low > chance else "which is not above chance: the interval holds it"
+    interval = f" (95 %: {low:.1f} to {high:.1f})" if low < high else ""
+    return (
+        f"Of texts of emoji that it never saw, {value:.1f} %{interval} find their picture among the first ten of "
+        f"{result.protocol['gallery']['images']:,}; chance gives {chance:.1f} %: {gain}."
     )
-    return trained.record.status == "stopped"
 
 
-def _evaluate(settings: Demo) -> Findings:
-    from subtext.demo.findings import measure
+def _write_page(file: Path, folder: Path, result: Result, seed: int) -> str:
+    """Search the index, write the page, and return the answers in words."""
+    from subtext.data.atomic import write_text
+    from subtext.report.page import render
 
-    return measure(settings.out, seed=settings.seed, workers=settings.workers, quiet=settings.quiet)
-
-
-def _index(settings: Demo) -> None:
-    from subtext.api.index.build import build_index, interrupted_build
-
-    index = settings.out / "index"
-    if index.is_dir() and interrupted_build(index) is None:
-        say("      already there", quiet=settings.quiet)
-        return
-    build_index(index, run=settings.out / "run", device=settings.device, workers=settings.workers, quiet=settings.quiet)
-
-
-def _page(settings: Demo, findings: Findings, page: Path) -> None:
-    from subtext.demo.showing import show
-
-    say(show(settings.out, findings, page), quiet=settings.quiet)
+    index = open_index(folder / "index")
+    lines, searches = [], []
+    for query, remark in QUERIES:
+        hits = index.search(query, top=len(index)).hits
+        remark = described(query, remark, hits)
+        searches.append(_search(query, remark, hits, [hit.id for hit in hits if _is_named(hit, query)]))
+        lines.append(f'      "{query}"   {remark}')
+        lines += [
+            f"        {hit.score:.2f}  {hit.metadata.get('emoji', ' ')}  {hit.captions[0]} ({_split_note(hit)})"
+            for hit in hits[:3]
+        ]
+    write_text(file, render(_page(folder, index, result, searches, seed)))
+    return "\n".join(lines)
 
 
-def _opener() -> str:
-    return {"darwin": "open", "win32": "start"}.get(sys.platform, "xdg-open")
+def described(query: str, remark: str, hits: Sequence[Hit]) -> str:
+    """The remark on a query, and the rank of the image that has the query as a text."""
+    for rank, hit in enumerate(hits, start=1):
+        if _is_named(hit, query):
+            return f"{remark} Its picture was {_split_note(hit)}; place {rank:,} of {len(hits):,}."
+    return remark
+
+
+def _is_named(hit: Hit, query: str) -> bool:
+    return query.casefold() in {caption.casefold() for caption in hit.captions}
+
+
+def _split_note(hit: Hit) -> str:
+    return _SPLITS.get(str(hit.metadata.get("split")), "")
+
+
+def _search(query: str, remark: str, hits: Sequence[Hit], right: Collection[str]) -> Search:
+    """The first hits as cards; `right` are the ids of the images that were searched for."""
+    from subtext.data.image_files import thumbnail
+    from subtext.report.page import Found, Search
+
+    cards = [
+        Found(
+            title=hit.captions[0],
+            score=hit.score,
+            picture=None if hit.path is None else thumbnail(hit.path),
+            notes=[_split_note(hit)],
+            right=hit.id in right,
+        )
+        for hit in hits[:TOP]
+    ]
+    return Search(query, cards, remark)
+
+
+def _samples(index: Index, pairs: Dataset, seed: int) -> tuple[list[Search], float]:
+    """Answers to held-out texts that share a word with the training texts, and the share of such texts in per cent."""
+    from subtext.data.text import UNKNOWN, WordInput, tokenise
+    from subtext.ops import draw
+
+    spec, texts = index.model.text.input_spec, [str(text) for text in pairs.texts.values]
+    assert isinstance(spec, WordInput)
+    has_word = [any(code != UNKNOWN for code in spec.vocabulary.encode(tokenise(text))) for text in texts]
+    shuffled = draw.permutation(len(texts), seed=seed, epoch=0, purpose="demo samples").tolist()
+    image_of = dict(pairs.links[:, ::-1].tolist())
+    searches = []
+    for row in [row for row in shuffled if has_word[row]][:SAMPLES]:
+        hits, name = index.search(texts[row], top=len(index), where=["split = test"]).hits, image_of[row]
+        rank = [hit.id for hit in hits].index(pairs.images.ids[name]) + 1
+        remark = f"Its own picture is at place {rank:,} of {len(hits):,}."
+        searches.append(_search(texts[row], remark, hits, [pairs.images.ids[name]]))
+    return searches, 100 * sum(has_word) / len(has_word)
+
+
+def _page(folder: Path, index: Index, result: Result, searches: Sequence[Search], seed: int) -> Page:
+    from subtext.data.read import read
+    from subtext.demo.emoji import CREDIT
+    from subtext.models.checkpoint import load_record
+    from subtext.report.page import Figure, Page, Section
+
+    record, pairs = load_record(folder / "run"), read(folder / "data").split("test")
+    samples, share = _samples(index, pairs, seed)
+    figures = []
+    for direction, words in (("text_to_image", "words → picture"), ("image_to_text", "picture → words")):
+        for k in (1, 5, 10):
+            name, title = f"{direction}/recall@{k}", f"{words}, first {k}" if k > 1 else f"{words}, first"
+            low, high = result.intervals.get(name, (None, None))
+            figures.append(Figure(title, result.figures[name], result.chance[name], low, high))
+    data, run, library = (shlex.quote(str(folder / name)) for name in ("data", "run", "index"))
+    return Page(
+        title="Emoji, found by words",
+        lead=f"A model trained from nothing on drawings of emoji and their names in six languages. It looks at pixels "
+        f"and words alone. All {len(index):,} pictures can be searched.",
+        verdict=_verdict(result),
+        figures=figures,
+        figures_text=f"{len(pairs.images):,} pictures and {len(pairs.texts):,} texts of whole emoji that were held "
+        "out: neither their pictures nor their texts, nor those of another skin tone or gender, were learnt from. The "
+        "orange line is what guessing gives; the dark line is a 95 % interval.",
+        sections=(
+            Section(
+                "Three searches in all pictures",
+                "The number is the cosine, which orders the results. The model learnt from most of these pictures, "
+                "and should know them; those that are held out it never saw, and can at best guess from words that it "
+                "knows. The queries are fixed, however well the model answers them.",
+                searches,
+            ),
+            Section(
+                "Held-out texts, sampled at random",
+                f"Each searches the {len(pairs.images):,} held-out pictures alone, as in the figures above. They come "
+                f"from the {share:.0f} % of held-out texts that share a word with those learnt from: of the others, "
+                "which the figures count too, a model of words can know nothing.",
+                samples,
+            ),
+        ),
+        facts=[
+            ("recipe", f"{record.model}: a small convolutional network and a bag of words, both from random weights"),
+            ("parameters", f"{sum(parameter.numel() for parameter in index.model.parameters()):,}"),
+            ("training", f"{record.epochs} epochs in {duration(record.seconds)}; epoch {record.best_epoch} kept"),
+            ("index", f"{len(index):,} pictures, vectors of {index.store.manifest.width}, searched exactly"),
+            ("seed", str(record.seed)),
+            ("versions", f"Subtext {__version__}, PyTorch {record.versions.get('torch', '?')}"),
+        ],
+        commands=[
+            f'subtext search {library} "herz"',
+            f"subtext search {library} --image {data}/pictures/1F44B.png --target texts",
+            f"subtext evaluate {run} --split test",
+            f"subtext data check {data}",
+        ],
+        credit=f"{CREDIT}. Names: Unicode CLDR, through the Python package emoji.",
+    )

@@ -1,45 +1,110 @@
-"""A run as a folder for the Hub: of `transformers` where that has the model, of `subtext.load` otherwise."""
+"""A run as a folder for the Hub: of `transformers` where that has the model, of `subtext.load` otherwise.
+
+Every export is compared with the model on the same inputs: random tensors, and items of the run's data.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from subtext.data.batches import item_batch
+from subtext.data.features import FeatureInput
+from subtext.data.inputs import Batch, Tensors
 from subtext.data.pixels import PixelInput
 from subtext.data.text import SubwordInput
-from subtext.export.samples import Samples, vectors_of
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.dual import Half
-from subtext.models.model import Model
+from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
+
+if TYPE_CHECKING:
+    from subtext.data.dataset import Dataset
+
+
+COUNT = 8
+"""Items of the data that are compared."""
+SIDES = ("image", "text")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Batches of several sizes for each of "image" and "text", and a phrase that says where they come from."""
+
+    batches: dict[str, list[Tensors]]
+    source: str
+
+
+def sample_inputs(model: Model, dataset: Dataset | None) -> Samples:
+    """Random batches of one and of three items, and the first items of the data set where there is one."""
+    generator = torch.Generator().manual_seed(0)
+    batches = {side: [_random(getattr(model, side), count, generator) for count in (1, 3)] for side in SIDES}
+    if dataset is None:
+        return Samples(batches, "random inputs")
+    for side, items in (("image", dataset.images), ("text", dataset.texts)):
+        rows = np.arange(min(COUNT, len(items)), dtype=np.int64)
+        batches[side].append(getattr(model, side).read(item_batch(items, rows, dataset.root)))
+    return Samples(batches, f"random inputs and {COUNT} items of the data")
+
+
+def vectors_of(model: Model, side: str, batch: Tensors) -> Tensor:
+    """(N K D) the model's own vectors of a batch."""
+    model.eval()
+    with torch.inference_mode():
+        vectors: Tensor = getattr(model, side)(batch).vectors.clone()
+    return vectors
+
+
+def _random(branch: Branch, count: int, generator: torch.Generator) -> Tensors:
+    """A batch of the shapes that the branch reads; texts have different lengths."""
+    input_spec, ids = branch.input_spec, torch.arange(count)
+    if isinstance(input_spec, PixelInput):
+        return {"pixels": torch.randn(count, 3, input_spec.size, input_spec.size, generator=generator), "ids": ids}
+    if isinstance(input_spec, FeatureInput):
+        tensors = {"ids": ids}
+        if input_spec.pooled is not None:
+            tensors["pooled"] = torch.randn(count, input_spec.pooled, generator=generator)
+        if input_spec.grid is not None:
+            regions = 4 + count
+            tensors["grid"] = torch.randn(count, regions, input_spec.grid, generator=generator)
+            # Each item has one region fewer than the one before.
+            tensors["mask"] = torch.arange(regions)[None, :] < (regions - torch.arange(count))[:, None]
+        return tensors
+    captions = ["a", "red dog on the beach", "two old boats and a very small house in the dark 🚣🏽"]
+    rows = np.arange(count, dtype=np.int64)
+    texts = [captions[row % len(captions)] for row in range(count)]
+    return input_spec(Batch(texts, texts, rows, rows, Path()))
+
 
 TOLERANCE = 1e-5
 """Largest accepted difference of a component of a unit vector between the model and the export."""
+_USE = """## Use
+
+```python
+from transformers import AutoModel, AutoTokenizer
+
+model = AutoModel.from_pretrained("FOLDER")  # this folder
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+```
+
+Images are preprocessed as `preprocessor_config.json` says.
+
+"""
 
 
 def public_record(record: Record) -> Record:
     """The record with names of files alone: no folder of this machine is published."""
-    data = record.data
-
-    def name(path: str | None) -> str | None:
-        return None if path is None else Path(path).name
-
-    return replace(
-        record,
-        data=replace(
-            data,
-            data=Path(data.data).name,
-            images=name(data.images),
-            features=name(data.features),
-            text_features=name(data.text_features),
-        ),
-    )
+    names = ("data", "images", "features", "text_features")
+    paths: dict[str, Any] = {name: path and Path(path).name for name in names for path in [getattr(record.data, name)]}
+    return replace(record, data=replace(record.data, **paths))
 
 
 def write_config(record: Record, folder: Path) -> None:
@@ -49,13 +114,18 @@ def write_config(record: Record, folder: Path) -> None:
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
-def difference(model: Model, exported: Model, samples: Samples) -> float:
-    """Largest difference of a component of the vectors of two models over all samples."""
-    return max(
-        float((vectors_of(exported, side, batch) - vectors_of(model, side, batch)).abs().max())
-        for side, batches in samples.batches.items()
-        for batch in batches
-    )
+def difference(model: Model, exported: Callable[[str, Tensors], Tensor], samples: Samples) -> float:
+    """Largest difference of a component of the vectors of the model and of the export over all samples.
+
+    It is infinite where the shapes differ.
+    """
+    largest = 0.0
+    for side, batches in samples.batches.items():
+        for batch in batches:
+            vectors, expected = exported(side, batch), vectors_of(model, side, batch)
+            equal = vectors.shape == expected.shape
+            largest = max(largest, float((vectors - expected).abs().max()) if equal else float("inf"))
+    return largest
 
 
 def is_dual_encoder(model: Model) -> bool:
@@ -90,8 +160,8 @@ def write_dual_encoder(model: Model, record: Record, folder: Path) -> None:
     (folder / "README.md").write_text(_dual_encoder_card(record), encoding="utf-8")
 
 
-def dual_encoder_difference(model: Model, folder: Path, samples: Samples) -> float:
-    """Largest difference of a component of the vectors of the model and of what `transformers` opens."""
+def open_dual_encoder(folder: Path) -> Callable[[str, Tensors], Tensor]:
+    """What `transformers` opens, as a function of a side and a batch to unit vectors (N 1 D)."""
     from transformers import AutoModel
 
     dual: Any = AutoModel.from_pretrained(folder, use_safetensors=True).eval()
@@ -100,14 +170,12 @@ def dual_encoder_difference(model: Model, folder: Path, samples: Samples) -> flo
         "image": Half(dual.vision_model, image, dual.config, input_name="pixels").eval(),
         "text": Half(dual.text_model, text, dual.config, input_name="tokens").eval(),
     }
-    differences = []
-    for side, batches in samples.batches.items():
-        for batch in batches:
-            with torch.inference_mode():
-                pooled: Tensor = halves[side](batch).pooled
-                vectors = nn.functional.normalize(pooled, dim=-1)[:, None]
-            differences.append(float((vectors - vectors_of(model, side, batch)).abs().max()))
-    return max(differences)
+
+    def vectors(side: str, batch: Tensors) -> Tensor:
+        with torch.inference_mode():
+            return nn.functional.normalize(halves[side](batch).pooled, dim=-1)[:, None]
+
+    return vectors
 
 
 def _merged(half: nn.Module) -> Any:
@@ -150,17 +218,4 @@ def _image_processor(input_spec: PixelInput, family: str) -> dict[str, Any]:
 def _dual_encoder_card(record: Record) -> str:
     card = model_card(public_record(record)).replace("library_name: subtext", "library_name: transformers")
     start, end = card.index("## Use"), card.index("## Limits")
-    use = [
-        "## Use",
-        "",
-        "```python",
-        "from transformers import AutoModel, AutoTokenizer",
-        "",
-        'model = AutoModel.from_pretrained("FOLDER")  # this folder',
-        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-        "```",
-        "",
-        "Images are preprocessed as `preprocessor_config.json` says.",
-        "",
-    ]
-    return card[:start] + "\n".join(use) + "\n" + card[end:]
+    return card[:start] + _USE + card[end:]

@@ -12,7 +12,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.inputs import Tensors
 from subtext.data.pixels import PixelInput
 from subtext.errors import RequirementError
-from subtext.export.hub import public_record
-from subtext.export.samples import Samples, vectors_of
+from subtext.export.hub import Samples, difference, public_record
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.words import Recurrent
 from subtext.models.heads.gaussian import Gaussian
@@ -64,23 +63,36 @@ def write_graph(model: Model, side: str, samples: Samples, folder: Path) -> floa
     """Write SIDE.onnx and the assets of its inputs; returns the largest difference from the model over all samples.
 
     The graph takes any number of items and any length of text; images have the model's size. The difference is that
-    of a component of the vectors, which ONNX Runtime computes on the processor; infinite where the shapes differ.
+    of a component of the vectors, which ONNX Runtime computes on the processor.
     """
     import onnxruntime
 
     branch, batches, path = getattr(model, side), samples.batches[side], folder / f"{side}.onnx"
     names = [name for name in INPUTS if name in batches[-1]]
-    _write(branch, names, batches, path)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    largest = 0.0
-    for batch in batches:
-        vectors = torch.from_numpy(session.run(None, {name: batch[name].numpy() for name in names})[0])
-        expected = vectors_of(model, side, batch)
-        equal = vectors.shape == expected.shape
-        largest = max(largest, float((vectors - expected).abs().max()) if equal else float("inf"))
+    example = max(batches, key=lambda batch: len(batch["ids"]))
+    axes = {axis: torch.export.Dim(axis, max=65536) for axis in FREE_AXES}
+    dynamic = tuple({index: axes[axis] for index, axis in enumerate(INPUTS[name]) if axis in axes} for name in names)
+    with _quiet_exporter():
+        torch.onnx.export(
+            Exportable(branch, names).eval(),
+            tuple(example[name] for name in names),
+            str(path),
+            input_names=names,
+            output_names=["vectors"],
+            dynamic_shapes=(dynamic,),
+            custom_translation_table=_translations(),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
     (folder / "assets" / side).mkdir(parents=True)
     branch.input_spec.save(folder / "assets" / side)
-    return largest
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def vectors(_: str, batch: Tensors) -> Tensor:
+        return torch.from_numpy(session.run(None, {name: batch[name].numpy() for name in names})[0])
+
+    return difference(model, vectors, replace(samples, batches={side: batches}))
 
 
 def write_description(
@@ -105,26 +117,6 @@ def write_description(
     }
     (folder / "subtext.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(model_card(public_record(record)), encoding="utf-8")
-
-
-def _write(branch: Branch, names: list[str], batches: list[Tensors], path: Path) -> None:
-    module = Exportable(branch, names).eval()
-    example = max(batches, key=lambda batch: len(batch["ids"]))
-    axes = {axis: torch.export.Dim(axis, max=65536) for axis in FREE_AXES}
-    dynamic = tuple({index: axes[axis] for index, axis in enumerate(INPUTS[name]) if axis in axes} for name in names)
-    with _quiet_exporter():
-        torch.onnx.export(
-            module,
-            tuple(example[name] for name in names),
-            str(path),
-            input_names=names,
-            output_names=["vectors"],
-            dynamic_shapes=(dynamic,),
-            custom_translation_table=_translations(),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
 
 
 def _inputs(branch: Branch, batch: Tensors) -> dict[str, Any]:

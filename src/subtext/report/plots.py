@@ -78,7 +78,37 @@ def charts(panels: Sequence[Chart]) -> str:
     lines = max(len(chart.curves) for chart in panels)
     figure, axes = _panels(len(panels), 4.2, 3.3 + 0.22 * lines)
     for chart, ax in zip(panels, axes, strict=True):
-        _chart(chart, ax)
+        ax.set_title(chart.title, loc="left", fontweight="bold", parse_math=False)
+        ax.set_xlabel(chart.x_label, color=SOFT, parse_math=False)
+        ax.set_ylabel(chart.y_label, color=SOFT, parse_math=False)
+        ax.spines[["right", "top"]].set_visible(False)
+        ax.grid(axis="y", color=RULE)
+        ax.set_axisbelow(True)
+        if chart.log_x:
+            ax.set_xscale("log")
+        if chart.log_y:
+            ax.set_yscale("log")
+        lines = references = points = 0
+        for curve in chart.curves:
+            shown = [(x, y) for x, y in curve.points if _is_shown(x, chart.log_x) and _is_shown(y, chart.log_y)]
+            points += len(shown)
+            if curve.reference:
+                style, colour, marker = ("--", ":")[references % 2], SOFT, None
+                references += 1
+            else:
+                # Lines of one colour differ in their dashes.
+                style = _DASHES[(lines // len(_COLOURS) + lines) % len(_DASHES)]
+                colour, marker = _COLOURS[lines % len(_COLOURS)], "o"
+                lines += 1
+            (line,) = ax.plot(
+                *zip(*shown, strict=True) if shown else ([], []), style, color=colour, marker=marker, ms=3
+            )
+            line.set_gid(f"curve of {chart.title}: {curve.name}")
+            line.set_label(curve.name.replace("$", r"\$"))
+        if points:
+            ax.legend(loc="upper left", bbox_to_anchor=(0, -0.16), frameon=False)
+        else:
+            ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center")
     return svg(figure, "; ".join(chart.title for chart in panels))
 
 
@@ -134,38 +164,6 @@ def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]
 def _titles(ax: Axes, title: str, remark: str) -> None:
     ax.set_title(f"{title}\n", loc="left", fontweight="bold", fontsize=9, parse_math=False)
     ax.text(0, 1.03, remark, transform=ax.transAxes, color=SOFT, fontsize=8, parse_math=False)
-
-
-def _chart(chart: Chart, ax: Axes) -> None:
-    ax.set_title(chart.title, loc="left", fontweight="bold", parse_math=False)
-    ax.set_xlabel(chart.x_label, color=SOFT, parse_math=False)
-    ax.set_ylabel(chart.y_label, color=SOFT, parse_math=False)
-    ax.spines[["right", "top"]].set_visible(False)
-    ax.grid(axis="y", color=RULE)
-    ax.set_axisbelow(True)
-    if chart.log_x:
-        ax.set_xscale("log")
-    if chart.log_y:
-        ax.set_yscale("log")
-    lines = references = points = 0
-    for curve in chart.curves:
-        shown = [(x, y) for x, y in curve.points if _is_shown(x, chart.log_x) and _is_shown(y, chart.log_y)]
-        points += len(shown)
-        if curve.reference:
-            style, colour, marker = ("--", ":")[references % 2], SOFT, None
-            references += 1
-        else:
-            # Lines of one colour differ in their dashes.
-            style = _DASHES[(lines // len(_COLOURS) + lines) % len(_DASHES)]
-            colour, marker = _COLOURS[lines % len(_COLOURS)], "o"
-            lines += 1
-        (line,) = ax.plot(*zip(*shown, strict=True) if shown else ([], []), style, color=colour, marker=marker, ms=3)
-        line.set_gid(f"curve of {chart.title}: {curve.name}")
-        line.set_label(curve.name.replace("$", r"\$"))
-    if points:
-        ax.legend(loc="upper left", bbox_to_anchor=(0, -0.16), frameon=False)
-    else:
-        ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center")
 
 
 def _is_shown(value: float, log: bool) -> bool:

@@ -40,39 +40,37 @@ def say(message: str, *, quiet: bool = False) -> None:
 
 
 @contextmanager
-def meter(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with the number of finished items of `total`."""
-    if quiet:
-        yield _nothing
-    elif sys.stderr.isatty():
-        with _bar() as bar:
-            task = bar.add_task(label, total=total)
-            yield lambda finished: bar.update(task, completed=min(finished, total))
-    else:
-        yield _lines(label, total)
-
-
-@contextmanager
-def image_meter(*, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Gives a function to call with the number of checked images and their total."""
+def counter(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Gives a function to call with the numbers of finished items and of all items."""
     if quiet:
         yield lambda finished, total: None
     elif sys.stderr.isatty():
         with _bar() as bar:
-            task = bar.add_task("checking images", total=None)
-            yield lambda finished, total: bar.update(task, completed=finished, total=total)
+            task = bar.add_task(label, total=None)
+            yield lambda finished, total: bar.update(task, completed=min(finished, total), total=total)
     else:
-        write: Callable[[tuple[int, int]], None] = _throttled(
-            lambda counts: say("images: {:,} of {:,}".format(*counts))
-        )
-        yield lambda finished, total: write((finished, total))
+        estimate = Estimate()
+
+        def line(values: tuple[int, int, float | None]) -> None:
+            finished, total, seconds = values
+            say(f"{label}: {finished:,} of {total:,}{'' if seconds is None else f', {duration(seconds)} left'}")
+
+        write: Callable[[tuple[int, int, float | None]], None] = _throttled(line)
+        yield lambda finished, total: write((finished, total, estimate(finished, total)))
+
+
+@contextmanager
+def meter(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """Gives a function to call with the number of finished items of `total`."""
+    with counter(label, quiet=quiet) as show:
+        yield lambda finished: show(finished, total)
 
 
 @contextmanager
 def training_meter(*, quiet: bool = False) -> Iterator[Callable[[TrainingReport], None]]:
     """Gives a function for `fit` to report to: a line per epoch and note; between them a bar, or plain lines."""
     if quiet:
-        yield _nothing
+        yield lambda report: None
     elif sys.stderr.isatty():
         with _bar() as bar:
             task = bar.add_task("starting", total=None)
@@ -84,19 +82,15 @@ def training_meter(*, quiet: bool = False) -> Iterator[Callable[[TrainingReport]
 
             yield show
     else:
-        write: Callable[[TrainingReport], None] = _throttled(_step)
+        write: Callable[[str], None] = _throttled(say)
 
         def print_line(report: TrainingReport) -> None:
             if (line := _line(report)) is not None:
                 say(line)
             else:
-                write(report)
+                write(f"{_where(report)}, step {report.step:,} of {report.steps:,}{_left(report)}")
 
         yield print_line
-
-
-def _step(report: TrainingReport) -> None:
-    say(f"{_where(report)}, step {report.step:,} of {report.steps:,}{_left(report)}")
 
 
 def _line(report: TrainingReport) -> str | None:
@@ -127,10 +121,6 @@ def _left(report: TrainingReport) -> str:
     return f"; {duration(report.seconds_left)} left" if report.seconds_left else ""
 
 
-def _nothing(_: object) -> None:
-    """Show nothing."""
-
-
 def _bar() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -158,17 +148,6 @@ class Estimate:
         if last == first or now - start < ENOUGH:
             return None
         return (now - start) / (last - first) * max(total - finished, 0)
-
-
-def _lines(label: str, total: int) -> Callable[[int], None]:
-    estimate = Estimate()
-
-    def line(values: tuple[int, float | None]) -> None:
-        finished, left = values
-        say(f"{label}: {finished:,} of {total:,}{'' if left is None else f', {duration(left)} left'}")
-
-    write: Callable[[tuple[int, float | None]], None] = _throttled(line)
-    return lambda finished: write((finished, estimate(finished, total)))
 
 
 def _throttled(write: Callable[[T], None]) -> Callable[[T], None]:

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 Cell = str | float | int | None
+
+
+class Printed:
+    """A result that a notebook shows as its text."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 0) -> str:
@@ -18,7 +26,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 
     written = [[str(cell) for cell in head], *[[_cell(cell) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in written) for column in range(len(head))]
     numeric = [
-        column > 0 and all(not isinstance(row[column], str) or _is_number(row[column]) for row in rows)
+        column > 0 and all(not isinstance(cell := row[column], str) or cell[:1].isdigit() for row in rows)
         for column in range(len(head))
     ]
     lines = []
@@ -31,18 +39,21 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 
     return "\n".join(lines)
 
 
+def shortened(text: str, width: int) -> str:
+    """The start of a text that is longer than a cell."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def size(count: int) -> str:
     """Bytes for people.
 
     >>> size(1_536_000)
     '1.5 MB'
     """
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
+    value, power = float(count), 0
+    while value >= 1000 and power < 4:
+        value, power = value / 1000, power + 1
+    return f"{value:.1f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}" if power else f"{count} B"
 
 
 def duration(seconds: float) -> str:
@@ -66,7 +77,3 @@ def _cell(value: Cell) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     return f"{value:,}" if isinstance(value, int) else value
-
-
-def _is_number(value: Cell) -> bool:
-    return isinstance(value, str) and value[:1].isdigit()

@@ -1,38 +1,38 @@
-"""`subtext.build_index`, `add_to_index`, `update_index`, `watch_index` and `move_index`: data becomes an index."""
+"""`subtext.build_index`, `add_to_index`, `update_index`, `watch_index`, `move_index`: data becomes an index.
+
+`subtext.import_index` makes one of vectors that were computed elsewhere, with the ids of their items.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+import hashlib
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
-from subtext.api.options import (
-    BatchSize,
-    Data,
-    Device,
-    Features,
-    Images,
-    Metavar,
-    OnError,
-    Quiet,
-    Range,
-    Section,
-    SplitSeed,
-    TextFeatures,
-    Workers,
-    verb,
-)
+from subtext.api.index.maintain import IndexReport, advice, items_counted, vector_shape
+from subtext.api.load import Opened, Sources, Work, open_run, open_work, remembered
+from subtext.api.options import DataOptions, IndexArgument, IndexRun, Metavar, Range, Section, verb
+from subtext.errors import DataError, IndexError_, RequirementError, counted
+from subtext.report.progress import meter, say
+from subtext.report.text_table import size
 
 if TYPE_CHECKING:
-    from subtext.api.load import Opened, Sources, Work
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from subtext.data.dataset import Dataset
     from subtext.search.build import Grown
     from subtext.search.stores.item import Side
     from subtext.search.stores.manifest import Manifest
     from subtext.search.stores.store import Store, Writer
 
-IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", Section("Index"), Metavar("INDEX")]
-IndexRun = Annotated[str | Path | None, "Folder of the index's run, if it has moved.", Section("Run"), Metavar("RUN")]
+
 NewRun = Annotated[str | Path, "Run whose model embeds.", Section("Index"), Metavar("RUN")]
 IndexSplit = Annotated[str, "Split of the data; all for the complete set.", Section("Data")]
 KeepMissing = Annotated[bool, "Delete nothing that the data no longer contains.", Section("Index")]
@@ -69,12 +69,7 @@ class IndexChange:
         return {**asdict(self), "counts": dict(self.counts), "advice": list(self.advice)}
 
     def __str__(self) -> str:
-        import shlex
-
-        from subtext.errors import counted
-        from subtext.report.text_table import size
-
-        items = f"{counted(self.counts['images'], 'image')} and {counted(self.counts['texts'], 'text')}"
+        items = items_counted(self.counts)
         if self.verb == "build":
             command = f'subtext search {shlex.quote(self.path)} "words"'
             return f"{self.path}: {items}, vectors of {self.vectors}, {size(self.bytes)}\nnext:\n  {command}"
@@ -94,20 +89,7 @@ class IndexChange:
 
 @verb
 def build_index(
-    index: IndexArgument,
-    *,
-    run: NewRun,
-    data: Data = None,
-    images: Images = None,
-    features: Features = None,
-    text_features: TextFeatures = None,
-    split_seed: SplitSeed = None,
-    on_error: OnError = None,
-    split: IndexSplit = "all",
-    device: Device = "auto",
-    batch_size: BatchSize = 128,
-    workers: Workers = 2,
-    quiet: Quiet = False,
+    index: IndexArgument, *, run: NewRun, split: IndexSplit = "all", **options: Unpack[DataOptions]
 ) -> IndexChange:
     """Embed images and texts with a run, and store them in a new search index.
 
@@ -116,12 +98,9 @@ def build_index(
 
     Raises RequirementError for a model that only scores pairs, and IndexError_ when the location holds something else.
     """
-    from subtext.errors import IndexError_
     from subtext.search.stores.store import create_store, require_free
 
-    work = _work(
-        run, data, images, features, text_features, split_seed, on_error, split, device, batch_size, workers, quiet
-    )
+    work = Work.of(run, split, **options)
     begun = interrupted_build(index)
     if begun is None:
         require_free(index)
@@ -131,8 +110,8 @@ def build_index(
     store = create_store(index, new_manifest_of(work, opened, source)) if begun is None else begun
     complete = False
     try:
-        with store.writing("build") as writer:
-            grown = _grow(writer, opened, work, verb="build", source=source)
+        with store.writing("build") as writer, _growing(opened, work) as grow:
+            grown = grow(writer, verb="build", source=source)
             writer.compact_large()
         complete = True
     finally:
@@ -146,18 +125,9 @@ def add_to_index(
     index: IndexArgument,
     *,
     restore_deleted: Annotated[bool, "Bring back items that were deleted before.", Section("Index")] = False,
-    data: Data = None,
-    images: Images = None,
-    features: Features = None,
-    text_features: TextFeatures = None,
-    split_seed: SplitSeed = None,
-    on_error: OnError = None,
     split: IndexSplit = "all",
     run: IndexRun = None,
-    device: Device = "auto",
-    batch_size: BatchSize = 128,
-    workers: Workers = 2,
-    quiet: Quiet = False,
+    **options: Unpack[DataOptions],
 ) -> IndexChange:
     """Add the items of a data set to an index: those that are new, or whose image or text has changed.
 
@@ -166,54 +136,33 @@ def add_to_index(
     Raises IndexError_ when another model made the index, WriterBusy while somebody else writes to it, and
     RequirementError where there is nothing to add.
     """
-    from dataclasses import replace
-
-    from subtext.errors import RequirementError
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
-    work = _work(
-        run, data, images, features, text_features, split_seed, on_error, split, device, batch_size, workers, quiet
-    )
-    name = "add"
-    if data is None:
+    work = Work.of(run, split, **options)
+    name, sources = "add", work.sources
+    if sources.data is None and work.dataset is None:
         jobs = [job for job in _unfinished(store) if job.source is not None and job.verb in ("build", "add")]
         if not jobs:
             raise RequirementError("an add needs a data set (--data); no interrupted add can be resumed here")
-        name, (sources, split) = jobs[-1].verb, _sources_of(jobs[-1].source)
-        work = replace(work, sources=sources, split=split)
-    work = replace(work, run=_run(work, store.manifest))
+        name, (sources, split) = jobs[-1].verb, _source_of(jobs[-1])
+    work = replace(work, run=_run(work, store.manifest), sources=sources, split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work)
-        grown = _grow(writer, opened, work, verb=name, source=source, again=restore_deleted)
+        with _growing(opened, work) as grow:
+            grown = grow(writer, verb=name, source=source, again=restore_deleted)
     return _change(store, "add", grown)
 
 
 @verb
 def update_index(
-    index: IndexArgument,
-    *,
-    keep_missing: KeepMissing = False,
-    data: Data = None,
-    images: Images = None,
-    features: Features = None,
-    text_features: TextFeatures = None,
-    split_seed: SplitSeed = None,
-    on_error: OnError = None,
-    run: IndexRun = None,
-    device: Device = "auto",
-    batch_size: BatchSize = 128,
-    workers: Workers = 2,
-    quiet: Quiet = False,
+    index: IndexArgument, *, keep_missing: KeepMissing = False, run: IndexRun = None, **options: Unpack[DataOptions]
 ) -> IndexChange:
     """Read the data of an index again: embed what is new or changed, and delete what is gone.
 
     Raises as `add_to_index`, and RequirementError for an index that was made of no data set.
     """
-    work = _work(
-        run, data, images, features, text_features, split_seed, on_error, "all", device, batch_size, workers, quiet
-    )
-    return _update(index, work, keep_missing=keep_missing)
+    return _update(index, Work.of(run, "all", **options), keep_missing=keep_missing)
 
 
 @verb
@@ -225,18 +174,9 @@ def watch_index(
         int | None, "Number of checks. Default: until you stop it.", Range(1), Section("Index")
     ] = None,
     keep_missing: KeepMissing = False,
-    data: Data = None,
-    images: Images = None,
-    features: Features = None,
-    text_features: TextFeatures = None,
-    split_seed: SplitSeed = None,
-    on_error: OnError = None,
     run: IndexRun = None,
-    device: Device = "auto",
-    batch_size: BatchSize = 128,
-    workers: Workers = 2,
-    quiet: Quiet = False,
     wait: Callable[[float], None] | None = None,
+    **options: Unpack[DataOptions],
 ) -> int:
     """Update an index now, and whenever its data changes, until you stop it.
 
@@ -245,14 +185,7 @@ def watch_index(
 
     wait  sleeps for so many seconds; for tests
     """
-    import time
-
-    from subtext.errors import DataError
-    from subtext.report.progress import say
-
-    work = _work(
-        run, data, images, features, text_features, split_seed, on_error, "all", device, batch_size, workers, quiet
-    )
+    work = Work.of(run, "all", **options)
     before: dict[str, tuple[int, int]] | None = None
     checks = 0
     while max_checks is None or checks < max_checks:
@@ -261,7 +194,7 @@ def watch_index(
         now = _file_states(index)
         if now != before:
             try:
-                say(str(_update(index, work, keep_missing=keep_missing)), quiet=quiet)
+                say(str(_update(index, work, keep_missing=keep_missing)), quiet=work.quiet)
                 before = now
             except DataError as problem:
                 say(f"not updated: {problem}")
@@ -275,16 +208,7 @@ def move_index(
     *,
     run: NewRun,
     drop_missing: Annotated[bool, "Drop items that are in no data set any more.", Section("Index")] = False,
-    data: Data = None,
-    images: Images = None,
-    features: Features = None,
-    text_features: TextFeatures = None,
-    split_seed: SplitSeed = None,
-    on_error: OnError = None,
-    device: Device = "auto",
-    batch_size: BatchSize = 128,
-    workers: Workers = 2,
-    quiet: Quiet = False,
+    **options: Unpack[DataOptions],
 ) -> IndexChange:
     """Embed all items of an index with another run; the old vectors stay in use until the new ones are complete.
 
@@ -292,24 +216,18 @@ def move_index(
 
     Raises as `add_to_index`, and RequirementError where items are in no data set that the index was made of.
     """
-    from dataclasses import replace
-
-    from subtext.errors import RequirementError, counted
     from subtext.search.build import prune
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import open_store
 
-    work = _work(
-        run, data, images, features, text_features, split_seed, on_error, "all", device, batch_size, workers, quiet
-    )
+    work = Work.of(run, "all", **options)
     store = open_store(index)
     with store.writing("move") as writer:
         only: dict[Side, set[str]] = {side: set(writer.ids(side)) for side in SIDES}
         generation = writer.manifest.generation
     new: Store | None = None
-    for remembered in _sources(store):
-        sources, split = _sources_of(remembered)
-        sources = work.sources.over(replace(sources, features=None, text_features=None))
+    for earlier, split in _sources(store):
+        sources = work.sources.over(replace(earlier, features=None, text_features=None))
         step = replace(work, sources=sources, split=split)
         opened, source = open_source(step)
         if new is None:
@@ -318,8 +236,8 @@ def move_index(
                 raise RequirementError(f"{store.path} has the vectors of this model already")
             root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
             new = store.beside(replace(manifest, root=root, exact_up_to=exact_up_to))
-        with new.writing("move") as writer:
-            _grow(writer, opened, step, verb="add", source=source, only=only)
+        with new.writing("move") as writer, _growing(opened, step) as grow:
+            grow(writer, verb="add", source=source, only=only)
     if new is not None:
         with new.writing("move") as writer:
             prune(writer, only)  # What was deleted since an interrupted move began.
@@ -334,19 +252,14 @@ def move_index(
     return _change(store.swap(new, generation=generation), "move", None, run=str(run))
 
 
-def open_source(work: Work, *, decoded: bool = True) -> tuple[Opened, dict[str, Any]]:
+def open_source(work: Work) -> tuple[Opened, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
-
-    decoded  checks every image first; else one that cannot be decoded is noticed when it is embedded
 
     Raises RequirementError for a model that only scores pairs.
     """
-    from dataclasses import replace
-
-    from subtext.api.load import open_work, remembered
     from subtext.data.features import FeatureInput
 
-    opened = open_work(work, decoded=decoded).indexed("an index")
+    opened = open_work(work).indexed("an index")
     assert opened.record is not None
     files = [
         branch.input_spec.file.path
@@ -374,7 +287,7 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
     vectors = [embed_items(model, branch, items.take(first), pairs.root, reading=(1, 0)) for branch, items in sides]
     return new_manifest(
         model,
-        views={side: own.views for side, own in zip(SIDES, vectors, strict=True)},
+        views={side: embeddings.views for side, embeddings in zip(SIDES, vectors, strict=True)},
         width=vectors[0].width,
         root=pairs.root,
         run=str(work.run.expanduser().resolve()),
@@ -393,30 +306,7 @@ def interrupted_build(index: str | Path) -> Store | None:
     return store if any(job.verb == "build" for job in _unfinished(store)) else None
 
 
-def _work(
-    run: str | Path | None,
-    data: Any,
-    images: Any,
-    features: Any,
-    text_features: Any,
-    split_seed: int | None,
-    on_error: Any,
-    split: str,
-    device: str,
-    batch_size: int,
-    workers: int,
-    quiet: bool,
-) -> Work:
-    from subtext.api.load import Sources, Work
-
-    sources = Sources.of(data, images, features, text_features, split_seed, on_error)
-    return Work(None if run is None else Path(run), None, sources, split, device, batch_size, workers, quiet)
-
-
 def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange:
-    from dataclasses import replace
-
-    from subtext.errors import RequirementError
     from subtext.search.build import Grown, prune
     from subtext.search.stores.store import open_store
 
@@ -427,65 +317,35 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
     total = Grown()
     keep: dict[Side, set[str]] = {"images": set(), "texts": set()}
     with store.writing("update") as writer:
-        for remembered in sources:
-            own, split = _sources_of(remembered)
-            step = replace(work, run=_run(work, store.manifest), sources=work.sources.over(own), split=split)
+        for earlier, split in sources:
+            step = replace(work, run=_run(work, store.manifest), sources=work.sources.over(earlier), split=split)
             opened, source = open_source(step)
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-            total += _grow(writer, opened, step, verb="update", source=source, exact=len(sources) == 1)
+            with _growing(opened, step) as grow:
+                total += grow(writer, verb="update", source=source, exact=len(sources) == 1)
         if not keep_missing:
             total += prune(writer, keep)
     return _change(store, "update", total)
 
 
-def _grow(
-    writer: Writer,
-    opened: Opened,
-    work: Work,
-    *,
-    verb: str,
-    source: Mapping[str, Any],
-    exact: bool = False,
-    again: bool = False,
-    only: Mapping[Side, set[str]] | None = None,
-) -> Grown:
-    from subtext.report.progress import meter
+@contextmanager
+def _growing(opened: Opened, work: Work) -> Iterator[Callable[..., Grown]]:
+    """`grow` with a model, its data and a meter."""
     from subtext.search.build import grow
 
-    pairs = opened.pairs
+    model, pairs = opened.model, opened.pairs
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        return grow(
-            writer,
-            opened.model,
-            pairs,
-            verb=verb,
-            source=source,
-            exact=exact,
-            again=again,
-            only=only,
-            batch_size=work.batch_size,
-            workers=work.workers,
-            progress=progress,
-        )
+        running: dict[str, Any] = {"batch_size": work.batch_size, "workers": work.workers, "progress": progress}
+        yield partial(grow, model=model, pairs=pairs, **running)
 
 
 def _change(store: Store, verb: str, grown: Grown | None, *, run: str = "") -> IndexChange:
-    from subtext.api.index.maintain import advice, vector_shape
-
     with store.reading() as view:
-        counts, size = view.counts, view.stats().bytes
+        counts, used = cast(Mapping[str, int], view.counts), view.stats().bytes
     numbers = {} if grown is None else asdict(grown)
-    return IndexChange(
-        str(store.path),
-        verb,
-        cast(Mapping[str, int], counts),
-        vector_shape(store.manifest),
-        size,
-        run=run,
-        advice=tuple(advice(store)),
-        **numbers,
-    )
+    shape, next_steps = vector_shape(store.manifest), tuple(advice(store))
+    return IndexChange(str(store.path), verb, counts, shape, used, run=run, advice=next_steps, **numbers)
 
 
 def _unfinished(store: Store) -> list[Any]:
@@ -493,27 +353,19 @@ def _unfinished(store: Store) -> list[Any]:
         return [job for job in view.jobs() if job.finished is None]
 
 
-def _sources(store: Store) -> list[Mapping[str, Any]]:
-    """The data sets that an index was made of, each once, in order."""
-    sources: list[Mapping[str, Any]] = []
+def _sources(store: Store) -> list[tuple[Sources, str]]:
+    """The data sets and splits that an index was made of, each once, in order."""
     with store.reading() as view:
-        for job in view.jobs():
-            if job.source is not None and job.source.get("data") and job.source not in sources:
-                sources.append(job.source)
-    return sources
+        sources = [_source_of(job) for job in view.jobs() if job.source is not None and job.source.get("data")]
+    return list(dict.fromkeys(sources))
 
 
-def _sources_of(source: Mapping[str, Any] | None) -> tuple[Sources, str]:
-    from subtext.api.load import Sources
-
-    values = dict(source or {})
-    return Sources.from_json(values), cast(str, values.get("split") or "all")
+def _source_of(job: Any) -> tuple[Sources, str]:
+    return Sources.from_json(job.source), job.source.get("split") or "all"
 
 
 def _run(work: Work, manifest: Manifest) -> Path:
     """The run that embeds: the one that was named, or the index's own."""
-    from subtext.errors import RequirementError
-
     if work.run is not None:
         return work.run
     if not manifest.run or not Path(manifest.run).is_dir():
@@ -528,9 +380,7 @@ def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
-    paths: list[Path] = []
-    for source in _sources(store):
-        paths += [Path(source[name]) for name in ("data", "images", "features", "text_features") if source.get(name)]
+    paths = [path for sources, _ in _sources(store) for path in vars(sources).values() if isinstance(path, Path)]
     store.close()
     states: dict[str, tuple[int, int]] = {}
     for path in dict.fromkeys(paths):
@@ -541,3 +391,223 @@ def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:
                 continue  # Deleted since it was listed: the next check sees that.
             states[str(file)] = (stat.st_size, stat.st_mtime_ns)
     return states
+
+
+BLOCK = 65_536
+"""Items that are put in and acknowledged at a time."""
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """The vectors of a file.
+
+    ids      of each side its items' ids; empty for a side that the file does not have
+    vectors  (N K D) float32
+    groups   an image and a text of one group are linked; only where the file has groups
+    """
+
+    ids: dict[Side, list[str]] = field(default_factory=lambda: {"images": [], "texts": []})
+    vectors: dict[Side, NDArray[np.float32]] = field(default_factory=dict)
+    groups: dict[Side, NDArray[np.int64]] = field(default_factory=dict)
+
+
+@verb
+def import_index(
+    index: IndexArgument,
+    vectors: Annotated[str | Path, "An .npz or .parquet of vectors.", Section("Index"), Metavar("VECTORS")],
+    *,
+    data: Annotated[
+        str | Path | None, "Data set with paths, texts and metadata of the ids.", Section("Items"), Metavar("DATA")
+    ] = None,
+    images: Annotated[str | Path | None, "Folder that image paths start from.", Section("Items")] = None,
+    run: Annotated[
+        str | Path | None,
+        "Run whose model computed the vectors. Without it the index cannot be searched by words.",
+        Section("Model"),
+        Metavar("RUN"),
+    ] = None,
+) -> IndexReport:
+    """Import vectors that were computed elsewhere into a new index, or into one of the same model.
+
+    The file is laid out as `subtext embed` writes it: image_ids, image_vectors, text_ids, text_vectors, and optionally
+    image_groups and text_groups: images and texts of equal groups are linked.
+
+    Raises DataError when the file is laid out otherwise, or its ids are not unique or not in the data; IndexError_
+    when the index is of another model or width.
+    """
+    from subtext.data.read import read
+    from subtext.search.stores.item import SIDES
+    from subtext.search.stores.store import create_store, exists, open_store
+
+    file = Path(vectors)
+    content = read_vectors(file)
+    dataset = None
+    if data is not None:
+        folder = None if images is None else Path(images)
+        dataset = read(Path(data).expanduser(), images=folder, need_images=False)
+    manifest = _manifest(content, None if run is None else Path(run), dataset, file)
+    if exists(index):
+        store = open_store(index)
+        if store.manifest.fingerprint != manifest.fingerprint:
+            raise IndexError_(
+                f"{store.path} needs vectors of the model that made it ({store.manifest.fingerprint[:12]}); these are "
+                f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run), or a new folder"
+            )
+    else:
+        store = create_store(index, manifest)
+    with store.writing("import") as writer:
+        total = sum(map(len, content.ids.values()))
+        job = writer.begin("import", source={"file": str(file.resolve())}, total=total)
+        for side in SIDES:
+            _put(writer, side, content, dataset, job)
+        writer.finish(job)
+        writer.compact_large()
+    counts = {str(side): len(content.ids[side]) for side in SIDES}
+    line = f"vectors of {items_counted(counts)} put in"
+    return IndexReport(str(store.path), (line, *advice(store)), counts)
+
+
+def read_vectors(file: Path) -> VectorFile:
+    """The vectors of an .npz or .parquet that `subtext embed` wrote, or that is laid out like one."""
+    import numpy as np
+
+    from subtext.data.arrays import open_npz
+    from subtext.search.stores.item import SIDES
+
+    if not file.is_file():
+        raise DataError(f"an import needs a file of vectors; {file} is not there")
+    if file.suffix not in (".npz", ".parquet"):
+        raise DataError(f"an import needs an .npz or a .parquet as `subtext embed` writes them; it got {file.name}")
+    names = [f"{modality}_{column}" for modality in ("image", "text") for column in ("ids", "vectors", "groups")]
+    columns: dict[str, Any] = open_npz(file, names) if file.suffix == ".npz" else _parquet(file)
+    content = VectorFile()
+    for side, modality in zip(SIDES, ("image", "text"), strict=True):
+        if f"{modality}_ids" not in columns:
+            continue
+        content.ids[side] = ids = [str(name) for name in columns[f"{modality}_ids"]]
+        array = np.asarray(columns[f"{modality}_vectors"], dtype=np.float32)
+        content.vectors[side] = array[:, None] if array.ndim == 2 else array
+        if content.vectors[side].ndim != 3 or len(array) != len(ids):
+            raise DataError(f"{file} needs one vector, or K, for each id; {side} have {len(ids)} and {array.shape}")
+        if len(set(ids)) < len(ids):
+            raise DataError(f"{file} needs each id once on a side; some of the {side} are there twice")
+        if f"{modality}_groups" in columns:
+            content.groups[side] = np.asarray(columns[f"{modality}_groups"], dtype=np.int64)
+    if len({array.shape[2] for array in content.vectors.values()}) != 1:
+        raise DataError(
+            f"{file} needs image_ids and image_vectors, or text_ids and text_vectors, of one width; it has "
+            f"{', '.join(columns) or 'nothing'}"
+        )
+    return content
+
+
+def _parquet(file: Path) -> dict[str, Any]:
+    """The columns of both modalities, called as in an .npz."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(file)
+    except (pa.ArrowException, OSError) as problem:
+        raise DataError(f"{file} needs to be a whole Parquet file; {problem}") from problem
+    if not {"modality", "id", "vector"} <= set(table.column_names):
+        raise DataError(f"{file} needs columns modality, id and vector; it has {', '.join(table.column_names)}")
+    columns: dict[str, Any] = {}
+    for modality in ("image", "text"):
+        rows = table.filter(pa.compute.equal(table["modality"], modality))
+        for name in ("id", "vector", "group"):
+            if rows.num_rows and name in rows.column_names:
+                columns[f"{modality}_{name}s"] = rows[name].to_pylist()
+    return columns
+
+
+def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file: Path) -> Manifest:
+    """The manifest that an index of these vectors has."""
+    from datetime import UTC, datetime
+
+    from subtext.models.similarity.probabilistic import ClosedFormDistance
+    from subtext.search.build import new_manifest
+    from subtext.search.stores.item import SIDES
+    from subtext.search.stores.manifest import Manifest
+    from subtext.version import __version__
+
+    width = next(iter(content.vectors.values())).shape[2]
+    views: dict[str, int] = {side: content.vectors[side].shape[1] if side in content.vectors else 1 for side in SIDES}
+    root, source = Path() if pairs is None else pairs.root, {"file": str(file.resolve())}
+    if run is None:
+        return Manifest(
+            # No model is known: vectors of the same width are taken to be of one.
+            fingerprint=hashlib.blake2b(f"unknown {width}".encode(), digest_size=16).hexdigest(),
+            run="",
+            host="",
+            width=width,
+            views=views,
+            root=str(root.resolve()),
+            data=source,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            version=__version__,
+        )
+    opened = open_run(run)
+    if isinstance(opened.model.similarity, ClosedFormDistance):
+        raise RequirementError(
+            "an import needs the vectors that the run's own index holds, with the variances in them; `subtext embed` "
+            "writes means beside uncertainties; build the index from the run (subtext index build)"
+        )
+    model, folder = opened.model.indexed("an index"), str(run.expanduser().resolve())
+    host = opened.record.model
+    return new_manifest(model, views=views, width=width, root=root, run=folder, host=host, source=source)
+
+
+def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | None, job: int) -> None:
+    import numpy as np
+
+    from subtext.search.stores.item import SIDES, Change, Entry
+
+    ids, about = content.ids[side], _about(side, content.ids[side], dataset)
+    links = _links(content, dataset) if side == "texts" else []
+    for start in range(0, len(ids), BLOCK):
+        block, vectors = ids[start : start + BLOCK], content.vectors[side][start : start + BLOCK]
+        stored = writer.rows_of(side, block)
+        new, amended, rows = list[Entry](), list[Entry](), list[int]()
+        for row, name in enumerate(block):
+            digest = hashlib.blake2b(np.ascontiguousarray(vectors[row]).tobytes(), digest_size=16).digest()
+            entry, before = Entry(name, digest, **about.get(name, {})), stored.get(name)
+            if before is None or before.content != digest:
+                new.append(entry)
+                rows.append(row)
+            elif before.digest != entry.digest(SIDES.index(side), before.key):
+                amended.append(entry)
+        names = set(block)
+        block_links = [link for link in links if link[1] in names]
+        writer.put(Change(side, new, vectors[rows], amended, block_links), job=job, done=start + len(block))
+
+
+def _about(side: Side, ids: list[str], dataset: Dataset | None) -> dict[str, dict[str, Any]]:
+    """Path or text, and metadata of each id, from the data set."""
+    if dataset is None:
+        return {}
+    items, kind = (dataset.images, "path") if side == "images" else (dataset.texts, "text")
+    about = {}
+    for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
+        metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
+        metadata = {"split": str(items.splits[row]), **metadata}
+        about[name] = {kind: value if isinstance(value, str) else None, "metadata": metadata}
+    if missing := [name for name in ids if name not in about]:
+        raise RequirementError(
+            f"the data set needs to know the ids of the vectors; {len(missing)} of {len(ids)} {side} are not in it, "
+            f"first '{missing[0]}'; name the data that was embedded"
+        )
+    return about
+
+
+def _links(content: VectorFile, dataset: Dataset | None) -> list[tuple[str, str]]:
+    """Links of images and texts: those of the data set, else by the groups of the file."""
+    if dataset is not None:
+        return [(dataset.images.ids[image], dataset.texts.ids[text]) for image, text in dataset.links.tolist()]
+    if not {"images", "texts"} <= set(content.groups):
+        return []
+    of_group: dict[int, list[str]] = {}
+    for name, group in zip(content.ids["images"], content.groups["images"].tolist(), strict=True):
+        of_group.setdefault(group, []).append(name)
+    texts = zip(content.ids["texts"], content.groups["texts"].tolist(), strict=True)
+    return [(image, text) for text, group in texts for image in of_group.get(group, [])]

@@ -1,23 +1,34 @@
-"""`subtext.delete_from_index`, `compact_index`, `index_info`, `verify_index`, `backup_index` and the like."""
+"""`subtext.delete_from_index`, `compact_index`, `index_info`, `verify_index`, `calibrate`, `backup_index` and so on."""
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from subtext.api.index.build import IndexArgument
-from subtext.api.options import Metavar, Section, verb
+from subtext.api.load import Opened, Work, open_work, read, remembered
+from subtext.api.options import IndexArgument, IndexRun, Metavar, ModelOptions, Section, verb
+from subtext.errors import DataError, RequirementError, counted
+from subtext.report.text_table import size, table
 
 if TYPE_CHECKING:
-    from subtext.search.stores.manifest import Manifest
+    from subtext.search.stores.manifest import Calibration, Manifest
     from subtext.search.stores.store import Store
+
 
 MANY = 32
 """Segments beyond which a compaction is advised: each is searched on its own."""
 DEAD = 0.2
 """Share of rows of deleted items beyond which it is."""
+
+
+_ITEMS = Section("Items")
+_INDEX = Section("Index")
+_HELD_OUT_PAIRS = Section("Held-out pairs")
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,8 +62,6 @@ class IndexInfo:
         return content | ({"calibrated": self.calibrated} if self.calibrated else {})
 
     def __str__(self) -> str:
-        from subtext.report.text_table import size, table
-
         data: Mapping[str, Any] = self.manifest["data"]
         facts = [[name.replace("_", " "), _fact(value)] for name, value in self.facts.items()]
         rows = [
@@ -69,7 +78,15 @@ class IndexInfo:
             *([["calibrated", self.calibrated]] if self.calibrated else []),
             ["changes", f"{self.manifest['generation']:,}"],
             ["created", f"{self.manifest['created']} by Subtext {self.manifest['version']}"],
-            *[[f"unfinished {job['verb']}", _progress(job)] for job in self.jobs if job["finished"] is None],
+            *[
+                [
+                    f"unfinished {job['verb']}",
+                    f"{job['done']:,} of {job['total']:,} items, begun {job['started']}; run the same command again to "
+                    "resume",
+                ]
+                for job in self.jobs
+                if job["finished"] is None
+            ],
         ]
         return "\n".join([table(["index", self.path], rows), *self.advice])
 
@@ -95,7 +112,6 @@ class VerifyResult:
         return {"index": self.path, "whole": self.intact, "problems": problems}
 
     def __str__(self) -> str:
-        from subtext.errors import counted
 
         if self.intact:
             return f"{self.path}: whole"
@@ -123,16 +139,14 @@ class IndexReport:
 @verb
 def delete_from_index(
     index: IndexArgument,
-    ids: Annotated[tuple[str, ...], "Ids of items.", Section("Items"), Metavar("IDS")] = (),
+    ids: Annotated[tuple[str, ...], "Ids of items.", _ITEMS, Metavar("IDS")] = (),
     *,
-    ids_from: Annotated[
-        str | Path | None, "A text file of ids, one per line.", Section("Items"), Metavar("FILE")
-    ] = None,
+    ids_from: Annotated[str | Path | None, "A text file of ids, one per line.", _ITEMS, Metavar("FILE")] = None,
     where: Annotated[
-        tuple[str, ...], "Delete the items that fulfil this: 'year < 1950'.", Section("Items"), Metavar("CONDITION")
+        tuple[str, ...], "Delete the items that fulfil this: 'year < 1950'.", _ITEMS, Metavar("CONDITION")
     ] = (),
-    texts: Annotated[bool, "IDS and --where name texts, not images.", Section("Items")] = False,
-    keep_texts: Annotated[bool, "Keep the texts that have no other image.", Section("Items")] = False,
+    texts: Annotated[bool, "IDS and --where name texts, not images.", _ITEMS] = False,
+    keep_texts: Annotated[bool, "Keep the texts that have no other image.", _ITEMS] = False,
 ) -> IndexReport:
     """Delete images from an index, and the texts that belong to them alone.
 
@@ -142,7 +156,6 @@ def delete_from_index(
 
     Raises RequirementError where nothing is named, and for an id that is not in the index: then nothing is deleted.
     """
-    from subtext.errors import RequirementError, counted
     from subtext.search.stores.condition import parse
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import open_store
@@ -164,24 +177,23 @@ def delete_from_index(
                 matching = [item.id for item in view.items(side, keys)]
                 names = [name for name in names if name in set(matching)] if names else matching
         counts = writer.delete(side, names, keep_texts=keep_texts)
-    line = f"{counted(counts['images'], 'image')} and {counted(counts['texts'], 'text')} deleted"
+    line = f"{items_counted(counts)} deleted"
     if sum(counts.values()):
         line += "; `subtext index compact` removes their vectors from the disk"
-    return IndexReport(str(store.path), (line, *advice(store)), {str(side): count for side, count in counts.items()})
+    return IndexReport(str(store.path), (line, *advice(store)), dict[str, int](counts.items()))
 
 
 @verb
 def compact_index(
     index: IndexArgument,
     *,
-    seed: Annotated[int, "Seed of the sample that lists are trained on.", Section("Index")] = 0,
+    seed: Annotated[int, "Seed of the sample that lists are trained on.", _INDEX] = 0,
 ) -> IndexReport:
     """Remove deleted vectors from the disk, merge segments, and sort a large index into lists.
 
     With more than 200,000 vectors per modality, a query searches only some lists: as many as a measured recall@10 of 98
     % needs. In PostgreSQL an HNSW graph is built beyond 20,000 vectors.
     """
-    from subtext.report.text_table import size
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
@@ -196,8 +208,6 @@ def compact_index(
 @verb
 def index_info(index: IndexArgument) -> IndexInfo:
     """Show what an index holds: items, vectors, size, fields, the model that made it, and interrupted jobs."""
-    import json
-
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import open_store
 
@@ -208,7 +218,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
     return IndexInfo(
         path=str(store.path),
         manifest=json.loads(store.manifest.to_json()),
-        counts={str(side): count for side, count in counts.items()},
+        counts=dict[str, int](counts.items()),
         bytes=stats.bytes,
         fields=fields,
         facts=stats.facts,
@@ -238,7 +248,6 @@ def upgrade_index(index: IndexArgument) -> IndexReport:
 
     The upgrade is one transaction; other clients wait. An index folder needs no upgrade.
     """
-    from subtext.errors import counted
     from subtext.search.stores.folder import Folder
     from subtext.search.stores.store import store_class
 
@@ -246,42 +255,38 @@ def upgrade_index(index: IndexArgument) -> IndexReport:
     upgrade = getattr(kind, "upgrade", None)
     if upgrade is None:
         store = kind(str(index))  # type: ignore[call-arg]
-        what = f"a folder of format {store.manifest.format}" if isinstance(store, Folder) else "a store"
-        return IndexReport(str(store.path), (f"{what} that this version of Subtext reads; nothing was changed",))
+        layout = f"a folder of format {store.manifest.format}" if isinstance(store, Folder) else "a store"
+        return IndexReport(str(store.path), (f"{layout} that this version of Subtext reads; nothing was changed",))
     before, now = upgrade(str(index))
     path = str(kind(str(index)).path)  # type: ignore[call-arg]
-    done = f"{counted(now - before, 'step')} from {before}" if before < now else "already"
-    return IndexReport(path, (f"layout {now}; {done}" if before < now else f"layout {now} already",))
+    steps = f"; {counted(now - before, 'step')} from {before}" if before < now else " already"
+    return IndexReport(path, (f"layout {now}{steps}",))
 
 
 @verb
 def migrate_index(
-    shards: Annotated[str | Path, "Folder of an index in shards.", Section("Index"), Metavar("SHARDS")],
-    new: Annotated[str | Path, "New folder or address.", Section("Index"), Metavar("NEW")],
+    shards: Annotated[str | Path, "Folder of an index in shards.", _INDEX, Metavar("SHARDS")],
+    new: Annotated[str | Path, "New folder or address.", _INDEX, Metavar("NEW")],
 ) -> IndexReport:
     """Copy an index in shards, which an earlier version of Subtext built, into a new index.
 
     Nothing is embedded again: items, vectors, links, deletions, journal and calibration are copied. Run the command
     again to resume an interrupted copy.
     """
-    from subtext.errors import counted
-    from subtext.report.text_table import size
     from subtext.search.stores.shards import copy_shards, read_shards
 
     store = copy_shards(read_shards(Path(shards).expanduser().resolve()), new)
     counts = store.counts
-    items = f"{counted(counts['images'], 'image')} and {counted(counts['texts'], 'text')}"
-    line = f"{items} copied from {shards}, {size(store.bytes)}"
-    return IndexReport(str(store.path), (line,), {str(side): count for side, count in counts.items()})
+    line = f"{items_counted(counts)} copied from {shards}, {size(store.bytes)}"
+    return IndexReport(str(store.path), (line,), dict[str, int](counts.items()))
 
 
 @verb
 def backup_index(
     index: IndexArgument,
-    out: Annotated[str | Path, "New folder of the backup.", Section("Index"), Metavar("OUT")],
+    out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("OUT")],
 ) -> IndexReport:
     """Copy an index as it is now into a new folder, while it is searched and written."""
-    from subtext.report.text_table import size
     from subtext.search.stores.folder import Folder
     from subtext.search.stores.maintenance import backup
 
@@ -293,11 +298,10 @@ def backup_index(
 
 @verb
 def restore_index(
-    backup: Annotated[str | Path, "Folder of a backup.", Section("Index"), Metavar("BACKUP")],
+    backup: Annotated[str | Path, "Folder of a backup.", _INDEX, Metavar("BACKUP")],
     index: IndexArgument,
 ) -> IndexReport:
     """Verify a backup, and restore it to a new index folder."""
-    from subtext.report.text_table import size
     from subtext.search.stores.maintenance import restore
 
     _require_folder(index)
@@ -305,11 +309,13 @@ def restore_index(
     return IndexReport(str(index), (f"restored from {backup}, {size(store.bytes)}",))
 
 
+def items_counted(counts: Mapping[Any, int]) -> str:
+    """Numbers of images and texts, in words."""
+    return f"{counted(counts['images'], 'image')} and {counted(counts['texts'], 'text')}"
+
+
 def advice(store: Store) -> list[str]:
     """What is worth doing for an index; empty where nothing is."""
-    import os
-    import shlex
-
     from subtext.search.stores.item import SIDES
 
     with store.reading() as view:
@@ -334,7 +340,6 @@ def advice(store: Store) -> list[str]:
 
 def calibration_note(store: Store) -> str:
     """By what an index was calibrated, and whether that still holds; "" where it was not."""
-    from subtext.errors import counted
     from subtext.search.stores.manifest import STALE
 
     calibration = store.calibration()
@@ -359,7 +364,7 @@ _ORIGIN = {"run": "run", "model": "host", "fingerprint": "fingerprint"}
 
 def _fact(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "; ".join(f"{name}: {_fact(own)}" for name, own in value.items())
+        return "; ".join(f"{name}: {_fact(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, bool):
@@ -367,13 +372,8 @@ def _fact(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _progress(job: Mapping[str, Any]) -> str:
-    return f"{job['done']:,} of {job['total']:,} items, begun {job['started']}; run the same command again to resume"
-
-
 def _require_folder(index: str | Path) -> None:
     """Raise RequirementError for an index in a database, which has its own tools for backups."""
-    from subtext.errors import RequirementError
     from subtext.search.stores.store import is_address
 
     if is_address(index):
@@ -384,11 +384,141 @@ def _require_folder(index: str | Path) -> None:
 
 
 def _lines(file: Path) -> list[str]:
-    from subtext.errors import DataError
-
     try:
         return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as problem:
         raise DataError(
             f"ids_from needs a text file of ids, one per line; {file} cannot be read: {problem}"
         ) from problem
+
+
+LONG = 10
+"""Words from which a text is recognised by its words alone: shorter ones are said of many images."""
+ALLOWED = 0.01
+"""Share of images, or of texts, that may be in the training data: names and sentences coincide."""
+DIRECTIONS = {"images": "text to image", "texts": "image to text"}
+
+
+@dataclass(frozen=True, repr=False)
+class CalibrationReport:
+    """A calibration that an index keeps from now on.
+
+    path  the index        plot  where its reliability plot is
+    calibration  ways, pairs, and what was measured of each
+    """
+
+    path: str
+    plot: str
+    calibration: Calibration
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"index": self.path, "plot": self.plot, **json.loads(self.calibration.to_json())}
+
+    def __str__(self) -> str:
+        data = self.calibration.data
+        images, texts = counted(data["pictures"], "image"), counted(data["texts"], "text")
+        split = f"split {data['split']} of {data['data']}"
+        lines = [f"{self.path}: calibrated by {images} and {texts} of {split}; one half fitted, the other measured"]
+        for side, way in self.calibration.ways.items():
+            measured = way.measured
+            lines.append(
+                f"  {DIRECTIONS[side]}: calibration error {measured['calibration_error']:.3f} (in bins of equal counts "
+                f"{measured['calibration_error_equal_counts']:.3f}, of first hits "
+                f"{measured['calibration_error_first']:.3f}); {measured['hits']:,.0f} hits, "
+                f"{100 * measured['right']:.1f} % right; {100 * measured['refused']:.1f} % of queries with an answer "
+                "are refused"
+            )
+        pairs = self.calibration.pairs
+        error = f"calibration error {pairs['calibration_error']:.3f}"
+        return "\n".join([*lines, f"  single pairs: {error}, {pairs['pairs']:,} right pairs", f"plot: {self.plot}"])
+
+    def __repr__(self) -> str:
+        return f"CalibrationReport({self.path!r})"
+
+
+@verb
+def calibrate(
+    index: IndexArgument,
+    *,
+    data: Annotated[str | Path, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
+    split: Annotated[str, "A split used neither for training nor for model selection.", _HELD_OUT_PAIRS],
+    skip_leak_check: Annotated[
+        bool, "Do not check that the pairs were used neither for training nor for selection.", _HELD_OUT_PAIRS
+    ] = False,
+    seed: Annotated[int, "Seed of the two halves and of random pairs.", _HELD_OUT_PAIRS] = 0,
+    run: IndexRun = None,
+    **options: Unpack[ModelOptions],
+) -> CalibrationReport:
+    """Turn the scores of an index into probabilities of a true match, with pairs that its model has not seen.
+
+    One half of the pairs is fitted; the calibration error is measured on the other. The calibration and its reliability
+    plot are kept in the index: `subtext search` then shows probabilities, takes --min-probability, and says when
+    nothing matches well. It is stale when more than a tenth of the items were added or deleted since.
+
+    Raises RequirementError for pairs that the model was trained on, or where that cannot be checked; IndexError_ when
+    another model made the index.
+    """
+    from subtext.report.plots import Reliability, reliability_diagrams
+    from subtext.search.build import require_model
+    from subtext.search.confidence import HeldOutPairs, fit_calibration
+    from subtext.search.stores.store import open_store
+
+    store = open_store(index)
+    work = Work.of(run if run is not None else store.manifest.run, split, data=data, **options)
+    opened = open_work(work)
+    require_model(store, store.manifest, opened.model)
+    if not skip_leak_check:
+        _require_unseen(opened)
+    source = {"data": str(Path(data)), "split": opened.split, "checked": not skip_leak_check}
+    calibration = fit_calibration(store, HeldOutPairs(opened.pairs, *opened.embed(work)), data=source, seed=seed)
+    diagrams = [
+        Reliability(
+            DIRECTIONS[side],
+            f"calibration error {way.measured['calibration_error']:.3f}, {way.measured['hits']:,.0f} hits",
+            way.bins["predicted"],
+            way.bins["came_true"],
+            way.bins["counts"],
+        )
+        for side, way in calibration.ways.items()
+    ]
+    plot = store.keep_calibration(calibration, reliability_diagrams(diagrams))
+    return CalibrationReport(str(store.path), plot, calibration)
+
+
+def _require_unseen(opened: Opened) -> None:
+    """Raise RequirementError where the run was trained on, or selected by, some of the pairs, or nobody can say.
+
+    Images are compared by their names, longer texts by their words.
+    """
+    import numpy as np
+
+    from subtext.data.text import tokenise
+
+    pairs, record = opened.pairs, opened.record
+    assert record is not None
+    try:
+        dataset = read(remembered(record.data), quiet=True)
+    except (DataError, RequirementError) as problem:
+        raise RequirementError(
+            "calibration needs pairs used neither for training nor for model selection, and the run's own data "
+            f"cannot be read ({problem}); put it back, or skip this check (--skip-leak-check)"
+        ) from problem
+    for split in (record.data.train_split, record.data.val_split):
+        if split is None or (split != "all" and split not in dataset.counts()):
+            continue
+        used = dataset.split(split)
+        names = {*used.images.ids, *(value for value in used.images.values if isinstance(value, str))}
+        long_texts = {value for value in used.texts.values if isinstance(value, str) and len(tokenise(value)) >= LONG}
+        images = [
+            name in names or (isinstance(value, str) and value in names)
+            for name, value in zip(pairs.images.ids, pairs.images.values, strict=True)
+        ]
+        texts = [value in long_texts for value in pairs.texts.values if isinstance(value, str)]
+        for leaked, noun in ((images, "image"), (texts, "text")):
+            if leaked and float(np.mean(leaked)) > ALLOWED:
+                raise RequirementError(
+                    "calibration needs pairs used neither for training nor for model selection; of "
+                    f"{counted(len(leaked), noun)} {sum(leaked):,} are in split '{split}' of the run's data, which the "
+                    "model was made with: its scores there are too good; give another split, or other data"
+                )
