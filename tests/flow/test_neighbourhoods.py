@@ -80,11 +80,11 @@ CASES = {
 }
 
 
-LONG = ("one", "by the loss")
+SLOW = ("one", "by the loss")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in CASES]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]
 )
 def test_stopped_and_gone_on_it_ends_the_same(
     tmp_path: Path, graph: Path, name: str, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,7 @@ from subtext.models.feature_cache import cached_branch, write_cache
 from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch
 from subtext.recipes.encoders import image_side
-from subtext.recipes.options import ImageOptions, PixelOptions
+from subtext.recipes.options import InputOptions
 
 STRIDED = (2, 4, 6, 12)
 Arrays = dict[str, NDArray[np.float32]]
@@ -104,7 +104,7 @@ def test_a_missing_and_a_strange_array_are_named() -> None:
 
 def through_the_cache(folder: Path, names: list[str], root: Path, cache: Path) -> Tensor:
     """What a frozen run reads of these pictures: the recipe's own reader and encoder, run once, and read back."""
-    side = image_side(BuildContext(), ImageOptions(image=str(folder)), PixelOptions())
+    side = image_side(BuildContext(), InputOptions(image=str(folder)))
     branch = Branch(side.input_spec, side.encoder, Passthrough()).eval()
     count = len(names)
     items = Items(names, list(names), np.arange(count), np.array(["train"] * count))

@@ -81,12 +81,14 @@ def build(
         method = known_methods[name]
         with _naming(name):
             method_values = _values(method, chosen)
-            facts = {option: (str(value),) for option, value in method_values.items()}
+            method_facts = {option: (str(value),) for option, value in method_values.items()}
             if new:
-                refuse_unused(method.options, method_values, facts)
+                refuse_unused(method.options, method_values, method_facts)
             steps.append((method, method.arguments(chosen)))
         # For an unused option, an older record has its value of now.
-        defaults_before.append({o.name: o.before if o.holds(facts) else method_values[o.name] for o in method.options})
+        defaults_before.append(
+            {o.name: o.before if o.holds(method_facts) else method_values[o.name] for o in method.options}
+        )
     if new:
         # Before anything heavy is built or fetched.
         refuse_unused(every, values, chosen_facts(values, context))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from subtext.errors import RecipeError
@@ -116,29 +115,18 @@ class Recipe:
 @cache
 def models() -> dict[str, Recipe]:
     """Every model recipe by name: encoders, similarity and objective of a model family."""
-    from subtext.recipes import models as package
-
-    return {recipe.name: recipe for recipe in _recipes(package, renamed_options.of_model)}
+    return _recipes("models", renamed_options.of_model)
 
 
+@cache
 def methods() -> dict[str, Recipe]:
     """Every method by name: it changes how a model is trained and nothing else."""
-    return _packaged_methods() | _registered_methods
+    return _recipes("methods", renamed_options.of_method)
 
 
 def register_method(function: Callable[..., Any]) -> None:
     """Add a method from outside the package, under the name of its function."""
-    _registered_methods[function.__name__] = _recipe(function, Plan(), {})
-
-
-@cache
-def _packaged_methods() -> dict[str, Recipe]:
-    from subtext.recipes import methods as package
-
-    return {recipe.name: recipe for recipe in _recipes(package, renamed_options.of_method)}
-
-
-_registered_methods: dict[str, Recipe] = {}
+    methods()[function.__name__] = _recipe(function, Plan(), {})
 
 
 def plan_options(plan: Plan) -> list[Option]:
@@ -195,11 +183,13 @@ def unknown(kind: str, name: str, names: Mapping[str, object]) -> str:
     return f"there is no {kind} called '{name}'; {hint}"
 
 
-def _recipes(package: ModuleType, renamed: Callable[[str], Mapping[str, str]]) -> Iterator[Recipe]:
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        plan = getattr(module, "PLAN", Plan())
-        yield _recipe(getattr(module, info.name), plan, _inverse(renamed(info.name)))
+def _recipes(folder: str, renamed: Callable[[str], Mapping[str, str]]) -> dict[str, Recipe]:
+    """The recipe of every module of a folder: the function of its name."""
+    recipes = {}
+    for name in sorted(info.name for info in pkgutil.iter_modules([str(Path(__file__).parent / folder)])):
+        module = importlib.import_module(f"{__package__}.{folder}.{name}")
+        recipes[name] = _recipe(getattr(module, name), getattr(module, "PLAN", Plan()), _inverse(renamed(name)))
+    return recipes
 
 
 def _inverse(renamed: Mapping[str, str]) -> dict[str, str]:

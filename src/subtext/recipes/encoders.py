@@ -6,17 +6,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from torch import nn
+
+from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.features import FeatureInput
+from subtext.data.inputs import Input
+from subtext.data.pixels import PixelInput
+from subtext.data.regions import BOX
+from subtext.data.text import OpenClipInput, SubwordInput, Vocabulary, WordInput
 from subtext.errors import RequirementError
+from subtext.models.encoders.precomputed import Precomputed
+from subtext.models.encoders.words import Bag, GruShape, Recurrent
+from subtext.models.model import Branch
+from subtext.recipes.options import InputOptions, PixelOptions, RegionInputOptions
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from subtext.data.build_context import BuildContext, FeatureShape
-    from subtext.data.inputs import Input
-    from subtext.data.pixels import PixelInput
     from subtext.models.encoders.backbone import Preprocessing, Weights
-    from subtext.models.model import Branch
-    from subtext.recipes.options import ImageOptions, PixelOptions, RegionOptions, TextOptions
 
 
 @dataclass(frozen=True)
@@ -33,49 +38,33 @@ class Side:
 
     def branch(self, head: nn.Module) -> Branch:
         """The model's branch of this modality."""
-        from subtext.models.model import Branch
-
         return Branch(self.input_spec, self.encoder, head)
 
 
-def image_side(
-    context: BuildContext, images: ImageOptions, pixels: PixelOptions, regions: RegionOptions | None = None
-) -> Side:
+def image_side(context: BuildContext, inputs: InputOptions) -> Side:
     """The image side: precomputed features, or pixels and a backbone.
-
-    regions  for a model that reads an image by its parts
 
     A new run is built from the options; a saved one from its assets, and its tensors are filled in later.
 
     Raises RequirementError when image=features and there are none, or a backbone is not available.
     """
-    saved, shape = context.asset("image"), context.image_features
-    kind = _kind(saved, images.image, shape, default="tiny")
-    if kind == "features":
-        from subtext.models.encoders.precomputed import Precomputed
-
-        input_spec = _feature_input("image", saved, shape, regions)
-        encoder: Any = Precomputed(
-            input_spec.pooled,
-            input_spec.grid,
-            scaling=images.feature_scaling,
-            mean=None if shape is None else shape.mean,
-            std=None if shape is None else shape.std,
-            dropout=images.feature_dropout,
-            append_pooled=regions is not None and regions.append_pooled,
-            boxes=input_spec.boxes,
-        )
-        return Side(input_spec, encoder, several_parts=input_spec.grid is not None)
     from subtext.models.encoders.backbone import preprocessing_of
 
-    weights, (source, _, name) = images.image_weights, kind.partition(":")
+    saved, shape = context.asset("image"), context.image_features
+    kind = _kind(saved, inputs.image, shape, default="tiny")
+    if kind == "features":
+        scaling, dropout = inputs.feature_scaling, inputs.feature_dropout
+        regions = inputs if isinstance(inputs, RegionInputOptions) else None
+        return _features("image", saved, shape, scaling=scaling, dropout=dropout, regions=regions)
+    encoder: Any
+    weights, (source, _, name) = inputs.image_weights, kind.partition(":")
     numbers: Preprocessing | None = None
     if source == "timm" and name:
         from subtext.models.encoders.vision import TimmVision
 
         pretrained = weights == "pretrained"
         fetch = pretrained and saved is None
-        encoder = TimmVision.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
+        encoder = TimmVision.open(name, pretrained=pretrained, fetch=fetch, image_size=inputs.image_size)
         numbers = encoder.preprocessing
     elif source == "detector" and name:
         from subtext.models.encoders.vision import Detector
@@ -84,7 +73,7 @@ def image_side(
             # Boxes are given in shares of the image: nothing of it may be cropped.
             numbers = replace(preprocessing_of(name, option="image"), resize="squash", crop_share=1.0)
         encoder = Detector.open(
-            name, weights=weights, assets=saved, regions=images.max_regions, least=images.min_confidence
+            name, weights=weights, assets=saved, regions=inputs.max_regions, least=inputs.min_confidence
         )
     else:
         from subtext.models.encoders.vision import Vision
@@ -92,14 +81,14 @@ def image_side(
         size: int | None = None
         if saved is None:
             numbers = preprocessing_of(kind, option="image")
-            size = pixels.image_size or numbers.size
+            size = inputs.image_size or numbers.size
         encoder = Vision.open(kind, weights=weights, assets=saved, image_size=size)
-    return Side(_pixel_input(saved, pixels, numbers), encoder)
+    return Side(_pixel_input(saved, inputs, numbers), encoder)
 
 
 def text_side(
     context: BuildContext,
-    texts: TextOptions,
+    texts: InputOptions,
     width: int,
     *,
     default: Literal["gru", "bag"] = "gru",
@@ -119,25 +108,13 @@ def text_side(
 
     Raises RequirementError when features or training texts are needed and missing, or a backbone is not available.
     """
-    from subtext.data.text import SubwordInput, Vocabulary, WordInput
-    from subtext.models.encoders.language import Language
-    from subtext.models.encoders.precomputed import Precomputed
-    from subtext.models.encoders.words import Bag, GruShape, Recurrent
-
     saved, shape = context.asset("text"), context.text_features
     kind = _kind(saved, texts.text, shape, default=default)
     if kind == "features":
-        features = _feature_input("text", saved, shape)
-        encoder = Precomputed(
-            features.pooled,
-            features.grid,
-            scaling=texts.text_scaling,
-            mean=None if shape is None else shape.mean,
-            std=None if shape is None else shape.std,
-            dropout=dropout,
-        )
-        return Side(features, encoder, several_parts=features.grid is not None)
+        return _features("text", saved, shape, scaling=texts.text_scaling, dropout=dropout)
     if kind not in ("bag", "gru"):
+        from subtext.models.encoders.language import Language
+
         weights, pooling = texts.text_weights, texts.text_pooling
         backbone = Language.open(kind, weights=weights, assets=saved, pooling=pooling, dropout=dropout)
         if saved is not None:
@@ -210,32 +187,46 @@ def _kind(saved: Path | None, option: str, features: FeatureShape | None, *, def
     return option
 
 
-def _feature_input(
+def _features(
     modality: Literal["image", "text"],
     saved: Path | None,
     shape: FeatureShape | None,
-    regions: RegionOptions | None = None,
-) -> Any:
-    from subtext.data.features import FeatureInput
-    from subtext.data.regions import BOX
+    *,
+    scaling: Literal["none", "unit", "standard"],
+    dropout: float,
+    regions: RegionInputOptions | None = None,
+) -> Side:
+    """The side of a modality whose items are precomputed.
 
+    regions  for a model that reads an image by its parts
+    """
     if saved is not None:
-        return FeatureInput.load(saved)
-    if shape is None:
+        input_spec = FeatureInput.load(saved)
+    elif shape is None:
         file = "features" if modality == "image" else "text_features"
         raise RequirementError(f"{modality}=features needs a feature file; none was given; give {file}=FILE")
-    if regions is None or shape.grid is None:
-        return FeatureInput(modality, pooled=shape.pooled, grid=shape.grid)
-    grid = shape.grid + (BOX if regions.boxes else 0)
-    return FeatureInput(
-        modality, region_drop=regions.region_dropout, pooled=shape.pooled, grid=grid, boxes=regions.boxes
+    elif regions is None or shape.grid is None:
+        input_spec = FeatureInput(modality, pooled=shape.pooled, grid=shape.grid)
+    else:
+        grid = shape.grid + (BOX if regions.boxes else 0)
+        input_spec = FeatureInput(
+            modality, region_drop=regions.region_dropout, pooled=shape.pooled, grid=grid, boxes=regions.boxes
+        )
+    encoder = Precomputed(
+        input_spec.pooled,
+        input_spec.grid,
+        scaling=scaling,
+        mean=None if shape is None else shape.mean,
+        std=None if shape is None else shape.std,
+        dropout=dropout,
+        append_pooled=regions is not None and regions.append_pooled,
+        boxes=input_spec.boxes,
     )
+    return Side(input_spec, encoder, several_parts=input_spec.grid is not None)
 
 
 def _pixel_input(saved: Path | None, pixels: PixelOptions, numbers: Preprocessing | None) -> PixelInput:
     """The input spec of a saved run, or of a backbone that expects images like this."""
-    from subtext.data.pixels import PixelInput
-
     if saved is not None:
         return PixelInput.load(saved)
     assert numbers is not None
@@ -261,7 +252,6 @@ def dual_sides(
     max_tokens  longest text in subwords; 0 for what the model can read
     token_mask  share of subwords masked while training
     """
-    from subtext.data.text import OpenClipInput, SubwordInput
     from subtext.models.encoders.backbone import preprocessing_of
     from subtext.models.encoders.dual import Dual
 

@@ -30,35 +30,6 @@ _TOKENS = Requires("text", ("gru", "bag", "backbone"), needs="text=gru, bag or a
 
 
 @dataclass(frozen=True)
-class ImageOptions:
-    """How a model encodes images."""
-
-    image: Annotated[
-        str,
-        "image encoder: auto (features, else tiny), features, tiny, a backbone's name or folder, timm:NAME, "
-        "detector:NAME",
-    ] = "auto"
-    image_weights: Annotated[Literal["pretrained", "random"], "initial weights of the backbone", _PIXELS] = "pretrained"
-    feature_scaling: Annotated[
-        Literal["none", "unit", "standard"], "leave as they are, scale to unit length, or standardise", _FEATURES
-    ] = "none"
-    feature_dropout: Annotated[float, "dropout of the features", Range(0, 1), _FEATURES] = 0.0
-    max_regions: Annotated[int, "detector: keep the N most confident boxes per image", Range(1), _DETECTOR] = 36
-    min_confidence: Annotated[float, "detector: hide boxes below this probability", Range(0, 1), _DETECTOR] = 0.0
-
-
-@dataclass(frozen=True)
-class RegionOptions:
-    """Precomputed regions, for a model that reads an image by its parts."""
-
-    region_dropout: Annotated[float, "share of precomputed regions hidden while training", Range(0, 1), _REGIONS] = 0.0
-    append_pooled: Annotated[bool, "add the feature of the whole image as one more region", _BOTH] = False
-    boxes: Annotated[
-        bool, "append each region's box, as four shares of the image; the feature file needs boxes", _REGIONS
-    ] = False
-
-
-@dataclass(frozen=True)
 class PixelOptions:
     """How images that are not precomputed features become pixels."""
 
@@ -76,9 +47,21 @@ class PixelOptions:
 
 
 @dataclass(frozen=True)
-class TextOptions:
-    """How a model encodes texts."""
+class InputOptions(PixelOptions):
+    """How a model encodes images and texts."""
 
+    image: Annotated[
+        str,
+        "image encoder: auto (features, else tiny), features, tiny, a backbone's name or folder, timm:NAME, "
+        "detector:NAME",
+    ] = "auto"
+    image_weights: Annotated[Literal["pretrained", "random"], "initial weights of the backbone", _PIXELS] = "pretrained"
+    feature_scaling: Annotated[
+        Literal["none", "unit", "standard"], "leave as they are, scale to unit length, or standardise", _FEATURES
+    ] = "none"
+    feature_dropout: Annotated[float, "dropout of the features", Range(0, 1), _FEATURES] = 0.0
+    max_regions: Annotated[int, "detector: keep the N most confident boxes per image", Range(1), _DETECTOR] = 36
+    min_confidence: Annotated[float, "detector: hide boxes below this probability", Range(0, 1), _DETECTOR] = 0.0
     text: Annotated[
         str,
         "text encoder: auto (features, else the model's own), gru, bag (of words), features, or the name or folder of "
@@ -112,6 +95,17 @@ class TextOptions:
     token_dropout: Annotated[float, "share of words left out while training", Range(0, 1), _VOCABULARY] = 0.0
     token_mask: Annotated[float, "share of words or subwords masked while training", Range(0, 1), _TOKENS] = 0.0
     embedding_dropout: Annotated[float, "dropout of the word embedding", Range(0, 1), _VOCABULARY] = 0.0
+
+
+@dataclass(frozen=True)
+class RegionInputOptions(InputOptions):
+    """The same for a model that reads an image by its parts; its regions may be precomputed."""
+
+    region_dropout: Annotated[float, "share of precomputed regions hidden while training", Range(0, 1), _REGIONS] = 0.0
+    append_pooled: Annotated[bool, "add the feature of the whole image as one more region", _BOTH] = False
+    boxes: Annotated[
+        bool, "append each region's box, as four shares of the image; the feature file needs boxes", _REGIONS
+    ] = False
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,7 @@ from subtext.objectives.regularisers import KL
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops.neighbour_scores import Scoring
 from subtext.recipes.encoders import Side, image_side, text_side
-from subtext.recipes.options import (
-    DiscrepancyOptions,
-    ImageOptions,
-    NeighbourOptions,
-    PixelOptions,
-    RegionOptions,
-    TextOptions,
-    WeightOptions,
-)
+from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, RegionInputOptions, WeightOptions
 from subtext.training.neighbours import SampledNeighbours
 from subtext.training.plan import Plan
 from subtext.training.rewriting import Rewriting
@@ -57,20 +49,13 @@ def setup_of(
     return Setup(Model(image, text, similarity), Objective(dict(parts)), plan)
 
 
-def pair_sides(
-    context: BuildContext,
-    images: ImageOptions,
-    pixels: PixelOptions,
-    regions: RegionOptions,
-    texts: TextOptions,
-    width: int,
-) -> tuple[Side, Side]:
+def pair_sides(context: BuildContext, inputs: RegionInputOptions, width: int) -> tuple[Side, Side]:
     """Images by region and texts by word, for models that score pairs.
 
     A GRU of both directions has `width` in each, as published: they are averaged, not concatenated.
     """
-    image = image_side(context, images, pixels, regions)
-    return image, text_side(context, texts, 2 * width if texts.bidirectional else width)
+    image = image_side(context, inputs)
+    return image, text_side(context, inputs, 2 * width if inputs.bidirectional else width)
 
 
 def parts_heads(

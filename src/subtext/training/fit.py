@@ -690,7 +690,7 @@ class _Fit:
             folder = self.out / EPOCHS / str(state.epoch)
             with written_to(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-            results = {"best": dict(state.figures), "best_epoch": state.epoch, "epochs": state.epoch}
+            results: dict[str, Any] = {"best": dict(state.figures), "best_epoch": state.epoch, "epochs": state.epoch}
             with state.average.applied():
                 save_run(folder, self.setup.model, replace(self.record, status="finished", **results))
         self._checkpoint()

@@ -78,7 +78,9 @@ class Neighbours(Extra):
         }
         gathered = batch.gather(neighbours) if neighbours else {}
         local = by_side((batch.parts["image"], batch.parts["text"], batch.reading.groups))
-        others = (None, None) if batch.others is None else by_side(batch.others)
+        others: tuple[Grouped | None, Grouped | None] = (None, None)
+        if batch.others is not None:
+            others = by_side(batch.others)
         comparisons: dict[Side, Comparison | None] = dict.fromkeys(SIDES)
         for side, items, other_items in zip(SIDES, local, others, strict=True):
             if side in neighbours:

@@ -1,7 +1,4 @@
-"""The optimiser of a plan, its learning rate at each step, and averaged weights.
-
-Which weights learn in which epoch: phases, frozen bodies, and what the recipe froze itself.
-"""
+"""Which weights learn in which epoch, by which optimiser and rate; and averaged weights."""
 
 from __future__ import annotations
 
@@ -24,8 +21,10 @@ from subtext.training.plan import Phase, Plan
 
 @dataclass(frozen=True)
 class Stage:
-    """What holds in one epoch: whether pretrained bodies learn, what the learning rate is multiplied by, and whether
-    pretrained batch norms go by the statistics that they came with.
+    """What holds in one epoch.
+
+    bodies      whether pretrained bodies learn       factor  of the learning rate
+    norms_kept  whether pretrained batch norms go by the statistics that they came with
     """
 
     bodies: bool
@@ -178,6 +177,12 @@ def unpack(optimiser: Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[s
     optimiser.load_state_dict({"state": state, "param_groups": current["param_groups"]})
 
 
+BETAS, EPS = (0.9, 0.999), 1e-8
+"""AdamP: of the running means of gradient and its square; beside the square root."""
+DECAY_RATIO = 0.1
+"""AdamP: factor of weight decay where the step was projected."""
+
+
 class AdamP(Optimizer):
     """AdamP (Heo et al. 2021, algorithm 1): Adam whose steps do not lengthen weights that have no scale.
 
@@ -192,32 +197,15 @@ class AdamP(Optimizer):
 
     Tensors of fewer than two axes are updated as by AdamW.
 
-    lr            above 0                      betas         of the running means of gradient and its square
-    eps           beside the square root       weight_decay  decoupled, as in AdamW
+    lr            above 0
+    weight_decay  decoupled, as in AdamW
     delta         largest cosine that is projected; the paper's value is 0.1
-    decay_ratio   factor of weight decay where the step was projected; the paper's value is 0.1
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        delta: float = 0.1,
-        decay_ratio: float = 0.1,
+        self, params: Iterable[Any], lr: float = 1e-3, *, weight_decay: float = 0.0, delta: float = 0.1
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "delta": delta,
-            "decay_ratio": decay_ratio,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "delta": delta})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -240,15 +228,15 @@ class AdamP(Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(weight)
         state["step"] += 1
         count = int(state["step"].item())
-        first, second = group["betas"]
+        first, second = BETAS
         state["exp_avg"].lerp_(grad, 1 - first)
         state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1 - second)
-        below = state["exp_avg_sq"].sqrt().div_(math.sqrt(1 - second**count)).add_(group["eps"])
+        below = state["exp_avg_sq"].sqrt().div_(math.sqrt(1 - second**count)).add_(EPS)
         move = state["exp_avg"] / (1 - first**count) / below
         decay_scale: Tensor | float = 1.0
         if weight.ndim > 1:
             move, turned = project(weight, grad, move, delta=group["delta"])
-            decay_scale = torch.where(turned, group["decay_ratio"], 1.0)
+            decay_scale = torch.where(turned, DECAY_RATIO, 1.0)
         if group["weight_decay"]:
             weight.mul_(1 - group["lr"] * group["weight_decay"] * decay_scale)
         weight.add_(move, alpha=-group["lr"])

@@ -90,8 +90,8 @@ class Rewriter(ExtraReader):
         # Other texts are joined in every epoch: those of one tell how many are too long.
         cut = cut_note(model.text.input_spec, self.joined(Draw(seed=0, epoch=0)), of="joined text")
         single = sum(len(texts) == 1 for texts in self._of_picture.values())
-        alone = f"{counted(single, 'image')} with one text: there is no other to make it longer by, and it stays"
-        return [*filter(None, [cut]), *([alone] if single else [])]
+        note = f"{counted(single, 'image')} with one text: there is no other to make it longer by, and it stays"
+        return [*filter(None, [cut]), *([note] if single else [])]
 
     def __call__(self, share: Share) -> Rewritten:
         """What is made of the texts of a share."""
@@ -173,7 +173,7 @@ class Rewritten(Extra):
         of_wrong = dict(zip(wrong, scores[len(right) :], strict=True))
         scenes = {TEXT: batch.pairs(scores=scores[0])}
         if RETOLD in right:
-            scenes[RETOLD] = batch.pairs_with(right[RETOLD], scores=scores[1])
+            scenes[RETOLD] = batch.pairs(right[RETOLD], scores=scores[1])
         edited: dict[str, Comparison] = {}
         for label, pairs in scenes.items():
             comparison = pairs.image_to_text
@@ -221,20 +221,17 @@ def _shuffled(input_spec: Input, texts: Tensors, rows: NDArray[np.int64], seeds:
             f"shuffling words needs a text side that reads words; {type(input_spec).__name__} gives none; shuffle "
             "their vectors instead (shuffle=embedding)"
         )
-    some = {name: value[torch.from_numpy(rows)] for name, value in texts.items()}
-    movable = some["mask"] & ~torch.isin(some["tokens"], _marks(input_spec))
-    return {**some, "tokens": generation.shuffle_tokens(some["tokens"], movable, seeds)}
-
-
-def _marks(input_spec: Input) -> Tensor:
-    """Codes of tokens that are no words."""
     if isinstance(input_spec, WordInput):
-        return torch.arange(END + 1)
-    if not isinstance(input_spec, SubwordInput):
+        marks = torch.arange(END + 1)
+    elif isinstance(input_spec, SubwordInput):
+        names = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
+        codes = {getattr(input_spec.tokeniser, name, None) for name in names}
+        marks = torch.tensor(sorted(code for code in codes if code is not None), dtype=torch.int64)
+    else:
         raise RequirementError(
             f"shuffling words needs to know which tokens are marks; {type(input_spec).__name__} does not say; take "
             "shuffle=embedding"
         )
-    names = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
-    codes = {getattr(input_spec.tokeniser, name, None) for name in names}
-    return torch.tensor(sorted(code for code in codes if code is not None), dtype=torch.int64)
+    some = {name: value[torch.from_numpy(rows)] for name, value in texts.items()}
+    movable = some["mask"] & ~torch.isin(some["tokens"], marks)
+    return {**some, "tokens": generation.shuffle_tokens(some["tokens"], movable, seeds)}

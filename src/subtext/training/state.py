@@ -71,13 +71,25 @@ def write_snapshot(run: Path, snapshot: Snapshot, *, keep: int) -> None:
 
 
 def newest_snapshot(run: Path) -> tuple[Snapshot | None, list[str]]:
-    """The newest checkpoint that is whole, or None; and a sentence for each newer one that is not."""
+    """The newest checkpoint that is complete, or None; and a sentence for each newer one that is not."""
     notes: list[str] = []
     for folder in reversed(_folders(run)):
-        problem = _problem(folder)
-        if problem is None:
-            return _read(folder), notes
-        notes.append(f"checkpoint {folder.name} is not used: {problem}")
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            changed = [name for name, description in manifest.items() if _description(folder / name) != description]
+            problems = [f"{name} is not what was written" for name in changed]
+            if STATE not in manifest:
+                problems.append(f"its manifest has no {STATE}")
+        except (OSError, ValueError, AttributeError) as problem:
+            problems = [f"it is incomplete ({problem})"]
+        if not problems:
+            try:
+                step = int(folder.name.removeprefix(_PREFIX).removesuffix(_ENDED))
+            except ValueError as problem:
+                raise CheckpointError(f"{folder} needs a name like {_PREFIX}00000010; rename or remove it") from problem
+            tensors = {file.stem: read_tensors(file) for file in sorted(folder.glob("*.safetensors"))}
+            return Snapshot(step, tensors, json.loads((folder / STATE).read_text(encoding="utf-8"))), notes
+        notes.append(f"checkpoint {folder.name} is not used: {problems[0]}")
     return None, notes
 
 
@@ -93,30 +105,6 @@ def clean(run: Path) -> None:
 
 def _folders(run: Path) -> list[Path]:
     return sorted(folder for folder in (run / FOLDER).glob(f"{_PREFIX}*") if folder.is_dir())
-
-
-def _problem(folder: Path) -> str | None:
-    """What is wrong with a checkpoint; None where it is as it was written."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        for name, description in manifest.items():
-            if _description(folder / name) != description:
-                return f"{name} is not what was written"
-    except (OSError, ValueError, AttributeError) as problem:
-        return f"it is incomplete ({problem})"
-    return None if STATE in manifest else f"its manifest has no {STATE}"
-
-
-def _read(folder: Path) -> Snapshot:
-    try:
-        step = int(folder.name.removeprefix(_PREFIX).removesuffix(_ENDED))
-    except ValueError as problem:
-        raise CheckpointError(f"{folder} needs a name like {_PREFIX}00000010; rename or remove it") from problem
-    return Snapshot(
-        step=step,
-        tensors={file.stem: read_tensors(file) for file in sorted(folder.glob("*.safetensors"))},
-        state=json.loads((folder / STATE).read_text(encoding="utf-8")),
-    )
 
 
 def _description(file: Path) -> dict[str, Any]:
@@ -216,9 +204,7 @@ class State:
         kinds = {"weights": dict(self.model.state_dict()), "optimiser": tensors}
         kinds |= {"average": self.average.tensors, "kept": self.kept, **self.memories.tensors()}
         return Snapshot(
-            step=self.step,
-            tensors={kind: tensors for kind, tensors in kinds.items() if tensors},
-            state=state,
+            step=self.step, tensors={kind: tensors for kind, tensors in kinds.items() if tensors}, state=state
         )
 
     def restore(self, snapshot: Snapshot) -> None:

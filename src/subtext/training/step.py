@@ -171,7 +171,8 @@ class Reader:
             images, texts = (rows[np.sort(np.unique(rows[:, side], return_index=True)[1])] for side in (0, 1))
         own_images, own_texts = (links[part(len(links), self.rank, self.processes)] for links in (images, texts))
         image_tensors, text_tensors = self.read("image", own_images[:, 0]), self.read("text", own_texts[:, 1])
-        relevance, extras = self._relevance(images[:, 0], texts[:, 1]), ()
+        relevance = self._relevance(images[:, 0], texts[:, 1])
+        extras: tuple[Extra, ...] = ()
         if self.draw is not None:
             if self.mixing is not None:
                 keys = self.pairs.images.keys[own_images[:, 0]]
@@ -255,17 +256,23 @@ class Batch:
         """Images, texts and groups of the other processes; None where there are none."""
         return self.processes.others(self.parts["image"], self.parts["text"], self.reading.groups)
 
-    def pairs(self, *, scores: Tensor | None = None) -> Scene:
+    def pairs(self, texts: Embeddings | None = None, *, scores: Tensor | None = None) -> Scene:
         """Images against texts, both ways.
 
+        texts   in the place of the batch's, row by row; these have no relevance
         scores  (I T) of them, where they are computed already and there is one process
         """
-        return self._composed(self.parts["text"], self.others, self.reading.relevance, scores)
-
-    def pairs_with(self, texts: Embeddings, *, scores: Tensor | None = None) -> Scene:
-        """Images against these texts in the place of the batch's, row by row; without relevance."""
-        others = self.processes.others(self.parts["image"], texts, self.reading.groups)
-        return self._composed(texts, others, None, scores)
+        images, groups = self.parts["image"], self.reading.groups
+        return compose(
+            self.similarity,
+            images,
+            self.parts["text"] if texts is None else texts,
+            groups,
+            positives=self.positives,
+            gathered=self.others if texts is None else self.processes.others(images, texts, groups),
+            relevance=self.reading.relevance if texts is None else None,
+            scores=scores,
+        )
 
     def gather(self, sets: Mapping[Label, Grouped]) -> dict[Label, Grouped]:
         """What the other processes have of one or two sets of items in this step; empty where there are none."""
@@ -274,24 +281,6 @@ class Batch:
         last = others[0] if others else Grouped(first.items[:0], first.groups[:0])
         gathered = self.processes.others(first.items, last.items, Groups(first.groups, last.groups))
         return {} if gathered is None else dict(zip(sets, by_side(gathered), strict=False))
-
-    def _composed(
-        self,
-        texts: Embeddings,
-        others: tuple[Embeddings, Embeddings, Groups] | None,
-        relevance: Relevance | None,
-        scores: Tensor | None,
-    ) -> Scene:
-        return compose(
-            self.similarity,
-            self.parts["image"],
-            texts,
-            self.reading.groups,
-            positives=self.positives,
-            gathered=others,
-            relevance=relevance,
-            scores=scores,
-        )
 
 
 def by_side(items: tuple[Embeddings, Embeddings, Groups]) -> tuple[Grouped, Grouped]:

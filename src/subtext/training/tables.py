@@ -71,18 +71,13 @@ class EmbeddingBank:
         self._filled: dict[str, Tensor] = {}
         self._waiting: list[tuple[Embeddings, Embeddings]] = []
 
-    def look(self, images: Embeddings, texts: Embeddings) -> None:
-        """Keep some, in the place of older ones."""
+    def look(self, images: Embeddings, texts: Embeddings, *, at_once: bool = False) -> None:
+        """Keep some, in the place of older ones; of an item that comes twice the last."""
         # Of an item no more than its vectors: its graph, regions or words may be many times as large.
         image, text = (Embeddings(items.vectors.detach(), items.ids) for items in (images, texts))
         self._waiting.append((image, text))
-        if sum(map(len, chain.from_iterable(self._waiting))) >= _AT_ONCE:
-            self._write_all()
-
-    def write(self, images: Embeddings, texts: Embeddings) -> None:
-        """Keep some at once, of an item that comes twice the last."""
-        self._write_all()
-        self._write(images, texts)
+        if at_once or sum(map(len, chain.from_iterable(self._waiting))) >= _AT_ONCE:
+            self._write()
 
     def forget(self) -> None:
         """Have seen nothing."""
@@ -92,12 +87,12 @@ class EmbeddingBank:
 
     def vectors(self) -> Mapping[str, Float[Tensor, "m v h"]]:
         """Modality -> its bank; nothing before the first look."""
-        self._write_all()
+        self._write()
         return self._banks
 
     def rows(self) -> dict[str, Int[Tensor, "t"]]:
         """Modality -> the row of its bank for every text's pair; -1 where there is none. Needs a first look."""
-        self._write_all()
+        self._write()
         has = self._images >= 0
         images = self._images.clamp_min(0)
         image = torch.where(has & self._filled["image"][images], images, -1)
@@ -122,13 +117,12 @@ class EmbeddingBank:
         if tensors:
             self._latest = tensors["latest"]
 
-    def _write_all(self) -> None:
-        if self._waiting:
-            images, texts = zip(*self._waiting, strict=True)
-            self._write(Embeddings.cat(images), Embeddings.cat(texts))
-            self._waiting.clear()
-
-    def _write(self, images: Embeddings, texts: Embeddings) -> None:
+    def _write(self) -> None:
+        """Write what waits."""
+        if not self._waiting:
+            return
+        images, texts = (Embeddings.cat(items) for items in zip(*self._waiting, strict=True))
+        self._waiting.clear()
         for modality, items in (("image", images), ("text", texts)):
             size = self._sizes[modality]
             vectors = self._compared(items.vectors)
@@ -253,7 +247,7 @@ class NeighbourMemory(Memory):
         """Make the tables of an epoch, where anything is known."""
         full_pass = (epoch == 0 and self.options.first == "encode") or (epoch > 0 and self.options.bank == "evaluation")
         if full_pass:
-            self._bank.write(*embed())
+            self._bank.look(*embed(), at_once=True)
         banks = self._bank.vectors()
         if not banks:
             return

@@ -77,12 +77,7 @@ class Teacher:
     """
 
     def __init__(
-        self,
-        run: Path,
-        load: Callable[[Path, str], Model],
-        *,
-        temperature: float = 0.0,
-        device: str = "cpu",
+        self, run: Path, load: Callable[[Path, str], Model], *, temperature: float = 0.0, device: str = "cpu"
     ) -> None:
         self.run, self._load = run, load
         self._temperature, self._device = temperature, device

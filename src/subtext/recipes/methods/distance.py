@@ -36,13 +36,7 @@ def distance(
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.mining import Distance
     from subtext.objectives.objective import Objective, Term
-    from subtext.recipes.parts import (
-        losses_of,
-        ranking_terms,
-        replace_terms,
-        require_plain_texts,
-        uses_cosine,
-    )
+    from subtext.recipes.parts import losses_of, ranking_terms, replace_terms, require_plain_texts, uses_cosine
 
     if min_distance >= max_distance:
         raise RecipeError(f"distance needs min_distance below max_distance; it got {min_distance} and {max_distance}")

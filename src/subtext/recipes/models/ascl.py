@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
 from subtext.training.plan import Plan, Range, Requires
 
 FusionOption = Literal["gated", "mean", "sum", "concat", "none"]
@@ -26,10 +26,7 @@ PLAN = Plan(
 def ascl(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    regions: RegionOptions = RegionOptions(),
-    pixels: PixelOptions = PixelOptions(flip=0.5),
-    texts: TextOptions = TextOptions(),
+    inputs: RegionInputOptions = RegionInputOptions(flip=0.5),
     embed_dim: Annotated[int, "dimension of the joint space, and of each direction of a GRU", Range(1)] = 1024,
     attention: Annotated[bool, "cross attention; without it (w/o MF) a cosine, which an index can hold"] = True,
     heads: Annotated[
@@ -65,7 +62,7 @@ def ascl(
     terms = both_directions(Ratio() if loss == "ratio" else InfoNCE())
     if loss == "triplet":
         terms = hinges(margin / temperature, all_negatives_epochs, reduction="mean", weight=temperature)
-    sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
+    sides = pair_sides(context, inputs, embed_dim)
     if not attention:
         # A dual encoder: means of regions, fused with the feature of the whole image, and of words.
         image, text = parts_heads(sides, embed_dim, unit=False, pooled=fusion != "none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.models.vse_infinity import PLAN
-from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
 from subtext.training.plan import Range, Requires
 
 _LSE = Requires("pooling", ("lse",))
@@ -14,10 +14,7 @@ _LSE = Requires("pooling", ("lse",))
 def chan(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    regions: RegionOptions = RegionOptions(region_dropout=0.2),
-    pixels: PixelOptions = PixelOptions(flip=0.5),
-    texts: TextOptions = TextOptions(),
+    inputs: RegionInputOptions = RegionInputOptions(region_dropout=0.2, flip=0.5),
     embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Range(1)] = 1024,
     pooling: Annotated[
         Literal["lse", "mean"], "how words become a score; lse as published for a GRU, mean for a BERT"
@@ -34,6 +31,6 @@ def chan(
     from subtext.models.similarity.cross_attention import Chan
     from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
 
-    sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
+    sides = pair_sides(context, inputs, embed_dim)
     similarity = Chan(pooling=pooling, temperature=temperature, bf16=bf16)
     return setup_of(sides, parts_heads(sides, embed_dim), similarity, hinges(margin, all_negatives_epochs), PLAN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
 from subtext.training.plan import Plan, Range, Requires
 
 _REGIONS = Requires("image", ("regions", "regions beside a vector"), needs="image=features of regions")
@@ -14,10 +14,7 @@ PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15,
 def dsran(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    regions: RegionOptions = RegionOptions(append_pooled=True),
-    pixels: PixelOptions = PixelOptions(flip=0.5),
-    texts: TextOptions = TextOptions(),
+    inputs: RegionInputOptions = RegionInputOptions(append_pooled=True, flip=0.5),
     embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
     grid_cells: Annotated[
         int, "features: number of leading parts that are grid cells; the rest are regions", Range(0), _REGIONS
@@ -37,7 +34,7 @@ def dsran(
     from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.parts import hinges, setup_of
 
-    image, text = image_side(context, images, pixels, regions), text_side(context, texts, embed_dim)
+    image, text = image_side(context, inputs), text_side(context, inputs, embed_dim)
     heads = (
         Graph(image.encoder.parts_width, embed_dim, cells=grid_cells, joint=joint_layers, dropout=dropout),
         Graph(text.encoder.parts_width, embed_dim, joint=0, dropout=dropout),

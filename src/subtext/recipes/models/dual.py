@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, Setup, TextOptions
+from subtext.recipes.options import BuildContext, InputOptions, Setup
 from subtext.training.plan import Plan, Range, Requires
 
 Pooling = Literal["mean", "last", "learnt"]
@@ -27,9 +27,7 @@ PLAN = Plan(
 def dual(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(feature_scaling="unit"),
-    pixels: PixelOptions = PixelOptions(),
-    texts: TextOptions = TextOptions(min_count=2, word_dim=0, token_mask=0.3),
+    inputs: InputOptions = InputOptions(feature_scaling="unit", min_count=2, word_dim=0, token_mask=0.3),
     embed_dim: Annotated[int, "dimension of the joint space", Range(1)] = 1024,
     gru_dim: Annotated[int, "dimension of its states; 0 for embed_dim", Range(0), _GRU] = 0,
     pooling: Annotated[Pooling, "how words become one vector", _PARTS] = "mean",
@@ -52,10 +50,10 @@ def dual(
     from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.parts import setup_of, softmax
 
-    image = image_side(context, images, pixels)
+    image = image_side(context, inputs)
     text = text_side(
         context,
-        texts,
+        inputs,
         gru_dim or embed_dim,
         default="bag",
         parts="mean" if pooling == "mean" else "states",

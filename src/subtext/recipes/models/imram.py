@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
 from subtext.training.plan import Plan, Range
 
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, lr_factor=0.1, positives="pair")
@@ -13,10 +13,7 @@ PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15,
 def imram(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    regions: RegionOptions = RegionOptions(),
-    pixels: PixelOptions = PixelOptions(flip=0.5),
-    texts: TextOptions = TextOptions(),
+    inputs: RegionInputOptions = RegionInputOptions(flip=0.5),
     embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Range(1)] = 1024,
     attention_mode: Annotated[
         Literal["full", "text", "image"], "attend from words, from regions, or sum both"
@@ -31,6 +28,6 @@ def imram(
     from subtext.models.similarity.cross_attention import Imram
     from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
 
-    sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
+    sides = pair_sides(context, inputs, embed_dim)
     similarity = Imram(width=embed_dim, asking=attention_mode, steps=steps, attention_scale=attention_scale, bf16=bf16)
     return setup_of(sides, parts_heads(sides, embed_dim), similarity, hinges(margin, all_negatives_epochs), PLAN)

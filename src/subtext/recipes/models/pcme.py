@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
 from subtext.training.plan import Plan, Range, Requires
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, optimiser="adamp", schedule="cos
 def pcme(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    regions: RegionOptions = RegionOptions(),
-    pixels: PixelOptions = PixelOptions(random_erasing=0.2),
-    texts: TextOptions = TextOptions(token_dropout=0.1),
+    inputs: RegionInputOptions = RegionInputOptions(random_erasing=0.2, token_dropout=0.1),
     embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
     samples: Annotated[int, "samples per item; 5 in the DAA paper", Range(1)] = 7,
     rank_by: Annotated[
@@ -53,8 +50,8 @@ def pcme(
     from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.parts import gaussian_terms, setup_of
 
-    image = image_side(context, images, pixels, regions)
-    text = text_side(context, texts, embed_dim, parts="words")
+    image = image_side(context, inputs)
+    text = text_side(context, inputs, embed_dim, parts="words")
     sampling = {"draws": samples, "drawn": "always" if rank_by == "samples" else "learning", "seed": sample_seed}
     heads = (
         _head("image", image.encoder, embed_dim, init_log_std=init_log_std, sampling=sampling),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from subtext.recipes.models.vse_infinity import PLAN as VSE_INFINITY
-from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
 from subtext.training.plan import Range, Requires
 
 _PIXELS = Requires("image", ("pixels",), needs="image=tiny or a backbone")
@@ -14,22 +14,16 @@ _MIXED = Requires("mix_prob", ("0", "0.0"), needs="mix_prob above 0", negated=Tr
 # One backbone_lr_scale and one freeze_epochs serve both encoders. The paper has a scale for each, and freezes the image
 # encoder alone for two epochs: here both have the text's.
 PLAN = replace(
-    VSE_INFINITY,
-    optimiser="adamp",
-    layer_decay=0.7,
-    weight_average="swa",
-    swa_start=0.64,
-    positives="group",
+    VSE_INFINITY, optimiser="adamp", layer_decay=0.7, weight_average="swa", swa_start=0.64, positives="group"
 )
 
 
 def pcme_plus(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    regions: RegionOptions = RegionOptions(region_dropout=0.2, append_pooled=True),
-    pixels: PixelOptions = PixelOptions(flip=0.5),
-    texts: TextOptions = TextOptions(token_mask=0.1, token_dropout=0.1),
+    inputs: RegionInputOptions = RegionInputOptions(
+        region_dropout=0.2, append_pooled=True, flip=0.5, token_mask=0.1, token_dropout=0.1
+    ),
     embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
     distance: Annotated[
         Literal["sampled", "wasserstein"], "distance of distributions: expected between samples, or Wasserstein's"
@@ -70,7 +64,7 @@ def pcme_plus(
     from subtext.recipes.parts import gaussian_terms, setup_of
     from subtext.training.batch_relevance import Mixing
 
-    image, text = image_side(context, images, pixels, regions), text_side(context, texts, embed_dim)
+    image, text = image_side(context, inputs), text_side(context, inputs, embed_dim)
     heads = []
     for name, side in (("image", image), ("text", text)):
         width, with_mlp = side.encoder.parts_width, mlp and name == "image"

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from subtext.recipes.options import (
-    BuildContext,
-    ImageOptions,
-    PixelOptions,
-    RankingOptions,
-    RegionOptions,
-    Setup,
-    TextOptions,
-)
+from subtext.recipes.options import BuildContext, RankingOptions, RegionInputOptions, Setup
 from subtext.training.plan import Plan, Range, Requires
 
 Negatives = Literal["all", "hardest", "semi-hard"]
@@ -35,10 +27,7 @@ PLAN = Plan(
 def pvse(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    regions: RegionOptions = RegionOptions(append_pooled=True),
-    pixels: PixelOptions = PixelOptions(flip=0.5),
-    texts: TextOptions = TextOptions(),
+    inputs: RegionInputOptions = RegionInputOptions(append_pooled=True, flip=0.5),
     ranking: RankingOptions = RankingOptions(),
     embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
     views: Annotated[int, "K, vectors per item; 1 is the paper's baseline with attention", Range(1)] = 2,
@@ -68,9 +57,9 @@ def pvse(
     from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.parts import both_directions, setup_of, softmax
 
-    texts = replace(texts, embedding_dropout=texts.embedding_dropout or dropout)
-    image = image_side(context, images, pixels, regions)
-    text = text_side(context, texts, embed_dim, parts="words", legacy_last=legacy_gru)
+    inputs = replace(inputs, embedding_dropout=inputs.embedding_dropout or dropout)
+    image = image_side(context, inputs)
+    text = text_side(context, inputs, embed_dim, parts="words", legacy_last=legacy_gru)
     heads = []
     for side in (image, text):
         widths = side.encoder.parts_width, side.encoder.pooled_width

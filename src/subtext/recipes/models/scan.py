@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
 from subtext.training.plan import Plan, Range, Requires
 
 _LSE = Requires("pooling", ("lse",))
@@ -14,10 +14,7 @@ PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15,
 def scan(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    regions: RegionOptions = RegionOptions(),
-    pixels: PixelOptions = PixelOptions(flip=0.5),
-    texts: TextOptions = TextOptions(),
+    inputs: RegionInputOptions = RegionInputOptions(flip=0.5),
     embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Range(1)] = 1024,
     cross_attention: Annotated[
         Literal["text_to_image", "image_to_text"], "words attend to regions, or regions to words"
@@ -41,12 +38,8 @@ def scan(
     from subtext.models.similarity.cross_attention import CrossAttention
     from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
 
-    sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
+    sides = pair_sides(context, inputs, embed_dim)
     similarity = CrossAttention(
-        attending=cross_attention,
-        pooling=pooling,
-        attention_scale=attention_scale,
-        pooling_scale=lse_scale,
-        bf16=bf16,
+        attending=cross_attention, pooling=pooling, attention_scale=attention_scale, pooling_scale=lse_scale, bf16=bf16
     )
     return setup_of(sides, parts_heads(sides, embed_dim), similarity, hinges(margin, all_negatives_epochs), PLAN)

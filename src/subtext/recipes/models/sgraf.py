@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, RegionOptions, Setup, TextOptions
+from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
 from subtext.training.plan import Plan, Range, Requires
 
 _SGR = Requires("reasoning", ("sgr",))
@@ -15,10 +15,7 @@ PLAN = Plan(epochs=40, batch_size=128, lr=2e-4, schedule="step", step_epochs=30,
 def sgraf(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    regions: RegionOptions = RegionOptions(),
-    pixels: PixelOptions = PixelOptions(flip=0.5),
-    texts: TextOptions = TextOptions(embedding_dropout=0.4),
+    inputs: RegionInputOptions = RegionInputOptions(flip=0.5, embedding_dropout=0.4),
     embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Range(1)] = 1024,
     reasoning: Annotated[
         Literal["sgr", "saf"], "reason over similarity vectors by a graph (sgr), or weight them by attention (saf)"
@@ -39,7 +36,7 @@ def sgraf(
     from subtext.models.similarity.sgraf import Saf, Sgr
     from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
 
-    sides = pair_sides(context, images, pixels, regions, texts, embed_dim)
+    sides = pair_sides(context, inputs, embed_dim)
     image, text = parts_heads(sides, embed_dim)
     heads = (
         Attended(image, embed_dim, dropout=dropout, normalise=True, regions=num_regions),

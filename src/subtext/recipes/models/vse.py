@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from subtext.recipes.options import BuildContext, ImageOptions, PixelOptions, Setup, TextOptions
+from subtext.recipes.options import BuildContext, InputOptions, Setup
 from subtext.training.plan import Plan, Range
 
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, lr_factor=0.1, positives="pair")
@@ -13,9 +13,7 @@ PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15,
 def vse(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    pixels: PixelOptions = PixelOptions(flip=0.5),
-    texts: TextOptions = TextOptions(bidirectional=False),
+    inputs: InputOptions = InputOptions(flip=0.5, bidirectional=False),
     embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
     margin: Annotated[float, "margin of the triplet loss, in cosine", Range(0)] = 0.2,
     negatives: Annotated[
@@ -34,7 +32,7 @@ def vse(
     from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.parts import both_directions, setup_of
 
-    image, text = image_side(context, images, pixels), text_side(context, texts, embed_dim)
+    image, text = image_side(context, inputs), text_side(context, inputs, embed_dim)
     width = text.encoder.pooled_width
     heads = (
         Mean(image.encoder.pooled_width, embed_dim, normalise=normalise),

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from subtext.recipes.options import (
-    BuildContext,
-    ImageOptions,
-    PixelOptions,
-    RankingOptions,
-    RegionOptions,
-    Setup,
-    TextOptions,
-)
+from subtext.recipes.options import BuildContext, RankingOptions, RegionInputOptions, Setup
 from subtext.training.plan import Plan, Range, Requires
 
 _TRIPLET = Requires("loss", ("triplet",))
@@ -33,10 +25,9 @@ PLAN = Plan(
 def vse_infinity(
     context: BuildContext,
     *,
-    images: ImageOptions = ImageOptions(),
-    regions: RegionOptions = RegionOptions(region_dropout=0.2, append_pooled=True),
-    pixels: PixelOptions = PixelOptions(flip=0.5),
-    texts: TextOptions = TextOptions(token_mask=0.1, token_dropout=0.1),
+    inputs: RegionInputOptions = RegionInputOptions(
+        region_dropout=0.2, append_pooled=True, flip=0.5, token_mask=0.1, token_dropout=0.1
+    ),
     ranking: RankingOptions = RankingOptions(),
     embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
     margin: Annotated[float, "margin, in cosine", Range(0), _TRIPLET] = 0.2,
@@ -52,7 +43,7 @@ def vse_infinity(
     from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.parts import hinges, setup_of, softmax
 
-    image, text = image_side(context, images, pixels, regions), text_side(context, texts, embed_dim)
+    image, text = image_side(context, inputs), text_side(context, inputs, embed_dim)
     heads = Gpo(image.encoder.parts_width, embed_dim, perceptron=mlp), Gpo(text.encoder.parts_width, embed_dim)
     terms, similarity = hinges(margin, all_negatives_epochs), Cosine()
     if ranking.loss == "softmax":
