@@ -48,14 +48,14 @@ def image_side(context: BuildContext, inputs: InputOptions) -> Side:
 
     Raises RequirementError when image=features and there are none, or a backbone is not available.
     """
-    from subtext.models.encoders.backbone import preprocessing_of
-
     saved, shape = context.asset("image"), context.image_features
     kind = _kind(saved, inputs.image, shape, default="tiny")
     if kind == "features":
         scaling, dropout = inputs.feature_scaling, inputs.feature_dropout
         regions = inputs if isinstance(inputs, RegionInputOptions) else None
         return _features("image", saved, shape, scaling=scaling, dropout=dropout, regions=regions)
+    from subtext.models.encoders.backbone import preprocessing_of
+
     encoder: Any
     weights, (source, _, name) = inputs.image_weights, kind.partition(":")
     numbers: Preprocessing | None = None
