@@ -22,7 +22,8 @@ TOKEN_LETTERS = 16
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Host names of a server that listens to this machine alone."""
-File = Metavar("FILE")
+_FILE, _FOLDER = Metavar("FILE"), Metavar("DIR")
+_DATA, _ADDRESS, _LIMITS = Section("Data"), Section("Address"), Section("Limits")
 
 
 @dataclass(frozen=True)
@@ -81,46 +82,36 @@ class Settings:
 def serve(
     indexes: Annotated[tuple[str | Path, ...] | str, "Folders or addresses of indexes.", Metavar("INDEX")],
     *,
-    run: Annotated[
-        str | Path | None, "The first index's run, if it was moved.", Metavar("RUN"), Section("Data")
-    ] = None,
-    features: Annotated[str | Path | None, "Image features of the first index.", File, Section("Data")] = None,
+    run: Annotated[str | Path | None, "The first index's run, if it was moved.", Metavar("RUN"), _DATA] = None,
+    features: Annotated[str | Path | None, "Image features of the first index.", _FILE, _DATA] = None,
     image_folder: Annotated[
-        tuple[str | Path, ...],
-        "Another folder whose images may be shown; repeatable.",
-        Metavar("DIR"),
-        Section("Data"),
+        tuple[str | Path, ...], "Another folder whose images may be shown; repeatable.", _FOLDER, _DATA
     ] = (),
     storage_dir: Annotated[
-        str | Path | None,
-        "Folder for the thumbnails, uploads and log of an INDEX in a database.",
-        Metavar("DIR"),
-        Section("Data"),
+        str | Path | None, "Folder for the thumbnails, uploads and log of an INDEX in a database.", _FOLDER, _DATA
     ] = None,
-    host: Annotated[str, "Address to listen at.", Section("Address")] = "127.0.0.1",
-    port: Annotated[int, "Port to listen at.", Range(1, 65535), Section("Address")] = 8000,
+    host: Annotated[str, "Address to listen at.", _ADDRESS] = "127.0.0.1",
+    port: Annotated[int, "Port to listen at.", Range(1, 65535), _ADDRESS] = 8000,
     allowed_host: Annotated[
         tuple[str, ...],
         "A host name to answer to; repeatable. Default: this machine's own, or any with --host.",
         Metavar("NAME"),
-        Section("Address"),
+        _ADDRESS,
     ] = (),
-    trust_proxy: Annotated[bool, "Trust X-Forwarded-For from a local proxy.", Section("Address")] = False,
-    workers: Annotated[int, "Processes.", Range(1), Section("Address")] = 1,
+    trust_proxy: Annotated[bool, "Trust X-Forwarded-For from a local proxy.", _ADDRESS] = False,
+    workers: Annotated[int, "Processes.", Range(1), _ADDRESS] = 1,
     token_file: Annotated[
         str | Path | None,
         "File with the token for /add and /delete in its first line. Default: no changes.",
-        File,
+        _FILE,
         Section("Access"),
     ] = None,
     read_token_file: Annotated[
-        str | Path | None, "File with the token that every request needs.", File, Section("Access")
+        str | Path | None, "File with the token that every request needs.", _FILE, Section("Access")
     ] = None,
-    max_body: Annotated[int, "MB per request.", Range(1), Section("Limits")] = 20,
-    max_pixels: Annotated[int, "Million pixels per image.", Range(1), Section("Limits")] = 50,
-    rate: Annotated[
-        float, "Requests per second and client, on average; 0 for no limit.", Range(0), Section("Limits")
-    ] = 20.0,
+    max_body: Annotated[int, "MB per request.", Range(1), _LIMITS] = 20,
+    max_pixels: Annotated[int, "Million pixels per image.", Range(1), _LIMITS] = 50,
+    rate: Annotated[float, "Requests per second and client, on average; 0 for no limit.", Range(0), _LIMITS] = 20.0,
     log: Annotated[
         Literal["index", "-", "none"] | None,
         "Log requests into the first INDEX (of a database: --storage-dir), or -: to standard output.",

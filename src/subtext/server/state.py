@@ -24,7 +24,7 @@ from subtext.search.stores.traces import ADDED, remove_traces
 from subtext.server.images import Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
 from subtext.server.security import RETRY_SECONDS, Refusal
-from subtext.server.serve import LOOPBACK, Limits, Settings
+from subtext.server.serve import LOOPBACK, Settings
 
 T = TypeVar("T")
 
@@ -159,32 +159,23 @@ class Batcher:
 class Library:
     """An index that is served, opened again when it changes, with its thumbnails, uploads and query batches.
 
-    name           by which requests name it
-    open_index     opens it; called again when it was re-embedded with another model
-    image_folders  further folders whose images may be shown
-    storage_dir    folder for thumbnails and uploads of an index that is no folder; None for nowhere
+    name        by which requests name it
+    open_index  opens it; called again when it was re-embedded with another model
     """
 
-    def __init__(
-        self,
-        name: str,
-        open_index: Callable[[], Index],
-        *,
-        limits: Limits,
-        metrics: Metrics,
-        image_folders: Sequence[Path] = (),
-        storage_dir: Path | None = None,
-    ) -> None:
+    def __init__(self, name: str, open_index: Callable[[], Index], settings: Settings, metrics: Metrics) -> None:
         self.name = name
         self._open = open_index
         self._index = open_index()
         self._checked = time.monotonic()
         self._swept = -1
         self._reopening = threading.Lock()
-        store = self._index.store
-        self.storage = storage_of(store, storage_dir)
+        store, limits = self._index.store, settings.limits
+        # An index that is no folder has its thumbnails and uploads in a folder beside it, or none.
+        self.storage = storage_of(store, Path(settings.storage_dir) / name if settings.storage_dir else None)
         added = [] if self.storage is None else [self.storage / ADDED]
-        self.thumbnails = Thumbnails([Path(store.manifest.root), *added, *image_folders], self.storage)
+        folders = [store.manifest.root, *added, *settings.image_folders]
+        self.thumbnails = Thumbnails([Path(folder) for folder in folders], self.storage)
         self.batcher = Batcher(
             lambda: self.index, cached_hits=limits.cached_hits, seconds=limits.answer_seconds, metrics=metrics
         )
@@ -250,10 +241,8 @@ class ServerState:
             self.libraries[name] = Library(
                 name,
                 lambda index=index, first=first: open_index(index, device=settings.device, **first),  # type: ignore[misc]
-                limits=settings.limits,
-                metrics=self.metrics,
-                image_folders=[Path(folder) for folder in settings.image_folders],
-                storage_dir=Path(settings.storage_dir) / name if settings.storage_dir else None,
+                settings,
+                self.metrics,
             )
         storage = next(iter(self.libraries.values())).storage
         self.log = RequestLog((storage or "-") if settings.log == "index" else settings.log)
