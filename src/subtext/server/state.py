@@ -174,8 +174,8 @@ class Library:
         # An index that is no folder has its thumbnails and uploads in a folder beside it, or none.
         self.storage = storage_of(store, Path(settings.storage_dir) / name if settings.storage_dir else None)
         added = [] if self.storage is None else [self.storage / ADDED]
-        folders = [store.manifest.root, *added, *settings.image_folders]
-        self.thumbnails = Thumbnails([Path(folder) for folder in folders], self.storage)
+        folders = [Path(store.manifest.root), *added, *map(Path, settings.image_folders)]
+        self.thumbnails = Thumbnails(folders, self.storage)
         self.batcher = Batcher(
             lambda: self.index, cached_hits=limits.cached_hits, seconds=limits.answer_seconds, metrics=metrics
         )
