@@ -162,14 +162,14 @@ def opening(path: Path) -> dict[str, float]:
 def by_lists(folder: Folder, drawn: Drawn, count: int, flat: Any) -> dict[str, Any]:
     """The likeliest lists alone, beside FAISS's own with the same centroids, and the recall of both."""
     with folder.reading() as view:
-        segments = view.segments["images"]
-        (probes,), (centroids,) = segments.probes.values(), segments.centroids.values()
+        lists = view.sides["images"].lists
+    assert lists is not None
     coarse = faiss.IndexFlatIP(WIDTH)
-    coarse.add(np.ascontiguousarray(centroids))
-    inverted = faiss.IndexIVFFlat(coarse, WIDTH, len(centroids), faiss.METRIC_INNER_PRODUCT)
+    coarse.add(np.ascontiguousarray(lists.centroids))
+    inverted = faiss.IndexIVFFlat(coarse, WIDTH, len(lists.centroids), faiss.METRIC_INNER_PRODUCT)
     for rows in all_rows(drawn, count):
         inverted.add(rows)
-    inverted.nprobe = probes
+    inverted.nprobe = lists.probes
     asks = drawn.rows(BY_LISTS, seed=1 << 31)
     timings = in_turn(
         asks,
@@ -183,8 +183,8 @@ def by_lists(folder: Folder, drawn: Drawn, count: int, flat: Any) -> dict[str, A
             "ours": recall([asked(folder, query, []) for query in asks], truth),
             "faiss": recall(listed, truth),
         },
-        "lists_looked_at": probes,
-        "lists": len(centroids),
+        "lists_looked_at": lists.probes,
+        "lists": len(lists.centroids),
     }
 
 

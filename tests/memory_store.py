@@ -52,15 +52,13 @@ class MemoryView(View):
     def stats(self) -> Stats:
         return Stats(0, {side: self.counts[side] for side in SIDES})
 
-    def select(
-        self, side: Side, where: Sequence[Condition] = (), *, start: int = 0, count: int | None = None
-    ) -> NDArray[np.int64]:
+    def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
         keys = [
             key
             for key, (row, entry, _) in sorted(self.data.rows[side].items())
             if all(self._fulfils(row, entry, condition) for condition in where)
         ]
-        return np.array(keys[start : None if count is None else start + count], dtype=np.int64)
+        return np.array(keys, dtype=np.int64)
 
     def _fulfils(self, row: Row, entry: Entry, condition: Condition) -> bool:
         name = condition.field
@@ -164,9 +162,7 @@ class MemoryWriter(Writer):
         update, jobs = change.job, self.store.data.jobs
         assert update is not None
         if update.number is None:
-            jobs.append(
-                [len(jobs) + 1, update.verb, update.source_json(ascii_only=False), "now", None, 0, update.total]
-            )
+            jobs.append([len(jobs) + 1, update.verb, update.source_json, "now", None, 0, update.total])
             return len(jobs)
         job = jobs[update.number - 1]
         job[4], job[5] = ("now" if update.finished else job[4]), job[6] if update.finished else update.done

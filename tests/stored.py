@@ -172,9 +172,3 @@ def assert_same_items(mine: View, theirs: View) -> None:
             np.testing.assert_array_equal(mine.vectors(side, keys[some]), theirs.vectors(side, keys[some]))
         np.testing.assert_array_equal(mine.sample(side, 5), theirs.sample(side, 5))
         assert mine.counts == theirs.counts, side
-        for place in (4, 24):
-            assert (
-                mine.page(side, offset=place, top=2)
-                == theirs.page(side, offset=place, top=2)
-                == keys[place:][:2].tolist()
-            )

@@ -14,10 +14,10 @@ import pytest
 import stored
 
 from subtext.errors import IndexError_
-from subtext.search.stores.folder import Folder
+from subtext.search.stores.folder import Folder, read_manifest
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.maintenance import backup, restore
-from subtext.search.stores.manifest import FORMAT, read_manifest
+from subtext.search.stores.manifest import FORMAT
 from subtext.search.stores.store import verify
 from subtext.search.stores.traces import trace_name
 
@@ -40,7 +40,7 @@ def test_what_is_put_in_comes_back(folder: Folder) -> None:
             view.vectors("images", np.array([keys["p3"]])), stored.vectors(range(3, 4), stored.VIEWS)
         )
         (words,) = view.items("texts", [view.keys_of("texts", ["t43"])["t43"]])
-        assert isinstance(view.segments["images"].segments[0].vectors, np.memmap)
+        assert isinstance(view.sides["images"].segments[0].vectors, np.memmap)
     assert set(keys) == {"p3", "p39"}
     assert third.captions == [stored.text(3).text, stored.text(43).text] and last.captions == [stored.text(39).text]
     assert third.path == "3.png" and third.metadata == dict(stored.picture(3).metadata)
@@ -73,7 +73,7 @@ def test_changes_are_found_at_once_and_compaction_changes_no_answer(folder: Fold
         assert writer.compact()[0].startswith("0 segments became 0"), "a second one finds nothing to do"
     assert stored.nearest(folder, QUERIES, top=9) == wanted
     with folder.reading() as view:
-        assert len(view.segments["images"].segments) == 1 and view.counts["images"] == len(live) + 1
+        assert len(view.sides["images"].segments) == 1 and view.counts["images"] == len(live) + 1
     assert verify(folder.path) == []
     assert len([place for place in folder.store.iterdir() if place.is_dir()]) == 2
 

@@ -17,9 +17,8 @@ import pytest
 import stored
 
 from subtext.errors import IndexError_, OutputError
-from subtext.search.stores.folder import Folder
+from subtext.search.stores.folder import MANIFEST, Folder
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.manifest import MANIFEST
 from subtext.search.stores.store import verify
 from subtext.search.stores.traces import trace_name
 
@@ -198,7 +197,7 @@ def told_by(path: Path) -> object:
         near = [view.nearest(side, QUERIES, top=9) for side in ("images", "texts")]
         words = [view.search_text(f"word{number}", top=3) for number in range(60)]
         fields = [view.fields("images"), view.fields("texts")]
-        facets = view.connection.execute("SELECT * FROM facets ORDER BY 1, 2, 3, 4").fetchall()
+        facets = view.tables.connection.execute("SELECT * FROM facets ORDER BY 1, 2, 3, 4").fetchall()
     folder.close()
     return items, [[each.keys.tolist() for each in some] for some in near], words, fields, facets
 

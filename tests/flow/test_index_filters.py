@@ -94,7 +94,7 @@ def test_a_filter_on_lists_loses_nothing(tmp_path: Path, condition: str) -> None
     with folder.writing("compact") as writer:
         writer.compact()
     with folder.reading() as view:
-        assert view.segments["images"].by_lists
+        assert view.sides["images"].by_lists
         keys = view.matching("images", [parse(condition)])
         exact = view.nearest("images", QUERIES, top=10, among=keys, exact=True)
         found = view.nearest("images", QUERIES, top=10, among=keys)

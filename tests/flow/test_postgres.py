@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import database
 import numpy as np
@@ -20,7 +19,7 @@ from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Calibration
 from subtext.search.stores.postgres.connection import LAYOUT, Address, to_write
-from subtext.search.stores.postgres.database import Database, DatabaseWriter
+from subtext.search.stores.postgres.database import Database
 from subtext.search.stores.postgres.vectors import COMPLETE
 from subtext.search.stores.postgres.words import words
 from subtext.search.stores.store import Store, StoreGone, exists, is_address, open_store
@@ -238,7 +237,7 @@ def test_a_graph_is_walked_where_a_side_is_large(walked: Database) -> None:
         assert shelf.last_in_graph and shelf.unindexed == 0 and view.sides["texts"].last_in_graph is None
         last = shelf.last_in_graph
         steps = f"EXPLAIN SELECT key FROM images_vectors WHERE key <= {last} ORDER BY vector <#> %s LIMIT 5"
-        plan = " ".join(line for (line,) in view.connection.execute(steps, (QUERIES[0, 0],)))
+        plan = " ".join(line for (line,) in view.tables.connection.execute(steps, (QUERIES[0, 0],)))
         assert "images_graph" in plan, plan
         exact = shelf.nearest(QUERIES, top=10, exact=True)
         found = shelf.nearest(QUERIES, top=10)
@@ -410,17 +409,12 @@ def test_what_was_acknowledged_outlives_a_crash_of_the_server(server: Server, pl
 
 def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> None:
     address = server.address("early")
+    with made(address).writing("add") as writer:
+        writer.connection.execute("DROP TABLE kept")
+        writer.connection.execute("UPDATE layout SET version = 1")
     with pytest.raises(IndexError_, match=r"has layout 1, of an earlier Subtext; .*subtext index upgrade"):
-        Database.create(address, stored.manifest(), upto=1)
-    connection = to_write(Address.parse(address))
-    with connection:
-        writer = DatabaseWriter(SimpleNamespace(address=Address.parse(address)), connection, stored.manifest())  # type: ignore[arg-type]
-        writer.put(stored.images(range(40)))
-        writer.put(stored.texts(range(60)))
-    assert Database.upgrade(address) == (1, LAYOUT) and Database.upgrade(address) == (
-        LAYOUT,
-        LAYOUT,
-    )
+        Database(address)
+    assert Database.upgrade(address) == (1, LAYOUT) and Database.upgrade(address) == (LAYOUT, LAYOUT)
     store = Database(address)
     assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(40))) and store.problems() == []
     assert store.calibration() is None and store.calibration_mark() == 0
@@ -506,7 +500,7 @@ def test_the_password_is_shown_nowhere(server: Server, place: Database) -> None:
         assert problem.value.__cause__ is None and (problem.value.__suppress_context__ or not problem.value.__context__)
     with place.reading() as view:
         for table in ("manifest", "jobs", "kept", "state", "layout"):
-            told += [str(row) for row in view.connection.execute(f"SELECT * FROM {table}")]  # type: ignore[arg-type]
+            told += [str(row) for row in view.tables.connection.execute(f"SELECT * FROM {table}")]  # type: ignore[arg-type]
     for text in told:
         assert "s3cret" not in text and "of%3Fthe" not in text and "of?the" not in text, text
     assert Address.parse(server.address("own")).without_secrets(f"x {database.PASSWORD} y") == "x *** y"

@@ -160,7 +160,7 @@ def test_many_clients_share_few_connections(address: str, monkeypatch: pytest.Mo
                 done = asking_on.is_set()  # Once more afterwards, so that it counts however soon they are answered.
                 with watching.reading() as view:
                     statement = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'many'"
-                    most[0] = max(most[0], view.connection.execute(statement).fetchone()[0])  # type: ignore[index]
+                    most[0] = max(most[0], view.tables.connection.execute(statement).fetchone()[0])  # type: ignore[index]
             watching.close()
 
         watcher = threading.Thread(target=counted)

@@ -45,7 +45,7 @@ def assert_as_before(new: Folder) -> None:
                 assert [item.id, item.path, item.captions, item.metadata] == [
                     before[name] for name in ("id", "path", "captions", "metadata")
                 ]
-                assert view.content(side, int(key)).hex() == before["content"]
+                assert view.rows(side, keys=[int(key)])[0].content.hex() == before["content"]
                 assert view.vectors(side, np.array([key]))[0].tolist() == before["vectors"]
             for count in (1, 2):
                 hits = view.nearest(side, stored.vectors(range(1000, 1004), count), top=9)

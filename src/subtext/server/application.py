@@ -240,14 +240,11 @@ def list_items(request: Request, server: Reading, form: Annotated[schemas.Listin
     library = server.library(form.index)
     root, conditions = library.store.manifest.root, schemas.parse_conditions(form.where)
     with library.store.reading() as view:
-        if conditions:
-            keys = view.matching(form.target, conditions)
-            total, page = len(keys), keys[form.offset : form.offset + form.top].tolist()
-        else:
-            total, page = view.counts[form.target], view.page(form.target, offset=form.offset, top=form.top)
+        keys = view.matching(form.target, conditions)
+        page = keys[form.offset : form.offset + form.top]
         rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page)]
     log_facts(request, {"index": library.name, "hits": len(rows)})
-    return schemas.Page(index=library.name, total=total, items=rows)
+    return schemas.Page(index=library.name, total=len(keys), items=rows)
 
 
 @items.get("/item")

@@ -73,10 +73,10 @@ class Thumbnails:
         Raises Refusal where there is no such item, it has no image that may be shown, or it cannot be decoded.
         """
         with store.reading() as view:
-            key = view.keys_of("images", [name]).get(name)
-            if key is None:
-                raise Refusal(HTTPStatus.NOT_FOUND, "there is no such image in this library")
-            path, content = view.items("images", [key])[0].path, view.content("images", key)
+            rows = view.rows("images", ids=[name])
+        if not rows:
+            raise Refusal(HTTPStatus.NOT_FOUND, "there is no such image in this library")
+        path, content = rows[0].path, rows[0].content
         if self.storage is None:
             return self._encode(Path(store.manifest.root), path, size), True
         file = self.storage / CACHE / "thumbnails" / f"{trace_name('images', name)}-{content.hex()[:16]}-{size}{SUFFIX}"

@@ -111,17 +111,6 @@ def parse(text: str) -> Condition:
     return Condition(field, test, _readings(written)[0])  # type: ignore[arg-type]
 
 
-def require_fields(side: str, where: Sequence[Condition], fields: Sequence[str]) -> None:
-    """Raise RequirementError for a condition on a field that is not among the `fields` of a side."""
-    missing = sorted({condition.field for condition in where} - {TEXT, ID} - set(fields))
-    if missing:
-        listed = ", ".join(fields) or "none"
-        raise RequirementError(
-            f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are {listed}, "
-            "and text and id"
-        )
-
-
 def _readings(written: str) -> list[Value]:
     """The values that a typed value may mean, the most specific first."""
     if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'":

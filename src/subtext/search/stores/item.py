@@ -149,9 +149,10 @@ class JobUpdate:
     total: int = 0
     finished: bool = False
 
-    def source_json(self, *, ascii_only: bool) -> str | None:
-        """The source as it is stored: equal sources are equal texts."""
-        return None if self.source is None else json.dumps(dict(self.source), sort_keys=True, ensure_ascii=ascii_only)
+    @property
+    def source_json(self) -> str | None:
+        """The source as it is stored: equal sources are equal texts, of ASCII alone, which any database can hold."""
+        return None if self.source is None else json.dumps(dict(self.source), sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -288,9 +289,8 @@ def seconds(text: str) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def facet_sum(facet: Facet, side: int, key: int) -> int:
+def facet_sum(side: int, name: str, value: str | int | float, key: int) -> int:
     """The checksum of a facet; the sum over all facets, in any order, shows whether any is missing."""
-    name, value = facet
     text = json.dumps([side, key, name, value], ensure_ascii=False)
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "little")
 

@@ -1,9 +1,4 @@
-"""Compaction: one segment a side, without what was deleted, and sorted by lists where there are many rows.
-
-Backup and restore of an index folder: a copy of one moment, while the index is read and written.
-
-Damage of an index folder: every byte of vectors against its checksum, the tables, and that they belong together.
-"""
+"""What is done to an index folder as a whole: compaction, backup and restore, and verification."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,50 +19,44 @@ from subtext.errors import IndexError_, OutputError, counted
 from subtext.ops import draw
 from subtext.search import ann
 from subtext.search.stores import tables
-from subtext.search.stores.folder import ATTEMPTS, DOCUMENTS, ROUND, Folder, FolderWriter
+from subtext.search.stores.folder import (
+    ATTEMPTS,
+    DOCUMENTS,
+    MANIFEST,
+    Folder,
+    FolderWriter,
+    SqliteTables,
+    read_manifest,
+    segment_row,
+)
 from subtext.search.stores.item import SIDES, Side, facet_sum, link_sum
-from subtext.search.stores.manifest import MANIFEST, Manifest, read_manifest
+from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.segments import (
     BLOCK,
+    CENTROIDS,
     KEYS,
     Block,
     Segment,
     SegmentTable,
     checksums,
     mapped,
-    open_segment,
-    write_lists,
     write_segment,
+    write_with_checksums,
 )
+from subtext.search.stores.sql import ROUND
 from subtext.search.stores.store import Problem, verify
-from subtext.search.stores.tables import SqliteTables
 
 QUERIES = 512
 """Vectors of each side that the number of lists to search is measured with: 128 measured recall to a point only."""
 
-
-@dataclass(frozen=True)
-class Lists:
-    """The lists that the rows of a side were sorted by: their folder, how many a query searches, and recall@10."""
-
-    name: str
-    probes: int
-    recalls: dict[str, float]
-    sums: dict[str, str]
-
-
-@dataclass(frozen=True)
-class NewSegment:
-    """A segment that was written, and its lists where the side is large."""
-
-    name: str
-    rows: int
-    sums: dict[str, str]
-    lists: Lists | None = None
+Run = Callable[..., list[tuple[Any, ...]]]
+"""Runs a statement with values; its rows."""
 
 
 def compact(writer: FolderWriter, *, seed: int = 0) -> list[str]:
-    """Write the live rows of each side as one segment, remove deleted ones, and defragment the tables.
+    """Write the live rows of each side as one segment, without what was deleted, and defragment the tables.
+
+    The rows of a large side are sorted by lists.
 
     seed  of the sample that the lists of a large side are trained on
 
@@ -76,39 +65,27 @@ def compact(writer: FolderWriter, *, seed: int = 0) -> list[str]:
     """
     store = writer.store.store
     with writer.store.reading() as view:
-        segments = view.segments
-    sides = tuple(side for side in SIDES if _needs_work(segments[side]))
+        segments = view.sides
+    sides = [side for side in SIDES if _needs_work(segments[side])]
     new = {side: _write(writer, side, segments, seed) for side in sides}
     with writer.changing():
         for side in sides:
-            number = SIDES.index(side)
             for table in ("segments", "lists", "tombstones"):
-                writer.tables.run(f"DELETE FROM {table} WHERE side = ?", number)
-            segment = new[side]
-            if segment is not None:
-                lists = segment.lists
-                writer.add_segment(
-                    segment.name, side, segment.rows, None if lists is None else lists.name, segment.sums
-                )
-                if lists is not None:
-                    row = (lists.name, number, lists.probes, json.dumps(lists.recalls), json.dumps(lists.sums))
-                    writer.tables.run("INSERT INTO lists VALUES (?, ?, ?, ?, ?)", *row)
+                writer.tables.run(f"DELETE FROM {table} WHERE side = ?", SIDES.index(side))
+            for table, row in new[side].items():
+                writer.tables.run(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", *row)
         writer.tables.run("INSERT INTO words (words) VALUES ('optimize')")
-    with tables.translated(writer.file):
-        writer.tables.run("VACUUM")
+    writer.tables.run("VACUUM")
+    with tables.translated(writer.tables.file):
         tables.empty_log(writer.connection)
     old = [segment.folder for side in sides for segment in segments[side].segments]
-    writer.remove_folders([*old, *(store / name for side in sides for name in segments[side].centroids)])
-    deleted = sum(len(segments[side].deleted) for side in sides)
-    lines = [
-        f"{counted(len(old), 'segment')} became {len(sides)}, vectors of {counted(deleted, 'deleted item')} removed"
-    ]
-    for side, segment in new.items():
-        if segment is not None and segment.lists is not None:
-            recalls = [
-                f"{value:.3f} for {name.removeprefix('recall_of_')}" for name, value in segment.lists.recalls.items()
-            ]
-            lines.append(f"{side}: a query searches {segment.lists.probes} lists; recall@10 {' and '.join(recalls)}")
+    former = [segments[side].lists for side in sides]
+    writer.remove_folders([*old, *(store / lists.name for lists in former if lists is not None)])
+    deleted = counted(sum(len(segments[side].deleted) for side in sides), "deleted item")
+    lines = [f"{counted(len(old), 'segment')} became {len(sides)}, vectors of {deleted} removed"]
+    for _, number, probes, recalls, _ in [rows["lists"] for rows in new.values() if "lists" in rows]:
+        figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
+        lines.append(f"{SIDES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
     return lines
 
 
@@ -119,122 +96,123 @@ def _needs_work(segments: SegmentTable) -> bool:
     return len(segments.segments) > 1 or len(segments.deleted) > 0 or by_lists != large
 
 
-def _write(writer: FolderWriter, side: Side, segments: Mapping[Side, SegmentTable], seed: int) -> NewSegment | None:
-    """Write one side's segment, and its lists where it has so many rows; None for a side without any."""
-    rows, store, width = LiveRows(segments[side]), writer.store.store, writer.manifest.width
-    if not len(rows):
-        return None
+def _write(
+    writer: FolderWriter, side: Side, segments: Mapping[Side, SegmentTable], seed: int
+) -> dict[str, tuple[Any, ...]]:
+    """Write one side's segment, and its lists where it has so many rows; table -> its row of them."""
+    live, store, width = LiveRows(segments[side]), writer.store.store, writer.manifest.width
+    count = len(live.rows)
+    everything = np.arange(count)
+    if not count:
+        return {}
     name = writer.new_name(side)
-    if len(rows) <= segments[side].exact_up_to:
-        sums = write_segment(store / name, rows.blocks(np.arange(len(rows))), rows=len(rows), width=width)
-        return NewSegment(name, len(rows), sums)
-    count = ann.list_count(len(rows))
-    trained = [centroids for centroids in segments[side].centroids.values() if len(centroids) == count]
-    sample = count * ann.PER_LIST
-    centroids = trained[0] if trained else ann.train(rows.sample(sample, seed=seed), count, seed=seed)
-    blocks = rows.blocks(np.arange(len(rows)))
-    assigned = np.concatenate([ann.assign(vectors, centroids) for vectors, _ in blocks])
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(assigned, minlength=count))]).astype(np.int64)
+    if count <= segments[side].exact_up_to:
+        sums = write_segment(store / name, live.blocks(everything), rows=count, width=width)
+        return {"segments": segment_row(name, side, count, sums)}
+    lists, list_count = segments[side].lists, ann.list_count(count)
+    if lists is not None and len(lists.centroids) == list_count:
+        centroids = lists.centroids
+    else:
+        centroids = ann.train(live.sample(list_count * ann.PER_LIST, seed=seed), list_count, seed=seed)
+    assigned = np.concatenate([ann.assign(vectors, centroids) for vectors, _ in live.blocks(everything)])
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(assigned, minlength=list_count))]).astype(np.int64)
+    list_name = writer.new_name(side, ".lists")
+    list_sums = write_with_checksums(
+        store / list_name, lambda folder: np.save(folder / CENTROIDS, centroids, allow_pickle=False)
+    )
     order = np.argsort(assigned, kind="stable")
-    lists = writer.new_name(side, ".lists")
-    list_sums = write_lists(store / lists, centroids)
-    sums = write_segment(store / name, rows.blocks(order), rows=len(rows), width=width, offsets=offsets)
-    segment = open_segment(store / name, rows=len(rows), width=width, lists=lists)
-    samples = {own: LiveRows(segments[own]).sample(QUERIES, seed=seed) for own in SIDES}
-    queries = {own: vectors for own, vectors in samples.items() if len(vectors)}
+    sums = write_segment(store / name, live.blocks(order), rows=count, width=width, offsets=offsets)
+    segment = Segment.open(store / name, rows=count, width=width, lists=list_name)
+    samples = {query_side: LiveRows(segments[query_side]).sample(QUERIES, seed=seed) for query_side in SIDES}
+    queries = {query_side: vectors for query_side, vectors in samples.items() if len(vectors)}
     probes, recalls = ann.probes_needed(list(queries.values()), segment.vectors, centroids, offsets)
-    figures = {f"recall_of_{own}": round(recall, 4) for own, recall in zip(queries, recalls, strict=True)}
-    return NewSegment(name, len(rows), sums, Lists(lists, probes, figures, list_sums))
+    figures = {f"recall_of_{of}": round(recall, 4) for of, recall in zip(queries, recalls, strict=True)}
+    return {
+        "segments": segment_row(name, side, count, sums, lists=list_name),
+        "lists": (list_name, SIDES.index(side), probes, json.dumps(figures), json.dumps(list_sums)),
+    }
 
 
 class LiveRows:
     """The rows of a side that belong to items in the index, in the order of the items."""
 
     def __init__(self, table: SegmentTable) -> None:
-        self.segments: tuple[Segment, ...] = table.segments
+        self.segments = table.segments
         alive = [
             np.arange(len(segment), dtype=np.int64) if dead is None else np.flatnonzero(~dead)
             for segment, dead in zip(table.segments, table.dead, strict=True)
         ]
-        self.starts = np.concatenate([[0], np.cumsum([len(segment) for segment in table.segments])]).astype(np.int64)
-        parts = [start + rows for start, rows in zip(self.starts, alive, strict=False)]
-        rows = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        nothing = np.zeros(0, dtype=np.int64)
+        keys = np.concatenate([nothing, *(s.keys[rows] for s, rows in zip(table.segments, alive, strict=True))])
         # In the order of the items: equal ones keep their order from one compaction to the next.
-        keys = [segment.keys[own] for segment, own in zip(table.segments, alive, strict=True)]
-        self.rows: NDArray[np.int64] = rows[np.argsort(np.concatenate(keys), kind="stable")] if parts else rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
+        order = np.argsort(keys, kind="stable")
+        self.keys = keys[order]
+        self.rows: NDArray[np.int64] = np.concatenate([nothing, *alive])[order]
+        self.owners = np.repeat(np.arange(len(alive), dtype=np.int32), [len(rows) for rows in alive])[order]
 
     def blocks(self, order: NDArray[np.int64]) -> Iterator[Block]:
         """Vectors and keys in that order, block by block."""
         for start in range(0, len(order), BLOCK):
-            yield self._take(self.rows[order[start : start + BLOCK]])
+            block = order[start : start + BLOCK]
+            owners = self.owners[block]
+            vectors = np.empty((len(block), self.segments[0].vectors.shape[1]), dtype=np.float32)
+            for number in np.unique(owners):
+                mine = owners == number
+                vectors[mine] = self.segments[number].vectors[self.rows[block[mine]]]
+            yield vectors, self.keys[block]
 
     def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
-        """At most `count` vectors, drawn by the seed."""
-        chosen = draw.permutation(len(self), seed=seed, epoch=0, purpose="compaction: sample")[:count]
+        """At most `count` vectors, sampled by the seed."""
+        chosen = draw.permutation(len(self.rows), seed=seed, epoch=0, purpose="compaction: sample")[:count]
         vectors = [block for block, _ in self.blocks(np.sort(chosen))]
         return np.concatenate(vectors) if vectors else np.zeros((0, 1), dtype=np.float32)
 
-    def _take(self, rows: NDArray[np.int64]) -> Block:
-        owner = np.searchsorted(self.starts, rows, side="right") - 1
-        vectors = np.empty((len(rows), self.segments[0].vectors.shape[1]), dtype=np.float32)
-        keys = np.empty(len(rows), dtype=np.int64)
-        for number in np.unique(owner):
-            own = owner == number
-            local = rows[own] - self.starts[number]
-            vectors[own] = self.segments[number].vectors[local]
-            keys[own] = self.segments[number].keys[local]
-        return vectors, keys
-
 
 def backup(folder: Folder, out: Path) -> Folder:
-    """Copy an index into a new folder, completely or not at all; the copy is an index itself.
+    """Copy an index into a new folder, completely or not at all, while it is read and written; the copy is an index.
 
     Every file is checked against its checksum on the way. Caches and logs stay behind. Raises IndexError_ when `out`
     holds something or a file is damaged, OutputError when there is no space.
     """
     Folder.require_free(out)
 
-    def fill(folder_copy: Path) -> None:
-        store = folder_copy / folder.store.name
+    def fill(target: Path) -> None:
+        store = target / folder.store.name
         for attempt in range(ATTEMPTS):
             store.mkdir()
             try:
                 _copy(folder, store)
-                for name in DOCUMENTS.values():
-                    if (folder.store / name).is_file():
-                        shutil.copyfile(folder.store / name, store / name)
                 break
             except FileNotFoundError:
                 # A compaction has removed a segment meanwhile; the next attempt reads its successor.
                 shutil.rmtree(store)
                 if attempt == ATTEMPTS - 1:
                     raise
-        (folder_copy / MANIFEST).write_text(folder.manifest.to_json(), encoding="utf-8")
+        (target / MANIFEST).write_text(folder.manifest.to_json(), encoding="utf-8")
 
     write_folder(out, fill)
     return Folder(out)
 
 
 def _copy(folder: Folder, store: Path) -> None:
-    """Tables and segments of one moment."""
+    """Tables, segments and documents of one moment."""
     with folder.reading() as view:
-        target = sqlite3.connect(store / tables.TABLES)
-        with tables.translated(store / tables.TABLES):
-            view.connection.backup(target)
-        target.close()
+        file = store / tables.TABLES
+        with tables.translated(file), closing(sqlite3.connect(file)) as target:
+            view.tables.connection.backup(target)
         for table in ("segments", "lists"):
-            for name, expected in view.connection.execute(f"SELECT name, checksums FROM {table}"):
+            for name, expected in view.tables.run(f"SELECT name, checksums FROM {table}"):
                 (store / name).mkdir()
-                for file in json.loads(expected):
-                    shutil.copyfile(folder.store / name / file, store / name / file)
+                for part in json.loads(expected):
+                    shutil.copyfile(folder.store / name / part, store / name / part)
                 if checksums(store / name) != json.loads(expected):
                     raise IndexError_(
                         f"{folder.store / name} is damaged, and no copy of it is made; `subtext index verify` says "
                         "what is wrong"
                     )
+    for document in DOCUMENTS.values():
+        if (folder.store / document).is_file():
+            shutil.copyfile(folder.store / document, store / document)
 
 
 def restore(copy: Path, out: Path) -> Folder:
@@ -245,17 +223,13 @@ def restore(copy: Path, out: Path) -> Folder:
     Folder.require_free(out)
     problems = verify(copy)
     if problems:
-        listed = "; ".join(f"{problem.where}: {problem.what}" for problem in problems[:3])
-        raise IndexError_(f"{copy} is damaged and cannot be restored; {listed}; take another backup")
+        damage = "; ".join(f"{problem.where}: {problem.what}" for problem in problems[:3])
+        raise IndexError_(f"{copy} is damaged and cannot be restored; {damage}; take another backup")
     return backup(Folder(copy), out)
 
 
-Run = Callable[..., list[tuple[Any, ...]]]
-"""Runs a statement with values; its rows."""
-
-
 def check(path: Path) -> list[Problem]:
-    """Damage of an index folder; empty for an intact one.
+    """Damage of an index folder: every byte of vectors against its checksum, and the tables; empty for an intact one.
 
     Reads every byte of vectors once, while the index is read and written: it reads again where a compaction has removed
     files meanwhile.
@@ -273,14 +247,12 @@ def _check(file: Path, manifest: Manifest) -> list[Problem]:
     """Damage at one moment."""
     problems: list[Problem] = []
     try:
-        connection = tables.to_read(file)
-        try:
-            with tables.transaction(connection, file):
-                for part in (_generation, _structure, _sums, _segments, _vectors):
-                    problems += part(SqliteTables(connection).run, manifest, file.parent)
-        finally:
-            connection.close()
-        problems += _words(file)
+        with closing(tables.to_read(file)) as connection, tables.transaction(connection, file):
+            run = SqliteTables(connection, file).run
+            problems += _check_tables(run, manifest)
+            problems += _check_files(run, file.parent)
+            problems += _check_vectors(run, manifest, file.parent)
+        problems += _check_words(file)
     except (IndexError_, OutputError) as problem:
         problems.append(Problem(tables.TABLES, str(problem)))
     except (ValueError, TypeError, KeyError) as problem:
@@ -289,45 +261,36 @@ def _check(file: Path, manifest: Manifest) -> list[Problem]:
     return problems
 
 
-def _generation(run: Run, manifest: Manifest, store: Path) -> Iterator[Problem]:
-    ((generation,),) = run("SELECT value FROM state WHERE name = 'generation'")
-    if generation < manifest.generation:
-        changes = counted(generation, "change")
+def _check_tables(run: Run, manifest: Manifest) -> Iterator[Problem]:
+    """Acknowledged changes, SQLite's own check, and the sums of all facets and links that were put in."""
+    state = dict(run("SELECT name, value FROM state"))
+    if state["generation"] < manifest.generation:
+        changes = counted(state["generation"], "change")
         yield Problem(tables.TABLES, f"has {changes}, of {manifest.generation} acknowledged: some were lost")
-
-
-def _structure(run: Run, manifest: Manifest, store: Path) -> Iterator[Problem]:
     for (line,) in run("PRAGMA integrity_check(20)"):
         if line != "ok":
             yield Problem(tables.TABLES, str(line))
-
-
-def _sums(run: Run, manifest: Manifest, store: Path) -> Iterator[Problem]:
-    """All facets and all links against the sums of those that were put in."""
-    facets = run("SELECT side, name, value, key FROM facets")
     sums = {
-        "facets": sum(facet_sum((name, value), side, key) for side, name, value, key in facets),
+        "facets": sum(facet_sum(*row) for row in run("SELECT side, name, value, key FROM facets")),
         "links": sum(link_sum(image, text) for image, text in run("SELECT image, text FROM links")),
     }
     for name, total in sums.items():
-        if [(total % ROUND,)] != run("SELECT value FROM state WHERE name = ?", name):
+        if total % ROUND != state.get(name):
             yield Problem(tables.TABLES, f"{name} changed or damaged")
 
 
-def _segments(run: Run, manifest: Manifest, store: Path) -> Iterator[Problem]:
+def _check_files(run: Run, store: Path) -> Iterator[Problem]:
     """Each file of each segment, and of the lists, against its checksum."""
-    for table in ("segments", "lists"):
-        for name, expected in run(f"SELECT name, checksums FROM {table}"):
-            folder = store / name
-            actual = checksums(folder) if folder.is_dir() else {}
-            for file, digest in json.loads(expected).items():
-                if file not in actual:
-                    yield Problem(f"{store.name}/{name}/{file}", "is missing")
-                elif actual[file] != digest:
-                    yield Problem(f"{store.name}/{name}/{file}", "changed or damaged: its checksum is another")
+    for name, expected in run("SELECT name, checksums FROM segments UNION ALL SELECT name, checksums FROM lists"):
+        actual = checksums(store / name) if (store / name).is_dir() else {}
+        for file, digest in json.loads(expected).items():
+            if file not in actual:
+                yield Problem(f"{store.name}/{name}/{file}", "is missing")
+            elif actual[file] != digest:
+                yield Problem(f"{store.name}/{name}/{file}", "changed or damaged: its checksum is another")
 
 
-def _vectors(run: Run, manifest: Manifest, store: Path) -> Iterator[Problem]:
+def _check_vectors(run: Run, manifest: Manifest, store: Path) -> Iterator[Problem]:
     """Whether each item has its rows of vectors, and each live row its item."""
     for number, side in enumerate(SIDES):
         segments = run("SELECT name, row_count FROM segments WHERE side = ?", number)
@@ -349,7 +312,7 @@ def _vectors(run: Run, manifest: Manifest, store: Path) -> Iterator[Problem]:
             yield Problem(f"{store.name}", f"some {side} have another number of vectors than {manifest.views[side]}")
 
 
-def _words(file: Path) -> list[Problem]:
+def _check_words(file: Path) -> Iterator[Problem]:
     """The words that texts are searched by, against the texts, and their own structure by SQLite's check."""
     statement = (
         "SELECT count(*) FROM (SELECT key, text FROM items WHERE side = 1 AND text IS NOT NULL EXCEPT "
@@ -357,15 +320,11 @@ def _words(file: Path) -> list[Problem]:
         "SELECT key, text FROM items WHERE side = 1))"
     )
     writable = os.access(file.parent, os.W_OK)
-    connection = tables.to_write(file) if writable else tables.to_read(file)
-    try:
-        with tables.translated(file):
-            differing = connection.execute(statement).fetchone()[0]
-            if differing:
-                return [Problem(tables.TABLES, f"the words of {counted(differing, 'text')} differ from the texts")]
-            if writable:
-                # A statement that changes nothing, and yet needs the right to write.
-                connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
-    finally:
-        connection.close()
-    return []
+    with closing(tables.to_write(file) if writable else tables.to_read(file)) as connection:
+        run = SqliteTables(connection, file).run
+        ((differing,),) = run(statement)
+        if differing:
+            yield Problem(tables.TABLES, f"the words of {counted(differing, 'text')} differ from the texts")
+        elif writable:
+            # A statement that changes nothing, and yet needs the right to write.
+            run("INSERT INTO words (words) VALUES ('integrity-check')")

@@ -1,8 +1,7 @@
-"""What an index says about itself: its format, the model whose vectors it holds, and where its items came from.
+"""What an index says about itself, and what its scores are worth: JSON with a checksum.
 
-What the scores of an index are worth, as it was measured: kept beside its vectors, and checked when it is read.
-
-An index keeps a Calibration and its reliability plot as the documents `CALIBRATION` and `PLOT`.
+The manifest names the format, the model whose vectors the index holds, and where its items came from. A calibration and
+its reliability plot are the documents `CALIBRATION` and `PLOT` of an index.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.atomic import write_text
 from subtext.errors import IndexError_
-from subtext.search.stores.item import Side
+from subtext.search.stores.item import SIDES, Side
 
 FORMAT = 2
-"""Raised when an older Subtext could no longer read what a newer one writes."""
-
-MANIFEST = "manifest.json"
-SHARDS = "shards.json"
-"""Names the shards of an index that consists of several folders; see `shards`."""
+"""Format of a manifest; raised when an older Subtext could no longer read what a newer one writes."""
+CALIBRATION_FORMAT = 1
+"""Format of a calibration; raised likewise."""
+CALIBRATION, PLOT = "calibration", "plot"
+"""Names of the documents that an index keeps a calibration as."""
+STALE = 0.1
+"""Share of the items that may come and go before a calibration no longer speaks of the index as it is."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Manifest:
     width            D of every vector
     scale, shift     the model's score is scale * cosine + shift
     views            "images" and "texts" -> K vectors an item
-    root             folder that relative picture paths start from
+    root             folder that relative image paths start from
     data             where the first items came from: path, split, and whatever names them again
     store            the folder inside the index that holds items and vectors
     generation       changes that had been acknowledged when this was written: fewer in the store are a loss
@@ -66,8 +65,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """The manifest as indented JSON, with a checksum of all the rest."""
-        found = {"kind": "subtext index", **asdict(self)}
-        return json.dumps({**found, "checksum": checksum(found)}, indent=2, ensure_ascii=False) + "\n"
+        return _with_checksum({"kind": "subtext index", **asdict(self)}, indent=2)
 
     @staticmethod
     def from_json(text: str, *, where: str) -> Manifest:
@@ -76,109 +74,31 @@ class Manifest:
         Raises IndexError_, naming `where`, for other JSON, missing or wrong fields, a changed byte, and another format.
         """
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except ValueError as problem:
             raise IndexError_(f"{where} needs to be JSON; {problem}; restore a backup, or build again") from problem
-        if not isinstance(found, dict) or found.get("kind") != "subtext index":
+        if not isinstance(content, dict) or content.get("kind") != "subtext index":
             raise IndexError_(
                 f"{where} is not the manifest of a Subtext index; name a folder that `subtext index build` wrote"
             )
-        _require_format(found, where)
-        known = {f.name for f in fields(Manifest)}
-        kept = {name: value for name, value in found.items() if name in known}
-        lack = _wrong(kept)
-        if lack:
-            raise IndexError_(f"{where} {lack}; restore a backup, or build again")
-        if found.pop("checksum", None) != checksum(found):
+        _require_format(content, where)
+        problem = _problem(content)
+        if problem:
+            raise IndexError_(f"{where} {problem}; restore a backup, or build again")
+        if content.pop("checksum", None) != checksum(content):
             raise IndexError_(f"{where} needs its own checksum; it was changed or damaged; restore a backup")
-        return Manifest(**kept)
-
-
-def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
-    """The manifest of an index folder.
-
-    Raises IndexError_ when there is none.
-    """
-    file = path / name
-    if not file.is_file() and (path / SHARDS).is_file():
-        raise IndexError_(
-            f"{path} is an index in shards, which this version of Subtext only copies; copy it into a folder, without "
-            f"embedding again: subtext index migrate {shlex.quote(str(path))} NEW"
-        )
-    if not file.is_file():
-        what = "is not there" if not path.exists() else f"has no {name}"
-        raise IndexError_(f"{path} needs to be a folder that `subtext index build` wrote; it {what}")
-    try:
-        return Manifest.from_json(file.read_text(encoding="utf-8"), where=str(file))
-    except UnicodeDecodeError as problem:
-        raise IndexError_(f"{file} needs to be JSON; it is not text; restore a backup, or build again") from problem
-
-
-def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Replace the manifest in that file, whole or not at all. Raises OutputError when it cannot be written."""
-    write_text(path, manifest.to_json())
-
-
-def _require_format(found: Mapping[str, Any], where: str) -> None:
-    written = found.get("format")
-    if written == 1:
-        data = found.get("data")
-        source = data.get("data") if isinstance(data, dict) else None
-        more = f" --data {shlex.quote(str(source))}" if source else ""
-        raise IndexError_(
-            f"{where} has format 1, of an earlier Subtext, whose indexes could not change; this one reads format "
-            f"{FORMAT}; build it again:\n  subtext index build NEW --run {shlex.quote(str(found.get('run')))}{more}"
-        )
-    if not isinstance(written, int) or written != FORMAT:
-        raise IndexError_(
-            f"{where} has format {written}; this version of Subtext reads format {FORMAT}; use a newer Subtext, or "
-            "build the index again"
-        )
-
-
-def _wrong(found: Mapping[str, Any]) -> str:
-    """What is missing or of another type; empty when nothing is."""
-    wanted: dict[str, type | tuple[type, ...]] = {
-        "fingerprint": str, "run": str, "host": str, "width": int, "scale": (int, float), "shift": (int, float),
-        "views": dict, "root": str, "data": dict, "store": str, "generation": int, "exact_up_to": int,
-    }  # fmt: skip
-    for name, kind in wanted.items():
-        if not isinstance(found.get(name), kind):
-            return f"needs '{name}'; it has {found.get(name)!r}"
-    if not all(isinstance(found["views"].get(side), int) for side in ("images", "texts")):
-        return f"needs 'views' of images and texts; it has {found['views']!r}"
-    if "/" in found["store"] or found["store"].startswith("."):
-        return f"needs 'store' to be a folder inside it; it has {found['store']!r}"
-    return ""
-
-
-def checksum(values: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits of an object that JSON can hold, in whatever order its names stand.
-
-    >>> checksum({"a": 1, "b": 2}) == checksum({"b": 2, "a": 1})
-    True
-    """
-    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-CALIBRATION, PLOT = "calibration", "plot"
-"""Names of the documents that an index keeps them as."""
-CALIBRATION_FORMAT = 1
-"""Raised when an older Subtext could no longer read what a newer one writes."""
-STALE = 0.1
-"""Share of the items that may come and go before a calibration no longer speaks of the index as it is."""
+        return Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way of asking, such as words for pictures.
+    """The calibration of one direction of search, such as words for images.
 
     temperature  t of the posterior exp(s / t) / sum over the index, in units of the cosine
     weights      of s / t and of the level log sum exp(s / t); their bias
     steps        xs, ys: from those log odds to a probability
-    signs        name -> (101) quantiles over questions that have an answer here, rising
-    quantiles    (101) of the weakest standing of these questions among their signs
+    signs        name -> (101) quantiles over queries that have a match here, rising
+    quantiles    (101) of the lowest percentile of these queries among their signs
     refused      share of them below which nothing is said to fit
     measured     figures on the third part; see `search.confidence`
     bins         of its reliability plot: predicted, came_true, counts
@@ -204,7 +124,7 @@ class Way:
 class Calibration:
     """What scores of an index are worth.
 
-    ways      "images" and "texts", what is looked for with the other -> Way
+    ways      "images" and "texts", what is searched with the other -> Way
     pairs     a pair's cosine to the probability that it is right, where right and chance pairs are equally many: steps
               and what was measured
     data      where the pairs came from, split, how many
@@ -223,24 +143,22 @@ class Calibration:
 
     def to_json(self) -> str:
         """As indented JSON, with a checksum of all the rest."""
-        found = {"kind": "subtext calibration", **asdict(self)}
-        return json.dumps({**found, "checksum": checksum(found)}, indent=1, ensure_ascii=False) + "\n"
+        return _with_checksum({"kind": "subtext calibration", **asdict(self)}, indent=1)
 
     @staticmethod
     def from_json(text: str, *, where: str) -> Calibration:
         """The calibration again. Raises IndexError_, naming `where`, for anything else."""
         advice = "calibrate the index again (subtext index calibrate)"
         try:
-            found = json.loads(text)
-            written = found.pop("checksum", None)
-            if found.get("format") != CALIBRATION_FORMAT:
-                raise IndexError_(f"{where} needs format {CALIBRATION_FORMAT}; it has {found.get('format')}; {advice}")
-            if found.pop("kind", None) != "subtext calibration" or written != checksum(
-                {"kind": "subtext calibration", **found}
-            ):
+            content = json.loads(text)
+            if content.get("format") != CALIBRATION_FORMAT:
+                raise IndexError_(
+                    f"{where} needs format {CALIBRATION_FORMAT}; it has {content.get('format')}; {advice}"
+                )
+            if content.pop("checksum", None) != checksum(content) or content.pop("kind") != "subtext calibration":
                 raise IndexError_(f"{where} needs its own checksum; it was changed or damaged; {advice}")
-            ways = {name: Way(**{**own, "weights": tuple(own["weights"])}) for name, own in found.pop("ways").items()}
-            return Calibration(ways=ways, **found)
+            ways = {side: Way(**{**way, "weights": tuple(way["weights"])}) for side, way in content.pop("ways").items()}
+            return Calibration(ways=ways, **content)
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise IndexError_(f"{where} needs to be a calibration; {problem!r}; {advice}") from problem
 
@@ -248,3 +166,50 @@ class Calibration:
         """(N) probabilities of the cosines of pairs."""
         values: NDArray[np.float64] = np.interp(cosines, self.pairs["xs"], self.pairs["ys"])
         return values
+
+
+def _require_format(content: Mapping[str, Any], where: str) -> None:
+    number = content.get("format")
+    if number == 1:
+        data = content.get("data")
+        source = data.get("data") if isinstance(data, dict) else None
+        more = f" --data {shlex.quote(str(source))}" if source else ""
+        raise IndexError_(
+            f"{where} has format 1, of an earlier Subtext, whose indexes could not change; this one reads format "
+            f"{FORMAT}; build it again:\n  subtext index build NEW --run {shlex.quote(str(content.get('run')))}{more}"
+        )
+    if number != FORMAT:
+        raise IndexError_(
+            f"{where} has format {number}; this version of Subtext reads format {FORMAT}; use a newer Subtext, or "
+            "build the index again"
+        )
+
+
+def _problem(content: Mapping[str, Any]) -> str:
+    """What is missing or of another type; empty when nothing is."""
+    types: dict[str, type | tuple[type, ...]] = {
+        "fingerprint": str, "run": str, "host": str, "width": int, "scale": (int, float), "shift": (int, float),
+        "views": dict, "root": str, "data": dict, "store": str, "generation": int, "exact_up_to": int,
+    }  # fmt: skip
+    for name, kind in types.items():
+        if not isinstance(content.get(name), kind):
+            return f"needs '{name}'; it has {content.get(name)!r}"
+    if not all(isinstance(content["views"].get(side), int) for side in SIDES):
+        return f"needs 'views' of images and texts; it has {content['views']!r}"
+    if "/" in content["store"] or content["store"].startswith("."):
+        return f"needs 'store' to be a folder inside it; it has {content['store']!r}"
+    return ""
+
+
+def _with_checksum(content: Mapping[str, Any], *, indent: int) -> str:
+    return json.dumps({**content, "checksum": checksum(content)}, indent=indent, ensure_ascii=False) + "\n"
+
+
+def checksum(values: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits of an object that JSON can hold, in whatever order its names stand.
+
+    >>> checksum({"a": 1, "b": 2}) == checksum({"b": 2, "a": 1})
+    True
+    """
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

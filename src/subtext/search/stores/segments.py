@@ -3,13 +3,13 @@
 SEGMENT/vectors.npy   (R D) float32; an item of K views has K rows
 SEGMENT/keys.npy      (R) int64, the item of each row
 SEGMENT/offsets.npy   (C + 1) int64 where the rows are sorted by list: list c holds rows offsets[c] to offsets[c + 1]
-LISTS/centroids.npy   (C D) float32, shared by the segments of a side
+LISTS/centroids.npy   (C D) float32 of the lists of a side
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,6 @@ from subtext.search.stores.item import Hits
 VECTORS, KEYS, OFFSETS, CENTROIDS = "vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"
 BLOCK = 8192
 """Rows that are copied at a time."""
-
 MARGIN = 16
 """Rows beyond `top` that are scored again in float64, which settles the order of nearly equal scores."""
 
@@ -49,9 +48,28 @@ class Segment:
     keys: NDArray[np.int64]
     offsets: NDArray[np.int64] | None
 
+    @staticmethod
+    def open(folder: Path, *, rows: int, width: int, lists: str | None) -> Segment:
+        """A segment's files, mapped.
+
+        Raises IndexError_ when a file is missing, or is not of the shape that the store remembers; FileNotFoundError
+        when the whole folder is gone, as after a compaction.
+        """
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder} is gone")
+        offsets = None if lists is None else mapped(folder / OFFSETS, np.dtype(np.int64), (None,))
+        vectors = mapped(folder / VECTORS, np.dtype(np.float32), (rows, width))
+        return Segment(folder, lists, vectors, mapped(folder / KEYS, np.dtype(np.int64), (rows,)), offsets)
+
     def __len__(self) -> int:
         """How many rows."""
         return len(self.keys)
+
+    def blocks(self, rows: NDArray[np.int64]) -> Iterator[Block]:
+        """Some of the rows, block by block."""
+        for start in range(0, len(rows), BLOCK):
+            block = rows[start : start + BLOCK]
+            yield self.vectors[block], np.asarray(self.keys[block])
 
     @cached_property
     def _order(self) -> NDArray[np.int64] | None:
@@ -71,48 +89,30 @@ class Segment:
         """All rows of these items, ascending; items that are not in the segment have none."""
         first = np.searchsorted(self._sorted, keys, side="left")
         if self._single:
-            first = first[self._sorted[np.minimum(first, len(self) - 1)] == keys]
-            return first if self._order is None else np.sort(self._order[first])
-        counts = np.searchsorted(self._sorted, keys, side="right") - first
-        first, counts = first[counts > 0], counts[counts > 0]
-        if not len(first):
-            return np.zeros(0, dtype=np.int64)
-        ends = np.cumsum(counts)
-        rows = np.arange(ends[-1], dtype=np.int64) + np.repeat(first - ends + counts, counts)
+            rows = first[self._sorted[np.minimum(first, len(self) - 1)] == keys]
+        else:
+            counts = np.searchsorted(self._sorted, keys, side="right") - first
+            starts = np.repeat(first - np.cumsum(counts) + counts, counts)
+            rows = np.arange(len(starts), dtype=np.int64) + starts
         return rows if self._order is None else np.sort(self._order[rows])
 
 
-def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> Segment:
-    """A segment's files, mapped.
+@dataclass(frozen=True)
+class Lists:
+    """The lists that rows of a side are sorted by: their folder, (C D) centroids, and how many a query searches."""
 
-    Raises IndexError_ when a file is missing, or is not of the shape that the store remembers; FileNotFoundError when
-    the whole folder is gone, as after a compaction.
-    """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is gone")
-    offsets = None if lists is None else mapped(folder / OFFSETS, np.dtype(np.int64), (None,))
-    return Segment(
-        folder=folder,
-        lists=lists,
-        vectors=mapped(folder / VECTORS, np.dtype(np.float32), (rows, width)),
-        keys=mapped(folder / KEYS, np.dtype(np.int64), (rows,)),
-        offsets=offsets,
-    )
+    name: str
+    centroids: NDArray[np.float32]
+    probes: int
 
 
 def write_segment(
-    folder: Path,
-    blocks: Iterator[Block],
-    *,
-    rows: int,
-    width: int,
-    offsets: NDArray[np.int64] | None = None,
+    folder: Path, blocks: Iterator[Block], *, rows: int, width: int, offsets: NDArray[np.int64] | None = None
 ) -> dict[str, str]:
     """Write blocks of (r D) vectors and (r) keys as one segment, completely or not at all; the files' checksums.
 
     Raises OutputError when the disk is full or may not be written.
     """
-    sums: dict[str, str] = {}
 
     def fill(folder: Path) -> None:
         keys = np.empty(rows, dtype=np.int64)
@@ -128,28 +128,19 @@ def write_segment(
         np.save(folder / KEYS, keys, allow_pickle=False)
         if offsets is not None:
             np.save(folder / OFFSETS, offsets, allow_pickle=False)
-        sums.update(checksums(folder))
 
-    atomic.write_folder(folder, fill)
-    return sums
+    return write_with_checksums(folder, fill)
 
 
-def live_rows(segment: Segment, alive: NDArray[np.int64]) -> Iterator[Block]:
-    """Chosen rows of a segment, block by block."""
-    for start in range(0, len(alive), BLOCK):
-        rows = alive[start : start + BLOCK]
-        yield segment.vectors[rows], np.asarray(segment.keys[rows])
-
-
-def write_lists(folder: Path, centroids: NDArray[np.float32]) -> dict[str, str]:
-    """Write centroids, completely or not at all; the files' checksums."""
+def write_with_checksums(folder: Path, fill: Callable[[Path], None]) -> dict[str, str]:
+    """Let `fill` write a folder, completely or not at all; the files' checksums."""
     sums: dict[str, str] = {}
 
-    def fill(folder: Path) -> None:
-        np.save(folder / CENTROIDS, centroids, allow_pickle=False)
+    def fill_and_sum(folder: Path) -> None:
+        fill(folder)
         sums.update(checksums(folder))
 
-    atomic.write_folder(folder, fill)
+    atomic.write_folder(folder, fill_and_sum)
     return sums
 
 
@@ -168,10 +159,8 @@ def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> N
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as problem:
         raise IndexError_(f"{path} is no complete array; {problem}; restore a backup, or build again") from problem
-    differs = len(array.shape) != len(shape) or any(
-        expected is not None and expected != actual for expected, actual in zip(shape, array.shape, strict=True)
-    )
-    if differs or array.dtype != dtype:
+    sizes = zip(shape, array.shape, strict=False)
+    if array.ndim != len(shape) or array.dtype != dtype or any(size not in (None, actual) for size, actual in sizes):
         raise IndexError_(
             f"{path} needs {dtype} of shape {shape} as the store remembers; it has {array.dtype} {array.shape}; "
             "restore a backup, or build again"
@@ -187,17 +176,15 @@ Candidates = tuple[Segment, NDArray[np.int64]]
 class SegmentTable:
     """The segments of one side at one moment; shared by all views of that moment.
 
-    deleted    keys of deleted items, whose rows are still in the segments
-    centroids  name of the lists that rows are sorted by -> (C D)
-    probes     name of the lists -> how many of them a query searches
-    views      K, rows an item
+    deleted  keys of deleted items, whose rows are still in the segments
+    lists    that rows of segments are sorted by; None where there are none
+    views    K, rows an item
     exact_up_to  rows up to which all are compared
     """
 
     segments: tuple[Segment, ...]
     deleted: NDArray[np.int64]
-    centroids: dict[str, NDArray[np.float32]]
-    probes: dict[str, int]
+    lists: Lists | None
     views: int
     exact_up_to: int
 
@@ -225,7 +212,7 @@ class SegmentTable:
     @property
     def by_lists(self) -> bool:
         """Whether there are so many rows that a query searches some of the lists only."""
-        return self.rows > self.exact_up_to and any(segment.lists for segment in self.segments)
+        return self.rows > self.exact_up_to and self.lists is not None
 
     def nearest(
         self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
@@ -237,16 +224,14 @@ class SegmentTable:
         Never fewer than `top` while there are as many: where the searched lists hold fewer, all rows are compared.
         """
         by_lists = self.by_lists and not exact and (among is None or len(among) > self.exact_up_to)
-        if among is not None and not by_lists:
-            candidates = [(segment, segment.rows_of(among)) for segment in self.segments]
-            return [self._rescored(query, self._best(query, candidates, top), top) for query in queries]
-        if not by_lists:
+        if among is None and not by_lists:
             return self._exhaustive(queries, top) if len(queries) else []
         allowed = None if among is None else [segment.rows_of(among) for segment in self.segments]
         results = []
         for query in queries:
-            hits = self._rescored(query, self._best(query, self._in_lists(query, allowed), top), top)
-            if len(hits.keys) < top:
+            rows = allowed if allowed is not None and not by_lists else self._in_lists(query, allowed)
+            hits = self._rescored(query, self._best(query, rows, top), top)
+            if by_lists and len(hits.keys) < top:
                 (hits,) = self.nearest(query[None], top=top, among=among, exact=True)
             results.append(hits)
         return results
@@ -262,67 +247,65 @@ class SegmentTable:
         ]
         results = []
         for number, query in enumerate(queries):
-            lines = slice(number * views, (number + 1) * views)
-            rows = [np.unique(best[lines]) for best in per_segment]
-            candidates = [(segment, own[own >= 0]) for segment, own in zip(self.segments, rows, strict=True)]
-            results.append(self._rescored(query, candidates, top))
+            rows = [np.unique(best[number * views : (number + 1) * views]) for best in per_segment]
+            results.append(self._rescored(query, [block[block >= 0] for block in rows], top))
         return results
 
-    def _in_lists(self, query: NDArray[np.float32], allowed: list[NDArray[np.int64]] | None) -> list[Candidates]:
-        """Rows of the lists that are most similar to each view of the query, and of segments without lists all rows.
+    def _in_lists(self, query: NDArray[np.float32], allowed: list[NDArray[np.int64]] | None) -> list[NDArray[np.int64]]:
+        """Rows of each segment in the lists that are most similar to each view of the query; without lists all rows.
 
         allowed  rows of each segment that may be hits; None for all
         """
-        candidates = []
+        assert self.lists is not None
+        centroids = self.lists.centroids
         share = 1.0 if allowed is None else max(1e-3, sum(map(len, allowed)) / self.rows)
-        searched: dict[str, list[NDArray[np.int64]]] = {}
-        for number, segment in enumerate(self.segments):
-            if segment.lists is None or segment.offsets is None:
+        probes = min(len(centroids), int(np.ceil(self.lists.probes / share)))
+        per_view = [likeliest(view, centroids, probes) for view in query]
+        lists = per_view[0] if len(per_view) == 1 else np.unique(np.concatenate(per_view))
+        candidates = []
+        for number, (segment, dead) in enumerate(zip(self.segments, self.dead, strict=True)):
+            if segment.offsets is None:
                 rows = np.arange(len(segment), dtype=np.int64)
             else:
-                centroids = self.centroids[segment.lists]
-                if segment.lists not in searched:
-                    probes = min(len(centroids), int(np.ceil(self.probes[segment.lists] / share)))
-                    searched[segment.lists] = [likeliest(view, centroids, probes) for view in query]
-                lists = searched[segment.lists]
-                rows = rows_in(lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists)), segment.offsets)
-            dead = self.dead[number]
+                rows = rows_in(lists, segment.offsets)
             rows = rows if dead is None else rows[~dead[rows]]
             if allowed is not None:
                 rows = np.intersect1d(rows, allowed[number], assume_unique=True)
-            candidates.append((segment, rows))
+            candidates.append(rows)
         return candidates
 
-    def _best(self, query: NDArray[np.float32], candidates: list[Candidates], top: int) -> list[Candidates]:
-        """The candidates that can be among the hits: the best of each view of the query."""
+    def _best(
+        self, query: NDArray[np.float32], candidates: list[NDArray[np.int64]], top: int
+    ) -> list[NDArray[np.int64]]:
+        """The candidates of each segment that can be among the hits: the best of each view of the query."""
         depth = top * max(1, self.views) + MARGIN
         best = []
-        for segment, rows in candidates:
+        for segment, rows in zip(self.segments, candidates, strict=True):
             if len(rows) > depth:
                 per_view = []
                 for view in query:
                     scores = scores_of_rows(view, segment.vectors, rows)
                     per_view.append(rows[np.argpartition(scores, len(scores) - depth)[-depth:]])
                 rows = np.unique(np.concatenate(per_view))
-            best.append((segment, rows))
+            best.append(rows)
         return best
 
-    def _rescored(self, query: NDArray[np.float32], candidates: list[Candidates], top: int) -> Hits:
-        """The best items among the candidates, their scores summed in float64."""
-        vectors = [segment.vectors[rows] for segment, rows in candidates if len(rows)]
-        keys = [segment.keys[rows] for segment, rows in candidates if len(rows)]
-        if not keys:
+    def _rescored(self, query: NDArray[np.float32], candidates: list[NDArray[np.int64]], top: int) -> Hits:
+        """The best items among candidate rows of each segment, their scores summed in float64."""
+        pairs = [(segment, rows) for segment, rows in zip(self.segments, candidates, strict=True) if len(rows)]
+        if not pairs:
             return Hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
-        return Hits(*settle(query, np.concatenate(vectors), np.concatenate(keys), top))
+        vectors = np.concatenate([segment.vectors[rows] for segment, rows in pairs])
+        return Hits(*settle(query, vectors, np.concatenate([segment.keys[rows] for segment, rows in pairs]), top))
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
         unique, positions = np.unique(keys, return_inverse=True)
-        rows = [segment.rows_of(unique) for segment in self.segments]
-        owners = np.concatenate([np.zeros(0, np.int64), *(s.keys[r] for s, r in zip(self.segments, rows, strict=True))])
+        rows = [(segment, segment.rows_of(unique)) for segment in self.segments]
+        owners = np.concatenate([np.zeros(0, np.int64), *(segment.keys[own] for segment, own in rows)])
         if not len(owners):
             return np.zeros((len(keys), self.views, 0), dtype=np.float32)
-        vectors = np.concatenate([s.vectors[r] for s, r in zip(self.segments, rows, strict=True)])
+        vectors = np.concatenate([segment.vectors[own] for segment, own in rows])
         order = np.argsort(owners, kind="stable")
         result: NDArray[np.float32] = vectors[order].reshape(len(unique), -1, vectors.shape[1])[positions]
         return result
@@ -330,8 +313,8 @@ class SegmentTable:
     @cached_property
     def live(self) -> NDArray[np.int64]:
         """The keys of all items, ascending. Costs a read of all keys."""
-        parts = [
+        keys = [
             segment.keys if dead is None else segment.keys[~dead]
             for segment, dead in zip(self.segments, self.dead, strict=True)
         ]
-        return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *keys]))

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
-from subtext.search.stores.folder import DOCUMENTS, Folder
+from subtext.search.stores.folder import DOCUMENTS, SHARDS, Folder
 from subtext.search.stores.item import SIDES, Change, Entry, JobUpdate, Side
-from subtext.search.stores.manifest import CALIBRATION, PLOT, SHARDS, Calibration, Manifest, checksum
+from subtext.search.stores.manifest import CALIBRATION, PLOT, Calibration, Manifest, checksum
 from subtext.search.stores.store import Store, View, Writer, create_store, exists, open_store
 
 KIND, FORMAT = "subtext index in shards", 1
@@ -29,50 +29,33 @@ BLOCK = 8192
 
 
 @dataclass(frozen=True)
-class Shard:
-    """One shard: its folder inside the index, and how many images and texts it was built with."""
-
-    folder: str
-    images: int
-    texts: int
-
-
-@dataclass(frozen=True)
 class Shards:
-    """The shards of an index in their order, and the manifest that they have in common."""
+    """The folders of the shards in their order, and the manifest that they have in common.
+
+    counts  (S 2) images and texts that each shard was built with
+    """
 
     path: Path
     manifest: Manifest
-    shards: tuple[Shard, ...]
-
-    def keys(self, number: int, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n) keys in the index of keys in one shard; ascending keys stay ascending.
-
-        Images come first, in the order of the shards, then texts: the keys of one folder of all items. Items that a
-        shard got later come after all of these, the shards taking turns.
-        """
-        before, own = self.shards[:number], self.shards[number]
-        images = 1 + sum(shard.images for shard in before)
-        texts = 1 + sum(shard.images for shard in self.shards) + sum(shard.texts for shard in before)
-        total, built = sum(shard.images + shard.texts for shard in self.shards), own.images + own.texts
-        first = np.where(keys <= own.images, images + keys - 1, texts + keys - own.images - 1)
-        later = total + 1 + (keys - built - 1) * len(self.shards) + number
-        return np.where(keys <= built, first, later).astype(np.int64)
+    folders: tuple[str, ...]
+    counts: NDArray[np.int64]
 
 
 def read_shards(path: Path) -> Shards:
     """The shards of an index. Raises IndexError_ where there are none, or building them was interrupted."""
     file = path / SHARDS
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if found["kind"] != KIND or found["format"] != FORMAT or found.pop("checksum") != checksum(found):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content["kind"] != KIND or content["format"] != FORMAT or content.pop("checksum") != checksum(content):
             raise IndexError_(f"{file} is damaged, or of another format; build the index again")
-        if not found["whole"]:
+        if not content["whole"]:
             raise IndexError_(f"{path} lacks some of its shards, as building it was interrupted; build the index again")
-        manifest = Manifest.from_json(json.dumps(found["manifest"]), where=str(file))
-        return Shards(path, manifest, tuple(Shard(**own) for own in found["shards"]))
+        manifest = Manifest.from_json(json.dumps(content["manifest"]), where=str(file))
+        folders = tuple(shard["folder"] for shard in content["shards"])
+        counts = np.array([(shard["images"], shard["texts"]) for shard in content["shards"]], dtype=np.int64)
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise IndexError_(f"{path} is not an index in shards; {file} cannot be read: {problem!r}") from problem
+    return Shards(path, manifest, folders, counts)
 
 
 def copy_shards(source: Shards, out: Path | str) -> Store:
@@ -84,8 +67,8 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
     new = _target(source, out)
     with ExitStack() as stack:
         views: list[View] = []
-        for shard in source.shards:
-            folder = Folder(source.path / shard.folder)
+        for name in source.folders:
+            folder = Folder(source.path / name)
             if folder.manifest.fingerprint != source.manifest.fingerprint:
                 raise IndexError_(f"{folder.path} was embedded by another model than the other shards")
             stack.callback(folder.close)
@@ -99,8 +82,7 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
                 block = order[start : start + BLOCK]
                 done += len(block)
                 writer.put(_change(writer, views, side, block), job=migration, done=done)
-        hashes = sorted({bytes(own) for view in views for (own,) in view.records("deleted")})
-        writer.apply(Change(remembered=hashes))
+        writer.apply(Change(remembered=sorted({bytes(row) for view in views for (row,) in view.records("deleted")})))
         jobs = [job for view in views for job in view.jobs() if job.source is not None]
         for job in {json.dumps([job.verb, job.source], sort_keys=True): job for job in jobs}.values():
             number = writer.begin(job.verb, source=job.source, total=job.total)
@@ -133,30 +115,38 @@ def _target(source: Shards, out: Path | str) -> Store:
 
 
 def _order(source: Shards, views: Sequence[View], side: Side) -> NDArray[np.int64]:
-    """(N 3) key in the whole index, number of the shard, and key there, of each item, ascending."""
+    """(N 3) key in the index of all shards, number of the shard, and key there, of each item, ascending.
+
+    Images come first, in the order of the shards, then texts: the keys of one folder of all items. Items that a shard
+    got later come after all of these, the shards taking turns.
+    """
+    images, texts = source.counts.T
     columns = [np.zeros((0, 3), dtype=np.int64)]
     for number, view in enumerate(views):
-        keys = view.matching(side, [])
-        columns.append(np.stack([source.keys(number, keys), np.full_like(keys, number), keys], axis=1))
+        keys, built = view.select(side), images[number] + texts[number]
+        of_images = images[:number].sum() + keys
+        of_texts = images.sum() + texts[:number].sum() + keys - images[number]
+        later = source.counts.sum() + 1 + (keys - built - 1) * len(views) + number
+        joint = np.where(keys <= images[number], of_images, np.where(keys <= built, of_texts, later))
+        columns.append(np.stack([joint, np.full_like(keys, number), keys], axis=1))
     order = np.concatenate(columns)
     return order[np.argsort(order[:, 0])]
 
 
 def _change(writer: Writer, views: Sequence[View], side: Side, block: NDArray[np.int64]) -> Change:
     """The items of a block that are not in the new index yet, with their vectors and links, in their order."""
-    entries: dict[int, Entry] = {}
-    vectors: dict[int, NDArray[np.float32]] = {}
+    items: dict[int, tuple[Entry, NDArray[np.float32]]] = {}
     links: list[tuple[str, str]] = []
     for number in np.unique(block[:, 1]):
         view, rows = views[number], block[block[:, 1] == number]
         keys = rows[:, 2]
-        stored = {row.key: row.entry() for row in view.rows(side, keys=keys.tolist())}
-        entries |= {whole: stored[key] for whole, _, key in rows.tolist()}
-        vectors |= dict(zip(rows[:, 0].tolist(), view.vectors(side, keys), strict=True))
+        entries = {row.key: row.entry() for row in view.rows(side, keys=keys.tolist())}
+        vectors = view.vectors(side, keys)
+        items |= {joint: (entries[key], own) for (joint, _, key), own in zip(rows.tolist(), vectors, strict=True)}
         if side == "texts":
             links += [(image, text.id) for text in view.items(side, keys) for image in text.metadata["images"]]
-    copied = writer.rows_of(side, [entry.id for entry in entries.values()])
-    missing = [key for key in block[:, 0].tolist() if entries[key].id not in copied]
-    views_of, width = writer.manifest.views[side], writer.manifest.width
-    stacked = np.array([vectors[key] for key in missing], dtype=np.float32).reshape(len(missing), views_of, width)
-    return Change(side, [entries[key] for key in missing], stacked, links=links)
+    copied = writer.rows_of(side, [entry.id for entry, _ in items.values()])
+    missing = [items[key] for key in block[:, 0].tolist() if items[key][0].id not in copied]
+    shape = (len(missing), writer.manifest.views[side], writer.manifest.width)
+    stacked = np.array([vectors for _, vectors in missing], dtype=np.float32).reshape(shape)
+    return Change(side, [entry for entry, _ in missing], stacked, links=links)

@@ -5,10 +5,15 @@ Statements are written as PostgreSQL's, with `?` for a parameter and `= ANY(?::t
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any, Protocol
+from decimal import Decimal
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from subtext.search.stores.condition import ID, TEXT, Condition, Value
 from subtext.search.stores.item import (
@@ -17,6 +22,8 @@ from subtext.search.stores.item import (
     Applied,
     Change,
     Entry,
+    FieldValues,
+    Hits,
     JobUpdate,
     Row,
     Side,
@@ -27,10 +34,11 @@ from subtext.search.stores.store import View, Writer
 Part = tuple[str, list[Any]]
 """A statement that gives keys, and its parameters."""
 
-AT_ONCE = 8192
-"""Items that one statement names; SQLite takes 32,766 parameters by default."""
+CHUNK = 8192
+"""Values that one statement names; SQLite takes 32,766 parameters by default."""
+ROUND = 2**62
+"""Numbers of the state are counted modulo this one, a power of two: both databases hold 64 bits."""
 
-_COLUMNS = "key, id, path, text, metadata, content, stamp, digest"
 _LINKS = {
     "images": (
         "SELECT i.key, t.key FROM items i JOIN links l ON l.image = i.id JOIN items t ON t.side = 1 AND t.id = l.text "
@@ -41,99 +49,183 @@ _LINKS = {
         "WHERE t.side = 1 AND t.key = ANY(?::bigint[]) ORDER BY t.key, i.key"
     ),
 }
+# The least name, the least above it, and so on: as many index look-ups as there are names, however many items.
+_FIELDS = (
+    "WITH RECURSIVE n(name) AS (SELECT min(name) FROM facets WHERE side = ? UNION ALL "
+    "SELECT (SELECT min(f.name) FROM facets f WHERE f.side = ? AND f.name > n.name) FROM n WHERE n.name IS NOT NULL) "
+    "SELECT name FROM n WHERE name IS NOT NULL"
+)
 _RECORDS = {
     "jobs": "SELECT number, verb, source, started, finished, done, total FROM jobs ORDER BY number",
     "deleted": "SELECT hash FROM forgotten",
 }
 
 
-class Tables(Protocol):
+class Tables(ABC):
     """The tables of an index, by one connection."""
 
+    @abstractmethod
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`."""
 
-    def ids(self, names: Sequence[str]) -> list[str]:
+    @abstractmethod
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement with the values of each row."""
+
+    def storable(self, names: Sequence[str]) -> list[str]:
         """Those of these names that the database can hold."""
+        return list(names)
+
+    def state(self, name: str) -> int:
+        """One number of the store's state."""
+        return int(self.run("SELECT value FROM state WHERE name = ?", name)[0][0])
+
+    def rows(
+        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+    ) -> list[Row]:
+        """The rows of these keys, or of these ids; see `View.rows`."""
+        values: Sequence[Any] = self.storable(ids) if ids is not None else keys or ()
+        match = "id = ANY(?::text[])" if ids is not None else "key = ANY(?::bigint[])"
+        statement = (
+            f"SELECT key, id, path, text, metadata, content, stamp, digest FROM items WHERE side = ? AND {match}"
+        )
+        rows = []
+        for start in range(0, len(values), CHUNK):
+            stored = self.run(statement, SIDES.index(side), list(values[start : start + CHUNK]))
+            partners: dict[int, list[int]] = {}
+            for key, partner in self.run(_LINKS[side], [key for key, *_ in stored]) if links and stored else []:
+                partners.setdefault(key, []).append(partner)
+            rows += [
+                Row(key, name, path, text, metadata, bytes(content), stamp, bytes(digest), tuple(partners.get(key, ())))
+                for key, name, path, text, metadata, content, stamp, digest in stored
+            ]
+        return rows
 
 
+class Vectors(Protocol):
+    """The vectors of one side at one moment."""
+
+    @property
+    def unindexed(self) -> int:
+        """Vectors that every search compares, as they are in no list or graph."""
+
+    def nearest(
+        self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
+    ) -> list[Hits]:
+        """See `View.nearest`."""
+
+    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """See `View.vectors`."""
+
+
+@dataclass(eq=False)
 class SqlView(View):
-    """An index in SQL tables at one moment."""
+    """An index in SQL tables at one moment, and the vectors of its sides."""
 
     tables: Tables
+    sides: Mapping[Side, Vectors]
+    joined: ClassVar[str]
+    """The aggregate that joins keys by commas."""
+    kinds: ClassVar[str]
+    """(texts, numbers, different values, least and greatest number) of a field."""
+    common: ClassVar[str]
+    """(text, number, count) of the most frequent values of a field."""
+
+    def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
+        """The keys of the items that fulfil every condition, ascending."""
+        parts = [self._part(condition, SIDES.index(side)) for condition in where]
+        parts = parts or [("SELECT key FROM items WHERE side = ?", [SIDES.index(side)])]
+        statement = " INTERSECT ".join(f"SELECT key FROM ({part}) AS part{n}" for n, (part, _) in enumerate(parts))
+        values = [value for _, values in parts for value in values]
+        ((keys,),) = self.tables.run(f"SELECT {self.joined} FROM ({statement}) AS chosen", *values)
+        return np.unique(np.fromstring(str(keys), dtype=np.int64, sep=",") if keys else np.zeros(0, dtype=np.int64))
 
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
     ) -> list[Row]:
         """The rows of these keys, or of these ids, in any order; those that are not in the index are left out."""
-        values: Sequence[Any] = self.tables.ids(ids) if ids is not None else keys if keys is not None else ()
-        column, kind = ("id", "text") if ids is not None else ("key", "bigint")
-        statement = f"SELECT {_COLUMNS} FROM items WHERE side = ? AND {column} = ANY(?::{kind}[])"
-        rows = []
-        for start in range(0, len(values), AT_ONCE):
-            columns = self.tables.run(statement, SIDES.index(side), list(values[start : start + AT_ONCE]))
-            linked: dict[int, list[int]] = {}
-            if links and columns:
-                for key, partner in self.tables.run(_LINKS[side], [key for key, *_ in columns]):
-                    linked.setdefault(key, []).append(partner)
-            rows += [
-                Row(key, name, path, text, metadata, bytes(content), stamp, bytes(digest), tuple(linked.get(key, ())))
-                for key, name, path, text, metadata, content, stamp, digest in columns
-            ]
-        return rows
+        return self.tables.rows(side, keys=keys, ids=ids, links=links)
+
+    def nearest(
+        self,
+        side: Side,
+        queries: NDArray[np.float32],
+        *,
+        top: int,
+        among: NDArray[np.int64] | None = None,
+        exact: bool = False,
+    ) -> list[Hits]:
+        """The best `top` items of each of (Q L D) queries, or of those `among` these keys."""
+        return self.sides[side].nearest(queries, top=top, among=among, exact=exact)
+
+    def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+        return self.sides[side].vectors_of(keys)
+
+    def fields(self, side: Side) -> list[str]:
+        """Names of the metadata fields, sorted."""
+        names = self.tables.run(_FIELDS, SIDES.index(side), SIDES.index(side))
+        return sorted(name for (name,) in names if not name.endswith(DATE))
+
+    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
+        """The values of a field: the `most` frequent ones where no more than `choice` are different."""
+        number = SIDES.index(side)
+        ((texts, numbers, different, low, high),) = self.tables.run(self.kinds, number, name)
+        rows = self.tables.run(self.common, number, name, most) if different <= choice else []
+        ((*_, first, last),) = self.tables.run(self.kinds, number, name + DATE)
+        return FieldValues(
+            bool(texts),
+            bool(numbers),
+            int(different),
+            tuple((_plain(value) if text is None else text, int(count)) for text, value, count in rows),
+            None if low is None else (_plain(low), _plain(high)),
+            None if first is None else (float(first), float(last)),
+        )
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         """Other records of the index; see `View.records`."""
         return self.tables.run(_RECORDS[kind])
 
-    def where(self, side: int, conditions: Sequence[Condition]) -> Part:
-        """The keys of that side's items that fulfil every condition."""
-        parts = [self._condition(condition, side) for condition in conditions]
-        if not parts:
-            return "SELECT key FROM items WHERE side = ?", [side]
-        return (
-            " INTERSECT ".join(f"SELECT key FROM ({statement}) AS part{n}" for n, (statement, _) in enumerate(parts)),
-            [value for _, values in parts for value in values],
-        )
+    def deleted_among(self, hashes: Sequence[bytes]) -> set[bytes]:
+        """Those of these hashes that stand for deleted items."""
+        statement = "SELECT hash FROM forgotten WHERE hash = ANY(?::bytea[])"
+        chunks = [list(hashes[start : start + CHUNK]) for start in range(0, len(hashes), CHUNK)]
+        return {bytes(digest) for chunk in chunks for (digest,) in self.tables.run(statement, chunk)}
 
-    def _condition(self, condition: Condition, side: int) -> Part:
+    def _part(self, condition: Condition, side: int) -> Part:
         """The keys of that side's items that fulfil a condition."""
         name, test = condition.field, condition.test
         if name == TEXT:
-            return self.with_phrase(side, str(condition.value))
+            return self._with_phrase(side, str(condition.value))
         if test == "!=":
-            equal, values = self._condition(Condition(name, "in", list(condition.values)), side)
+            equal, values = self._part(Condition(name, "in", list(condition.values)), side)
             return f"SELECT key FROM items WHERE side = ? EXCEPT SELECT key FROM ({equal}) AS equal", [side, *values]
-        if name == ID and test == "contains":
-            return self.with_part(side, None, str(condition.value).casefold())
-        if name == ID:
-            return (
-                "SELECT key FROM items WHERE side = ? AND id = ANY(?::text[])",
-                [side, self.tables.ids([str(value) for value in condition.values])],
-            )
         if test == "contains":
-            return self.with_part(side, name, str(condition.value).casefold())
+            return self._with_substring(side, None if name == ID else name, str(condition.value).casefold())
+        if name == ID:
+            ids = self.tables.storable([str(value) for value in condition.values])
+            return "SELECT key FROM items WHERE side = ? AND id = ANY(?::text[])", [side, ids]
         dates = [value for value in condition.values if isinstance(value, date)]
         others = [value for value in condition.values if not isinstance(value, date)]
         if test in ("=", "in"):
-            parts = [self.with_values(side, name, others), self.with_values(side, name + DATE, dates)]
-            return f"{parts[0][0]} UNION {parts[1][0]}", [*parts[0][1], *parts[1][1]]
-        return self.with_range(side, name + DATE if dates else name, test, condition.values[0])
+            plain, of_dates = self._with_values(side, name, others), self._with_values(side, name + DATE, dates)
+            return f"{plain[0]} UNION {of_dates[0]}", [*plain[1], *of_dates[1]]
+        return self._with_range(side, name + DATE if dates else name, test, condition.values[0])
 
     @abstractmethod
-    def with_phrase(self, side: int, phrase: str) -> Part:
+    def _with_phrase(self, side: int, phrase: str) -> Part:
         """Items whose text contains the words of a phrase in their order; of images, those of such texts."""
 
     @abstractmethod
-    def with_part(self, side: int, name: str | None, part: str) -> Part:
+    def _with_substring(self, side: int, name: str | None, part: str) -> Part:
         """Items with a text in a field, or with an id for None, that contains a case-folded part."""
 
     @abstractmethod
-    def with_values(self, side: int, name: str, values: Sequence[Value]) -> Part:
+    def _with_values(self, side: int, name: str, values: Sequence[Value]) -> Part:
         """Items of which a field has one of some values."""
 
     @abstractmethod
-    def with_range(self, side: int, name: str, test: str, limit: Value) -> Part:
+    def _with_range(self, side: int, name: str, test: str, limit: Value) -> Part:
         """Items of which a field has a number below or above a limit."""
 
 
@@ -141,121 +233,139 @@ class SqlWriter(Writer):
     """Changes the tables of an index, inside a transaction of a subclass."""
 
     tables: Tables
-    ascii_source = False
-    """Whether the sources of jobs are stored in ASCII alone."""
+    changed = "path = ?, text = ?, metadata = ?, content = ?, stamp = ?, digest = ?"
+    """What a change of metadata sets to `_columns`."""
 
     def change_rows(self, change: Change, keys: Sequence[int]) -> tuple[Applied, Mapping[Side, list[int]]]:
         """Make a change in the tables, inside a transaction; what it did, and the keys of items that are gone.
 
         keys  of the new items
         """
-        side = change.side
+        side, number = change.side, SIDES.index(change.side)
         ids = [entry.id for entry in (*change.entries, *change.amended)]
-        rows = self._rows(side, "id", "text", self.tables.ids(ids))
-        before = {row.id: row for row in rows}
-        gone: dict[Side, list[int]] = {name: [] for name in SIDES}
-        gone[side] = [before[entry.id].key for entry in change.entries if entry.id in before]
-        self.remove_rows(side, gone[side])
-        self.insert_rows(side, keys, change.entries, change.vectors)
-        amended = [entry for entry in change.amended if entry.id in before]
-        self.update_rows(side, [before[entry.id].key for entry in amended], amended)
+        before = {row.id: row.key for row in self.tables.rows(side, ids=ids)}
+        replaced = [before[entry.id] for entry in change.entries if entry.id in before]
+        self._remove_items(side, replaced)
+        if change.entries:
+            self._insert_items(side, keys, change.entries, change.vectors)
+            self._insert_facets(number, keys, change.entries)
+            self.add_to(side, len(change.entries))
+        amended = [(before[entry.id], entry) for entry in change.amended if entry.id in before]
+        if amended:
+            amended_keys = [key for key, _ in amended]
+            self._remove_facets(number, amended_keys)
+            rows = [(*self._columns(number, key, entry), key) for key, entry in amended]
+            self.tables.run_many(f"UPDATE items SET {self.changed} WHERE key = ?", rows)
+            self._insert_facets(number, amended_keys, [entry for _, entry in amended])
         self._change_links(change)
         hashes = [deletion_hash(side, entry.id) for entry in change.entries]
-        for start in range(0, len(hashes), AT_ONCE):
-            self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", hashes[start : start + AT_ONCE])
+        for start in range(0, len(hashes), CHUNK):
+            self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", hashes[start : start + CHUNK])
         deleted = self._delete(change)
         self._remember(change.remembered)
         job = None if change.job is None else self._note(change.job)
-        counts = {name: len(own) for name, own in deleted.items()}
-        return Applied(counts, job), {name: [*gone[name], *deleted[name]] for name in SIDES}
+        gone = {name: [*(replaced if name == side else []), *deleted[name]] for name in SIDES}
+        return Applied({name: len(deleted[name]) for name in SIDES}, job), gone
+
+    def add_to(self, name: str, more: int) -> None:
+        """Add to a number of the state."""
+        if more:
+            statement = f"UPDATE state SET value = (value + ?) & {ROUND - 1} WHERE name = ?"
+            self.tables.run(statement, more % ROUND, name)
+
+    def _columns(self, side: int, key: int, entry: Entry) -> tuple[Any, ...]:
+        """What changes of an item with its metadata."""
+        return entry.path, entry.text, entry.metadata_json, entry.content, entry.stamp, entry.digest(side, key)
 
     @abstractmethod
-    def insert_rows(self, side: Side, keys: Sequence[int], entries: Sequence[Entry], vectors: Any) -> None:
-        """Insert new items."""
+    def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[Entry], vectors: Any) -> None:
+        """Insert new items, without their facets."""
 
     @abstractmethod
-    def update_rows(self, side: Side, keys: Sequence[int], entries: Sequence[Entry]) -> None:
-        """Update items whose vectors stay."""
+    def _insert_facets(self, side: int, keys: Sequence[int], entries: Sequence[Entry]) -> None:
+        """Insert the facets and words of items, and count them."""
 
     @abstractmethod
-    def remove_rows(self, side: Side, keys: Sequence[int]) -> None:
-        """Remove items, but not their links: an item that is replaced keeps them."""
+    def _remove_facets(self, side: int, keys: Sequence[int]) -> None:
+        """Remove the facets and words of items, and count them no more."""
 
     @abstractmethod
-    def remove_links(self, links: Sequence[tuple[str, str]]) -> None:
+    def _remove_links(self, links: Sequence[tuple[str, str]]) -> None:
         """Remove links, (image id, text id)."""
 
     @abstractmethod
-    def insert_links(self, links: Sequence[tuple[str, str]]) -> None:
+    def _insert_links(self, links: Sequence[tuple[str, str]]) -> None:
         """Link images and texts of which both are in the index."""
 
-    def deleting(self, side: Side, rows: Sequence[Row]) -> None:
+    def _remove_items(self, side: Side, keys: Sequence[int]) -> None:
+        """Remove items, but not their links: an item that is replaced keeps them."""
+        if keys:
+            self._remove_facets(SIDES.index(side), keys)
+            self.tables.run("DELETE FROM items WHERE key = ANY(?::bigint[])", list(keys))
+            self.add_to(side, -len(keys))
+
+    def _note_traces(self, side: Side, rows: Sequence[Row]) -> None:
         """Note what deleted items leave elsewhere."""
 
     def _delete(self, change: Change) -> dict[Side, list[int]]:
+        """Delete items with their links, and the texts that have no other image; the keys of each side."""
         deleted: dict[Side, list[int]] = {name: [] for name in SIDES}
-        rows = {change.side: self._rows(change.side, "id", "text", self.tables.ids(change.deleted))}
-        if change.side == "images" and not change.keep_texts:
-            rows["texts"] = self._rows("texts", "key", "bigint", self._orphans([row.id for row in rows["images"]]))
+        rows = {change.side: self.tables.rows(change.side, ids=change.deleted)}
+        images = [row.id for row in rows[change.side]]
+        if change.side == "images" and images and not change.keep_texts:
+            statement = (
+                "SELECT DISTINCT t.key FROM links l JOIN items t ON t.side = 1 AND t.id = l.text "
+                "WHERE l.image = ANY(?::text[]) AND NOT EXISTS "
+                "(SELECT 1 FROM links m WHERE m.text = l.text AND NOT (m.image = ANY(?::text[])))"
+            )
+            orphans = self.tables.run(statement, images, images)
+            rows["texts"] = self.tables.rows("texts", keys=[int(key) for (key,) in orphans])
         for side, chosen in rows.items():
-            deleted[side] = [row.key for row in chosen]
-            if not chosen:
-                continue
-            ids = [row.id for row in chosen]
-            own = "image" if side == "images" else "text"
-            links = self.tables.run(f"SELECT image, text FROM links WHERE {own} = ANY(?::text[])", ids)
-            self.remove_links([(image, text) for image, text in links])
-            self.deleting(side, chosen)
-            if change.remember:
-                self._remember([deletion_hash(side, name) for name in ids])
-            self.remove_rows(side, deleted[side])
+            if chosen:
+                deleted[side], ids = [row.key for row in chosen], [row.id for row in chosen]
+                column = "image" if side == "images" else "text"
+                links = self.tables.run(f"SELECT image, text FROM links WHERE {column} = ANY(?::text[])", ids)
+                self._remove_links([(image, text) for image, text in links])
+                self._note_traces(side, chosen)
+                if change.remember:
+                    self._remember([deletion_hash(side, name) for name in ids])
+                self._remove_items(side, deleted[side])
         return deleted
-
-    def _orphans(self, images: Sequence[str]) -> list[int]:
-        """Keys of the texts that have no image but these."""
-        if not images:
-            return []
-        statement = (
-            "SELECT DISTINCT t.key FROM links l JOIN items t ON t.side = 1 AND t.id = l.text "
-            "WHERE l.image = ANY(?::text[]) AND NOT EXISTS "
-            "(SELECT 1 FROM links m WHERE m.text = l.text AND NOT (m.image = ANY(?::text[])))"
-        )
-        return [int(key) for (key,) in self.tables.run(statement, list(images), list(images))]
 
     def _change_links(self, change: Change) -> None:
         if change.exact_texts:
             statement = "SELECT image, text FROM links WHERE text = ANY(?::text[])"
-            stored = self.tables.run(statement, self.tables.ids(sorted(change.exact_texts)))
-            self.remove_links(sorted({(image, text) for image, text in stored} - set(change.links)))
-        self.insert_links(change.links)
+            stored = self.tables.run(statement, self.tables.storable(sorted(change.exact_texts)))
+            self._remove_links(sorted({(image, text) for image, text in stored} - set(change.links)))
+        self._insert_links(change.links)
 
     def _remember(self, hashes: Sequence[bytes]) -> None:
-        for own in hashes:
-            self.tables.run("INSERT INTO forgotten VALUES (?) ON CONFLICT DO NOTHING", own)
+        rows = [(digest,) for digest in hashes]
+        self.tables.run_many("INSERT INTO forgotten VALUES (?) ON CONFLICT DO NOTHING", rows)
 
     def _note(self, update: JobUpdate) -> int:
+        """Note a job in the journal; its number."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        if update.number is not None and update.finished:
-            self.tables.run("UPDATE jobs SET finished = ?, done = total WHERE number = ?", now, update.number)
-        elif update.number is not None:
-            self.tables.run("UPDATE jobs SET done = ? WHERE number = ?", update.done, update.number)
         if update.number is not None:
+            if update.finished:
+                self.tables.run("UPDATE jobs SET finished = ?, done = total WHERE number = ?", now, update.number)
+            else:
+                self.tables.run("UPDATE jobs SET done = ? WHERE number = ?", update.done, update.number)
             return update.number
-        source = update.source_json(ascii_only=self.ascii_source)
         same = (
             "SELECT number FROM jobs WHERE verb = ? AND source IS NOT DISTINCT FROM ? AND finished IS NULL "
             "ORDER BY number DESC LIMIT 1"
         )
-        for (number,) in self.tables.run(same, update.verb, source):
+        for (number,) in self.tables.run(same, update.verb, update.source_json):
             self.tables.run("UPDATE jobs SET total = ?, done = 0 WHERE number = ?", update.total, number)
             return int(number)
         statement = "INSERT INTO jobs (verb, source, started, done, total) VALUES (?, ?, ?, 0, ?) RETURNING number"
-        ((number,),) = self.tables.run(statement, update.verb, source, now, update.total)
+        ((number,),) = self.tables.run(statement, update.verb, update.source_json, now, update.total)
         return int(number)
 
-    def _rows(self, side: Side, column: str, kind: str, values: Sequence[Any]) -> list[Row]:
-        statement = f"SELECT {_COLUMNS} FROM items WHERE side = ? AND {column} = ANY(?::{kind}[])"
-        rows = []
-        for start in range(0, len(values), AT_ONCE):
-            rows += self.tables.run(statement, SIDES.index(side), list(values[start : start + AT_ONCE]))
-        return [Row(*columns) for columns in rows]
+
+def _plain(number: Any) -> Any:
+    """PostgreSQL's numbers as Python's."""
+    if not isinstance(number, Decimal):
+        return number
+    return int(number) if number == number.to_integral_value() else float(number)

@@ -5,12 +5,8 @@ methods are abstract: all that a store has to implement. Search, filters, the jo
 written once, in the other methods and in the modules above.
 
 A store from outside the package names its `Store` as an entry point of the group "subtext.stores". The entry point's
-name is the scheme of its addresses: the entry point `lance` opens `lance://bucket/library`.
-
-An index by its location: a folder's path, or an address whose scheme names the store that opens it.
-
-`library` is a folder; `postgresql://user@host/database?index=library` an index in PostgreSQL. Other schemes are
-those of installed entry points of the group "subtext.stores"; see `store`.
+name is the scheme of its addresses: the entry point `lance` opens `lance://bucket/library`. The location `library` is
+a folder, and `postgresql://user@host/database?index=library` an index in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import importlib
 import importlib.util
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
@@ -31,7 +27,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError, counted
 from subtext.ops import draw
-from subtext.search.stores.condition import ID, TEXT, Condition, require_fields
+from subtext.search.stores.condition import ID, TEXT, Condition
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -47,6 +43,10 @@ from subtext.search.stores.item import (
 )
 from subtext.search.stores.manifest import CALIBRATION, PLOT, Calibration, Manifest
 
+GROUP = "subtext.stores"
+"""Entry points of stores from outside the package."""
+POSTGRES = ("postgresql", "postgres")
+NEEDED = ("psycopg", "pgvector")
 SAMPLE = "index: some items"
 """The purpose that the keys of a sample are drawn for."""
 ROWS = 2000
@@ -85,6 +85,7 @@ class Stats:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class View(ABC):
     """An index at one moment: whatever is written meanwhile, nothing changes here.
 
@@ -94,23 +95,18 @@ class View(ABC):
     cache       what was computed of this generation, for all views of it
     """
 
-    def __init__(
-        self, manifest: Manifest, generation: int, counts: Mapping[Side, int], cache: dict[str, Any] | None = None
-    ) -> None:
-        self.manifest = manifest
-        self.generation = generation
-        self.counts = dict(counts)
-        self.cache: dict[str, Any] = {} if cache is None else cache
+    manifest: Manifest
+    generation: int
+    counts: Mapping[Side, int]
+    cache: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
     @abstractmethod
     def stats(self) -> Stats:
         """Size and state of the store."""
 
     @abstractmethod
-    def select(
-        self, side: Side, where: Sequence[Condition] = (), *, start: int = 0, count: int | None = None
-    ) -> NDArray[np.int64]:
-        """The keys of the items that fulfil every condition, ascending; of them `count`, from number `start` on.
+    def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
+        """The keys of the items that fulfil every condition, ascending.
 
         A condition on a field that no item has is fulfilled by none; "!=" by all.
         """
@@ -171,9 +167,10 @@ class View(ABC):
 
     def keys(self, side: Side) -> NDArray[np.int64]:
         """The keys of all items of a side, ascending."""
-        if f"keys of {side}" not in self.cache:
-            self.cache[f"keys of {side}"] = self.select(side)
-        keys: NDArray[np.int64] = self.cache[f"keys of {side}"]
+        name = f"keys of {side}"
+        if name not in self.cache:
+            self.cache[name] = self.select(side)
+        keys: NDArray[np.int64] = self.cache[name]
         return keys
 
     def sample(self, side: Side, count: int, *, seed: int = 0) -> NDArray[np.int64]:
@@ -192,17 +189,22 @@ class View(ABC):
 
         Raises RequirementError when no item of that side has a field of the conditions.
         """
-        if {condition.field for condition in where} - {TEXT, ID}:
-            require_fields(side, where, self.fields(side))
-        return self.select(side, where)
+        names = {condition.field for condition in where} - {TEXT, ID}
+        fields = self.fields(side) if names else []
+        missing = sorted(names - set(fields))
+        if missing:
+            raise RequirementError(
+                f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are "
+                f"{', '.join(fields) or 'none'}, and text and id"
+            )
+        return self.select(side, where) if where else self.keys(side)
 
     def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
         """The items of these keys, in their order. Raises KeyError for one that is not in the index."""
         other: Side = SIDES[1 - SIDES.index(side)]
         rows = {row.key: row for row in self.rows(side, keys=[int(key) for key in keys], links=True)}
-        linked = {
-            row.key: row for row in self.rows(other, keys=sorted({key for row in rows.values() for key in row.links}))
-        }
+        partner_keys = sorted({key for row in rows.values() for key in row.links})
+        linked = {row.key: row for row in self.rows(other, keys=partner_keys)}
         items = []
         for key in keys:
             row = rows[int(key)]
@@ -225,15 +227,9 @@ class View(ABC):
         rows = self.rows(side, keys=[int(key) for key in keys], links=True)
         return {row.key: list(row.links) for row in rows if row.links}
 
-    def page(self, side: Side, *, offset: int, top: int) -> list[int]:
-        """`top` keys of a side from number `offset` on, in the order in which the items were added."""
-        return [int(key) for key in self.select(side, start=offset, count=top)]
-
-    def content(self, side: Side, key: int) -> bytes:
-        """The digest of what was embedded of an item. Raises KeyError where there is no such key."""
-        for row in self.rows(side, keys=[key]):
-            return row.content
-        raise KeyError(key)
+    def deleted_among(self, hashes: Sequence[bytes]) -> set[bytes]:
+        """Those of these hashes that stand for deleted items; see `deletion_hash`."""
+        return {bytes(digest) for (digest,) in self.records("deleted")}.intersection(hashes)
 
     def jobs(self) -> list[Job]:
         """The journal, the first job first."""
@@ -256,31 +252,6 @@ class View(ABC):
         for (text,) in self.records(CALIBRATION):
             return Calibration.from_json(text, where=f"the calibration of {self.manifest.run or 'the index'}")
         return None
-
-    def calibration_mark(self) -> float:
-        """Changes when the index is calibrated again; 0 where it is not calibrated."""
-        return float(dict(self.records("documents")).get(CALIBRATION, 0.0))
-
-    def problems(self) -> list[Problem]:
-        """Items whose row or whose vectors are not what was put in, and items that are missing."""
-        problems: list[Problem] = []
-        for number, side in enumerate(SIDES):
-            keys, damaged, present = self.select(side), list[str](), 0
-            for start in range(0, len(keys), ROWS):
-                rows = self.rows(side, keys=keys[start : start + ROWS].tolist())
-                present += len(rows)
-                damaged += [f"{side}/{row.id!r}" for row in rows if not row.is_intact(number)]
-            if damaged:
-                problems.append(
-                    Problem("items", f"{counted(len(damaged), 'item')} changed or damaged: {listed(damaged)}")
-                )
-            if present != self.counts[side]:
-                problems.append(Problem("items", f"has {present:,} of {self.counts[side]:,} {side}"))
-        try:
-            self.calibration()
-        except IndexError_ as problem:
-            problems.append(Problem(CALIBRATION, str(problem)))
-        return problems
 
 
 class Writer(ABC):
@@ -343,9 +314,9 @@ class Writer(ABC):
 
     def deleted_before(self, side: Side, ids: Sequence[str]) -> set[str]:
         """Those of these ids that were deleted, and have not been added again since."""
+        hashes = {deletion_hash(side, name): name for name in ids}
         with self.store.reading() as view:
-            hashes = {bytes(own) for (own,) in view.records("deleted")}
-        return {name for name in ids if deletion_hash(side, name) in hashes}
+            return {hashes[digest] for digest in view.deleted_among(list(hashes))}
 
     def ids(self, side: Side) -> list[str]:
         """The ids of a side, in the order in which they were added."""
@@ -462,7 +433,7 @@ class Store(ABC):
     def counts(self) -> dict[Side, int]:
         """Images and texts in the index."""
         with self.reading() as view:
-            return view.counts
+            return dict(view.counts)
 
     @property
     def bytes(self) -> int:
@@ -478,7 +449,7 @@ class Store(ABC):
     def calibration_mark(self) -> float:
         """Changes when the index is calibrated again; 0 where it is not calibrated."""
         with self.reading() as view:
-            return view.calibration_mark()
+            return float(dict(view.records("documents")).get(CALIBRATION, 0.0))
 
     def keep_calibration(self, calibration: Calibration, plot: str) -> str:
         """Keep a calibration and its plot, an SVG document; says where the plot is."""
@@ -497,9 +468,24 @@ class Store(ABC):
 
     def problems(self) -> list[Problem]:
         """All damage of the index; empty for an intact one. Reads every item and every vector once."""
+        problems: list[Problem] = []
         try:
             with self.reading() as view:
-                problems = view.problems()
+                for number, side in enumerate(SIDES):
+                    keys, damaged, present = view.select(side), list[str](), 0
+                    for start in range(0, len(keys), ROWS):
+                        rows = view.rows(side, keys=keys[start : start + ROWS].tolist())
+                        present += len(rows)
+                        damaged += [f"{side}/{row.id!r}" for row in rows if not row.is_intact(number)]
+                    if damaged:
+                        text = f"{counted(len(damaged), 'item')} changed or damaged: {listed(damaged)}"
+                        problems.append(Problem("items", text))
+                    if present != view.counts[side]:
+                        problems.append(Problem("items", f"has {present:,} of {view.counts[side]:,} {side}"))
+                try:
+                    view.calibration()
+                except IndexError_ as problem:
+                    problems.append(Problem(CALIBRATION, str(problem)))
         except StoreGone:
             raise
         except (IndexError_, ValueError, TypeError, KeyError) as problem:
@@ -511,17 +497,9 @@ class Store(ABC):
         """Release connections that nobody uses at this moment."""
 
 
-def listed(names: Iterable[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - SHOWN:,} more" if len(every) > SHOWN else ""
-    return ", ".join(every[:SHOWN]) + more
-
-
-GROUP = "subtext.stores"
-"""Entry points of stores from outside the package."""
-POSTGRES = ("postgresql", "postgres")
-NEEDED = ("psycopg", "pgvector")
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
 
 
 def is_address(index: Path | str) -> bool:

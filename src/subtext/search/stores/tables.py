@@ -6,14 +6,11 @@ they began, while a writer goes on (SQLite's write-ahead log).
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from subtext.errors import IndexError_, OutputError
@@ -53,40 +50,7 @@ INSERT INTO state VALUES ('generation', 0), ('images', 0), ('texts', 0), ('facet
 
 PATIENCE, SHORT = 30, 1
 """Seconds to wait for another writer; and for readers to end, where a later change can do what they hold up."""
-MANY = 1000
-"""Values of a list from which on they are handed over as JSON: SQLite limits the number of parameters."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-_LIST = re.compile(r"= ANY\(\?::\w+\[\]\)")
-
-
-class SqliteTables:
-    """The tables of an index, by one connection to SQLite."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-
-    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`."""
-        # CROSS JOIN holds SQLite to the order of the tables: left to itself it has read all texts for each image.
-        statement, flat = statement.replace(" JOIN ", " CROSS JOIN "), list[Any]()
-        for value in values:
-            if not isinstance(value, list):
-                flat.append(value)
-            elif len(value) < MANY or isinstance(value[0], bytes):
-                statement = _LIST.sub(f"IN ({', '.join('?' * len(value))})", statement, count=1)
-                flat += value
-            else:
-                statement = _LIST.sub("IN (SELECT value FROM json_each(?))", statement, count=1)
-                flat.append(json.dumps(value, ensure_ascii=False))
-        return self.connection.execute(statement, flat).fetchall()
-
-    def ids(self, names: Sequence[str]) -> list[str]:
-        """Those of these names that the database can hold: all."""
-        return list(names)
-
-    def state(self, name: str) -> int:
-        """One number of the store's state."""
-        return int(self.run("SELECT value FROM state WHERE name = ?", name)[0][0])
 
 
 def create(file: Path) -> None:

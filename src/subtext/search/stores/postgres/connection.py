@@ -1,8 +1,6 @@
-"""Connections to a database: how they are set up and shared, and what its errors mean.
+"""Where an index in PostgreSQL is, how it is connected to, and the tables that it has.
 
-Where an index in PostgreSQL is: what libpq connects by, and the name of the index; never a word of a password.
-
-The tables of an index in PostgreSQL, and the numbered steps that upgrade an earlier layout.
+Nothing here shows a word of a password: neither an address, nor what a server says.
 """
 
 from __future__ import annotations
@@ -10,8 +8,8 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -23,14 +21,64 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from subtext.errors import IndexError_, OutputError
-from subtext.search.stores.item import SIDES, Side
+from subtext.search.stores.item import SIDES
+from subtext.search.stores.sql import Tables
 from subtext.search.stores.store import StoreGone, WriterBusy
+
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 INDEX = "subtext"
 """The index that is meant where an address names none."""
 TIMEOUT = 10
 """Seconds that are waited for a server, unless the address says otherwise (connect_timeout)."""
+NEEDED = (0, 8)
+"""The first pgvector that goes on looking where a filter leaves too few (iterative scan)."""
+PATIENCE = "300s"
+"""How long a writer waits for another one's change."""
+MOST = 24
+"""Connections of one process at a time: a Subtext server has a hundred threads, and PostgreSQL by default a hundred
+connections for all its clients."""
+LAYOUT = 2
+"""The layout of the tables that this Subtext reads and writes."""
+WIDEST = 2000
+"""Width up to which pgvector makes graphs of vectors."""
+PLAIN = 1900
+"""Width up to which a vector stays in its row: outside of it each comparison would have to fetch it."""
 
+_SCHEMA = """
+CREATE TABLE layout (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL);
+CREATE TABLE manifest (one boolean PRIMARY KEY DEFAULT true CHECK (one), json text NOT NULL);
+CREATE TABLE state (name text PRIMARY KEY, value bigint NOT NULL);
+CREATE TABLE items (
+    key bigint PRIMARY KEY, side smallint NOT NULL, id text NOT NULL, folded_id text NOT NULL, path text, text text,
+    metadata text NOT NULL, content bytea NOT NULL, stamp text, digest bytea NOT NULL, vectors_digest bytea NOT NULL,
+    words tsvector, length integer, UNIQUE (side, id)
+);
+CREATE INDEX items_by_words ON items USING gin (words);
+CREATE TABLE links (image text NOT NULL, text text NOT NULL, PRIMARY KEY (image, text));
+CREATE INDEX links_of_texts ON links (text, image);
+CREATE TABLE facets (
+    key bigint NOT NULL REFERENCES items ON DELETE CASCADE, side smallint NOT NULL, name text NOT NULL,
+    number numeric, word text, folded text
+);
+CREATE INDEX facets_of_items ON facets (key);
+CREATE INDEX facets_by_number ON facets (side, name, number, key);
+CREATE INDEX facets_by_word ON facets (side, name, left(word, 200), key) WHERE word IS NOT NULL;
+CREATE TABLE forgotten (hash bytea PRIMARY KEY);
+CREATE TABLE jobs (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, verb text NOT NULL, source text, started text NOT NULL,
+    finished text, done bigint NOT NULL, total bigint NOT NULL
+);
+CREATE TABLE kept (name text PRIMARY KEY, value text NOT NULL, written timestamptz NOT NULL DEFAULT now());
+INSERT INTO layout (version) VALUES (2);
+INSERT INTO state VALUES
+    ('generation', 0), ('images', 0), ('texts', 0), ('key', 0), ('worded', 0), ('words', 0), ('facets', 0);
+"""
+
+_STEPS = {
+    1: "CREATE TABLE kept (name text PRIMARY KEY, value text NOT NULL, written timestamptz NOT NULL DEFAULT now())",
+}
+"""Layout -> the statement that upgrades it to the next one. The first layout had no table of documents."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _TAKEN = ("public", "information_schema")
 _SECRET = ("password", "sslpassword", "passfile", "service", "servicefile", "sslkey", "oauth_client_secret")
@@ -54,14 +102,15 @@ class Address:
         Raises IndexError_ for anything else, without repeating it: a password may be in it.
         """
         base, _, query = text.partition("?")
-        given = parse_qsl(query, keep_blank_values=True)
-        names = [value for key, value in given if key == "index"] or [INDEX]
-        other_parameters = urlencode([(key, value) for key, value in given if key != "index"], quote_via=quote)
+        pairs = parse_qsl(query, keep_blank_values=True)
+        name = ([value for key, value in pairs if key == "index"] or [INDEX])[-1]
+        for_server = urlencode([(key, value) for key, value in pairs if key != "index"], quote_via=quote)
         try:
-            parameters = conninfo_to_dict(f"{base}?{other_parameters}" if other_parameters else base)
+            parameters = conninfo_to_dict(f"{base}?{for_server}" if for_server else base)
         except (psycopg.Error, ValueError):
-            parameters = None
-        if parameters is None or not _is_whole(parameters):
+            parameters = {"port": "?"}
+        # A sign of a password, such as a slash, may have ended the address's first part too soon.
+        if re.search(r"[^\d,]", str(parameters.get("port") or "")) or "@" in str(parameters.get("dbname")):
             # What libpq says of it, and what it took for a port or a database, may be a part of the password.
             raise IndexError_(
                 "an index in PostgreSQL needs an address of the form "
@@ -69,7 +118,6 @@ class Address:
                 "password may be in it); write a password's signs other than letters and digits as %XX, or give it as "
                 "PGPASSWORD"
             ) from None
-        name = names[-1]
         if not _NAME.fullmatch(name) or name.startswith("pg_") or name in _TAKEN:
             raise IndexError_(
                 "an index in PostgreSQL needs a name of letters, digits, _ and -, of at most 63, and not one of "
@@ -99,27 +147,6 @@ class Address:
         return text
 
 
-def _is_whole(parameters: Mapping[str, Any]) -> bool:
-    """Whether no sign of a password, such as a slash, has ended the address's first part too soon."""
-    return bool(re.fullmatch(r"[\d,]*", str(parameters.get("port") or ""))) and "@" not in str(parameters.get("dbname"))
-
-
-Connection = psycopg.Connection[tuple[Any, ...]]
-
-NEEDED = (0, 8)
-"""The first pgvector that goes on looking where a filter leaves too few (iterative scan)."""
-PATIENCE = "300s"
-"""How long a writer waits for another one's change."""
-MOST = 24
-"""Connections of one process at a time: a Subtext server has a hundred threads, and PostgreSQL by default a hundred
-connections for all its clients."""
-
-_EXTENSION = (
-    "SELECT e.extversion, n.nspname FROM pg_catalog.pg_extension e "
-    "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
-)
-
-
 def connect(address: Address) -> Connection:
     """A connection that keeps each statement by itself, unless it stands in a transaction.
 
@@ -130,56 +157,60 @@ def connect(address: Address) -> Connection:
         return psycopg.connect(**address.parameters, autocommit=True, prepare_threshold=None)
 
 
-def ready(connection: Connection, address: Address) -> Connection:
-    """The same connection, which finds the index's tables by their names and knows vectors.
+def set_up(connection: Connection, address: Address) -> None:
+    """Let a connection find the index's tables by their names, and know vectors.
 
     Raises IndexError_ where pgvector is missing, or too old.
     """
-    with translated(address):
-        found = connection.execute(_EXTENSION).fetchone()
-        if found is None:
-            raise IndexError_(
-                f"{address} needs pgvector {_dotted(NEEDED)} or later; the database has none; an administrator puts it "
-                "in by CREATE EXTENSION vector"
-            )
-        version, schema = found
-        if tuple(int(part) for part in version.split(".")[:2]) < NEEDED:
-            raise IndexError_(
-                f"{address} needs pgvector {_dotted(NEEDED)} or later; the database has {version}; an administrator "
-                "renews it by ALTER EXTENSION vector UPDATE"
-            )
-        path = sql.SQL("SET search_path TO {}, {}").format(sql.Identifier(address.name), sql.Identifier(schema))
-        connection.execute(path)
-        register_vector(connection)
-    return connection
+    needed = ".".join(map(str, NEEDED))
+    statement = (
+        "SELECT e.extversion, n.nspname FROM pg_catalog.pg_extension e "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+    )
+    row = connection.execute(statement).fetchone()
+    if row is None:
+        raise IndexError_(
+            f"{address} needs pgvector {needed} or later; the database has none; an administrator puts it in by CREATE "
+            "EXTENSION vector"
+        )
+    version, schema = row
+    if tuple(int(part) for part in version.split(".")[:2]) < NEEDED:
+        raise IndexError_(
+            f"{address} needs pgvector {needed} or later; the database has {version}; an administrator renews it by "
+            "ALTER EXTENSION vector UPDATE"
+        )
+    path = sql.SQL("SET search_path TO {}, {}").format(sql.Identifier(address.name), sql.Identifier(schema))
+    connection.execute(path)
+    register_vector(connection)
 
 
 def to_read(address: Address) -> Connection:
     """A connection whose transactions see one state and change nothing."""
     connection = connect(address)
-    with closed_on_failure(connection):
-        connection.isolation_level = IsolationLevel.REPEATABLE_READ
-        connection.read_only = True
-        return ready(connection, address)
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    connection.read_only = True
+    with _closed_on_failure(connection), translated(address):
+        set_up(connection, address)
+    return connection
 
 
 def to_write(address: Address) -> Connection:
     """A connection whose changes are on the server's disk when they are acknowledged."""
     connection = connect(address)
-    with closed_on_failure(connection), translated(address):
-        ready(connection, address)
+    with _closed_on_failure(connection), translated(address):
+        set_up(connection, address)
         connection.execute("SELECT set_config('synchronous_commit', 'on', false)")
         connection.execute("SELECT set_config('lock_timeout', %s, false)", (PATIENCE,))
     return connection
 
 
 @contextmanager
-def closed_on_failure(connection: Connection) -> Iterator[None]:
-    """Inside the block a connection is made ready; it is closed again where that fails."""
-    with ExitStack() as stack:
-        stack.callback(connection.close)
+def _closed_on_failure(connection: Connection) -> Iterator[None]:
+    try:
         yield
-        stack.pop_all()
+    except BaseException:
+        connection.close()
+        raise
 
 
 @contextmanager
@@ -192,47 +223,38 @@ def translated(address: Address) -> Iterator[None]:
 
 
 def _translate(problem: psycopg.Error, address: Address) -> Exception:
-    said = address.without_secrets((problem.diag.message_primary or str(problem)).strip().replace("\n", "; "))
+    message = address.without_secrets((problem.diag.message_primary or str(problem)).strip().replace("\n", "; "))
     if isinstance(problem, errors.DiskFull):
         return OutputError(
-            f"{address} needs space to be written, and the server has none: {said}; what stood there before still "
+            f"{address} needs space to be written, and the server has none: {message}; what stood there before still "
             "stands; free some and do it again"
         )
     if isinstance(problem, errors.LockNotAvailable | errors.DeadlockDetected | errors.SerializationFailure):
-        return WriterBusy(f"{address} is being changed by somebody else: {said}; nothing was kept; do it again")
+        return WriterBusy(f"{address} is being changed by somebody else: {message}; nothing was kept; do it again")
     if isinstance(problem, errors.InsufficientPrivilege | errors.ReadOnlySqlTransaction):
         return OutputError(
-            f"{address} needs rights that this user lacks: {said}; an administrator gives them (GRANT), or makes the "
-            "schema and CREATE EXTENSION vector"
+            f"{address} needs rights that this user lacks: {message}; an administrator gives them (GRANT), or makes "
+            "the schema and CREATE EXTENSION vector"
         )
     if isinstance(problem, errors.UndefinedTable | errors.InvalidSchemaName):
         return IndexError_(
-            f"{address} needs to be an index that `subtext index build` made, with all its tables: {said}; name "
+            f"{address} needs to be an index that `subtext index build` made, with all its tables: {message}; name "
             "another, or restore a backup"
         )
     if isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreGone(
-            f"{address} needs its server, which cannot be reached or went away: {said}; no change is half kept; look "
-            "to the server and do it again"
+            f"{address} needs its server, which cannot be reached or went away: {message}; no change is half kept; "
+            "look to the server and do it again"
         )
-    return IndexError_(f"{address} cannot be used: {said}; `subtext index verify` says what is wrong")
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
+    return IndexError_(f"{address} cannot be used: {message}; `subtext index verify` says what is wrong")
 
 
 class Pool:
-    """Connections to one index, for any number of threads.
+    """Connections to one index, for any number of threads."""
 
-    check  raises IndexError_ for a new connection to an index that cannot be read
-    """
-
-    def __init__(self, address: Address, check: Callable[[Connection, Address], None]) -> None:
+    def __init__(self, address: Address) -> None:
         self.address = address
-        self._check = check
         self._idle: list[Connection] = []
-        self._lock = threading.Lock()
         self._free = threading.Semaphore(MOST)
         self._thread = threading.local()
         weakref.finalize(self, _close_all, self._idle)
@@ -241,8 +263,7 @@ class Pool:
     def connected(self) -> Iterator[Connection]:
         """A connection of this thread alone; inside another such block of the thread, the same one.
 
-        Waits while all `MOST` of them are in use. Raises StoreGone when there is no server, IndexError_ where
-        there is no index, or one of another layout.
+        Waits while all `MOST` of them are in use. Raises StoreGone when there is no server.
         """
         current: Connection | None = getattr(self._thread, "connection", None)
         if current is not None:
@@ -266,25 +287,16 @@ class Pool:
     def _acquired(self) -> Connection:
         """A connection that answers: a restart of the server is noticed here."""
         while True:
-            with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                break
-            if _answers(connection):
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return to_read(self.address)
+            try:
+                connection.execute("SELECT 1")
+            except psycopg.OperationalError:
+                connection.close()
+            else:
                 return connection
-            connection.close()
-        connection = to_read(self.address)
-        with closed_on_failure(connection):
-            self._check(connection, self.address)
-        return connection
-
-
-def _answers(connection: Connection) -> bool:
-    try:
-        connection.execute("SELECT 1")
-    except psycopg.OperationalError:
-        return False
-    return True
 
 
 def _close_all(connections: list[Connection]) -> None:
@@ -292,101 +304,70 @@ def _close_all(connections: list[Connection]) -> None:
         connections.pop().close()
 
 
-LAYOUT = 2
-"""The layout that this Subtext reads and writes."""
-WIDEST = 2000
-"""Width up to which pgvector makes graphs of vectors."""
-PLAIN = 1900
-"""Width up to which a vector stays in its row: outside of it each comparison would have to fetch it."""
+class PostgresTables(Tables):
+    """The tables of an index, by one connection to PostgreSQL."""
 
-VECTORS: dict[Side, sql.Identifier] = {side: sql.Identifier(f"{side}_vectors") for side in SIDES}
-"""Tables of vectors, one row a view of an item."""
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
 
-_FIRST = """
-CREATE TABLE layout (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL);
-CREATE TABLE manifest (one boolean PRIMARY KEY DEFAULT true CHECK (one), json text NOT NULL);
-CREATE TABLE state (name text PRIMARY KEY, value bigint NOT NULL);
-CREATE TABLE items (
-    key bigint PRIMARY KEY, side smallint NOT NULL, id text NOT NULL, folded_id text NOT NULL, path text, text text,
-    metadata text NOT NULL, content bytea NOT NULL, stamp text, digest bytea NOT NULL, vectors_digest bytea NOT NULL,
-    words tsvector, length integer, UNIQUE (side, id)
-);
-CREATE INDEX items_by_words ON items USING gin (words);
-CREATE TABLE links (image text NOT NULL, text text NOT NULL, PRIMARY KEY (image, text));
-CREATE INDEX links_of_texts ON links (text, image);
-CREATE TABLE facets (
-    key bigint NOT NULL REFERENCES items ON DELETE CASCADE, side smallint NOT NULL, name text NOT NULL,
-    number numeric, word text, folded text
-);
-CREATE INDEX facets_of_items ON facets (key);
-CREATE INDEX facets_by_number ON facets (side, name, number, key);
-CREATE INDEX facets_by_word ON facets (side, name, left(word, 200), key) WHERE word IS NOT NULL;
-CREATE TABLE forgotten (hash bytea PRIMARY KEY);
-CREATE TABLE jobs (
-    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, verb text NOT NULL, source text, started text NOT NULL,
-    finished text, done bigint NOT NULL, total bigint NOT NULL
-);
-INSERT INTO layout (version) VALUES (1);
-INSERT INTO state VALUES
-    ('generation', 0), ('images', 0), ('texts', 0), ('key', 0), ('worded', 0), ('words', 0), ('facets', 0);
-"""
+    def run(self, statement: str, *values: Any, binary: bool = False) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives; see `sql.Tables`.
 
-_SECOND = "CREATE TABLE kept (name text PRIMARY KEY, value text NOT NULL, written timestamptz NOT NULL DEFAULT now())"
+        binary  rows come as PostgreSQL stores them: vectors are read sooner
+        """
+        cursor = self.connection.execute(sql.SQL(statement.replace("?", "%s")), values, binary=binary)
+        return cursor.fetchall() if cursor.description is not None else []
 
-STEPS = {1: _SECOND}
-"""Layout -> the statement that upgrades it to the next one. The first layout had no table of documents."""
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement with the values of each row."""
+        with self.connection.cursor() as cursor:
+            cursor.executemany(sql.SQL(statement.replace("?", "%s")), rows)
+
+    def storable(self, names: Sequence[str]) -> list[str]:
+        """Those of these names that a database can hold."""
+        return [name for name in names if can_hold(name)]
 
 
-def graph_name(side: Side) -> str:
-    """Name of the HNSW index on the vectors of a side, where there are so many that one is made."""
-    return f"{side}_graph"
+def can_hold(text: str) -> bool:
+    """Whether PostgreSQL can hold a text: it has neither NUL nor unpaired surrogates."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def former_name(side: Side) -> str:
-    """Name of a graph in whose place another one stands, until it is dropped."""
-    return f"{side}_graph_before"
-
-
-def make_tables(connection: Connection, width: int, *, upto: int = LAYOUT) -> None:
-    """Make the tables of an index for vectors of a width, inside a transaction.
-
-    upto  the layout that is made: an earlier one only to test that it is upgraded
-    """
-    for statement in _FIRST.split(";\n"):
+def make_tables(connection: Connection, width: int) -> None:
+    """Make the tables of an index for vectors of a width, inside a transaction."""
+    tables = PostgresTables(connection)
+    for statement in _SCHEMA.split(";\n"):
         if statement.strip():
-            connection.execute(sql.SQL(statement))
-    for table in VECTORS.values():
-        connection.execute(
-            sql.SQL(
-                "CREATE TABLE {} (key bigint NOT NULL REFERENCES items ON DELETE CASCADE, view smallint NOT NULL, "
-                "vector vector({}) NOT NULL, PRIMARY KEY (key, view))"
-            ).format(table, sql.Literal(width))
+            tables.run(statement)
+    for side in SIDES:
+        tables.run(
+            f"CREATE TABLE {side}_vectors (key bigint NOT NULL REFERENCES items ON DELETE CASCADE, "
+            f"view smallint NOT NULL, vector vector({width}) NOT NULL, PRIMARY KEY (key, view))"
         )
         if width <= PLAIN:
-            connection.execute(sql.SQL("ALTER TABLE {} ALTER COLUMN vector SET STORAGE PLAIN").format(table))
-    _upgrade(connection, upto)
+            tables.run(f"ALTER TABLE {side}_vectors ALTER COLUMN vector SET STORAGE PLAIN")
 
 
-def layout_version(connection: Connection, address: Address) -> int:
+def layout_of(connection: Connection, address: Address) -> int:
     """The layout of an index. Raises IndexError_ where there is no index."""
     with translated(address):
         table = sql.Identifier(address.name, "layout")
-        found = connection.execute(sql.SQL("SELECT version FROM {}").format(table)).fetchone()
-    if found is None:
+        row = connection.execute(sql.SQL("SELECT version FROM {}").format(table)).fetchone()
+    if row is None:
         raise IndexError_(f"{address} needs to say its layout, and says none; restore a backup")
-    return int(found[0])
+    return int(row[0])
 
 
 def require_layout(connection: Connection, address: Address) -> None:
     """Raise IndexError_ unless this Subtext reads the layout of the index."""
-    have = layout_version(connection, address)
-    if have < LAYOUT:
+    layout = layout_of(connection, address)
+    if layout < LAYOUT:
         raise IndexError_(
-            f"{address} has layout {have}, of an earlier Subtext; this one reads {LAYOUT}; "
+            f"{address} has layout {layout}, of an earlier Subtext; this one reads {LAYOUT}; "
             "upgrade it, once nobody uses that earlier one any more: subtext index upgrade INDEX"
         )
-    if have > LAYOUT:
-        raise IndexError_(f"{address} has layout {have}; this Subtext reads {LAYOUT}; use a newer Subtext")
+    if layout > LAYOUT:
+        raise IndexError_(f"{address} has layout {layout}; this Subtext reads {LAYOUT}; use a newer Subtext")
 
 
 def upgrade_layout(connection: Connection, address: Address) -> tuple[int, int]:
@@ -396,16 +377,9 @@ def upgrade_layout(connection: Connection, address: Address) -> tuple[int, int]:
     """
     with translated(address), connection.transaction():
         connection.execute("LOCK TABLE layout IN ACCESS EXCLUSIVE MODE")
-        before = layout_version(connection, address)
-        if before > LAYOUT:
-            require_layout(connection, address)
-        _upgrade(connection, LAYOUT)
+        before = layout_of(connection, address)
+        for layout in range(before, LAYOUT):
+            PostgresTables(connection).run(_STEPS[layout])
+            connection.execute("UPDATE layout SET version = %s", (layout + 1,))
+        require_layout(connection, address)
     return before, LAYOUT
-
-
-def _upgrade(connection: Connection, upto: int) -> None:
-    found = connection.execute("SELECT version FROM layout").fetchone()
-    assert found is not None
-    for number in range(int(found[0]), upto):
-        connection.execute(sql.SQL(STEPS[number]))
-        connection.execute("UPDATE layout SET version = %s", (number + 1,))

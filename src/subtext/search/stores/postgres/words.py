@@ -14,8 +14,8 @@ from subtext.search.stores.postgres.connection import Connection
 
 LONGEST = 200
 """Letters of a word that count."""
-PLACES, TIMES = 16_383, 255
-"""PostgreSQL keeps so many places in a text, and so many of one word."""
+POSITIONS, TIMES = 16_383, 255
+"""PostgreSQL stores so many positions in a text, and so many of one word."""
 SATURATION, LENGTH = 1.2, 0.75
 """k1 and b of BM25, as FTS5 has them."""
 LEAST = 1e-6
@@ -36,18 +36,16 @@ def words(text: str) -> list[str]:
     return [word[:LONGEST] for word in plain.casefold().split()]
 
 
-def as_vector(found: Sequence[str]) -> str:
-    """Words and their places, as PostgreSQL writes a tsvector.
+def as_vector(text: Sequence[str]) -> str:
+    """Words and their positions, as PostgreSQL writes a tsvector.
 
     >>> as_vector(["a", "dog", "a"])
     "'a':1,3 'dog':2"
     """
-    places: dict[str, list[int]] = {}
-    for place, word in enumerate(found[:PLACES], start=1):
-        own = places.setdefault(word, [])
-        if len(own) < TIMES:
-            own.append(place)
-    return " ".join(f"'{word}':{','.join(map(str, own))}" for word, own in places.items())
+    positions: dict[str, list[str]] = {}
+    for position, word in enumerate(text[:POSITIONS], start=1):
+        positions.setdefault(word, []).append(str(position))
+    return " ".join(f"'{word}':{','.join(numbers[:TIMES])}" for word, numbers in positions.items())
 
 
 def phrase_query(text: str) -> str:
