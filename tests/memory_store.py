@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
 from subtext.search.ann import settle
-from subtext.search.stores.condition import Condition
+from subtext.search.stores.condition import Condition, moment
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -25,6 +27,7 @@ from subtext.search.stores.item import (
     Side,
     deletion_hash,
     facets,
+    seconds,
 )
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.store import Problem, Stats, Store, View, Writer
@@ -63,7 +66,7 @@ class MemoryView(View):
     def _fulfils(self, row: Row, entry: Entry, condition: Condition) -> bool:
         name = condition.field
         values = [row.id] if name == "id" else [value for field, value in facets(entry.metadata) if field == name]
-        return condition.evaluate([row.text or ""] if name == "text" else values)
+        return fulfils(condition, [row.text or ""] if name == "text" else values)
 
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
@@ -118,6 +121,23 @@ class MemoryView(View):
         if kind == "documents":
             return [(name, hash(text)) for name, text in self.data.documents.items()]
         return [(self.data.documents[kind],)] if kind in self.data.documents else []
+
+
+def fulfils(condition: Condition, values: Collection[str | int | float]) -> bool:
+    """Whether values of the field fulfil a condition; texts that are dates are among them as such."""
+    test = condition.test
+    if test == "contains":
+        part = str(condition.value).casefold()
+        return any(isinstance(value, str) and part in value.casefold() for value in values)
+    dates = {seconds(value) for value in values if isinstance(value, str)}
+    if test in ("=", "in", "!="):
+        equal = any(moment(v) in dates if isinstance(v, date) else v in values for v in condition.values)
+        return equal != (test == "!=")
+    compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[test]
+    (limit,) = condition.values
+    if isinstance(limit, date):
+        return any(value is not None and compare(value, moment(limit)) for value in dates)
+    return any(not isinstance(value, str) and compare(value, limit) for value in values)
 
 
 class MemoryWriter(Writer):

@@ -13,10 +13,10 @@ import stored
 from command import call
 
 from subtext.errors import IndexError_
-from subtext.search.stores import shards as shards_module
+from subtext.search.stores import maintenance as shards_module
 from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.shards import copy_shards, read_shards
+from subtext.search.stores.maintenance import copy_shards, read_shards
 from subtext.search.stores.store import open_store, verify
 
 DATA = Path(__file__).parents[1] / "data" / "index_in_shards.zip"
@@ -70,7 +70,7 @@ def test_a_copy_has_the_same_items_hits_and_scores(index: Path, tmp_path: Path) 
 
 
 def test_an_interrupted_copy_is_resumed(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards_module, "BLOCK", 10)
+    monkeypatch.setattr(shards_module, "BATCH", 10)
     put = shards_module._change
     blocks = []
 

@@ -273,7 +273,7 @@ def migrate_index(
     Nothing is embedded again: items, vectors, links, deletions, journal and calibration are copied. Run the command
     again to resume an interrupted copy.
     """
-    from subtext.search.stores.shards import copy_shards, read_shards
+    from subtext.search.stores.maintenance import copy_shards, read_shards
 
     store = copy_shards(read_shards(Path(shards).expanduser().resolve()), new)
     counts = store.counts

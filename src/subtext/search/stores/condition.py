@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Literal, get_args
@@ -58,27 +57,6 @@ class Condition:
     def values(self) -> Sequence[Value]:
         """The value, or all of several."""
         return [self.value] if isinstance(self.value, str | int | float | date) else self.value
-
-    def evaluate(self, values: Collection[str | int | float]) -> bool:
-        """Whether values of the field fulfil it; texts that are dates are among them as such.
-
-        For stores without a query language; "id" and "text" are not evaluated here.
-
-        >>> Condition("year", ">=", 1990).evaluate([1985, 1995]), Condition("year", "!=", 1985).evaluate([1985, 1995])
-        (True, False)
-        """
-        if self.test == "contains":
-            part = str(self.value).casefold()
-            return any(isinstance(value, str) and part in value.casefold() for value in values)
-        dates = {seconds(value) for value in values if isinstance(value, str)}
-        if self.test in ("=", "in", "!="):
-            equal = any(moment(value) in dates if isinstance(value, date) else value in values for value in self.values)
-            return equal != (self.test == "!=")
-        compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self.test]
-        (limit,) = self.values
-        if isinstance(limit, date):
-            return any(value is not None and compare(value, moment(limit)) for value in dates)
-        return any(not isinstance(value, str) and compare(value, limit) for value in values)
 
 
 def parse(text: str) -> Condition:

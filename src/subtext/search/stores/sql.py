@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,28 +102,15 @@ class Tables(ABC):
         return rows
 
 
-class Vectors(Protocol):
-    """The vectors of one side at one moment."""
-
-    @property
-    def unindexed(self) -> int:
-        """Vectors that every search compares, as they are in no list or graph."""
-
-    def nearest(
-        self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
-    ) -> list[Hits]:
-        """See `View.nearest`."""
-
-    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """See `View.vectors`."""
-
-
 @dataclass(eq=False)
 class SqlView(View):
-    """An index in SQL tables at one moment, and the vectors of its sides."""
+    """An index in SQL tables at one moment.
+
+    sides  the vectors of each side, with `nearest` and `vectors_of`
+    """
 
     tables: Tables
-    sides: Mapping[Side, Vectors]
+    sides: Mapping[Side, Any]
     joined: ClassVar[str]
     """The aggregate that joins keys by commas."""
     kinds: ClassVar[str]
@@ -156,11 +143,13 @@ class SqlView(View):
         exact: bool = False,
     ) -> list[Hits]:
         """The best `top` items of each of (Q L D) queries, or of those `among` these keys."""
-        return self.sides[side].nearest(queries, top=top, among=among, exact=exact)
+        hits: list[Hits] = self.sides[side].nearest(queries, top=top, among=among, exact=exact)
+        return hits
 
     def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
-        return self.sides[side].vectors_of(keys)
+        vectors: NDArray[np.float32] = self.sides[side].vectors_of(keys)
+        return vectors
 
     def fields(self, side: Side) -> list[str]:
         """Names of the metadata fields, sorted."""
