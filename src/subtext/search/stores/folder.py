@@ -65,7 +65,7 @@ ATTEMPTS = 5
 """How often a reader tries again when a compaction has removed the segments that it was about to open."""
 MERGE_ROWS = 32_768
 """Small segments are merged up to this size: a change stays fast, and there are few segments to search."""
-MANY = 1000
+LONG_LIST = 1000
 """Values of a list from which on they are handed over as JSON: SQLite limits the number of parameters."""
 _LIST = re.compile(r"= ANY\(\?::\w+\[\]\)")
 
@@ -84,7 +84,7 @@ class SqliteTables(Tables):
         for value in values:
             if not isinstance(value, list):
                 flat.append(value)
-            elif len(value) < MANY or isinstance(value[0], bytes):
+            elif len(value) < LONG_LIST or isinstance(value[0], bytes):
                 statement = _LIST.sub(f"IN ({', '.join('?' * len(value))})", statement, count=1)
                 flat += value
             else:

@@ -276,7 +276,7 @@ def _check(file: Path, manifest: Manifest) -> list[Problem]:
 
 def _check_tables(run: Run, manifest: Manifest) -> Iterator[Problem]:
     """Acknowledged changes, SQLite's own check, and the sums of all facets and links that were put in."""
-    state = dict(run("SELECT name, value FROM state"))
+    state: dict[str, int] = dict(run("SELECT name, value FROM state"))
     if state["generation"] < manifest.generation:
         changes = counted(state["generation"], "change")
         yield Problem(tables.TABLES, f"has {changes}, of {manifest.generation} acknowledged: some were lost")
@@ -456,8 +456,8 @@ def _change(writer: Writer, views: Sequence[View], side: Side, block: NDArray[np
         view, rows = views[number], block[block[:, 1] == number]
         keys = rows[:, 2]
         entries = {row.key: row.entry() for row in view.rows(side, keys=keys.tolist())}
-        vectors = view.vectors(side, keys)
-        items |= {joint: (entries[key], own) for (joint, _, key), own in zip(rows.tolist(), vectors, strict=True)}
+        for (joint, _, key), vectors in zip(rows.tolist(), view.vectors(side, keys), strict=True):
+            items[joint] = entries[key], vectors
         if side == "texts":
             links += [(image, text.id) for text in view.items(side, keys) for image in text.metadata["images"]]
     copied = writer.rows_of(side, [entry.id for entry, _ in items.values()])

@@ -82,9 +82,8 @@ class Manifest:
                 f"{where} is not the manifest of a Subtext index; name a folder that `subtext index build` wrote"
             )
         _require_format(content, where)
-        problem = _problem(content)
-        if problem:
-            raise IndexError_(f"{where} {problem}; restore a backup, or build again")
+        if missing := _missing(content):
+            raise IndexError_(f"{where} {missing}; restore a backup, or build again")
         if content.pop("checksum", None) != checksum(content):
             raise IndexError_(f"{where} needs its own checksum; it was changed or damaged; restore a backup")
         return Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
@@ -185,7 +184,7 @@ def _require_format(content: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _problem(content: Mapping[str, Any]) -> str:
+def _missing(content: Mapping[str, Any]) -> str:
     """What is missing or of another type; empty when nothing is."""
     types: dict[str, type | tuple[type, ...]] = {
         "fingerprint": str, "run": str, "host": str, "width": int, "scale": (int, float), "shift": (int, float),

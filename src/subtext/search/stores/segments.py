@@ -302,10 +302,10 @@ class SegmentTable:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
         unique, positions = np.unique(keys, return_inverse=True)
         rows = [(segment, segment.rows_of(unique)) for segment in self.segments]
-        owners = np.concatenate([np.zeros(0, np.int64), *(segment.keys[own] for segment, own in rows)])
+        owners = np.concatenate([np.zeros(0, np.int64), *(segment.keys[numbers] for segment, numbers in rows)])
         if not len(owners):
             return np.zeros((len(keys), self.views, 0), dtype=np.float32)
-        vectors = np.concatenate([segment.vectors[own] for segment, own in rows])
+        vectors = np.concatenate([segment.vectors[numbers] for segment, numbers in rows])
         order = np.argsort(owners, kind="stable")
         result: NDArray[np.float32] = vectors[order].reshape(len(unique), -1, vectors.shape[1])[positions]
         return result

@@ -464,7 +464,7 @@ class Store(ABC):
     def deleted(self) -> list[str]:
         """Hashes of deleted items in hexadecimal digits: what others keep of such an item has to be removed as well."""
         with self.reading() as view:
-            return [bytes(own).hex() for (own,) in view.records("deleted")]
+            return [bytes(digest).hex() for (digest,) in view.records("deleted")]
 
     def problems(self) -> list[Problem]:
         """All damage of the index; empty for an intact one. Reads every item and every vector once."""
