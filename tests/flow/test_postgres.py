@@ -22,7 +22,7 @@ from subtext.search.stores.postgres.connection import LAYOUT, Address, to_write
 from subtext.search.stores.postgres.database import Database
 from subtext.search.stores.postgres.vectors import COMPLETE
 from subtext.search.stores.postgres.words import words
-from subtext.search.stores.store import Store, StoreGone, exists, is_address, open_store
+from subtext.search.stores.store import Store, StoreGone, is_address, open_store
 from subtext.search.stores.store import verify as verify_folder
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
@@ -530,12 +530,12 @@ def test_a_name_of_the_database_itself_is_refused(name: str) -> None:
 def test_what_is_there_is_not_made_twice_and_what_is_not_is_told(server: Server, shared: Database) -> None:
     with pytest.raises(IndexError_, match="needs a new name; there is a schema 'shared'"):
         Database.create(server.address("shared"), stored.manifest())
-    assert exists(server.address("shared")) and not exists(server.address("nobody"))
+    assert Database.exists(server.address("shared")) and not Database.exists(server.address("nobody"))
     with pytest.raises(IndexError_, match="needs to be an index that `subtext index build` made"):
         open_store(server.address("nobody"))
     with pytest.raises(IndexError_, match="vectors of at most 2,000 numbers; these have 2,001"):
         Database.create(server.address("wide"), replace(stored.manifest(), width=2001))
-    assert not exists(server.address("wide"))
+    assert not Database.exists(server.address("wide"))
 
 
 def test_whoever_may_only_read_reads(server: Server, shared: Database) -> None:

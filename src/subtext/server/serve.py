@@ -181,7 +181,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
             f"serving needs the package '{problem.name}', which is not installed; pip install 'subtext[serve]'"
         ) from problem
     from subtext.report.progress import say
-    from subtext.search.stores.store import name_of
+    from subtext.search.stores.store import store_class
 
     _require_free(settings)
     options: dict[str, object] = {
@@ -209,7 +209,8 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
     with tempfile.TemporaryDirectory(prefix="subtext-serve-") as shared:
         os.environ[SETTINGS] = settings.to_json()
         os.environ[MULTIPROCESS] = shared
-        say(f"{', '.join(map(name_of, settings.indexes))}: {settings.workers} processes\n{address}", quiet=quiet)
+        names = ", ".join(store_class(index).name_of(index) for index in settings.indexes)
+        say(f"{names}: {settings.workers} processes\n{address}", quiet=quiet)
         target = "subtext.server.application:from_environment"
         uvicorn.run(target, factory=True, workers=settings.workers, **options)  # type: ignore[arg-type]
 

@@ -19,7 +19,7 @@ from subtext.api.search import open_index
 from subtext.errors import IndexError_, OutputError, RequirementError, SubtextError
 from subtext.search import Answer, Index, Query
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.store import Store, name_of
+from subtext.search.stores.store import Store, store_class
 from subtext.search.stores.traces import ADDED, remove_traces
 from subtext.server.images import Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
@@ -234,7 +234,7 @@ class ServerState:
         self.metrics = Metrics()
         self.libraries: dict[str, Library] = {}
         for index in settings.indexes:
-            name = name_of(index)
+            name = store_class(index).name_of(index)
             if name in self.libraries:
                 raise RequirementError(f"libraries need names of their own; two are called '{name}'; rename one")
             first = {} if self.libraries else {"run": settings.run, "features": settings.features}

@@ -98,12 +98,12 @@ def build_index(
 
     Raises RequirementError for a model that only scores pairs, and IndexError_ when the location holds something else.
     """
-    from subtext.search.stores.store import create_store, require_free
+    from subtext.search.stores.store import create_store, store_class
 
     work = Work.of(run, split, **options)
     begun = interrupted_build(index)
     if begun is None:
-        require_free(index)
+        store_class(index).require_free(str(index))
     opened, source = open_source(work)
     if begun is not None and [job.source for job in _unfinished(begun)] != [source]:
         raise IndexError_(f"{begun.path} holds an interrupted build of other data; remove it, or name another location")
@@ -298,9 +298,9 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
 
 def interrupted_build(index: str | Path) -> Store | None:
     """The index of an interrupted build; None where there is no index, or a finished one."""
-    from subtext.search.stores.store import exists, open_store
+    from subtext.search.stores.store import open_store, store_class
 
-    if not exists(index):
+    if not store_class(index).exists(str(index)):
         return None
     store = open_store(index)
     return store if any(job.verb == "build" for job in _unfinished(store)) else None
@@ -437,7 +437,7 @@ def import_index(
     """
     from subtext.data.read import read
     from subtext.search.stores.item import SIDES
-    from subtext.search.stores.store import create_store, exists, open_store
+    from subtext.search.stores.store import create_store, open_store, store_class
 
     file = Path(vectors)
     content = read_vectors(file)
@@ -446,7 +446,7 @@ def import_index(
         folder = None if images is None else Path(images)
         dataset = read(Path(data).expanduser(), images=folder, need_images=False)
     manifest = _manifest(content, None if run is None else Path(run), dataset, file)
-    if exists(index):
+    if store_class(index).exists(str(index)):
         store = open_store(index)
         if store.manifest.fingerprint != manifest.fingerprint:
             raise IndexError_(

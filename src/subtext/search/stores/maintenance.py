@@ -52,7 +52,7 @@ from subtext.search.stores.segments import (
     write_with_checksums,
 )
 from subtext.search.stores.sql import ROUND
-from subtext.search.stores.store import Problem, Store, View, Writer, create_store, exists, open_store, verify
+from subtext.search.stores.store import Problem, Store, View, Writer, create_store, open_store, store_class, verify
 
 QUERIES = 512
 """Vectors of each side that the number of lists to search is measured with: 128 measured recall to a point only."""
@@ -419,7 +419,7 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
 
 def _target(source: Shards, out: Path | str) -> Store:
     """A new index, or one that an interrupted copy of the same shards has begun."""
-    if not exists(out):
+    if not store_class(out).exists(str(out)):
         return create_store(out, replace(source.manifest, generation=0))
     new = open_store(out)
     with new.reading() as view:

@@ -539,11 +539,6 @@ def store_class(index: Path | str) -> type[Store]:
     raise RequirementError(f"no store opens addresses of {scheme}://; installed are {', '.join(installed)}")
 
 
-def name_of(index: Path | str) -> str:
-    """A short name of an index: that of its folder, or of the index in its database; nothing secret is in it."""
-    return store_class(index).name_of(str(index))
-
-
 def open_store(index: Path | str) -> Store:
     """The index of that location.
 
@@ -555,16 +550,6 @@ def open_store(index: Path | str) -> Store:
 def create_store(index: Path | str, manifest: Manifest) -> Store:
     """An empty index. Raises IndexError_ when the name is taken, OutputError when it cannot be written there."""
     return store_class(index).create(str(index), manifest)
-
-
-def exists(index: Path | str) -> bool:
-    """Whether there is an index at that location."""
-    return store_class(index).exists(str(index))
-
-
-def require_free(index: Path | str) -> None:
-    """Raise IndexError_ unless an index can be created at that location."""
-    store_class(index).require_free(str(index))
 
 
 def verify(index: Path | str) -> list[Problem]:
