@@ -247,12 +247,6 @@ class View(ABC):
             shares.append((before - remaining + self.counts[side] - remaining) / max(1, before))
         return max(shares)
 
-    def calibration(self) -> Calibration | None:
-        """What the scores of the index are worth; None where that was not measured. Raises IndexError_ for damage."""
-        for (text,) in self.records(CALIBRATION):
-            return Calibration.from_json(text, where=f"the calibration of {self.manifest.run or 'the index'}")
-        return None
-
 
 class Writer(ABC):
     """Changes an index; made by `Store.writing`.
@@ -442,9 +436,11 @@ class Store(ABC):
             return view.stats().bytes
 
     def calibration(self) -> Calibration | None:
-        """What the scores of the index are worth; None where that was not measured."""
+        """What the scores of the index are worth; None where that was not measured. Raises IndexError_ for damage."""
         with self.reading() as view:
-            return view.calibration()
+            documents = view.records(CALIBRATION)
+        where = f"the calibration of {self.manifest.run or 'the index'}"
+        return Calibration.from_json(documents[0][0], where=where) if documents else None
 
     def calibration_mark(self) -> float:
         """Changes when the index is calibrated again; 0 where it is not calibrated."""
@@ -482,10 +478,10 @@ class Store(ABC):
                         problems.append(Problem("items", text))
                     if present != view.counts[side]:
                         problems.append(Problem("items", f"has {present:,} of {view.counts[side]:,} {side}"))
-                try:
-                    view.calibration()
-                except IndexError_ as problem:
-                    problems.append(Problem(CALIBRATION, str(problem)))
+            try:
+                self.calibration()
+            except IndexError_ as problem:
+                problems.append(Problem(CALIBRATION, str(problem)))
         except StoreGone:
             raise
         except (IndexError_, ValueError, TypeError, KeyError) as problem:

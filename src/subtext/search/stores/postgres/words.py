@@ -68,13 +68,13 @@ def search_words(connection: Connection, text: str, *, top: int, counts: tuple[i
     number, total = counts
     if not query or not number:
         return []
-    sql = (
+    statement = (
         "WITH query AS (SELECT word, count(*) AS times FROM unnest(%(query)s::text[]) AS q(word) GROUP BY word), "
-        "weighed AS (SELECT word, times * greatest(%(least)s::float8, ln((%(number)s::float8 - n + 0.5) / (n + 0.5))) "
+        f"weighed AS (SELECT word, times * greatest({LEAST}::float8, ln((%(number)s::float8 - n + 0.5) / (n + 0.5))) "
         "AS weight FROM query, LATERAL (SELECT count(*)::float8 AS n FROM items "
         "WHERE words @@ ('''' || word || '''')::tsquery) AS c) "
-        "SELECT key, sum(weight * f * (%(k)s::float8 + 1) / "
-        "(f + %(k)s::float8 * (1 - %(b)s::float8 + %(b)s::float8 * length / %(mean)s::float8))) AS score "
+        f"SELECT key, sum(weight * f * ({SATURATION}::float8 + 1) / "
+        f"(f + {SATURATION}::float8 * (1 - {LENGTH}::float8 + {LENGTH}::float8 * length / %(mean)s::float8))) AS score "
         "FROM items CROSS JOIN LATERAL unnest(words) AS u(lexeme, places, weights) "
         "JOIN weighed ON word = lexeme CROSS JOIN LATERAL (SELECT cardinality(places)::float8 AS f) AS t "
         "WHERE words @@ %(any)s::tsquery GROUP BY key ORDER BY score DESC, key LIMIT %(top)s"
@@ -84,9 +84,6 @@ def search_words(connection: Connection, text: str, *, top: int, counts: tuple[i
         "any": " | ".join(f"'{word}'" for word in dict.fromkeys(query)),
         "number": float(number),
         "mean": total / number,
-        "least": LEAST,
-        "k": SATURATION,
-        "b": LENGTH,
         "top": top,
     }
-    return [(int(key), float(score)) for key, score in connection.execute(sql, values)]
+    return [(int(key), float(score)) for key, score in connection.execute(statement, values)]
