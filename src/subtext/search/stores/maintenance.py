@@ -161,7 +161,8 @@ class LiveRows:
         order = np.argsort(keys, kind="stable")
         self.keys = keys[order]
         self.rows: NDArray[np.int64] = np.concatenate([nothing, *alive])[order]
-        self.owners = np.repeat(np.arange(len(alive), dtype=np.int32), [len(rows) for rows in alive])[order]
+        owners = [np.full(len(rows), number) for number, rows in enumerate(alive)]
+        self.owners: NDArray[np.int64] = np.concatenate([nothing, *owners])[order]
 
     def blocks(self, order: NDArray[np.int64]) -> Iterator[Block]:
         """Vectors and keys in that order, block by block."""

@@ -5,6 +5,7 @@ Statements are written as PostgreSQL's, with `?` for a parameter and `= ANY(?::t
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -341,13 +342,11 @@ class SqlWriter(Writer):
             else:
                 self.tables.run("UPDATE jobs SET done = ? WHERE number = ?", update.done, update.number)
             return update.number
-        same = (
-            "SELECT number FROM jobs WHERE verb = ? AND source IS NOT DISTINCT FROM ? AND finished IS NULL "
-            "ORDER BY number DESC LIMIT 1"
-        )
-        for (number,) in self.tables.run(same, update.verb, update.source_json):
-            self.tables.run("UPDATE jobs SET total = ?, done = 0 WHERE number = ?", update.total, number)
-            return int(number)
+        unfinished = "SELECT number, source FROM jobs WHERE verb = ? AND finished IS NULL ORDER BY number DESC"
+        for number, source in self.tables.run(unfinished, update.verb):
+            if json.loads(source or "null") == json.loads(update.source_json or "null"):
+                self.tables.run("UPDATE jobs SET total = ?, done = 0 WHERE number = ?", update.total, number)
+                return int(number)
         statement = "INSERT INTO jobs (verb, source, started, done, total) VALUES (?, ?, ?, 0, ?) RETURNING number"
         ((number,),) = self.tables.run(statement, update.verb, update.source_json, now, update.total)
         return int(number)
