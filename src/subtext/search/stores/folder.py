@@ -56,7 +56,7 @@ from subtext.search.stores.traces import remove_traces
 
 MANIFEST, LOCK = "manifest.json", "lock"
 SHARDS = "shards.json"
-"""Names the shards of an index that consists of several folders; see `shards`."""
+"""Names the shards of an index that consists of several folders; see `maintenance`."""
 PENDING = "pending.json"
 """The manifest of a store that is built beside the one in use, inside its folder."""
 DOCUMENTS = {CALIBRATION: "calibration.json", PLOT: "calibration.svg"}

@@ -2,7 +2,7 @@
 
 INDEX/cache/**/NAME*        thumbnails and the like; NAME is `trace_name` of the item
 INDEX/logs/**/*.jsonl       a line of JSON a request; one that names an item, as a text of its own, goes with the item
-INDEX/added/NAME*           pictures that were handed in over the network; metadata.jsonl beside them is their data set
+INDEX/added/NAME*           images that were handed in over the network; metadata.jsonl beside them is their data set
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
 
 
 def _remove_rows(file: Path, gone: Mapping[str, Sequence[str]]) -> int:
-    """Remove the rows of pictures that are gone from a data set of added ones, and texts from the others."""
+    """Remove the rows of images that are gone from a data set of added ones, and texts from the others."""
     if not file.is_file():
         return 0
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -66,7 +66,7 @@ def _remove_rows(file: Path, gone: Mapping[str, Sequence[str]]) -> int:
 
 
 def _without(line: str, gone: Mapping[str, Sequence[str]]) -> str:
-    """A row without its texts that are gone; "" where the picture is, or no text is left."""
+    """A row without its texts that are gone; "" where the image is, or no text is left."""
     row = json.loads(line)
     if trace_name("images", row["id"]) in gone:
         return ""
