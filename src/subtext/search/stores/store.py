@@ -247,6 +247,16 @@ class View(ABC):
             shares.append((before - remaining + self.counts[side] - remaining) / max(1, before))
         return max(shares)
 
+    def calibration(self) -> Calibration | None:
+        """What the scores of the index are worth; None where that was not measured. Raises IndexError_ for damage."""
+        documents = self.records(CALIBRATION)
+        where = f"the calibration of {self.manifest.run or 'the index'}"
+        return Calibration.from_json(documents[0][0], where=where) if documents else None
+
+    def calibration_mark(self) -> float:
+        """Changes when the index is calibrated again; 0 where it is not calibrated."""
+        return float(dict(self.records("documents")).get(CALIBRATION, 0.0))
+
 
 class Writer(ABC):
     """Changes an index; made by `Store.writing`.
@@ -436,16 +446,14 @@ class Store(ABC):
             return view.stats().bytes
 
     def calibration(self) -> Calibration | None:
-        """What the scores of the index are worth; None where that was not measured. Raises IndexError_ for damage."""
+        """What the scores of the index are worth; None where that was not measured."""
         with self.reading() as view:
-            documents = view.records(CALIBRATION)
-        where = f"the calibration of {self.manifest.run or 'the index'}"
-        return Calibration.from_json(documents[0][0], where=where) if documents else None
+            return view.calibration()
 
     def calibration_mark(self) -> float:
         """Changes when the index is calibrated again; 0 where it is not calibrated."""
         with self.reading() as view:
-            return float(dict(view.records("documents")).get(CALIBRATION, 0.0))
+            return view.calibration_mark()
 
     def keep_calibration(self, calibration: Calibration, plot: str) -> str:
         """Keep a calibration and its plot, an SVG document; says where the plot is."""
@@ -478,10 +486,10 @@ class Store(ABC):
                         problems.append(Problem("items", text))
                     if present != view.counts[side]:
                         problems.append(Problem("items", f"has {present:,} of {view.counts[side]:,} {side}"))
-            try:
-                self.calibration()
-            except IndexError_ as problem:
-                problems.append(Problem(CALIBRATION, str(problem)))
+                try:
+                    view.calibration()
+                except IndexError_ as problem:
+                    problems.append(Problem(CALIBRATION, str(problem)))
         except StoreGone:
             raise
         except (IndexError_, ValueError, TypeError, KeyError) as problem:
