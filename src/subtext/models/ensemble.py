@@ -159,10 +159,10 @@ def _require(models: Sequence[Model]) -> None:
     for side in ("image", "text"):
         first, *following = (getattr(model, side) for model in models)
         for number, branch in enumerate(following, start=2):
-            specs = [first.input_spec, branch.input_spec]
-            if all(isinstance(spec, FeatureInput) for spec in specs) and any(spec.file is None for spec in specs):
-                specs = [replace(spec, file=None) for spec in specs]
-            if type(specs[0]) is not type(specs[1]) or specs[0].fingerprint != specs[1].fingerprint:
+            spec, other = first.input_spec, branch.input_spec
+            if isinstance(spec, FeatureInput) and isinstance(other, FeatureInput) and None in (spec.file, other.file):
+                spec, other = replace(spec, file=None), replace(other, file=None)
+            if type(spec) is not type(other) or spec.fingerprint != other.fingerprint:
                 raise RecipeError(
                     f"an ensemble needs models that read alike; model {number} reads {side}s otherwise than the first "
                     "(another vocabulary, longest text, feature file or image size); train them on the same data "

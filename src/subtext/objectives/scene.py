@@ -72,8 +72,10 @@ def compose(
     """
     local = Groups.of(groups)
     build = Truth.from_groups if positives == "group" else Truth.of_pairs
+    image_origin: Tensor | None = None
+    text_origin: Tensor | None = None
     if gathered is None:
-        all_images, all_texts, image_origin, text_origin = images, texts, None, None
+        all_images, all_texts = images, texts
         scores = similarity(images, texts) if scores is None else scores
         reverse_scores = scores.T
         to_texts = build(local.images, local.texts)

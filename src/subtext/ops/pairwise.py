@@ -90,7 +90,7 @@ class PairSimilarity(nn.Module):
                 chunk = images if learning else images[top : top + IMAGES_PER_BLOCK]
                 terms = self.prepare(chunk) if prepared is None else prepared
                 kept_floats = KEPT_FLOATS if learning else 0
-                columns = []
+                columns: list[Tensor] = []
                 for _, group in groups:
                     per_text = len(chunk) * self.floats(_parts(chunk).shape[1], _parts(group).shape[1])
                     keep = per_text * len(group) <= kept_floats

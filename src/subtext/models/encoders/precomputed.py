@@ -81,7 +81,8 @@ class Precomputed(nn.Module):
         missing = [name for name in self.widths if name not in inputs]
         if missing:
             raise RequirementError(f"the encoder needs {', '.join(missing)} features; this batch has {sorted(inputs)}")
-        features, boxes = {name: inputs[name] for name in self.widths}, None
+        features = {name: inputs[name] for name in self.widths}
+        boxes: Tensor | None = None
         if self.boxes and "grid" in features:
             features["grid"], boxes = inputs["grid"][..., :-BOX], inputs["grid"][..., -BOX:]
         scaled = {name: self.dropout(self._scaled(name, values)) for name, values in features.items()}

@@ -79,7 +79,8 @@ class CrossAttention(PairSimilarity):
 
     def score(self, images: Embeddings, prepared: Tensor, texts: Embeddings) -> Float[Tensor, "i t"]:
         """Scores of some images with texts of one length."""
-        words, mask = parts_of(texts), None
+        words = parts_of(texts)
+        mask: Tensor | None = None
         products = attention.products(words, parts_of(images), bf16=in_inference(self.bf16))
         if self.attending == "text_to_image":
             weights = attention.over_regions(products, images.mask, self.attention_scale)
