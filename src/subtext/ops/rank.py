@@ -198,7 +198,7 @@ def best_of(
     """
     matrix = _array(scores)
     side = _Side(matrix, positives, ignored)
-    return side.counts(*_totals(matrix, side.best, None, kernel)[0], stable)
+    return side.counts(_totals(matrix, side.best, None, kernel)[0], stable)
 
 
 def both_directions(
@@ -213,7 +213,7 @@ def both_directions(
     matrix = np.ascontiguousarray(_array(scores))
     rows, columns = _Side(matrix, image_to_text, None), _Side(matrix.T, text_to_image, None)
     of_rows, of_columns = _totals(matrix, rows.best, columns.best, kernel)
-    return rows.counts(*of_rows, stable), columns.counts(*of_columns, stable)
+    return rows.counts(of_rows, stable), columns.counts(of_columns, stable)
 
 
 class _Side:
@@ -234,8 +234,9 @@ class _Side:
             # fmax takes the number where the other is none, so NaN stays only where all positives lack a number.
             self.best[named] = np.fmax.reduceat(self.scores, begins)
 
-    def counts(self, reached: Ints, above: Ints, invalid: Ints, stable: bool) -> Counts:
-        """Counts of negatives alone, from counts of all cells of each row."""
+    def counts(self, totals: Ints, stable: bool) -> Counts:
+        """Counts of negatives alone, from the (3 Q) totals of all cells of each row."""
+        reached, above, invalid = totals
         queries, candidates = self.matrix.shape
         level = np.bincount(self.rows[self.scores == self.best[self.rows]], minlength=queries)
         ignored_rows, ignored_columns = self.ignored
