@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.common import interleaved, options, report
 from subtext.data.dataset import Dataset, Items
 from subtext.evaluation import ExtraMetrics, Protocol, evaluate_matrix
-from subtext.evaluation.relevance.eccv import Kind, read_eccv
+from subtext.evaluation.relevance.judgements import Kind, read_eccv
 from subtext.evaluation.relevance.match import Match
 
 KS = (1, 5, 10)

@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from benchmarks.common import interleaved, options, report
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items
-from subtext.evaluation import Protocol, Result, evaluate_embeddings, evaluate_matrix, reranking, scoring
+from subtext.evaluation import Protocol, Result, evaluate_embeddings, evaluate_matrix, scoring, two_stages
 from subtext.evaluation.two_stages import Stage, evaluate_two_stage
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention
@@ -62,8 +62,8 @@ def made(pictures: int, width: int) -> tuple[Stage, Stage, Dataset]:
 
 def apart(first: Stage, second: Stage, every: torch.Tensor) -> float:
     """The largest difference between a pair's score in two stages and among all pairs, of those that are listed."""
-    lists = reranking.shortlists(*first, CANDIDATES)
-    scores = reranking.reranked(*second, lists)
+    lists = two_stages.shortlists(*first, CANDIDATES)
+    scores = two_stages.reranked(*second, lists)
     whole = every.numpy()
     texts = np.arange(whole.shape[1])[:, None]
     wanted = {

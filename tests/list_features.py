@@ -42,7 +42,9 @@ BASES = ("Metric", "GalleryMetric", "PMRP", "PairSimilarity", "_OfNodes")
 """Base classes of parts, which call them."""
 FUNCTIONS_COUNT = ("generation", "metric")
 """Kinds whose public functions are features, too."""
-FUNCTIONS_OUTSIDE = {"metric": ["src/subtext/evaluation/metric.py", "src/subtext/ops/roc.py"]}
+FUNCTIONS_OUTSIDE = {
+    "metric": ["src/subtext/evaluation/metric.py", "src/subtext/evaluation/space.py", "src/subtext/ops/roc.py"]
+}
 """Kind -> files outside of its folder that have some of its functions."""
 READERS = ["src/subtext/data/readers"]
 STORES = ["src/subtext/search/stores/store.py", "src/subtext/stores/store.py"]
@@ -66,7 +68,7 @@ FIGURES = [
     "reproduce.figures.catalogue:FIGURES",
     "subtext.app.figuring.known:FIGURES",
 ]
-RELEVANCES = ["subtext.evaluation.relevance.grade:NAMES", "subtext.relevance.grade:NAMES"]
+RELEVANCES = ["subtext.evaluation.relevance.graded:NAMES", "subtext.relevance.grade:NAMES"]
 BACKBONES = ["subtext.models.encoders.backbone:BACKBONES", "subtext.encoders.known:KNOWN"]
 COLUMNS = ["subtext.data.rows", "subtext.data.columns", "subtext.data.readers.columns"]
 APPLICATION = ["subtext.server.application", "subtext.app.server.application"]

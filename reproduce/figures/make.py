@@ -26,7 +26,7 @@ def make(config: FigureConfig) -> Figure:
     Raises what reading and scoring raise; RequirementError for systems that do not fit the figure, OutputError for a
     file that cannot be written, both before the work begins.
     """
-    from subtext.evaluation.relevance.grade import check
+    from subtext.evaluation.relevance.graded import check
 
     config.check()
     check(config.relevance)

@@ -16,9 +16,7 @@ from subtext.data.external_outputs import holds_scores
 from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
-from subtext.evaluation.relevance.grade import Asked as Relevance
-from subtext.evaluation.relevance.grade import graded
-from subtext.evaluation.relevance.graded import Graded
+from subtext.evaluation.relevance.graded import Graded, graded
 from subtext.evaluation.scoring import Embedded, Source
 from subtext.models.checkpoint import load_record
 from subtext.report.progress import meter, say
@@ -75,13 +73,13 @@ def systems_of(config: FigureConfig) -> tuple[list[System], Dataset, str]:
 def relevance_of(config: FigureConfig, pairs: Dataset) -> Graded:
     """The relevance that is config for.
 
-    Raises what `relevance.grade.graded` raises.
+    Raises what `relevance.graded.graded` raises.
     """
     say(
         f"relevance {config.relevance}: {len(pairs.images):,} pictures x {len(pairs.texts):,} texts",
         quiet=config.work.quiet,
     )
-    return graded(pairs, config.relevance, Relevance(references=config.references, cache=config.cache))
+    return graded(pairs, config.relevance, references=config.references, cache=config.cache)
 
 
 def facts_of(config: FigureConfig, pairs: Dataset, split: str, systems: Sequence[System] = ()) -> list[tuple[str, str]]:

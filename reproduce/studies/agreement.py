@@ -24,7 +24,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.read import read
 from subtext.evaluation.metrics.agreement import spearman
 from subtext.evaluation.relevance import cider, tfidf
-from subtext.neighbours.lsa import Lsa
+from subtext.neighbours.spaces import Lsa
 from subtext.ops.semantic_rank import agreement, ranks
 
 Matrix = NDArray[np.float32]

@@ -44,7 +44,7 @@ from subtext.data.write import write_dataset
 from subtext.evaluation import embed_pairs
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.graph import Graph
-from subtext.neighbours.lsa import Lsa
+from subtext.neighbours.spaces import Lsa
 from subtext.ops.roc import auc, reliability
 
 PLANTED: tuple[dict[str, float], ...] = (

@@ -14,9 +14,7 @@ from reproduce.tables.specification import DATA_SETS, Column, DataSet, Published
 from subtext.api.load import Sources, choose_device
 from subtext.errors import DataError, RecipeError, RequirementError
 from subtext.neighbours.build import GraphOptions
-from subtext.neighbours.doc2vec import Doc2Vec
-from subtext.neighbours.lsa import Lsa
-from subtext.neighbours.spaces import Sentence, Space
+from subtext.neighbours.spaces import Doc2Vec, Lsa, Sentence, Space
 from subtext.recipes.catalogue import Option, models, plan_options, unknown
 from subtext.training.plan import Plan
 

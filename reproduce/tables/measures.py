@@ -23,11 +23,10 @@ from subtext.evaluation.measure import words
 from subtext.evaluation.metrics.preservation import Preservation
 from subtext.evaluation.protocol import ExtraMetrics
 from subtext.evaluation.relevance import plausible
-from subtext.evaluation.relevance.grade import graded
+from subtext.evaluation.relevance.graded import graded
 from subtext.evaluation.space import space
 from subtext.models.model import Model
 from subtext.neighbours.graph import Graph, pictures_of_texts
-from subtext.neighbours.truth import truth
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores, pooled_scores
 
@@ -170,7 +169,7 @@ def _kept(model: Model, items: Embeddings, graph: Graph) -> NDArray[np.float64]:
         for start in range(0, len(items), _ROWS):
             rows = torch.arange(start, min(start + _ROWS, len(items)))
             scores = model.similarity(items[rows], items)
-            found.append(Preservation()(Comparison(scores, truth(graph, start, start + len(rows)))))
+            found.append(Preservation()(Comparison(scores, graph.truth(start, start + len(rows)))))
     return np.asarray(torch.cat(found).numpy(), dtype=np.float64)
 
 

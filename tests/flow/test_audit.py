@@ -20,14 +20,13 @@ from subtext.data.text import Vocabulary, WordInput
 from subtext.errors import RequirementError
 from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, overlap
 from subtext.evaluation.audit import (
+    CHECKS,
     Audit,
     Check,
     Sample,
-    Stability,
-    caption_places,
+    caption_positions,
     finite,
     shuffled_truth,
-    stability,
     ties,
 )
 from subtext.evaluation.overlap import vocabulary
@@ -109,15 +108,15 @@ def model(similarity: nn.Module | None = None, change: Callable[[Tensor, Tensor]
 def audited(subject: Model, pairs: Dataset | None = None) -> dict[str, Check]:
     """All checks that need no training data."""
     pairs = pairs or made()
-    base = Stability.of(Sample.drawn(subject, pairs, pictures=40, seed=0, batch_size=32))
+    base = Sample.drawn(subject, pairs, size=40, seed=0, batch_size=32)
     images, texts = embed_pairs(subject, pairs)
     result = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=Protocol(bootstrap=0, c_way=()))
     checks = [
-        *stability(base),
+        *map(base.check, CHECKS),
         shuffled_truth(base),
         ties(result),
         finite(result, images, texts, base.scores),
-        caption_places(result, pairs),
+        caption_positions(result, pairs),
     ]
     return {check.name: check for check in checks}
 
@@ -209,11 +208,11 @@ def test_equal_scores_are_no_chance_with_a_flattering_rule() -> None:
     def constant(scores: Tensor, images: Embeddings, texts: Embeddings) -> Tensor:
         return torch.zeros_like(scores)
 
-    base = Stability.of(Sample.drawn(model(Bent(constant)), made(), pictures=40, seed=0))
+    base = Sample.drawn(model(Bent(constant)), made(), size=40, seed=0)
     assert shuffled_truth(base, ties="optimistic").outcome == "fail"
     strict = shuffled_truth(base)
     assert strict.outcome == "pass" and "below chance, because ties count" in strict.found
-    two = Stability.of(Sample.drawn(model(), made(), pictures=2, seed=0))
+    two = Sample.drawn(model(), made(), size=2, seed=0)
     assert shuffled_truth(two).outcome == "not applicable"
 
 
@@ -242,11 +241,11 @@ def test_a_sample_is_the_same_for_any_order_of_rows() -> None:
     rows = np.random.default_rng(3).permutation(PICTURES)
     texts = np.random.default_rng(4).permutation(PICTURES * EACH)
     other = pairs.subset(rows, texts)
-    one, two = (Sample.drawn(model(), each, pictures=10, seed=0).chosen for each in (pairs, other))
+    one, two = (Sample.drawn(model(), each, size=10, seed=0).chosen for each in (pairs, other))
     assert set(one.images.ids) == set(two.images.ids) and set(one.texts.ids) == set(two.texts.ids)
     assert len(one.images) == 10 and len(one.texts) == 30
-    with pytest.raises(RequirementError, match="needs 2 pictures"):
-        Sample.drawn(model(), pairs.subset(np.arange(1), np.arange(3)), pictures=10, seed=0)
+    with pytest.raises(RequirementError, match="needs 2 images"):
+        Sample.drawn(model(), pairs.subset(np.arange(1), np.arange(3)), size=10, seed=0)
 
 
 def photo(seed: int) -> Image.Image:

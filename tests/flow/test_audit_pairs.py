@@ -17,7 +17,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Draw
 from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, scoring
-from subtext.evaluation.audit import CHECKS, Sample, Stability, caption_places, finite, shuffled_truth, stability, ties
+from subtext.evaluation.audit import CHECKS, Sample, caption_positions, finite, shuffled_truth, ties
 from subtext.models.ensemble import ensemble
 from subtext.models.model import Model
 from subtext.recipes.build import build
@@ -139,13 +139,13 @@ def test_a_score_is_its_pairs_own_to_the_bit(model: Model, items: tuple[Embeddin
 
 
 def test_it_passes_the_audit(model: Model, pairs: Dataset, items: tuple[Embeddings, Embeddings]) -> None:
-    base = Stability.of(Sample.drawn(model, pairs, pictures=24, seed=0, batch_size=16))
-    found = {check.name: check for check in [*stability(base), shuffled_truth(base)]}
+    base = Sample.drawn(model, pairs, size=24, seed=0, batch_size=16)
+    found = {check.name: check for check in [*map(base.check, CHECKS), shuffled_truth(base)]}
     assert set(found) == {*CHECKS, "truth"}
     assert {name: check.outcome for name, check in found.items()} == dict.fromkeys(found, "pass"), [
         check.found for check in found.values() if check.outcome != "pass"
     ]
     result = evaluate_embeddings(model.similarity, *items, pairs, protocol=Protocol(c_way=(), bootstrap=0))
     scores = scoring.matrix(model.similarity, *items)
-    told: list[Any] = [caption_places(result, pairs), ties(result), finite(result, *items, scores)]
+    told: list[Any] = [caption_positions(result, pairs), ties(result), finite(result, *items, scores)]
     assert [check.outcome for check in told] == ["pass"] * 3, [check.found for check in told]

@@ -33,7 +33,7 @@ from subtext.data.read import read
 from subtext.errors import DataError
 from subtext.evaluation.overlap import looks_of
 from subtext.neighbours.build import GraphOptions, build_graph
-from subtext.neighbours.lsa import Lsa
+from subtext.neighbours.spaces import Lsa
 from subtext.ops.roc import auc, reliability
 
 THINGS = [

@@ -16,7 +16,7 @@ from curve_points import curve_points
 from reproduce.figures.catalogue import FIGURES
 from subtext.data.dataset import Dataset
 from subtext.data.read import read
-from subtext.evaluation.relevance.grade import graded
+from subtext.evaluation.relevance.graded import graded
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ def test_the_order_of_the_gallery_and_the_size_of_blocks_change_nothing(monkeypa
         if "/" in name and column.dtype.kind == "f":
             order = images if name.startswith("image") else texts
             np.testing.assert_array_equal(shuffled.per_query[name], column[order], err_msg=name)
-    monkeypatch.setattr(sources.scoring, "BLOCK_BYTES", 4 * 40 * 3)
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 4 * 40 * 3)
     blocks = evaluate_matrix(scores, pairs, protocol=protocol, extra=asked)
     for name, column in whole.per_query.items():
         np.testing.assert_array_equal(blocks.per_query[name], column, err_msg=name)

@@ -19,16 +19,13 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.feature_file import FeatureFile
 from subtext.data.read import read
 from subtext.errors import DataError, OutputError, RequirementError
-from subtext.evaluation.graph_quality import CiderD, Tfidf, graph_quality
+from subtext.evaluation.graph_quality import CIDERD, TFIDF, graph_quality
 from subtext.evaluation.metrics.preservation import Preservation
 from subtext.evaluation.relevance.cider import relevance
 from subtext.neighbours import graph as graphs
 from subtext.neighbours.build import GraphOptions, build_graph
-from subtext.neighbours.doc2vec import Doc2Vec, doc2vec_words
 from subtext.neighbours.graph import Graph, pictures_of_texts
-from subtext.neighbours.lsa import Lsa, cosines, tfidf
-from subtext.neighbours.spaces import Array, Features, Sentence
-from subtext.neighbours.truth import truth
+from subtext.neighbours.spaces import Array, Doc2Vec, Features, Lsa, Sentence, cosines, doc2vec_words, tfidf
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +78,9 @@ def test_preservation_golden_value():
     graph = build_graph(pairs, space, GraphOptions(neighbours=2))
     places = torch.tensor([0, 5, 1, 1.5, 4], dtype=torch.float64)
     scores = -(places[:, None] - places[None]).abs()
-    values = Preservation()(Comparison(scores, truth(graph, 0, 5)))
+    values = Preservation()(Comparison(scores, graph.truth(0, 5)))
     assert values.mean().item() == pytest.approx(0.4)
-    half = Preservation()(Comparison(scores[2:4], truth(graph, 2, 4)))
+    half = Preservation()(Comparison(scores[2:4], graph.truth(2, 4)))
     torch.testing.assert_close(half, values[2:4])
 
 
@@ -312,13 +309,13 @@ def test_ciderd_judges_pairs_as_it_scores_them(made):
     words = [str(value) for value in texts.values]
     every = relevance(words, np.arange(len(words)), words)
     left, right = np.divmod(np.arange(600) * 37 % len(words) ** 2, len(words))
-    np.testing.assert_allclose(CiderD()(texts, left, right), every[left, right], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(CIDERD.values(texts, left, right), every[left, right], rtol=1e-5, atol=1e-6)
     assert 0 < every[left, right].max() < 10.01
 
 
 def test_quality_tells_a_graph_of_words_from_chance(graph, made):
     texts = made[2].split("train").texts
-    quality = graph_quality(graph, texts, Tfidf(), pairs=200)
+    quality = graph_quality(graph, texts, TFIDF, pairs=200)
     assert quality.pairs == 200 and quality.neighbours > quality.random + 20
     assert quality.neighbours_mean > quality.random_mean
 

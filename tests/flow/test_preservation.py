@@ -19,11 +19,13 @@ from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
 from subtext.errors import DataError
 from subtext.evaluation import Protocol, evaluate_embeddings
-from subtext.evaluation.preservation import FIGURES, with_preservation
+from subtext.evaluation.space import with_preservation
 from subtext.models.similarity.cosine import Cosine
 from subtext.neighbours.graph import Graph, marks_of
 
 QUIET = Protocol(bootstrap=0, c_way=())
+
+FIGURES = ("image/neighbours_kept", "text/neighbours_kept")
 
 
 def _measured(pairs: Dataset, images: Embeddings, texts: Embeddings, graph: Graph) -> dict[str, float]:

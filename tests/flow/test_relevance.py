@@ -16,12 +16,11 @@ import torch
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.data.read import read as read_dataset
 from subtext.errors import DataError, RequirementError, ShapeError
-from subtext.evaluation.relevance import cider, classes, eccv, grade, plausible, sentence, tfidf
-from subtext.evaluation.relevance import grade as cache
-from subtext.evaluation.relevance.grade import Asked, graded
-from subtext.evaluation.relevance.graded import Graded
+from subtext.evaluation.relevance import cider, classes, plausible, sentence, tfidf
+from subtext.evaluation.relevance import graded as relevances
+from subtext.evaluation.relevance.graded import Graded, graded
+from subtext.evaluation.relevance.judgements import read_cxc, read_eccv, read_ratings
 from subtext.evaluation.relevance.match import of_groups
-from subtext.evaluation.relevance.ratings import read_human
 from subtext.models.encoders.language import SentenceEncoder
 from subtext.ops.sparse import CandidateLists
 
@@ -57,20 +56,20 @@ def test_a_data_set_is_read_by_its_links(name):
 
 
 def test_a_picture_may_be_known_by_its_first_texts():
-    found = graded(pairs(), "tfidf1", Asked(references=1))
+    found = graded(pairs(), "tfidf1", references=1)
     np.testing.assert_array_equal(found.values, tfidf.relevance([TEXTS[0], TEXTS[2], TEXTS[4]], [0, 1, 2], TEXTS))
 
 
 def test_a_text_may_be_kept_from_itself():
     """The own cell is the mean over the other references, 0 where there is none; every other cell stays."""
-    whole, apart = graded(pairs(), "tfidf1"), graded(pairs(), "tfidf1", Asked(exclude_self=True))
+    whole, apart = graded(pairs(), "tfidf1"), graded(pairs(), "tfidf1", exclude_self=True)
     assert (whole.name, apart.name) == ("tfidf1", "tfidf1-others")
     links = pairs().links
     alone = tfidf.relevance([TEXTS[row] for row in links[:, 1]], np.arange(7), TEXTS)
     for image, text in np.ndindex(3, 6):
         others = (links[:, 0] == image) & (links[:, 1] != text)
         assert apart.values[image, text] == pytest.approx(alone[others, text].mean(), abs=1e-6)
-    lone = graded(pairs(), "tfidf1", Asked(exclude_self=True, references=1))
+    lone = graded(pairs(), "tfidf1", exclude_self=True, references=1)
     assert lone.values[0, 0] == lone.values[1, 2] == 0
 
 
@@ -80,7 +79,7 @@ def test_a_block_is_that_part_of_the_whole():
         rows, columns = np.array([2, 0]), np.array([5, 1, 1])
         np.testing.assert_allclose(made.block(rows, columns), made.all()[rows][:, columns], atol=1e-6)
     with pytest.raises(ShapeError, match="leave out"):
-        replace(made, own=np.arange(6)).block(rows, columns)
+        replace(made, self_columns=np.arange(6)).block(rows, columns)
 
 
 def test_half_precision_and_groups_without_texts():
@@ -96,39 +95,39 @@ def test_half_precision_and_groups_without_texts():
 
 
 def test_a_matrix_is_made_once(tmp_path, monkeypatch):
-    asked = Asked(cache=tmp_path / "new")
-    first = graded(pairs(), "ciderd", asked)
+    asked = {"cache": tmp_path / "new"}
+    first = graded(pairs(), "ciderd", **asked)
     assert isinstance(first.values, np.memmap)
     np.testing.assert_array_equal(first.values, graded(pairs(), "ciderd").values)
-    monkeypatch.setattr(grade, "_filled", lambda *given: pytest.fail("computed again"))
-    np.testing.assert_array_equal(graded(pairs(), "ciderd", asked).values, first.values)
+    monkeypatch.setattr(cider, "relevance", lambda *given, **named: pytest.fail("computed again"))
+    np.testing.assert_array_equal(graded(pairs(), "ciderd", **asked).values, first.values)
     assert len(list((tmp_path / "new").iterdir())) == 1
 
 
 def test_every_setting_has_its_own_matrix(tmp_path):
     changed = replace(pairs(), texts=replace(pairs().texts, values=[*TEXTS[:5], "another"]))
     for data, name, asked in [
-        (pairs(), "tfidf1", Asked()),
-        (pairs(), "ciderd", Asked()),
-        (pairs(), "tfidf1", Asked(references=1)),
-        (pairs(), "tfidf1", Asked(exclude_self=True)),
-        (pairs(), "tfidf1", Asked(precision="float16")),
-        (changed, "tfidf1", Asked()),
+        (pairs(), "tfidf1", {}),
+        (pairs(), "ciderd", {}),
+        (pairs(), "tfidf1", {"references": 1}),
+        (pairs(), "tfidf1", {"exclude_self": True}),
+        (pairs(), "tfidf1", {"precision": "float16"}),
+        (changed, "tfidf1", {}),
     ]:
-        kept, plain = graded(data, name, replace(asked, cache=tmp_path)), graded(data, name, asked)
+        kept, plain = graded(data, name, cache=tmp_path, **asked), graded(data, name, **asked)
         np.testing.assert_array_equal(kept.values, plain.values)
     assert len(list(tmp_path.iterdir())) == 6
 
 
 def test_a_damaged_matrix_is_told_of(tmp_path):
-    graded(pairs(), "tfidf1", Asked(cache=tmp_path))
+    graded(pairs(), "tfidf1", cache=tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:-4])
     with pytest.raises(DataError, match="damaged"):
-        graded(pairs(), "tfidf1", Asked(cache=tmp_path))
+        graded(pairs(), "tfidf1", cache=tmp_path)
     np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match="damaged"):
-        graded(pairs(), "tfidf1", Asked(cache=tmp_path))
+        graded(pairs(), "tfidf1", cache=tmp_path)
 
 
 def test_a_failed_matrix_leaves_nothing(tmp_path):
@@ -136,7 +135,7 @@ def test_a_failed_matrix_leaves_nothing(tmp_path):
         raise DataError("no")
 
     with pytest.raises(DataError):
-        cache.kept(tmp_path, {}, shape=(2, 2), precision="float32", fill=fail)
+        relevances.cached(tmp_path, {}, shape=(2, 2), precision="float32", fill=fail)
     assert not list(tmp_path.iterdir())
 
 
@@ -148,7 +147,6 @@ def test_both_directions_read_one_matrix():
         assert np.array_equal(rows, found.values) and np.array_equal(columns, found.values.T)
     part = found.take(np.array([2, 0]), np.array([5, 1]))
     assert np.array_equal(part.values, found.values[[2, 0]][:, [5, 1]]) and part.name == "tfidf1"
-    assert found.above(0.3) == int((found.values > 0.3).sum())
     truth = found.truth("text_to_image", 1, 4, of_groups(np.arange(3), pairs().texts.groups))
     assert truth.scale == "tfidf1" and torch.equal(truth.relevance, torch.from_numpy(found.values.T[1:4].copy()))
     assert truth.match.int().argmax(1).tolist() == [0, 1, 1]
@@ -177,7 +175,6 @@ def test_classes_of_a_data_set():
     data = pairs(labels=["bird", ["cat"], "bird"])
     images, texts = classes.of_pairs(data)
     assert images == ["bird", "cat", "bird"] and texts == ["bird", "bird", "cat", "cat", "bird", "bird"]
-    assert cells(classes.match(images, texts).image_to_text) == [[0, 1, 4, 5], [2, 3], [0, 1, 4, 5]]
     found = graded(data, "class_tfidf1")
     assert np.array_equal(found.values[0], found.values[2]) and found.values[1, 2] > found.values[1, 0]
     with pytest.raises(RequirementError, match="'p1' has 2"):
@@ -190,12 +187,12 @@ def test_a_relevance_needs_words_and_a_name():
     with pytest.raises(RequirementError, match="one of tfidf1, ciderd"):
         graded(pairs(), "cidre")
     with pytest.raises(RequirementError, match="one of tfidf1"):
-        grade.check("sentence:")
+        relevances.check("sentence:")
     data = pairs()
     with pytest.raises(DataError, match="'t1' has none"):
         graded(replace(data, texts=replace(data.texts, values=["a", None, *TEXTS[2:]])))
     with pytest.raises(RequirementError, match="at least one reference"):
-        graded(data, "tfidf1", Asked(references=0))
+        graded(data, "tfidf1", references=0)
 
 
 @pytest.mark.parametrize(
@@ -253,15 +250,15 @@ def table(path: Path, rows: list[dict]) -> Path:
 
 def test_people_judge_pairs_by_name(tmp_path):
     rows = [{"caption": "t3", "image": "p0", "agg_score": 4.5}, {"caption": "t9", "image": "p0", "agg_score": 1}]
-    found = read_human(table(tmp_path / "judged.csv", rows))
+    found = read_ratings(table(tmp_path / "judged.csv", rows))
     judged = found.judgements(["p0", "p1"], ["t3", "t4"])
     assert (judged.images.tolist(), judged.texts.tolist(), judged.scores.tolist()) == ([0], [0], [4.5])
     rows = [{"query-id": "p0", "corpus-id": "t4", "score": 2}]
     (tmp_path / "qrels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    turned = read_human(tmp_path / "qrels.jsonl").judgements(["p0", "p1"], ["t3", "t4"])
+    turned = read_ratings(tmp_path / "qrels.jsonl").judgements(["p0", "p1"], ["t3", "t4"])
     assert (turned.images.tolist(), turned.texts.tolist()) == ([0], [1])
     with pytest.raises(DataError, match="name them alike"):
-        found.cells(["x"], ["p0"])
+        found.judgements(["x"], ["p0"])
 
 
 @pytest.mark.parametrize(
@@ -276,7 +273,7 @@ def test_people_judge_pairs_by_name(tmp_path):
 )
 def test_a_table_of_judgements_is_whole(tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
-        read_human(table(tmp_path / "judged.csv", rows))
+        read_ratings(table(tmp_path / "judged.csv", rows))
 
 
 def positives(folder: Path) -> None:
@@ -289,19 +286,15 @@ def positives(folder: Path) -> None:
 
 def test_eccv_positives_by_number(tmp_path):
     positives(tmp_path)
-    found = eccv.read_eccv(tmp_path).match(["COCO_val2014_000000000007.jpg", "8"], [70, 71, 80])
+    found = read_eccv(tmp_path).match(["COCO_val2014_000000000007.jpg", "8"], [70, 71, 80])
     assert cells(found.image_to_text) == [[0, 2], []] and cells(found.text_to_image) == [[0, 1], [], []]
-    assert {name: lengths.tolist() for name, lengths in eccv.counts(found).items()} == {
-        "image_to_text": [2],
-        "text_to_image": [2],
-    }
 
 
 def test_eccv_files_and_names_that_do_not_fit(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
-        eccv.read_eccv(tmp_path)
+        read_eccv(tmp_path)
     positives(tmp_path)
-    read = eccv.read_eccv(tmp_path)
+    read = read_eccv(tmp_path)
     with pytest.raises(DataError, match="none of 2 has one of 1 judged numbers"):
         read.match([1, 2], [3])
     with pytest.raises(DataError, match=r"'7' and '07\.jpg' have the same"):
@@ -310,10 +303,10 @@ def test_eccv_files_and_names_that_do_not_fit(tmp_path):
         read.match(["seven"], [70])
     (tmp_path / "eccv_image_to_caption.json").write_text("[1]")
     with pytest.raises(DataError, match="an object of lists"):
-        eccv.read_eccv(tmp_path)
+        read_eccv(tmp_path)
     (tmp_path / "eccv_image_to_caption.json").write_text("{")
     with pytest.raises(DataError, match="needs to be JSON"):
-        eccv.read_eccv(tmp_path)
+        read_eccv(tmp_path)
 
 
 @pytest.mark.data
@@ -326,20 +319,21 @@ def test_judgements_of_cocos_test_set():
     folder = Path(os.environ["SUBTEXT_DATA"]) / "coco5k_text"
     rows = [json.loads(line) for line in (folder / "karpathy_test_5k.jsonl").read_text().splitlines()]
     images, texts = [row["image_id"] for row in rows], [name for row in rows for name in row["caption_ids"]]
-    found = {
-        kind: eccv.counts(eccv.read_eccv(folder / "eccv_caption", kind).match(images, texts))
-        for kind in ("eccv", "cxc", "coco")
-    }
+    found = {kind: read_eccv(folder / "eccv_caption", kind).match(images, texts) for kind in ("eccv", "cxc", "coco")}
     told = {
-        kind: [(len(n), round(float(n.mean()), 3), int(n.max())) for n in both.values()] for kind, both in found.items()
+        kind: [
+            (len(n), round(float(n.mean()), 3), int(n.max()))
+            for n in (cells.lengths[cells.lengths > 0] for cells in (match.image_to_text, match.text_to_image))
+        ]
+        for kind, match in found.items()
     }
     assert told == {
         "eccv": [(1261, 17.881, 48), (1332, 8.468, 19)],
         "cxc": [(5000, 7.117, 19), (24972, 1.425, 8)],
         "coco": [(5000, 5.0, 5), (25000, 1.0, 1)],
     }
-    rated = eccv.read_cxc(folder / "cxc" / "sits_test.csv").match(images, texts)
-    shipped = eccv.read_eccv(folder / "eccv_caption", "cxc").match(images, texts)
+    rated = read_cxc(folder / "cxc" / "sits_test.csv").match(images, texts)
+    shipped = read_eccv(folder / "eccv_caption", "cxc").match(images, texts)
     assert all(
         np.array_equal(a, b) for a, b in zip(rated.image_to_text.expand(), shipped.image_to_text.expand(), strict=True)
     )
@@ -364,17 +358,17 @@ def test_plausible_pictures_of_tiny_coco():
 def test_any_sentence_encoder_by_its_folder(tmp_path):
     """Unlike words without its weights: the model's own vectors decide, and new weights are another relevance."""
     folder = tiny_models.bert(tmp_path / "bert")
-    asked = Asked(cache=tmp_path / "kept")
-    found = graded(pairs(), f"sentence:{folder}", asked)
+    asked = {"cache": tmp_path / "kept"}
+    found = graded(pairs(), f"sentence:{folder}", **asked)
     vectors = SentenceEncoder(str(folder), batch_size=1)(TEXTS)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(found.values[1], (unit[[2, 3]] @ unit.T).mean(axis=0), atol=1e-5)
     assert found.name == "sentence:bert" and found.values[1].std() > 0
-    others = graded(pairs(), f"sentence:{folder}", Asked(exclude_self=True))
+    others = graded(pairs(), f"sentence:{folder}", exclude_self=True)
     assert others.values[1, 2] == pytest.approx(unit[3] @ unit[2], abs=1e-5)
     changed = tiny_models.bert(tmp_path / "bert")
     assert changed == folder
-    graded(pairs(), f"sentence:{folder}", asked)
+    graded(pairs(), f"sentence:{folder}", **asked)
     assert len(list((tmp_path / "kept").iterdir())) == 2
 
 

@@ -18,7 +18,7 @@ from reproduce.tables.trainings import training
 from subtext.api.load import Sources
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.graph import Graph
-from subtext.neighbours.lsa import Lsa
+from subtext.neighbours.spaces import Lsa
 
 SMALL = ("width=16", "word_width=8", "batch_size=16", "lr=0.005")
 FIGURES = ("image_preservation", "text_preservation", "diversity_mean", "discrepancy_deviation")

@@ -19,7 +19,7 @@ from subtext.errors import DataError, RecipeError
 from subtext.evaluation.embedding import embed_pairs
 from subtext.models.model import Model
 from subtext.models.similarity.cosine import Cosine
-from subtext.neighbours.lsa import Lsa
+from subtext.neighbours.spaces import Lsa
 from subtext.objectives.losses.hal import HAL
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.margin import Margin

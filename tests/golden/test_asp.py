@@ -10,7 +10,7 @@ import torch
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluation.metrics.asp import ASP, ceiling, chance
+from subtext.evaluation.metrics.asp import ASP, among_first
 from subtext.evaluation.metrics.semantic_gain import SemanticGain
 from subtext.ops.semantic_rank import agreement, ranks
 
@@ -140,8 +140,8 @@ def test_perfect_reversed_and_random_orders() -> None:
     assert found["reversed"] == pytest.approx(100 * (2 * math.log(2) - 1), abs=0.03)
     assert found["random"] == pytest.approx(50, abs=0.3)
     best = ranks(relevance, "min")
-    assert 100 * chance(best).mean() == pytest.approx(50.0125)
-    assert ceiling(best).tolist() == [1.0] * 20
+    assert 100 * among_first(best, (best.shape[1],))[0].mean() == pytest.approx(50.0125)
+    assert among_first(best, (best.shape[1],))[1][:, 0].tolist() == [1.0] * 20
 
 
 @pytest.mark.parametrize("ties", TIES)
@@ -150,10 +150,10 @@ def test_the_lines_are_means_over_orders(ties: str) -> None:
     relevance = np.round(g.random((2, 25)), 1)
     semantic, best = ranks(relevance, ties), ranks(relevance, "min")
     drawn = [agreement(g.random((2, 25)), semantic, ties)[:, 0] for _ in range(3000)]
-    np.testing.assert_allclose(chance(best, ties), np.mean(drawn, axis=0), atol=0.005)
+    np.testing.assert_allclose(among_first(best, (best.shape[1],), ties)[0][:, 0], np.mean(drawn, axis=0), atol=0.005)
     nearly = [agreement(relevance + 1e-6 * g.random((2, 25)), semantic, ties)[:, 0] for _ in range(1000)]
-    np.testing.assert_allclose(ceiling(best, ties), np.mean(nearly, axis=0), atol=0.005)
-    assert (ceiling(best, ties) < 0.97).all()
+    np.testing.assert_allclose(among_first(best, (best.shape[1],), ties)[1][:, 0], np.mean(nearly, axis=0), atol=0.005)
+    assert (among_first(best, (best.shape[1],), ties)[1][:, 0] < 0.97).all()
 
 
 def test_one_candidate_is_always_in_its_place() -> None:

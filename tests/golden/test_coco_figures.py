@@ -11,10 +11,11 @@ import torch
 
 from reproduce.figures.of_dataset import count_above
 from subtext.data.dataset import Dataset
+from subtext.data.read import read
 from subtext.evaluation import ExtraMetrics, Protocol, Result, evaluate_matrix
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance import plausible
-from subtext.evaluation.relevance.grade import Asked, graded
+from subtext.evaluation.relevance.graded import graded
 
 DATA = os.environ.get("SUBTEXT_DATA")
 QUIET = Protocol(c_way=(), bootstrap=0)
@@ -53,7 +54,7 @@ def pmrp(scores: torch.Tensor, pairs: Dataset) -> Result:
 def test_pairs_above_the_papers_threshold() -> None:
     """128,043 pairs, 25.6 a picture, where the paper has 128,050 of one caption more here and there (25.61)."""
     pairs = coco()
-    found = count_above(graded(pairs, "tfidf1", Asked(references=5)), matching.of_pairs(pairs), (0.2, 0.3, 0.5))
+    found = count_above(graded(pairs, "tfidf1", references=5), matching.of_pairs(pairs), (0.2, 0.3, 0.5))
     assert found.pairs[1] == 128_043 and found.pairs[1] / found.pictures == pytest.approx(25.61, abs=0.005)
     assert found.own[1] <= 25_000 and (np.diff(found.pairs) < 0).all()
 

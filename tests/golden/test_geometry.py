@@ -11,10 +11,10 @@ import scipy.stats
 import torch
 
 from subtext.errors import ShapeError
-from subtext.evaluation.metrics import geometry
+from subtext.evaluation import space as spaces
 from subtext.evaluation.metrics.agreement import kendall, spearman
-from subtext.evaluation.metrics.geometry import alignment, uniformity
 from subtext.evaluation.metrics.hubness import skewness, unfound
+from subtext.evaluation.space import alignment, uniformity
 
 
 @pytest.mark.parametrize("count", [6, 40, 301])
@@ -50,7 +50,7 @@ def test_uniformity_by_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     gaps = np.array(
         [(unit[a] - unit[b]).norm() for a, b in itertools.combinations(range(30), 2) if groups[a] != groups[b]]
     )
-    monkeypatch.setattr(geometry, "_ROWS", 7)
+    monkeypatch.setattr(spaces, "_UNIFORMITY_ROWS", 7)
     found = uniformity(vectors, groups)
     assert found["pairs"] == len(gaps)
     assert found["mean"] == pytest.approx(gaps.mean(), abs=1e-6)

@@ -13,7 +13,7 @@ from pairs import random_pairs
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
-from subtext.evaluation.reranking import Shortlists, pair_scores, reranked
+from subtext.evaluation.two_stages import Shortlists, pair_scores, reranked
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.cross_attention import CrossAttention, Imram
 

@@ -83,22 +83,17 @@ def test_judgements_of_people_are_compared_with_the_same_scores() -> None:
 
 def test_a_matrix_too_large_for_memory_is_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     images, texts, _ = made()
-    asked: list[str] = []
+    in_file: list[object] = []
+    make = scoring.matrix
 
-    def spied(name: str) -> None:
-        make = getattr(scoring, name)
+    def spy(*given: object, **named: object) -> Tensor:
+        in_file.append(named["in_file"])
+        return make(*given, **named)
 
-        def spy(*given: object, **named: object) -> Tensor:
-            asked.append(name)
-            return make(*given, **named)
-
-        monkeypatch.setattr(scoring, name, spy)
-
-    spied("matrix")
-    spied("stored")
+    monkeypatch.setattr(scoring, "matrix", spy)
     small, large = (Embedded(CrossAttention().eval(), images, texts, stored_bytes=size) for size in (2**20, 2**10))
     kept = [scored_once(source, 1.2) for source in (small, large)]
-    assert asked == ["matrix", "stored"] and all(isinstance(one, Matrix) for one in kept)
+    assert in_file == [False, True] and all(isinstance(one, Matrix) for one in kept)
     assert torch.equal(kept[0].scores, kept[1].scores)
     assert scored_once(large, 1.0) is large and scored_once(kept[0], 9.0) is kept[0]
     vectors = Embedded(Cosine(), images, texts)

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from subtext.core import Embeddings
 from subtext.errors import ShapeError
-from subtext.evaluation.scoring import blocks, matrix, stored
+from subtext.evaluation.scoring import blocks, matrix
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import Chan, CrossAttention, Imram
@@ -193,7 +193,7 @@ def test_scores_of_pairs_are_equal_to_the_bit_whatever_they_are_computed_with(na
     assert torch.equal(alone, reference[7:8, 50:53])
     wider = replace(texts, parts=pad(texts.parts, (0, 0, 0, 9)), mask=pad(texts.mask, (0, 9)))
     assert torch.equal(matrix(similarity, images, wider), reference)
-    assert torch.equal(stored(similarity, images, texts), reference)
+    assert torch.equal(matrix(similarity, images, texts, in_file=True), reference)
     largest = float(reference.abs().max())
     apart = (similarity(images, texts).detach() - reference).abs().amax(dim=0) / largest
     several = texts.mask.sum(dim=1) > 1

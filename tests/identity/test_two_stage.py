@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluation import Protocol, evaluate_embeddings, evaluate_matrix, reranking, scoring
+from subtext.evaluation import Protocol, evaluate_embeddings, evaluate_matrix, scoring, two_stages
 from subtext.evaluation.protocol import ExtraMetrics
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.scoring import Embedded, Matrix
@@ -127,7 +127,7 @@ def test_a_sweep_says_what_each_number_loses_and_which_is_enough() -> None:
 def test_pairs_are_counted_once_each() -> None:
     first, second, pairs = made()
     told = evaluate_two_stage(first, second, pairs, candidates=[4], protocol=PROTOCOL).about["two_stage"]
-    lists = reranking.shortlists(*first, 4)
+    lists = two_stages.shortlists(*first, 4)
     both = {(row, int(c)) for row, line in enumerate(lists.image_to_text) for c in line}
     both |= {(int(c), row) for row, line in enumerate(lists.text_to_image) for c in line}
     assert told["pairs"] == {"image_to_text": 120, "text_to_image": 240, "together": len(both)}
@@ -141,10 +141,10 @@ def test_chosen_pairs_are_scored_as_all_are() -> None:
     g = np.random.default_rng(0)
     chosen = np.unique(g.integers(0, 1800, 200))
     pairs = np.stack(np.divmod(chosen, 60), axis=1)
-    found = reranking.pair_scores(*second, pairs)
+    found = two_stages.pair_scores(*second, pairs)
     np.testing.assert_allclose(found, whole[pairs[:, 0], pairs[:, 1]], rtol=2e-6, atol=2e-6)
     with pytest.raises(ShapeError, match="ordered by picture"):
-        reranking.pair_scores(*second, pairs[::-1].copy())
+        two_stages.pair_scores(*second, pairs[::-1].copy())
 
 
 def test_folds_have_lists_of_their_own() -> None:
@@ -222,7 +222,7 @@ def test_plausible_matches_where_some_pictures_have_no_labels(count: int, folds:
 def test_a_part_of_lists_keeps_their_order() -> None:
     g = np.random.default_rng(0)
     first = Matrix(torch.from_numpy(g.normal(size=(7, 9)).astype(np.float32)))
-    lists = reranking.Shortlists(*(reranking.best(side, 3) for side in (first.scores, first.scores.T)))
+    lists = two_stages.Shortlists(*(two_stages.best(side, 3) for side in (first.scores, first.scores.T)))
     scores = {direction: g.normal(size=lists.of(direction).shape) for direction in DIRECTIONS}
     whole = Listed(first, lists, scores)
     assert whole.part(np.arange(7), np.arange(9)) is whole
@@ -256,8 +256,8 @@ class Copies(TorchDispatchMode):
 
 def test_all_scores_that_are_known_are_read_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, _ = made()
-    lists = reranking.shortlists(*first, 5)
-    monkeypatch.setattr(reranking, "shortlists", lambda *given, **named: lists)
+    lists = two_stages.shortlists(*first, 5)
+    monkeypatch.setattr(two_stages, "shortlists", lambda *given, **named: lists)
     # A first stage that keeps no scores itself.
     plan = TwoStage(
         Embedded(*first, stored_bytes=0), Embedded(*second), candidates=5, most=5, every=Matrix(scoring.matrix(*second))
@@ -303,7 +303,7 @@ def test_the_rounding_that_is_told_is_that_of_imram_too() -> None:
 
 def test_ties_go_to_the_earlier_row_and_no_number_comes_last() -> None:
     scores = torch.tensor([[0.5, 0.7, 0.7, 0.5], [float("nan"), 0.1, float("nan"), 0.2]])
-    assert reranking.best(scores, 3).tolist() == [[1, 2, 0], [3, 1, 0]]
+    assert two_stages.best(scores, 3).tolist() == [[1, 2, 0], [3, 1, 0]]
 
 
 def test_what_cannot_be_two_stages_is_said() -> None:
@@ -334,5 +334,5 @@ def test_what_is_prepared_of_a_picture_serves_all_its_texts(similarity: torch.nn
     similarity = similarity.eval()
     whole = scoring.matrix(similarity, second.images, second.texts).detach().numpy()
     pairs = np.stack(np.divmod(np.arange(0, 128, 3), 16), axis=1)
-    found = reranking.pair_scores(similarity, second.images, second.texts, pairs)
+    found = two_stages.pair_scores(similarity, second.images, second.texts, pairs)
     np.testing.assert_allclose(found, whole[pairs[:, 0], pairs[:, 1]], rtol=5e-6, atol=5e-6)

@@ -231,7 +231,7 @@ def _checks(
     subject: _Subject, sample_size: int, tolerance: float, seed: int
 ) -> Iterator[tuple[str, Callable[[], Check]]]:
     """Name -> how the check is made, in the order of a report."""
-    from subtext.evaluation.audit import CHECKS, Sample, Stability, caption_places, finite, shuffled_truth, ties
+    from subtext.evaluation.audit import CHECKS, Sample, caption_positions, finite, shuffled_truth, ties
 
     yield "held-out", partial(_held_out, subject)
     scores, opened = subject.scores, subject.opened
@@ -240,14 +240,13 @@ def _checks(
         for name, need in (needs | {"truth": "the model has to embed each image under another one's name"}).items():
             yield name, partial(_impossible, subject, name, need)
     else:
-        batch_size = subject.work.batch_size
-        sample = Sample.drawn(opened.model, subject.pairs, pictures=sample_size, seed=seed, batch_size=batch_size)
-        base = Stability.of(sample, tolerance=tolerance, seed=seed)
-        scores = base.scores
+        model, size = opened.model, subject.work.batch_size
+        sample = Sample.drawn(model, subject.pairs, size=sample_size, seed=seed, batch_size=size, tolerance=tolerance)
+        scores = sample.scores
         for name in CHECKS:
-            yield name, partial(base.check, name, *CHECKS[name])
-        yield "truth", partial(shuffled_truth, base)
-    yield "captions", partial(caption_places, subject.result, subject.pairs)
+            yield name, partial(sample.check, name)
+        yield "truth", partial(shuffled_truth, sample)
+    yield "captions", partial(caption_positions, subject.result, subject.pairs)
     yield "ties", partial(ties, subject.result)
     yield "finite", partial(finite, subject.result, subject.images, subject.texts, scores)
     yield "image-overlap", partial(_overlap, subject, "image-overlap")

@@ -159,7 +159,7 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     from subtext.curation.kinds import NEIGHBOURS
     from subtext.neighbours.build import GraphOptions, build_graph
     from subtext.neighbours.graph import Graph
-    from subtext.neighbours.lsa import Lsa
+    from subtext.neighbours.spaces import Lsa
 
     if path is not None:
         return Graph.load(path)

@@ -184,7 +184,7 @@ def evaluate(
     for a file that cannot be written, before the work begins.
     """
     from subtext.data.atomic import write_text
-    from subtext.evaluation.relevance.grade import check
+    from subtext.evaluation.relevance.graded import check
     from subtext.evaluation.two_stages import plot_of
     from subtext.neighbours.graph import Graph
 
@@ -209,17 +209,15 @@ def evaluate(
         from subtext.data.text import word_counts
         from subtext.evaluation import ExtraMetrics
         from subtext.evaluation.relevance import plausible
-        from subtext.evaluation.relevance.grade import Asked, graded
-        from subtext.evaluation.relevance.ratings import read_human
+        from subtext.evaluation.relevance.graded import graded
+        from subtext.evaluation.relevance.judgements import read_ratings
 
-        how = Asked(
-            references=references, cache=None if cache is None else Path(cache), device=choose_device(work.device)
-        )
+        folder, chosen = None if cache is None else Path(cache), choose_device(work.device)
         relevances = []
         for name in relevance:
             say(f"relevance {name}: {len(pairs.images):,} images x {len(pairs.texts):,} texts", quiet=work.quiet)
-            relevances.append(graded(pairs, name, how))
-        ratings = None if human_ratings is None else read_human(Path(human_ratings).expanduser())
+            relevances.append(graded(pairs, name, references=references, cache=folder, device=chosen))
+        ratings = None if human_ratings is None else read_ratings(Path(human_ratings).expanduser())
         extra = ExtraMetrics(
             relevances=tuple(relevances),
             truths={name: _match(name, path, pairs) for name, path in truths},
@@ -446,8 +444,7 @@ def _require_stages(
 
 def _of_model(work: Work, graph: Graph | None, settings_for: SettingsFor, *, space: bool, pair_space: bool) -> Result:
     from subtext.evaluation import evaluate_embeddings
-    from subtext.evaluation.preservation import with_preservation
-    from subtext.evaluation.space import compares_vectors, space_of_pairs, with_space
+    from subtext.evaluation.space import compares_vectors, space_of_pairs, with_preservation, with_space
 
     opened = open_work(work)
     choose_precision(opened.model, work.bf16, quiet=work.quiet)
@@ -582,12 +579,12 @@ def _protocol(folds: str, images: int, settings: dict[str, Any]) -> Protocol:
 
 
 def _match(name: str, path: Path, pairs: Dataset) -> Match:
-    from subtext.evaluation.relevance import eccv
+    from subtext.evaluation.relevance.judgements import read_cxc, read_eccv
 
     if name == "cxc" and not path.is_dir():
-        positives = eccv.read_cxc(path)
+        positives = read_cxc(path)
     else:
-        positives = eccv.read_eccv(path, "cxc" if name == "cxc" else "eccv")
+        positives = read_eccv(path, "cxc" if name == "cxc" else "eccv")
     # Texts are called as in COCO where a column "caption_ids" of the images has a name for each of their texts.
     columns = pairs.images.metadata.get("caption_ids", [])
     of_image = {image: ids for image, ids in zip(pairs.images.ids, columns, strict=False) if ids}
@@ -672,8 +669,8 @@ def compare(
     """
     from subtext.data.atomic import require_file, write_text
     from subtext.evaluation import Result
-    from subtext.evaluation.compare import Compared, measured_of, read_measured
-    from subtext.evaluation.compare import compare as contrast
+    from subtext.evaluation.compare import compare as compare_runs
+    from subtext.evaluation.compare import measured_of, read_measured
 
     if json is not None:
         require_file(Path(json))
@@ -686,8 +683,7 @@ def compare(
                 for result in several
             )
         )
-    left_runs, right_runs = sides
-    compared = Compared(left_runs, right_runs, contrast(*sides, figures=tuple(metric), samples=resamples, seed=seed))
+    compared = compare_runs(*sides, figures=tuple(metric), samples=resamples, seed=seed)
     if json is not None:
         write_text(Path(json), compared.json_text() + "\n")
     return compared

@@ -195,7 +195,7 @@ def show_neighbours(
     Raises DataError when the graph or its data cannot be read or do not belong together, or no item has that id.
     """
     from subtext.data.atomic import write_text
-    from subtext.evaluation.graph_quality import CiderD, Tfidf, graph_quality
+    from subtext.evaluation.graph_quality import CIDERD, TFIDF, graph_quality
     from subtext.neighbours.graph import Graph
     from subtext.report.page import render
 
@@ -209,7 +209,7 @@ def show_neighbours(
     qualities: list[Quality] = []
     warnings: tuple[str, ...] = ()
     try:
-        qualities = [graph_quality(loaded, pairs.texts, judge) for judge in (Tfidf(), CiderD())]
+        qualities = [graph_quality(loaded, pairs.texts, judge) for judge in (TFIDF, CIDERD)]
     except DataError as error:
         warnings = (f"the quality of the graph is not measured: {error}",)
     entry, neighbours = None, []

@@ -1,8 +1,6 @@
 """Two systems, one or several trainings each, compared query by query on the same queries.
 
-Figures on disk, as `subtext evaluate` wrote them, and whether two of them were measured alike.
-
-What has to hold of two sides that are compared, and what is said beside the numbers.
+Read from files that `subtext evaluate` wrote; refused where the two sides were not measured alike.
 """
 
 from __future__ import annotations
@@ -21,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.core import DIRECTIONS
+from subtext.data.dataset import frame
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.intervals import holm, paired
-from subtext.evaluation.results import Result
+from subtext.evaluation.results import Result, finite_json
 from subtext.ops import draw
 from subtext.report.text_table import Cell, table
 
@@ -34,188 +33,16 @@ SURE = 0.05
 """Corrected p-value below which a difference counts."""
 _MOST = 20_000
 """Ways of dealing runs to two sides that are all tried; of more, so many are drawn."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One figure of both sides, in its unit (per cent, or ranks).
-
-    first, second      means over the runs          first_runs, second_runs  one number a run
-    difference         first minus second
-    low, high          its 95 % interval, pictures and runs drawn together; NaN where there is none
-    p_queries          if nothing but chance told these models apart on queries like these; corrected by Holm
-    p_runs             if runs of both sides were draws from one method; corrected by Holm; NaN below two a side
-    raw_p_queries, raw_p_runs   before correction
-    better             "first", "second", or "" where it is not sure: p_queries below 0.05 and 0 outside the interval
-    """
-
-    name: str
-    first: float
-    second: float
-    first_runs: tuple[float, ...]
-    second_runs: tuple[float, ...]
-    difference: float
-    low: float = math.nan
-    high: float = math.nan
-    p_queries: float = math.nan
-    p_runs: float = math.nan
-    raw_p_queries: float = math.nan
-    raw_p_runs: float = math.nan
-    better: str = ""
-
-    @property
-    def tested(self) -> bool:
-        """Whether there are values a query behind it."""
-        return not math.isnan(self.raw_p_queries)
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """What comparing two sides found.
-
-    lines      a figure each         same_seeds  whether runs were paired by their seeds
-    protocol   both sides'           notes       sentences that a reader should know
-    """
-
-    lines: tuple[Difference, ...]
-    same_seeds: bool
-    protocol: dict[str, Any]
-    notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; a number that there is not is null."""
-        rows = [{name: _finite(value) for name, value in asdict(line).items()} for line in self.lines]
-        return {"lines": rows, "same_seeds": self.same_seeds, "notes": list(self.notes), "protocol": self.protocol}
-
-
-def compare(
-    first: Sequence[Measured],
-    second: Sequence[Measured],
-    *,
-    figures: Sequence[str] = (),
-    samples: int = 2000,
-    seed: int = 0,
-) -> Contrast:
-    """Compare the runs of one side with those of another.
-
-    figures  names without the direction, as in "recall@10"; none for all means but tie_share and ranks
-    samples  of the interval and of the p-values       seed  what they are drawn with
-
-    Raises RequirementError when two runs were not measured alike, a side is no one training in several seeds, or a
-    figure has no values.
-    Cost   samples x pictures x figures.
-    """
-    require_alike([*first, *second])
-    for side in (first, second):
-        require_one_training(side)
-    names = _names([*first, *second], figures)
-    seeds = [[run.seed for run in side] for side in (first, second)]
-    same = None not in seeds[0] and len(set(seeds[0])) == len(seeds[0]) and set(seeds[0]) == set(seeds[1])
-    if same:
-        first, second = (sorted(side, key=lambda run: run.seed or 0) for side in (first, second))
-    lines = [_difference(name, first, second, same, (samples, seed)) for name in names]
-    lines = _corrected(lines, {name: first[0].declared(name)["lower_is_better"] for name in names})
-    if not figures and all("rsum" in run.figures for run in (*first, *second)):
-        lines.append(_sides("rsum", *([run.figures["rsum"] for run in side] for side in (first, second))))
-    return Contrast(tuple(lines), same, dict(first[0].protocol), notes(first, second, len(names)))
-
-
-def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> float:
-    """How often runs dealt to two sides at random differ in their means as much as these do.
-
-    All ways of dealing are tried, or 20,000 drawn ones of more. NaN below two runs a side: one run says nothing of how
-    runs of its kind differ.
-
-    >>> over_runs([3.0, 4.0], [1.0, 2.0])
-    0.3333333333333333
-    """
-    if min(len(first), len(second)) < 2:
-        return math.nan
-    every = np.array([*first, *second], dtype=np.float64)
-    size, count = len(first), math.comb(len(every), len(first))
-    if count <= _MOST:
-        dealt = np.array(list(itertools.combinations(range(len(every)), size)))
-    else:
-        orders = (draw.permutation(len(every), seed=seed, epoch=n, purpose="dealt runs") for n in range(1, _MOST))
-        dealt = np.stack([np.arange(size), *(order[:size] for order in orders)])
-    sums = every[dealt].sum(axis=1)
-    gaps = np.abs(sums / size - (every.sum() - sums) / (len(every) - size))
-    observed = abs(float(np.mean(first)) - float(np.mean(second)))
-    return float((gaps >= observed - 1e-9 * np.abs(every).max()).mean())
-
-
-def _difference(
-    name: str, first: Sequence[Measured], second: Sequence[Measured], same: bool, sampling: tuple[int, int]
-) -> Difference:
-    direction = name.split("/")[0]
-    column = "id" if direction == "image_to_text" else "image"
-    owners = np.asarray(first[0].queries[f"{direction}/{column}"])
-    # A text without a picture of its own is a cluster of its own.
-    owners = np.where(owners == "", np.char.add("\0", first[0].queries[f"{direction}/id"]), owners)
-    clusters = np.unique(owners, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    values = [_values(name, side) for side in (first, second)]
-    runs = [[float(np.nanmean(row)) for row in side] for side in values]
-    samples, seed = sampling
-    test = paired(values[0], values[1], clusters, samples=samples, seed=seed, same_seeds=same)
-    return replace(
-        _sides(name, *runs),
-        difference=test.difference,
-        low=test.low,
-        high=test.high,
-        raw_p_queries=test.p_value,
-        raw_p_runs=over_runs(*runs, seed=seed),
-    )
-
-
-def _sides(name: str, first: Sequence[float], second: Sequence[float]) -> Difference:
-    means = float(np.mean(first)), float(np.mean(second))
-    return Difference(name, *means, tuple(first), tuple(second), means[0] - means[1])
-
-
-def _values(name: str, side: Sequence[Measured]) -> NDArray[np.float64]:
-    scale = 100.0 if side[0].declared(name)["percent"] else 1.0
-    return scale * np.stack([np.asarray(run.queries[name], dtype=np.float64) for run in side])
-
-
-def _corrected(lines: Sequence[Difference], lower_is_better: Mapping[str, bool]) -> list[Difference]:
-    queries, runs = holm([line.raw_p_queries for line in lines]), holm([line.raw_p_runs for line in lines])
-    corrected = []
-    for line, p_queries, p_runs in zip(lines, queries, runs, strict=True):
-        sure = p_queries < SURE and (line.low > 0 or line.high < 0)
-        ahead = "first" if (line.difference > 0) != lower_is_better[line.name] else "second"
-        corrected.append(replace(line, p_queries=p_queries, p_runs=p_runs, better=ahead if sure else ""))
-    return corrected
-
-
-def _names(runs: Sequence[Measured], figures: Sequence[str]) -> list[str]:
-    """The figures that all runs have values for."""
-    measured = [name for name in runs[0].queries if name.split("/")[-1] not in APART]
-    measured = [name for name in measured if all(name in run.queries for run in runs)]
-    if not figures:
-        return [name for name in measured if runs[0].declared(name)["compared"]]
-    requested = [f"{direction}/{figure}" for direction in DIRECTIONS for figure in dict.fromkeys(figures)]
-    names = [name for name in measured if name in requested]
-    lacking = [figure for figure in figures if not any(name.split("/", 1)[1] == figure for name in names)]
-    if lacking:
-        have = ", ".join(dict.fromkeys(name.split("/", 1)[1] for name in measured))
-        raise RequirementError(
-            f"compare needs values a query of {', '.join(lacking)}; these runs have {have}; name these"
-        )
-    return names
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 APART = ("id", "image")
 """What the file of values holds beside values: names."""
 _FREE = (
     "versions", "bootstrap", "intervals", "candidates", "several_positives", "median_rank", "figures_of_folds", "units",
 )  # fmt: skip
 """What two protocols may differ in: it changes no value of a query."""
+_ROLES = {
+    "training": "measured on what a run learnt from: this says nothing about new data",
+    "selection": "measured on the split that selected a run's epoch: compare on data that decided nothing",
+}
 
 
 @dataclass(frozen=True)
@@ -237,8 +64,8 @@ class Measured:
     @property
     def seed(self) -> int | None:
         """Of its training; None for a model that says none."""
-        found = self._model.get("seed")
-        return found if isinstance(found, int) else None
+        seed = self._model.get("seed")
+        return seed if isinstance(seed, int) else None
 
     @property
     def fingerprint(self) -> str:
@@ -288,45 +115,32 @@ def read_measured(path: Path) -> Measured:
             f"{path} needs its values a query beside it, as {values.name}; they are not there; write both at once: "
             f"subtext evaluate RUN --json {path} --per-query {values}"
         )
-    queries = _compare_files_values(values)
+    try:
+        with values.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            queries = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
+        raise DataError(f"{values} needs to be an npz of plain arrays; reading it failed: {error}") from error
     # Older files say "picture" where newer ones say "image".
     if "text_to_image/picture" in queries:
         queries["text_to_image/image"] = queries.pop("text_to_image/picture")
     if isinstance(protocol.get("gallery"), dict) and "pictures" in protocol["gallery"]:
         protocol["gallery"]["images"] = protocol["gallery"].pop("pictures")
     run = Measured(path, figures, protocol, about, queries)
-    _require_fit(run, values)
+    if lacking := [name for name in (*(f"{d}/id" for d in DIRECTIONS), "text_to_image/image") if name not in queries]:
+        raise RequirementError(
+            f"{values} needs the names of queries and of their pictures; {', '.join(lacking)} is not there; an older "
+            "version wrote it, or another program; evaluate again with --json and --per-query"
+        )
+    if mismatch := _mismatch(run):
+        raise RequirementError(
+            f"{path} needs the values a query that its figures are means of; {values.name} has {mismatch}, which is of "
+            "another evaluation; write both files at once, with --json and --per-query"
+        )
     return run
 
 
-def differences(first: Measured, second: Measured) -> list[str]:
-    """In what two evaluations were not measured alike, each with both its sides; empty when they can be compared."""
-    mine, theirs = _flat(first.protocol), _flat(second.protocol)
-    free = (*_FREE, *(() if first.protocol.get("sampled") or second.protocol.get("sampled") else ("seed",)))
-    unequal = [
-        f"{name} ({_told(mine.get(name))} and {_told(theirs.get(name))})"
-        for name in dict.fromkeys([*mine, *theirs])
-        if name.split(".")[0] not in free and mine.get(name) != theirs.get(name)
-    ]
-    for name in (f"{direction}/{part}" for direction in DIRECTIONS for part in APART):
-        if name in first.queries and name in second.queries:
-            unequal += _unlike(name, first.queries[name], second.queries[name])
-    return unequal
-
-
-def _unlike(name: str, mine: NDArray[Any], theirs: NDArray[Any]) -> list[str]:
-    """Names of queries that are not the same, in the same order."""
-    label = name.replace("/", " ").replace("_", " ")
-    if len(mine) != len(theirs):
-        return [f"{label} ({len(mine):,} and {len(theirs):,} queries)"]
-    unequal = np.flatnonzero(mine != theirs)
-    if not len(unequal):
-        return []
-    row = int(unequal[0])
-    return [f"{label} ({len(unequal):,} of {len(mine):,} names, first '{mine[row]}' and '{theirs[row]}')"]
-
-
 def _figures(path: Path) -> tuple[dict[str, float], dict[str, Any], dict[str, Any]]:
+    """Figures, protocol, and everything else of a JSON file."""
     advice = "name a file that `subtext evaluate --json FILE` wrote"
     if not path.is_file():
         raise DataError(
@@ -349,68 +163,176 @@ def _figures(path: Path) -> tuple[dict[str, float], dict[str, Any], dict[str, An
     return figures, content["protocol"], about
 
 
-def _compare_files_values(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
-        raise DataError(f"{path} needs to be an npz of plain arrays; reading it failed: {error}") from error
-
-
-def _require_fit(run: Measured, values: Path) -> None:
-    """Raise unless the values are those behind the figures."""
-    lacking = [f"{d}/id" for d in DIRECTIONS if f"{d}/id" not in run.queries]
-    if "text_to_image/image" not in run.queries:
-        lacking.append("text_to_image/image")
-    if lacking:
-        raise RequirementError(
-            f"{values} needs the names of queries and of their pictures; {', '.join(lacking)} is not there; an older "
-            "version wrote it, or another program; evaluate again with --json and --per-query"
-        )
+def _mismatch(run: Measured) -> str:
+    """What shows that the values are not those behind the figures; empty where nothing does."""
     gallery = run.protocol.get("gallery", {})
-    counts = {d: len(run.queries[f"{d}/id"]) for d in DIRECTIONS}
-    if isinstance(gallery, Mapping) and [*counts.values()] != [gallery.get("images"), gallery.get("texts")]:
-        raise _strangers(
-            run.path, values, f"{counts['image_to_text']:,} pictures and {counts['text_to_image']:,} texts"
-        )
+    images, texts = (len(run.queries[f"{direction}/id"]) for direction in DIRECTIONS)
+    if isinstance(gallery, Mapping) and (images, texts) != (gallery.get("images"), gallery.get("texts")):
+        return f"{images:,} pictures and {texts:,} texts"
     if run.protocol.get("folds") != 1:
-        return
+        return ""
     for name, value in run.figures.items():
         column = run.queries.get(name)
         if column is None or np.isnan(column).all():
             continue
         mean = float(np.nanmean(column))
         if min(abs(mean - value), abs(100 * mean - value)) > 1e-6 * max(1.0, abs(value)):
-            raise _strangers(run.path, values, f"a mean {name} of {mean:.6g}")
+            return f"a mean {name} of {mean:.6g}"
+    return ""
 
 
-def _strangers(path: Path, values: Path, has: str) -> RequirementError:
-    return RequirementError(
-        f"{path} needs the values a query that its figures are means of; {values.name} has {has}, which is of another "
-        "evaluation; write both files at once, with --json and --per-query"
-    )
+@dataclass(frozen=True)
+class Difference:
+    """One figure of both sides, in its unit (per cent, or ranks).
+
+    first, second      means over the runs          first_runs, second_runs  one number a run
+    difference         first minus second
+    low, high          its 95 % interval, images and runs drawn together; NaN where there is none
+    p_queries          if nothing but chance told these models apart on queries like these; corrected by Holm
+    p_runs             if runs of both sides were draws from one method; corrected by Holm; NaN below two a side
+    raw_p_queries, raw_p_runs   before correction
+    better             "first", "second", or "" where it is not sure: p_queries below 0.05 and 0 outside the interval
+    """
+
+    name: str
+    first: float
+    second: float
+    first_runs: tuple[float, ...]
+    second_runs: tuple[float, ...]
+    difference: float
+    low: float = math.nan
+    high: float = math.nan
+    p_queries: float = math.nan
+    p_runs: float = math.nan
+    raw_p_queries: float = math.nan
+    raw_p_runs: float = math.nan
+    better: str = ""
+
+    @property
+    def tested(self) -> bool:
+        """Whether there are values a query behind it."""
+        return not math.isnan(self.raw_p_queries)
+
+    def row(self, label: str) -> list[Cell]:
+        """A line of the table for people."""
+        between = None if math.isnan(self.low) else f"{self.low:+.1f} to {self.high:+.1f}"
+        p_values = [
+            None if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}" for p in (self.p_queries, self.p_runs)
+        ]
+        means = []
+        for runs in (self.first_runs, self.second_runs):
+            mean = sum(runs) / len(runs)
+            deviation = math.sqrt(sum((run - mean) ** 2 for run in runs) / (len(runs) - 1)) if len(runs) > 1 else 0.0
+            means.append(f"{mean:.1f} ± {deviation:.1f}" if len(runs) > 1 else f"{mean:.1f}")
+        better = {"first": "A", "second": "B"}.get(self.better)
+        return [label, *means, f"{self.difference:+.1f}", between, *p_values, better]
 
 
-def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested names joined by points."""
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        flat |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {f"{before}{name}": value}
-    return flat
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """Two systems compared on the same queries.
+
+    first, second  the runs of each side       lines  a figure each
+    same_seeds     whether runs were paired by their seeds
+    notes          sentences that a reader should know
+    """
+
+    first: tuple[Measured, ...]
+    second: tuple[Measured, ...]
+    lines: tuple[Difference, ...]
+    same_seeds: bool
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values: which files each side is made of, and the differences; a missing number is null."""
+        files = {
+            name: [{"file": str(run.path), "seed": run.seed, "model": run.about.get("model")} for run in side]
+            for name, side in (("first", self.first), ("second", self.second))
+        }
+        lines = [finite_json(asdict(line)) for line in self.lines]
+        protocol = dict(self.first[0].protocol)
+        return {**files, "lines": lines, "same_seeds": self.same_seeds, "notes": list(self.notes), "protocol": protocol}
+
+    def json_text(self) -> str:
+        """The same as indented JSON."""
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per figure, with the fields of `Difference`. Needs pandas."""
+        return frame([asdict(line) for line in self.lines])
+
+    @property
+    def verdict(self) -> str:
+        """One sentence, which claims no more than the tests can carry."""
+        tested = [line for line in self.lines if line.tested]
+        if not tested:
+            return "no figure could be tested: a test needs 10 images"
+        figures = counted(len(tested), "figure")
+        claims = []
+        for side, label in (("first", "A"), ("second", "B")):
+            if count := sum(line.better == side for line in tested):
+                claims.append(f"{label} is better in {count} of {figures}")
+        if not claims:
+            return "no figure distinguishes the two on these queries"
+        if min(len(self.first), len(self.second)) < 2:
+            return f"{' and '.join(claims)} (these trained models, on queries like these)"
+        return f"{' and '.join(claims)} (on queries like these, with these trainings)"
+
+    def __str__(self) -> str:
+        protocol = self.first[0].protocol
+        gallery = protocol.get("gallery", {})
+        counts = f"{counted(gallery.get('images', 0), 'image')}, {counted(gallery.get('texts', 0), 'text')}"
+        split = f"split {protocol['split']}: " if protocol.get("split") else ""
+        lines = [
+            f"A: {_described(self.first)}",
+            f"B: {_described(self.second)}",
+            f"{split}{counts}; ties {protocol.get('ties')}; numbers in per cent, ranks from 1",
+        ]
+        for direction in DIRECTIONS:
+            names = {line.name.split("/", 1)[1]: line for line in self.lines if line.name.startswith(f"{direction}/")}
+            if rows := [line.row(name.replace("_", " ")) for name, line in names.items()]:
+                head = [direction.replace("_", " "), "A", "B", "A - B", "95 %", "p queries", "p runs", "better"]
+                lines.append(table(head, rows))
+        for total in (line for line in self.lines if line.name == "rsum"):
+            means = f"rsum {total.first:.1f} and {total.second:.1f}"
+            lines.append(f"{means}: {total.difference:+.1f} (its six parts are tested)")
+        return "\n".join([*lines, self.verdict, *(f"note: {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:
+        return f"Compared({self.verdict})"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
-def _told(value: Any) -> str:
-    return "-" if value in (None, "") else str(value)[:40]
+def _described(runs: Sequence[Measured]) -> str:
+    """One side: model, methods, seeds and files."""
+    names = ", ".join(str(run.path) for run in runs)
+    model = runs[0].training["host"] or runs[0].training["pretrained"] or ""
+    methods = "".join(f" + {method[0]}" for method in runs[0].training["methods"] or ())
+    seeds = [str(run.seed) for run in runs if run.seed is not None]
+    seed = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" if seeds else ""
+    return f"{f'{model}{methods}, ' if model else ''}{counted(len(runs), 'run')}{seed} ({names})"
 
 
-_ROLES = {
-    "training": "measured on what a run learnt from: this says nothing about new data",
-    "selection": "measured on the split that selected a run's epoch: compare on data that decided nothing",
-}
+def compare(
+    first: Sequence[Measured],
+    second: Sequence[Measured],
+    *,
+    figures: Sequence[str] = (),
+    samples: int = 2000,
+    seed: int = 0,
+) -> Compared:
+    """Compare the runs of one side with those of another.
 
+    figures  names without the direction, as in "recall@10"; none for all means but tie_share and ranks
+    samples  of the interval and of the p-values       seed  what they are drawn with
 
-def require_alike(runs: Sequence[Measured]) -> None:
-    """Raise RequirementError, with all that differs, unless every run was measured as the first was."""
+    Raises RequirementError when two runs were not measured alike, a side is no one training in several seeds, or a
+    figure has no values.
+    Cost   samples x images x figures.
+    """
+    runs = [*first, *second]
     for run in runs[1:]:
         if unequal := differences(runs[0], run):
             raise RequirementError(
@@ -418,9 +340,55 @@ def require_alike(runs: Sequence[Measured]) -> None:
                 f"{'; '.join(unequal[:5])}{f' and {len(unequal) - 5} more' if len(unequal) > 5 else ''}; evaluate both "
                 "with the same options on the same data"
             )
+    for side in (first, second):
+        _require_one_training(side)
+    names = _names(runs, figures)
+    seeds = [[run.seed for run in side] for side in (first, second)]
+    same = None not in seeds[0] and len(set(seeds[0])) == len(seeds[0]) and set(seeds[0]) == set(seeds[1])
+    if same:
+        first, second = (sorted(side, key=lambda run: run.seed or 0) for side in (first, second))
+    lines = [_difference(name, first, second, same, samples, seed) for name in names]
+    lines = _corrected(lines, {name: first[0].declared(name)["lower_is_better"] for name in names})
+    if not figures and all("rsum" in run.figures for run in runs):
+        lines.append(_means("rsum", *([run.figures["rsum"] for run in side] for side in (first, second))))
+    return Compared(tuple(first), tuple(second), tuple(lines), same, _notes(first, second, len(names)))
 
 
-def require_one_training(side: Sequence[Measured]) -> None:
+def differences(first: Measured, second: Measured) -> list[str]:
+    """In what two evaluations were not measured alike, each with both its sides; empty when they can be compared."""
+    mine, theirs = _flat(first.protocol), _flat(second.protocol)
+    free = (*_FREE, *(() if first.protocol.get("sampled") or second.protocol.get("sampled") else ("seed",)))
+
+    def shown(value: Any) -> str:
+        return "-" if value in (None, "") else str(value)[:40]
+
+    unequal = [
+        f"{name} ({shown(mine.get(name))} and {shown(theirs.get(name))})"
+        for name in dict.fromkeys([*mine, *theirs])
+        if name.split(".")[0] not in free and mine.get(name) != theirs.get(name)
+    ]
+    for name in (f"{direction}/{part}" for direction in DIRECTIONS for part in APART):
+        if name not in first.queries or name not in second.queries:
+            continue
+        left, right = first.queries[name], second.queries[name]
+        label = name.replace("/", " ").replace("_", " ")
+        if len(left) != len(right):
+            unequal.append(f"{label} ({len(left):,} and {len(right):,} queries)")
+        elif len(rows := np.flatnonzero(left != right)):
+            names = f"'{left[rows[0]]}' and '{right[rows[0]]}'"
+            unequal.append(f"{label} ({len(rows):,} of {len(left):,} names, first {names})")
+    return unequal
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested names joined by points."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _require_one_training(side: Sequence[Measured]) -> None:
     """Raise RequirementError unless the runs of a side are one training with different seeds."""
     for position, run in enumerate(side):
         for earlier in side[:position]:
@@ -431,15 +399,96 @@ def require_one_training(side: Sequence[Measured]) -> None:
                     f"a side needs different runs; {earlier.path} and {run.path} are one and the same model, which "
                     "would count as two seeds; name it once"
                 )
-        if run.training != side[0].training:
-            unequal = [name for name, value in run.training.items() if value != side[0].training[name]]
+        if unequal := [name for name, value in run.training.items() if value != side[0].training[name]]:
             raise RequirementError(
                 f"a side needs runs of one training with different seeds; {side[0].path} and {run.path} differ in "
                 f"{', '.join(unequal)}; put them on different sides, with 'vs' between"
             )
 
 
-def notes(first: Sequence[Measured], second: Sequence[Measured], tests: int) -> tuple[str, ...]:
+def _names(runs: Sequence[Measured], figures: Sequence[str]) -> list[str]:
+    """The figures that all runs have values for."""
+    measured = [name for name in runs[0].queries if name.split("/")[-1] not in APART]
+    measured = [name for name in measured if all(name in run.queries for run in runs)]
+    if not figures:
+        return [name for name in measured if runs[0].declared(name)["compared"]]
+    requested = [f"{direction}/{figure}" for direction in DIRECTIONS for figure in dict.fromkeys(figures)]
+    names = [name for name in measured if name in requested]
+    lacking = [figure for figure in figures if not any(name.split("/", 1)[1] == figure for name in names)]
+    if lacking:
+        have = ", ".join(dict.fromkeys(name.split("/", 1)[1] for name in measured))
+        raise RequirementError(
+            f"compare needs values a query of {', '.join(lacking)}; these runs have {have}; name these"
+        )
+    return names
+
+
+def _difference(
+    name: str, first: Sequence[Measured], second: Sequence[Measured], same: bool, samples: int, seed: int
+) -> Difference:
+    direction = name.split("/")[0]
+    column = "id" if direction == "image_to_text" else "image"
+    owners = np.asarray(first[0].queries[f"{direction}/{column}"])
+    # A text without an image of its own is a cluster of its own.
+    owners = np.where(owners == "", np.char.add("\0", first[0].queries[f"{direction}/id"]), owners)
+    clusters = np.unique(owners, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    values = [
+        (100.0 if side[0].declared(name)["percent"] else 1.0)
+        * np.stack([np.asarray(run.queries[name], dtype=np.float64) for run in side])
+        for side in (first, second)
+    ]
+    runs = [[float(np.nanmean(row)) for row in side] for side in values]
+    test = paired(*values, clusters, samples=samples, seed=seed, same_seeds=same)
+    return replace(
+        _means(name, *runs),
+        difference=test.difference,
+        low=test.low,
+        high=test.high,
+        raw_p_queries=test.p_value,
+        raw_p_runs=over_runs(*runs, seed=seed),
+    )
+
+
+def _means(name: str, first: Sequence[float], second: Sequence[float]) -> Difference:
+    means = float(np.mean(first)), float(np.mean(second))
+    return Difference(name, *means, tuple(first), tuple(second), means[0] - means[1])
+
+
+def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> float:
+    """How often runs dealt to two sides at random differ in their means as much as these do.
+
+    All ways of dealing are tried, or 20,000 drawn ones of more. NaN below two runs a side: one run says nothing of how
+    runs of its kind differ.
+
+    >>> over_runs([3.0, 4.0], [1.0, 2.0])
+    0.3333333333333333
+    """
+    if min(len(first), len(second)) < 2:
+        return math.nan
+    every = np.array([*first, *second], dtype=np.float64)
+    size, count = len(first), math.comb(len(every), len(first))
+    if count <= _MOST:
+        dealt = np.array(list(itertools.combinations(range(len(every)), size)))
+    else:
+        orders = (draw.permutation(len(every), seed=seed, epoch=n, purpose="dealt runs") for n in range(1, _MOST))
+        dealt = np.stack([np.arange(size), *(order[:size] for order in orders)])
+    sums = every[dealt].sum(axis=1)
+    gaps = np.abs(sums / size - (every.sum() - sums) / (len(every) - size))
+    observed = abs(float(np.mean(first)) - float(np.mean(second)))
+    return float((gaps >= observed - 1e-9 * np.abs(every).max()).mean())
+
+
+def _corrected(lines: Sequence[Difference], lower_is_better: Mapping[str, bool]) -> list[Difference]:
+    queries, runs = holm([line.raw_p_queries for line in lines]), holm([line.raw_p_runs for line in lines])
+    corrected = []
+    for line, p_queries, p_runs in zip(lines, queries, runs, strict=True):
+        sure = p_queries < SURE and (line.low > 0 or line.high < 0)
+        ahead = "first" if (line.difference > 0) != lower_is_better[line.name] else "second"
+        corrected.append(replace(line, p_queries=p_queries, p_runs=p_runs, better=ahead if sure else ""))
+    return corrected
+
+
+def _notes(first: Sequence[Measured], second: Sequence[Measured], tests: int) -> tuple[str, ...]:
     """What a reader of a comparison should know; `tests` is how many figures are tested."""
     fewest, most = sorted([len(first), len(second)])
     queries = "p queries: other queries like these, the same trained models; intervals draw pictures and runs together"
@@ -450,143 +499,17 @@ def notes(first: Sequence[Measured], second: Sequence[Measured], tests: int) -> 
             "by their seeds; train each side with several seeds and give all their files"
         )
     else:
-        dealt = math.comb(fewest + most, fewest)
-        least = (2 if fewest == most else 1) / dealt
-        sentences.append(
-            f"p runs: whether trainings with other seeds would differ so, which is what speaks for a method; with "
-            f"{fewest} and {most} runs it cannot be below {least:.2g} before correction"
-        )
+        least = (2 if fewest == most else 1) / math.comb(fewest + most, fewest)
         narrow = 100 * (1 - math.sqrt((fewest - 1) / fewest))
-        sentences.append(
-            f"drawn from {fewest} runs, the runs' share of an interval is too narrow by about {narrow:.0f} %"
-        )
+        sentences += [
+            f"p runs: whether trainings with other seeds would differ so, which is what speaks for a method; with "
+            f"{fewest} and {most} runs it cannot be below {least:.2g} before correction",
+            f"drawn from {fewest} runs, the runs' share of an interval is too narrow by about {narrow:.0f} %",
+        ]
     roles = {str(run.about.get("split_role", "unknown")) for run in (*first, *second)}
-    for role, warning in _ROLES.items():
-        if role in roles:
-            sentences.append(warning)
-    versions = {str(run.protocol.get("versions")) for run in (*first, *second)}
-    if len(versions) > 1:
+    sentences += [warning for role, warning in _ROLES.items() if role in roles]
+    if len({str(run.protocol.get("versions")) for run in (*first, *second)}) > 1:
         sentences.append("measured with different versions of the libraries; the files say which")
     if not first[0].protocol.get("data"):
         sentences.append("the files do not say which data they are of; that the truth is the same is taken on trust")
     return tuple(sentences)
-
-
-@dataclass(frozen=True, repr=False)
-class Compared:
-    """Two systems compared on the same queries: both sides, and the differences of their figures."""
-
-    first: tuple[Measured, ...]
-    second: tuple[Measured, ...]
-    contrast: Contrast
-
-    def to_json(self) -> dict[str, Any]:
-        """The differences, and which files each side is made of."""
-        sides = {"first": self.first, "second": self.second}
-        files = {name: [_described(run) for run in side] for name, side in sides.items()}
-        return {**files, **self.contrast.to_json()}
-
-    def json_text(self) -> str:
-        """The same as indented JSON."""
-        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-
-    def to_frame(self) -> pandas.DataFrame:
-        """A row per figure, with the fields of `Difference`. Needs pandas."""
-        import pandas
-
-        return pandas.DataFrame([asdict(line) for line in self.contrast.lines])
-
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"A: {_side(self.first)}",
-                f"B: {_side(self.second)}",
-                _gallery(self.first[0]),
-                *_tables(self.contrast),
-                _verdict(self),
-                *(f"note: {note}" for note in self.contrast.notes),
-            ]
-        )
-
-    def __repr__(self) -> str:
-        return f"Compared({_verdict(self)})"
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
-
-
-def _described(run: Measured) -> dict[str, Any]:
-    return {"file": str(run.path), "seed": run.seed, "model": run.about.get("model")}
-
-
-def _side(runs: Sequence[Measured]) -> str:
-    names = ", ".join(str(run.path) for run in runs)
-    host = runs[0].training["host"] or runs[0].training["pretrained"] or ""
-    methods = "".join(f" + {method[0]}" for method in runs[0].training["methods"] or ())
-    seeds = [str(run.seed) for run in runs if run.seed is not None]
-    seed = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" if seeds else ""
-    title = f"{host}{methods}, " if host else ""
-    return f"{title}{counted(len(runs), 'run')}{seed} ({names})"
-
-
-def _gallery(run: Measured) -> str:
-    protocol = run.protocol
-    gallery = protocol.get("gallery", {})
-    counts = f"{counted(gallery.get('images', 0), 'image')}, {counted(gallery.get('texts', 0), 'text')}"
-    split = f"split {protocol['split']}: " if protocol.get("split") else ""
-    return f"{split}{counts}; ties {protocol.get('ties')}; numbers in per cent, ranks from 1"
-
-
-def _tables(contrast: Contrast) -> list[str]:
-    head = ["A", "B", "A - B", "95 %", "p queries", "p runs", "better"]
-    tables = []
-    for direction in DIRECTIONS:
-        lines = [line for line in contrast.lines if line.name.startswith(f"{direction}/")]
-        if lines:
-            rows = [_row(line.name.split("/", 1)[1].replace("_", " "), line) for line in lines]
-            tables.append(table([direction.replace("_", " "), *head], rows))
-    for line in contrast.lines:
-        if line.name == "rsum":
-            tables.append(
-                f"rsum {line.first:.1f} and {line.second:.1f}: {line.difference:+.1f} (its six parts are tested)"
-            )
-    return tables
-
-
-def _row(label: str, line: Difference) -> list[Cell]:
-    between = None if math.isnan(line.low) else f"{line.low:+.1f} to {line.high:+.1f}"
-    better = {"first": "A", "second": "B"}.get(line.better)
-    row: list[Cell] = [label, _mean(line.first_runs), _mean(line.second_runs), f"{line.difference:+.1f}", between]
-    return [*row, _p(line.p_queries), _p(line.p_runs), better]
-
-
-def _mean(runs: Sequence[float]) -> str:
-    """The mean, and the standard deviation where there are several."""
-    mean = sum(runs) / len(runs)
-    if len(runs) < 2:
-        return f"{mean:.1f}"
-    return f"{mean:.1f} ± {math.sqrt(sum((run - mean) ** 2 for run in runs) / (len(runs) - 1)):.1f}"
-
-
-def _p(value: float) -> str | None:
-    return None if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _verdict(comparison: Compared) -> str:
-    """One sentence, which claims no more than the tests can carry."""
-    tested = [line for line in comparison.contrast.lines if line.tested]
-    if not tested:
-        return "no figure could be tested: a test needs 10 images"
-    ahead = {side: [line for line in tested if line.better == side] for side in ("first", "second")}
-    claims = [
-        f"{label} is better in {len(ahead[side])} of {counted(len(tested), 'figure')}"
-        for side, label in (("first", "A"), ("second", "B"))
-        if ahead[side]
-    ]
-    if not claims:
-        return "no figure distinguishes the two on these queries"
-    single_runs = min(len(comparison.first), len(comparison.second)) < 2
-    scope = (
-        "these trained models, on queries like these" if single_runs else "on queries like these, with these trainings"
-    )
-    return f"{' and '.join(claims)} ({scope})"

@@ -17,7 +17,7 @@ from subtext.data.inputs import Tensors
 from subtext.models.model import Branch, Model
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Of pictures, and of texts."""
+"""Of images, and of texts."""
 
 
 def embed_pairs(
@@ -29,46 +29,26 @@ def embed_pairs(
     workers: int = 2,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Embeddings, Embeddings]:
-    """Embeddings of all pictures and all texts, in their order, on the CPU; ids are rows.
+    """Embeddings of all images and all texts, in their order, on the CPU; ids are rows.
 
-    rows        of the pictures and of the texts that are wanted, one or more of either; None for all
+    rows        of the images and of the texts to embed, one or more of either; None for all
     batch_size  items read and embedded together
     workers     threads that read ahead; 0 to read when needed
-    progress    hears how many items of pictures and texts together are done
+    progress    called with how many images and texts together are done
 
     The model is in eval mode meanwhile. Only what its similarity reads is kept: no residuals, and no parts where
     vectors alone decide.
     """
-    was_training = model.training
-    model.eval()
-    of_images, of_texts = (None, None) if rows is None else rows
-    try:
-        images = embed_items(
-            model,
-            model.image,
-            pairs.images,
-            pairs.root,
-            rows=of_images,
-            reading=(batch_size, workers),
-            progress=progress,
-        )
-
-        def further(done: int) -> None:
-            assert progress is not None
-            progress(len(images) + done)
-
-        texts = embed_items(
-            model,
-            model.text,
-            pairs.texts,
-            pairs.root,
-            rows=of_texts,
-            reading=(batch_size, workers),
-            progress=None if progress is None else further,
-        )
-    finally:
-        model.train(was_training)
+    image_rows, text_rows = rows or (None, None)
+    reading, root = (batch_size, workers), pairs.root
+    images = embed_items(model, model.image, pairs.images, root, rows=image_rows, reading=reading, progress=progress)
+    progress = None if progress is None else _after(len(images), progress)
+    texts = embed_items(model, model.text, pairs.texts, root, rows=text_rows, reading=reading, progress=progress)
     return images, texts
+
+
+def _after(count: int, progress: Callable[[int], None]) -> Callable[[int], None]:
+    return lambda done: progress(count + done)
 
 
 def embed_items(
@@ -78,34 +58,39 @@ def embed_items(
     root: Path,
     *,
     rows: NDArray[np.int64] | None = None,
+    row_ids: NDArray[np.int64] | None = None,
     reading: tuple[int, int] = (128, 2),
     progress: Callable[[int], None] | None = None,
 ) -> Embeddings:
-    """Embeddings of the items of one side, one or more, by a model in eval mode; else as `embed_pairs`.
+    """Embeddings of the items of one side, one or more; else as `embed_pairs`.
 
-    rows     of the items that are wanted, in this order; None for all
+    rows     of the items to embed, in this order; None for all
+    row_ids  the rows that the model is told; the true ones by default
     reading  items read and embedded together, and threads that read ahead
     """
     batch_size, workers = reading
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    every = np.arange(len(items), dtype=np.int64) if rows is None else rows
-    work = [every[start : start + batch_size] for start in range(0, len(every), batch_size)]
+    rows = np.arange(len(items), dtype=np.int64) if rows is None else rows
+    row_ids = rows if row_ids is None else row_ids
+    batches = [slice(start, start + batch_size) for start in range(0, len(rows), batch_size)]
 
-    def read(some: NDArray[np.int64]) -> Tensors:
-        return branch.read(item_batch(items, some, root))
+    def read(batch: slice) -> Tensors:
+        return branch.read(replace(item_batch(items, rows[batch], root), rows=row_ids[batch]))
 
     chunks: list[Embeddings] = []
     done = 0
-    with torch.inference_mode():
-        for some, inputs in zip(work, read_ahead(work, read, workers=workers), strict=True):
-            embedded = branch({name: value.to(device) for name, value in inputs.items()})
-            chunks.append(_needed(embedded, model.indexable).to("cpu"))
-            done += len(some)
-            if progress is not None:
-                progress(done)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for inputs in read_ahead(batches, read, workers=workers):
+                embedded = replace(branch({name: value.to(device) for name, value in inputs.items()}), residuals=None)
+                if model.indexable:
+                    embedded = replace(embedded, parts=None, mask=None)
+                chunks.append(embedded.to("cpu"))
+                done += len(embedded)
+                if progress is not None:
+                    progress(done)
+    finally:
+        model.train(was_training)
     return Embeddings.cat(chunks)
-
-
-def _needed(embedded: Embeddings, indexable: bool) -> Embeddings:
-    slim = replace(embedded, residuals=None)
-    return replace(slim, parts=None, mask=None) if indexable else slim

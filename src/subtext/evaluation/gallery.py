@@ -56,12 +56,9 @@ class Gallery:
         """(Q) picture row of each query: what the bootstrap draws together."""
         return np.arange(len(self.image_ids), dtype=np.int64) if direction == "image_to_text" else self.owners
 
-    def keys(self, direction: Direction) -> NDArray[np.int64]:
-        """(Q) keys of the queries for draws: a function of the name alone."""
-        return self._keys[direction]
-
     @cached_property
-    def _keys(self) -> dict[Direction, NDArray[np.int64]]:
+    def keys(self) -> dict[Direction, NDArray[np.int64]]:
+        """Direction -> (Q) keys of the queries for draws: a function of the name alone."""
         return {direction: draw.keys(self.ids(direction)) for direction in DIRECTIONS}
 
     def names(self) -> dict[str, NDArray[Any]]:

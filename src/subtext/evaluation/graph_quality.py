@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,65 +12,52 @@ from subtext.data.dataset import Items
 from subtext.errors import DataError
 from subtext.evaluation.relevance.cider import products
 from subtext.neighbours.graph import Graph
-from subtext.neighbours.lsa import cosines, tfidf
-from subtext.neighbours.spaces import words_of
+from subtext.neighbours.spaces import cosines, tfidf, words_of
 from subtext.ops import draw
 
-TFIDF_RELATED = 0.3
-"""The TF-IDF cosine at which two captions count as related (Li and others 2022 use it for COCO)."""
-CIDERD_RELATED = 1.0
-"""About as many of COCO's 5,000 x 25,000 test pairs reach it as reach a TF-IDF cosine of 0.3: 146,476 and 128,043."""
 _BLOCK = 256
 """Pairs that are scored at a time, each left text with each right one."""
 
-
-@runtime_checkable
-class Judge(Protocol):
-    """Measures how related pairs of texts are."""
-
-    @property
-    def name(self) -> str:
-        """Its name in a report."""
-
-    @property
-    def related(self) -> float:
-        """The value at which two texts count as related."""
-
-    def __call__(self, texts: Items, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
-        """A value for each pair of rows."""
+Values = Callable[[Items, Int[np.ndarray, "m"], Int[np.ndarray, "m"]], Float[np.ndarray, "m"]]
+"""Texts, and rows of the left and of the right text of each pair -> a value a pair, larger for more related ones."""
 
 
 @dataclass(frozen=True)
-class Tfidf:
-    """The cosine of unigram TF-IDF vectors."""
+class Judge:
+    """A measure of how related pairs of texts are.
 
-    related: float = TFIDF_RELATED
-    name: str = "tfidf"
+    name  in a report        related  the value at which two texts count as related
+    """
 
-    def __call__(self, texts: Items, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
-        """(M) in [0, 1]."""
-        return cosines(tfidf(words_of(texts), np.ones(len(texts), dtype=bool)), left, right)
+    name: str
+    related: float
+    values: Values
 
 
-@dataclass(frozen=True)
-class CiderD:
-    """CIDEr-D of the right text against the left one as its only reference, in [0, 10]."""
+def _tfidf(texts: Items, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
+    return cosines(tfidf(words_of(texts), np.ones(len(texts), dtype=bool)), left, right)
 
-    related: float = CIDERD_RELATED
-    name: str = "ciderd"
 
-    def __call__(self, texts: Items, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
-        """(M) in [0, 10]; how rare words are is counted over all of `texts`."""
-        words = words_of(texts)
-        scored = products(words, np.arange(len(words), dtype=np.int64), words)
-        order = np.argsort(left, kind="stable")
-        values = np.empty(len(left))
-        for start in range(0, len(left), _BLOCK):
-            block = order[start : start + _BLOCK]
-            groups, row = np.unique(left[block], return_inverse=True)
-            candidates, column = np.unique(right[block], return_inverse=True)
-            values[block] = scored.block(groups, candidates)[row, column]
-        return values
+def _ciderd(texts: Items, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
+    words = words_of(texts)
+    scored = products(words, np.arange(len(words), dtype=np.int64), words)
+    order = np.argsort(left, kind="stable")
+    values = np.empty(len(left))
+    for start in range(0, len(left), _BLOCK):
+        block = order[start : start + _BLOCK]
+        groups, row = np.unique(left[block], return_inverse=True)
+        candidates, column = np.unique(right[block], return_inverse=True)
+        values[block] = scored.block(groups, candidates)[row, column]
+    return values
+
+
+TFIDF = Judge("tfidf", 0.3, _tfidf)
+"""The cosine of unigram TF-IDF vectors, in [0, 1]. Li and others 2022 use 0.3 for COCO."""
+CIDERD = Judge("ciderd", 1.0, _ciderd)
+"""CIDEr-D of the right text against the left one as its only reference, in [0, 10]; all texts count how rare words are.
+
+About as many of COCO's 5,000 x 25,000 test pairs reach 1 as reach a TF-IDF cosine of 0.3: 146,476 and 128,043.
+"""
 
 
 @dataclass(frozen=True)
@@ -111,7 +98,10 @@ def graph_quality(graph: Graph, texts: Items, judge: Judge, *, pairs: int = 10_0
     exists = random >= 0
     if not exists.any():
         raise DataError("judging a graph needs texts that are no neighbours of each other; use fewer neighbours")
-    near_values, random_values = judge(texts, left, right), judge(texts, left[exists], random[exists])
+    near_values, random_values = (
+        judge.values(texts, left, right),
+        judge.values(texts, left[exists], random[exists]),
+    )
     return Quality(
         judge=judge.name,
         related=judge.related,

@@ -199,8 +199,7 @@ class _Values:
             return None
         if isinstance(blocks[0], np.ndarray):
             return self.metric.scale * mean(np.concatenate(blocks))
-        scale = int(self.metric.scale)
-        return float(scale * blocks[0])
+        return float(int(self.metric.scale) * blocks[0])
 
 
 def measured(source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics) -> Result:
@@ -226,11 +225,42 @@ def measured(source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraM
     if extra.lengths is not None:
         _add_lengths(table, per_query, extra.lengths)
     if extra.ratings is not None:
-        scores = _scores_of(source, extra.ratings.images, extra.ratings.texts)
-        ratings = extra.ratings.scores.astype(np.float64)
+        images, texts, ratings = extra.ratings.images, extra.ratings.texts, extra.ratings.scores.astype(np.float64)
+        pair_scores = np.empty(len(ratings), dtype=np.float64)
+        for start, stop, scores in source.blocks("image_to_text"):
+            inside = (images >= start) & (images < stop)
+            pair_scores[inside] = scores.float().numpy()[images[inside] - start, texts[inside]]
         for metric in requested(Request("ratings", protocol, extra)):
-            table.figures |= metric.figures(scores, ratings)
-    return _result(table, per_query, gallery, protocol, extra, labels)
+            table.figures |= metric.figures(pair_scores, ratings)
+    clusters = {str(direction): gallery.clusters(direction) for direction in DIRECTIONS}
+    sums = {total: names for label in labels for total, names in totals(table.metrics, label).items()}
+    ends = intervals(
+        {name: table.metrics[name].scale * column for name, column in per_query.items()},
+        {name: clusters[name.split("/")[0]] for name in per_query},
+        sums,
+        samples=protocol.bootstrap,
+        seed=protocol.seed,
+    )
+    statement = stated(protocol, gallery, table.queries, table.sizes)
+    if not extra.empty:
+        statement["further"] = extra.stated()
+    if extra.lengths is not None:
+        sizes = [int(((extra.lengths >= low) & (extra.lengths < high)).sum()) for low, high in pairwise(WORDS)]
+        statement["words"] = dict(zip(words(), sizes, strict=True))
+    recalls = [name for name, metric in table.metrics.items() if metric.total]
+    remarks = [
+        note for each in metric_classes() for note in each.notes(Outcome(protocol, table.figures, table.negatives))
+    ]
+    return Result(
+        figures=table.figures,
+        intervals=ends,
+        chance=table.chance,
+        ceiling=table.ceiling,
+        protocol=statement,
+        per_query=per_query | gallery.names(),
+        notes=notes(statement, table.figures, ends, recalls, remarks),
+        metrics={metric.name: metric.described for metric in table.metrics.values()},
+    )
 
 
 def _folds(
@@ -292,9 +322,9 @@ def _fold(
         plausible = {zeta: extra.labels.match(zeta) for metric in of_labels for zeta in metric.zeta}
     both = zip(DIRECTIONS, rows, source.counts(match, stable=protocol.ties == "stable"), strict=True)
     for direction, queries, counts in both:
-        keys = gallery.keys(direction)[queries]
+        keys = gallery.keys[direction][queries]
         columns: dict[str, _Values] = {}
-        _add(columns, of_counts, "", _readings(counts=counts, keys=keys))
+        _add(columns, of_counts, "", Readings({"best_rank": counts, "query_keys": keys}))
         numbers = _measure_blocks(columns, source, direction, match, of_blocks, protocol, extra, keys)
         if extra.labels is not None:
             placed = np.full(len(queries), np.nan)
@@ -326,46 +356,34 @@ def _add(columns: dict[str, _Values], metrics: Iterable[Metric], label: str, rea
         columns.setdefault(f"{metric.name}{label}", _Values(metric)).add(readings)
 
 
-def _readings(*, counts: Counts, keys: NDArray[np.int64]) -> Readings:
-    """Of all queries of a fold, without their scores."""
-    return Readings({"best_rank": lambda: counts, "query_keys": lambda: keys})
-
-
 def _block_readings(
     scores: Tensor, truth: Callable[[], Truth], ranks: PositiveRanks | None, keys: NDArray[np.int64]
 ) -> Readings:
     """Of one block of scores under one truth."""
-    computed_by: dict[str, Callable[[], Any]] = {
-        "scores": lambda: scores,
-        "comparison": lambda: Comparison(scores, truth()),
-        "query_keys": lambda: keys,
-    }
-    if ranks is not None:
-        computed_by |= {"positive_ranks": lambda: ranks, "best_rank": lambda: ranks.best()}
-    return Readings(computed_by)
+    computed_by: dict[str, Callable[[], Any]] = {"comparison": lambda: Comparison(scores, truth())}
+    computed: dict[str, Any] = {"scores": scores, "query_keys": keys}
+    if ranks is None:
+        return Readings(computed, computed_by)
+    return Readings(computed | {"positive_ranks": ranks}, computed_by | {"best_rank": ranks.best})
 
 
 def _relevance_readings(
-    scores: Tensor,
-    name: str,
-    block: NDArray[Any],
-    depth: int,
-    protocol: Protocol,
-    extra: ExtraMetrics,
-    kernel: bool,
+    scores: Tensor, name: str, block: NDArray[Any], depth: int, protocol: Protocol, extra: ExtraMetrics, kernel: bool
 ) -> Readings:
     """Of one block of scores and of relevance; a relevance below 0 counts as 0 in gains, `depth` places deep."""
     # PyTorch shares no memory with a matrix that a file holds read-only.
     relevance = torch.from_numpy(block if block.flags.writeable else block.copy())
+
+    def comparison() -> Comparison:
+        return Comparison(scores, Truth(torch.zeros(scores.shape, dtype=torch.bool), relevance=relevance, scale=name))
+
     return Readings(
+        {"scores": scores},
         {
-            "scores": lambda: scores,
-            "comparison": lambda: Comparison(
-                scores, Truth(torch.zeros(scores.shape, dtype=torch.bool), relevance=relevance, scale=name)
-            ),
+            "comparison": comparison,
             "semantic_ranks": lambda: SemanticRanks.of(scores, block, extra.asp_ties, kernel=kernel),
             "gains": lambda: Gains.of(scores, relevance.clamp_min(0), depth, protocol.ties),
-        }
+        },
     )
 
 
@@ -405,8 +423,8 @@ def _measure_blocks(
             readings = _relevance_readings(scores, graded.name, block, depth, protocol, extra, kernel)
             _add(columns, of_relevance, f"({graded.name})", readings)
         cells = [truths[label][0].cells(direction)[start:stop] for label in ranked]
-        found = rank_positives(scores, cells, stable=protocol.ties == "stable") if ranked else []
-        ranks = dict(zip(ranked, found, strict=True))
+        all_ranks = rank_positives(scores, cells, stable=protocol.ties == "stable") if ranked else []
+        ranks = dict(zip(ranked, all_ranks, strict=True))
         for label, (truth, each) in truths.items():
             of_block = partial(truth.truth, direction, start, stop)
             _add(columns, each, label, _block_readings(scores, of_block, ranks.get(label), keys[start:stop]))
@@ -427,7 +445,7 @@ def _measure_labels(
     cells = [match.cells(direction) for match in plausible.values()]
     for start, stop, scores in source.blocks(direction):
         ranks = rank_positives(scores, [cell[start:stop] for cell in cells], stable=protocol.ties == "stable")
-        _add(columns, metrics, "", Readings({"label_ranks": partial(dict, zip(plausible, ranks, strict=True))}))
+        _add(columns, metrics, "", Readings({"label_ranks": dict(zip(plausible, ranks, strict=True))}))
     return columns
 
 
@@ -451,54 +469,6 @@ def words() -> list[str]:
     ['words 0-9', 'words 10-14', 'words 15-19', 'words 20-']
     """
     return [f"words {low}-{'' if math.isinf(high) else int(high) - 1}" for low, high in pairwise(WORDS)]
-
-
-def _scores_of(source: Source, images: NDArray[np.int64], texts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(P) scores of chosen pairs."""
-    found = np.empty(len(images), dtype=np.float64)
-    for start, stop, scores in source.blocks("image_to_text"):
-        inside = (images >= start) & (images < stop)
-        found[inside] = scores.float().numpy()[images[inside] - start, texts[inside]]
-    return found
-
-
-def _result(
-    table: _Figures,
-    per_query: dict[str, NDArray[Any]],
-    gallery: Gallery,
-    protocol: Protocol,
-    extra: ExtraMetrics,
-    labels: list[str],
-) -> Result:
-    clusters = {str(direction): gallery.clusters(direction) for direction in DIRECTIONS}
-    sums = {total: names for label in labels for total, names in totals(table.metrics, label).items()}
-    ends = intervals(
-        {name: table.metrics[name].scale * column for name, column in per_query.items()},
-        {name: clusters[name.split("/")[0]] for name in per_query},
-        sums,
-        samples=protocol.bootstrap,
-        seed=protocol.seed,
-    )
-    statement = stated(protocol, gallery, table.queries, table.sizes)
-    if not extra.empty:
-        statement["further"] = extra.stated()
-    if extra.lengths is not None:
-        sizes = [int(((extra.lengths >= low) & (extra.lengths < high)).sum()) for low, high in pairwise(WORDS)]
-        statement["words"] = dict(zip(words(), sizes, strict=True))
-    recalls = [name for name, metric in table.metrics.items() if metric.total]
-    remarks = [
-        note for each in metric_classes() for note in each.notes(Outcome(protocol, table.figures, table.negatives))
-    ]
-    return Result(
-        figures=table.figures,
-        intervals=ends,
-        chance=table.chance,
-        ceiling=table.ceiling,
-        protocol=statement,
-        per_query=per_query | gallery.names(),
-        notes=notes(statement, table.figures, ends, recalls, remarks),
-        metrics={metric.name: metric.described for metric in table.metrics.values()},
-    )
 
 
 def label_of(images: int, folds: int) -> str:

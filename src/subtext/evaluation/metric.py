@@ -39,7 +39,7 @@ from subtext.ops import semantic_rank
 from subtext.ops.rank import Ties, best_of, rank_positives
 from subtext.ops.semantic_rank import RankTies
 from subtext.ops.sparse import CandidateLists
-from subtext.ops.top_k import gains
+from subtext.ops.top_k import gains, graded_relevance
 
 if TYPE_CHECKING:
     from subtext.evaluation.protocol import ExtraMetrics, Protocol
@@ -90,8 +90,11 @@ class Measure:
 
     @classmethod
     def requested(cls, request: Request) -> Iterable[Measure]:
-        """The instances that an evaluation measures; by default one, with its default settings, against `truth`."""
-        return [cls()] if request.truth == cls.truth else []
+        """The instances that an evaluation measures; by default one against `truth`, with the protocol's ties."""
+        if request.truth != cls.truth:
+            return []
+        ties = {"ties": request.protocol.ties} if "ties" in getattr(cls, "__dataclass_fields__", {}) else {}
+        return [cls(**ties)]
 
     @classmethod
     def notes(cls, outcome: Outcome) -> list[str]:
@@ -213,28 +216,58 @@ class Gains:
         return replace(self, by_score=self.mean)
 
 
+class GainMetric(Metric):
+    """A metric of the relevance at the first k places; a subclass is a dataclass with `k` and `ties`."""
+
+    k: int
+    ties: Ties
+
+    reads = ("gains",)
+    truth = "relevance"
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise RequirementError(f"{type(self).__name__} needs k of 1 or more; it got {self.k}")
+
+    def worth(self, relevance: Tensor) -> Tensor:
+        """What a candidate of this relevance counts."""
+        return relevance
+
+    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
+        """One value per query."""
+        relevance, scores = graded_relevance(comparison, type(self).__name__, least=0.0), comparison.scores
+        if comparison.truth.ignored is not None:
+            relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
+            scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)
+        return torch.from_numpy(self.of(Gains.of(scores, self.worth(relevance), self.k, self.ties)))
+
+    def chance(self, *readings: Any) -> NDArray[np.float64]:
+        """Where every place has the mean relevance."""
+        return self.of(*(gains.shuffled() for gains in readings))
+
+
 class Readings:
     """What metrics read of one block of scores; each reading is computed once, when the first metric takes it.
 
     comparison      the Comparison itself               scores           (Q C)
     best_rank       `ops.rank.Counts`: the rank of the best positive, and how many candidates there are
     query_keys      (Q) keys of the queries, for draws
-    positive_ranks  `ops.positive_ranks.PositiveRanks`: the ranks of all positives
+    positive_ranks  `ops.rank.PositiveRanks`: the ranks of all positives
     label_ranks     zeta -> the same of images whose labels differ in at most zeta places
     semantic_ranks  `SemanticRanks`: scores beside the ranks of a relevance
     gains           `Gains`: relevance at the first places
     """
 
-    def __init__(self, computed_by: Mapping[str, Callable[[], Any]]) -> None:
-        self.computed_by = computed_by
-        self.computed: dict[str, Any] = {}
+    def __init__(self, computed: Mapping[str, Any], computed_by: Mapping[str, Callable[[], Any]] | None = None) -> None:
+        self.computed = dict(computed)
+        self.computed_by = computed_by or {}
 
     def take(self, names: Iterable[str]) -> list[Any]:
         """The readings of these names. Raises RequirementError for one that this truth does not have."""
         for name in names:
             if name not in self.computed:
                 if name not in self.computed_by:
-                    have = ", ".join(self.computed_by)
+                    have = ", ".join([*self.computed, *self.computed_by])
                     raise RequirementError(f"a metric reads '{name}', which there is not here; there are {have}")
                 self.computed[name] = self.computed_by[name]()
         return [self.computed[name] for name in names]
@@ -244,28 +277,20 @@ def readings_of(comparison: Comparison, *, stable: bool = False) -> Readings:
     """The readings of a Comparison; tied candidates are also counted by column if `stable`."""
     truth = comparison.truth
 
-    def cells() -> tuple[CandidateLists, CandidateLists | None]:
-        return CandidateLists.of_mask(truth.match), None if truth.ignored is None else CandidateLists.of_mask(
-            truth.ignored
-        )
+    def lists(mask: Tensor | None) -> Any:
+        return None if mask is None else CandidateLists.of_mask(mask)
 
     def positive_ranks() -> Any:
-        match, ignored = cells()
-        return rank_positives(comparison.scores, [match], ignored, stable=stable)[0]
+        return rank_positives(comparison.scores, [lists(truth.match)], lists(truth.ignored), stable=stable)[0]
 
-    def query_keys() -> NDArray[np.int64]:
-        if comparison.queries is None:
-            return np.arange(len(comparison.scores), dtype=np.int64)
-        return comparison.queries.ids.cpu().numpy()
-
+    queries = len(comparison.scores)
+    keys = torch.arange(queries) if comparison.queries is None else comparison.queries.ids.cpu()
     return Readings(
+        {"comparison": comparison, "scores": comparison.scores, "query_keys": keys.numpy()},
         {
-            "comparison": lambda: comparison,
-            "scores": lambda: comparison.scores,
-            "best_rank": lambda: best_of(comparison.scores, *cells(), stable=stable),
+            "best_rank": lambda: best_of(comparison.scores, lists(truth.match), lists(truth.ignored), stable=stable),
             "positive_ranks": positive_ranks,
-            "query_keys": query_keys,
-        }
+        },
     )
 
 
@@ -302,6 +327,7 @@ def _packaged() -> tuple[type[Measure], ...]:
         for module in modules
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Measure) and value.__module__ == module.__name__
+        if not value.__name__.startswith("_")
     ]
     for entry in entry_points(group=ENTRY_POINTS):
         value = entry.load()

@@ -7,6 +7,7 @@ Images are compared by signatures of a few bytes, which recognise a copy that wa
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -33,7 +34,18 @@ ALIKE = 0.98
 """Correlation of the greys of two copies: hashes alone confuse images of much sky."""
 SIDE = 16
 """Greys a side."""
-_audit_looks_BLOCK = 512
+_BLOCK = 512
+IMAGES_ALLOWED = 0.1
+"""Per cent of audited images that may have a copy among the training images."""
+TEXTS_ALLOWED = 1.0
+"""Per cent of audited texts, of those that are long enough, that may have a near copy among the training texts."""
+_WORDS = 10
+"""Texts shorter than this are not compared: people describe different images by the same few words."""
+_JACCARD = 0.8
+_SHOWN = 5
+"""Examples in a sentence."""
+
+Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -81,22 +93,18 @@ def copies_of(mine: list[Look | None], theirs: list[Look | None]) -> tuple[dict[
     rows_of = {look.digest: row for row, look in enumerate(theirs) if look is not None}
     equal = {row: rows_of[look.digest] for row, look in enumerate(mine) if look is not None and look.digest in rows_of}
     looks = [
-        [(row, look) for row, look in enumerate(side) if look is not None and look.greys is not None]
+        [(row, look.bits, look.greys) for row, look in enumerate(side) if look is not None and look.greys is not None]
         for side in (mine, theirs)
     ]
-    bits = [np.array([look.bits for _, look in side], dtype=np.uint64) for side in looks]
+    bits = [np.array([bits for _, bits, _ in side], dtype=np.uint64) for side in looks]
     similar: dict[int, int] = {}
-    for start in range(0, len(looks[0]), _audit_looks_BLOCK):
-        apart = np.bitwise_count(bits[0][start : start + _audit_looks_BLOCK, None] ^ bits[1][None])
+    for start in range(0, len(looks[0]), _BLOCK):
+        apart = np.bitwise_count(bits[0][start : start + _BLOCK, None] ^ bits[1][None])
         for position, train_position in zip(*np.nonzero(apart <= BITS), strict=True):
-            (row, look), (candidate, its) = looks[0][start + position], looks[1][train_position]
-            assert look.greys is not None
-            if its.greys is not None and float(look.greys @ its.greys) >= ALIKE:
-                similar.setdefault(row, candidate)
+            (row, _, greys), (train_row, _, train_greys) = looks[0][start + position], looks[1][train_position]
+            if float(greys @ train_greys) >= ALIKE:
+                similar.setdefault(row, train_row)
     return equal, similar
-
-
-_audit_words_SHOWN = 5
 
 
 def vocabulary(
@@ -119,48 +127,31 @@ def vocabulary(
     counts_of_words = Counter(word for text in train for word in tokenise(text))
     foreign = [word for word in own if not counts_of_words[word]]
     rare = [word for word in own if 0 < counts_of_words[word] < (min_count or 1)]
-    lacking = [] if min_count is None else sorted(set(_built(train, min_count)) - set(own))
+    lacking: list[str] = []
+    if min_count is not None:
+        # Where no word is frequent enough, every word that the model has is too many.
+        with contextlib.suppress(DataError):
+            lacking = sorted({*Vocabulary.build(train, min_count=min_count).tokens[len(MARKS) :]} - {*own})
+
+    def some(words: Sequence[str]) -> str:
+        more = f" and {len(words) - _SHOWN:,} more" if len(words) > _SHOWN else ""
+        return ", ".join(words[:_SHOWN]) + more
+
     figures = {"words": len(own), "foreign": foreign, "rare": rare, "lacking": lacking}
     sentences = []
     if foreign:
         in_vocabulary = {word for text in audited for word in tokenise(text)}.intersection(foreign)
         sentences.append(
             f"{len(foreign):,} of {counted(len(own), 'word')} are in no training text, {len(in_vocabulary):,} of them "
-            f"in the audited split ({_some(foreign)})"
+            f"in the audited split ({some(foreign)})"
         )
     if rare:
-        sentences.append(f"{counted(len(rare), 'word')} seen less than {min_count} times in training ({_some(rare)})")
+        sentences.append(f"{counted(len(rare), 'word')} seen less than {min_count} times in training ({some(rare)})")
     if lacking:
-        sentences.append(f"{counted(len(lacking), 'word')} of the training texts lacking ({_some(lacking)})")
+        sentences.append(f"{counted(len(lacking), 'word')} of the training texts lacking ({some(lacking)})")
     if sentences:
         return Check("vocabulary", did, "fail", "; ".join(sentences), figures)
     return Check("vocabulary", did, "pass", f"{counted(len(own), 'word')}, all of the training texts alone", figures)
-
-
-def _built(texts: Sequence[str], min_count: int) -> tuple[str, ...]:
-    try:
-        return Vocabulary.build(texts, min_count=min_count).tokens[len(MARKS) :]
-    except DataError:
-        # No word is frequent enough; then every word that the model has is too many.
-        return ()
-
-
-def _some(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _audit_words_SHOWN:,} more" if len(words) > _audit_words_SHOWN else ""
-    return ", ".join(words[:_audit_words_SHOWN]) + more
-
-
-IMAGES_ALLOWED = 0.1
-"""Per cent of audited images that may have a copy among the training images."""
-TEXTS_ALLOWED = 1.0
-"""Per cent of audited texts, of those that are long enough, that may have a near copy among the training texts."""
-_WORDS = 10
-"""Texts shorter than this are not compared: people describe different images by the same few words."""
-_JACCARD = 0.8
-_SHOWN = 5
-_BLOCK = 512
-
-Progress = Callable[[int], None]
 
 
 def images(audited: Dataset, train: Dataset, *, workers: int = 2, progress: Progress | None = None) -> Check:
@@ -215,10 +206,25 @@ def texts(audited: Dataset, train: Dataset, *, progress: Progress | None = None)
         f"share: near copies share {_JACCARD:g} of them or more (Jaccard). {TEXTS_ALLOWED:g} % of the audited texts "
         "may have one."
     )
-    mine, theirs = (_long(dataset.texts) for dataset in (audited, train))
+    mine, theirs = (
+        np.array(
+            [row for row, t in enumerate(dataset.texts.values) if isinstance(t, str) and len(tokenise(t)) >= _WORDS],
+            dtype=np.int64,
+        )
+        for dataset in (audited, train)
+    )
     if not len(mine) or not len(theirs):
         return Check("text-overlap", did, "not applicable", f"there are no texts of {_WORDS} words or more to compare")
-    both = _joined(audited.texts.take(mine), train.texts.take(theirs))
+    # Audited texts, then training texts, as a data set without images in which no group is in both.
+    sides = (("audited", "test", audited.texts.take(mine)), ("train", "train", train.texts.take(theirs)))
+    items = Items(
+        ids=[f"{side}/{name}" for side, _, texts in sides for name in texts.ids],
+        values=[value for _, _, texts in sides for value in texts.values],
+        groups=np.arange(len(mine) + len(theirs), dtype=np.int64),
+        splits=np.array([split for _, split, texts in sides for _ in texts.ids]),
+    )
+    none = Items([], [], np.empty(0, np.int64), np.empty(0, "<U5"))
+    both = Dataset(none, items, np.empty((0, 2), np.int64), Path())
     try:
         copies = near_copies(both, threshold=_JACCARD, progress=progress)
     except RequirementError as error:
@@ -244,26 +250,6 @@ def _rows(file: FeatureFile, items: Items) -> list[bytes]:
                 digest.update(np.ascontiguousarray(array[row]).tobytes())
             digests.append(digest.digest())
     return digests
-
-
-def _long(items: Items) -> NDArray[np.int64]:
-    """Rows of texts that are long enough to be compared."""
-    texts = enumerate(items.values)
-    return np.array([row for row, t in texts if isinstance(t, str) and len(tokenise(t)) >= _WORDS], dtype=np.int64)
-
-
-def _joined(mine: Items, theirs: Items) -> Dataset:
-    """Audited texts, then training texts, as a data set without images in which no group is in both."""
-    count = len(mine) + len(theirs)
-    names = [f"{side}/{name}" for side, items in (("audited", mine), ("train", theirs)) for name in items.ids]
-    both = Items(
-        ids=names,
-        values=[*mine.values, *theirs.values],
-        groups=np.arange(count, dtype=np.int64),
-        splits=np.array(["test"] * len(mine) + ["train"] * len(theirs)),
-    )
-    none = Items([], [], np.empty(0, np.int64), np.empty(0, "<U5"))
-    return Dataset(none, both, np.empty((0, 2), np.int64), Path())
 
 
 def _check(

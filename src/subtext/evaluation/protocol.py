@@ -138,7 +138,7 @@ class ExtraMetrics:
             self,
             relevances=tuple(graded.take(images, texts) for graded in self.relevances),
             truths={name: match.take(images, texts) for name, match in self.truths.items()},
-            labels=None if self.labels is None else _labels(self.labels, images, texts),
+            labels=None if self.labels is None else self.labels.take(images, texts),
         )
 
     def stated(self) -> dict[str, Any]:
@@ -152,17 +152,3 @@ class ExtraMetrics:
             "ndcg": list(self.ndcg),
             "pmrp_zeta": [0, 1, 2] if self.labels is not None else [],
         }
-
-
-def _labels(labels: Labelled, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Labelled | None:
-    """The labelled items among the chosen ones, numbered anew; None where no image is."""
-    fields: dict[str, NDArray[np.int64]] = {}
-    for name, rows, chosen in (("image", labels.image_rows, images), ("text", labels.text_rows, texts)):
-        row_of = np.full(max(int(rows.max(initial=-1)), int(chosen.max(initial=-1))) + 1, -1, dtype=np.int64)
-        row_of[chosen] = np.arange(len(chosen))
-        present = row_of[rows] >= 0
-        fields |= {
-            f"{name}_rows": row_of[rows][present],
-            f"{name}_codes": getattr(labels, f"{name}_codes")[present],
-        }
-    return replace(labels, **fields) if len(fields["image_rows"]) and len(fields["text_rows"]) else None

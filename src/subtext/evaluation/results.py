@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from subtext.core import DIRECTIONS, Direction
 from subtext.data.atomic import write_file, write_text
+from subtext.data.dataset import frame
 from subtext.errors import counted
 from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
@@ -78,15 +80,14 @@ class Result:
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per figure: name, value, ends of its interval, chance and ceiling. Needs pandas."""
-        import pandas
+        return frame(self._rows())
 
-        return pandas.DataFrame(self._rows(), columns=["figure", "value", "low", "high", "chance", "ceiling"])
-
-    def _rows(self) -> list[tuple[Any, ...]]:
-        ends, none = self.intervals, (None, None)
+    def _rows(self) -> list[dict[str, Any]]:
+        names, none = ("figure", "value", "low", "high", "chance", "ceiling"), (None, None)
         return [
-            (name, value, *ends.get(name, none), self.chance.get(name), self.ceiling.get(name))
+            dict(zip(names, (name, value, *ends, self.chance.get(name), self.ceiling.get(name)), strict=True))
             for name, value in self.figures.items()
+            for ends in [self.intervals.get(name, none)]
         ]
 
     def __str__(self) -> str:
@@ -101,7 +102,7 @@ class Result:
             f"<tr><td>{escape(name)}</td>"
             + "".join(f"<td>{'' if value is None else f'{value:.1f}'}</td>" for value in values)
             + "</tr>"
-            for name, *values in self._rows()
+            for name, *values in (row.values() for row in self._rows())
         )
         head = "".join(f"<th>{name}</th>" for name in ("", "value", "95 % low", "95 % high", "chance", "best order"))
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
@@ -166,6 +167,15 @@ def stated(
     }
 
 
+def finite_json(value: Any) -> Any:
+    """The same values with null for a number that is infinite or none; tuples become lists."""
+    if isinstance(value, Mapping):
+        return {name: finite_json(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_json(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def versions() -> dict[str, str]:
     """Of Python, Subtext, and the libraries that figures may depend on."""
     libraries = {name: version(name) for name in ("torch", "transformers", "numpy")}
@@ -191,31 +201,19 @@ def notes(
             sentences.append(f"without a partner: {counted(missing, query)}, which are candidates but no queries")
     sentences += of_metrics
     if protocol["bootstrap"]:
-        sentences += _missing_intervals(protocol["intervals"]["clusters"], recalls, intervals)
+        clusters = protocol["intervals"]["clusters"]
+        if few := [direction for direction in DIRECTIONS if clusters[direction] < FEWEST]:
+            which = "" if len(few) == len(DIRECTIONS) else f" {few[0].replace('_', ' ')}"
+            sentences.append(
+                f"no 95 % intervals{which}: the bootstrap resamples images and needs {FEWEST} of them; the queries "
+                f"belong to {min(clusters[direction] for direction in few)}"
+            )
+        certain = [name for name in recalls if name not in intervals and name.split("/")[0] not in few]
+        if labels := ", ".join(name.replace("_", " ").replace("/", " ") for name in certain):
+            sentences.append(f"no 95 % interval of {labels}: all queries agree, so resampling shows no spread")
     if invalid := int(max(figures[f"{direction}/nan_scores"] for direction in DIRECTIONS)):
         sentences.append(f"not a number: {counted(invalid, 'score')}, ranked behind all others; the model is broken")
     return tuple(sentences)
-
-
-def _missing_intervals(
-    clusters: Mapping[str, int], recalls: Sequence[str], intervals: Mapping[str, tuple[float, float]]
-) -> list[str]:
-    few = [direction for direction in DIRECTIONS if clusters[direction] < FEWEST]
-    sentences: list[str] = []
-    if few:
-        where = "" if len(few) == len(DIRECTIONS) else f" {few[0].replace('_', ' ')}"
-        sentences.append(
-            f"no 95 % intervals{where}: the bootstrap resamples images and needs {FEWEST} of them; the queries belong "
-            f"to {min(clusters[direction] for direction in few)}"
-        )
-    certain = [
-        name.replace("_", " ").replace("/", " ")
-        for name in recalls
-        if name not in intervals and name.split("/")[0] not in few
-    ]
-    if certain:
-        sentences.append(f"no 95 % interval of {', '.join(certain)}: all queries agree, so resampling shows no spread")
-    return sentences
 
 
 def result_text(result: Result) -> str:
@@ -236,10 +234,19 @@ def result_text(result: Result) -> str:
     choices = [f"{c}_way{suffix}" for c in protocol["c_way"] for suffix in ("@1", "@3", "_mean_rank")]
     if any(name.split("/")[-1] in choices for name in result.figures):
         lines.append(figures_table(result.figures, result.chance, intervals, names=choices, summed=False))
-    lines += [
-        figures_table(result.figures, result.chance, intervals, names=names, summed=False, ceiling=result.ceiling)
-        for names in _more_tables(result)
-    ]
+    shown = {*recalls, *SHOWN}
+    # A table each for the figures of one relevance, truth or set of folds.
+    tables: dict[str, list[str]] = {}
+    for name in result.figures:
+        direction, _, figure = name.partition("/")
+        plain, _, label = figure.partition("(")
+        if direction in DIRECTIONS and plain not in _HIDDEN and "_way" not in plain and (label or plain not in shown):
+            tables.setdefault(label, []).append(figure)
+    for figures in tables.values():
+        names = list(dict.fromkeys(figures))
+        lines.append(
+            figures_table(result.figures, result.chance, intervals, names=names, summed=False, ceiling=result.ceiling)
+        )
     if "words" in protocol:
         lines.append("texts by length: " + ", ".join(f"{name} {count:,}" for name, count in protocol["words"].items()))
     if sums := [f"{name} {value:.1f}" for name, value in result.figures.items() if name.startswith("rsum(")]:
@@ -255,19 +262,6 @@ def result_text(result: Result) -> str:
     if others := [name for name in others if name not in result.chance]:
         lines.append(table(["", ""], [[name, f"{result.figures[name]:.3f}"] for name in others]))
     return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])
-
-
-def _more_tables(result: Result) -> list[list[str]]:
-    """Names of the other figures, table by table: of one relevance, truth or set of folds."""
-    shown = {f"recall@{k}" for k in result.protocol["recall"]} | set(SHOWN)
-    tables: dict[str, list[str]] = {}
-    for name in result.figures:
-        direction, _, figure = name.partition("/")
-        plain, _, label = figure.partition("(")
-        if direction not in DIRECTIONS or plain in _HIDDEN or "_way" in plain or (not label and plain in shown):
-            continue
-        tables.setdefault(label, []).append(figure)
-    return [list(dict.fromkeys(names)) for names in tables.values()]
 
 
 def figures_table(

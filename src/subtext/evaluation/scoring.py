@@ -14,9 +14,9 @@ Where scores come from: a matrix that is there, or embeddings whose similarity i
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,7 +27,6 @@ from torch.nn.functional import pad
 
 from subtext.core import DIRECTIONS, Direction, Embeddings
 from subtext.errors import ShapeError
-from subtext.evaluation import scoring
 from subtext.evaluation.relevance.match import Match
 from subtext.ops.pairwise import packed
 from subtext.ops.rank import KERNEL_CELLS, Counts, best_of, both_directions
@@ -84,9 +83,9 @@ def blocks(
         if exact:
             scores = _tiled(similarity, images, texts)
         elif direction == "image_to_text":
-            scores = _fast(similarity, images, texts, len(images), width)
+            scores = in_blocks(similarity, images, texts, len(images), width)
         else:
-            scores = _fast(similarity, images, texts, width, len(texts))
+            scores = in_blocks(similarity, images, texts, width, len(texts))
         yield start, stop, scores if direction == "image_to_text" else scores.T
 
 
@@ -97,54 +96,40 @@ def matrix(
     block_bytes: int = BLOCK_BYTES,
     *,
     exact: bool = False,
+    in_file: bool = False,
 ) -> Float[Tensor, "i t"]:
-    """All scores at once, for sets whose matrix fits in memory."""
-    score_blocks = blocks(similarity, images, texts, "image_to_text", block_bytes, exact=exact)
-    start, stop, scores = next(score_blocks)
-    if stop - start == len(images):
-        return scores
-    scores_matrix = scores.new_empty(len(images), len(texts))
-    scores_matrix[start:stop] = scores
-    for start, stop, scores in score_blocks:
+    """All scores at once, for sets whose matrix fits in memory.
+
+    in_file  float32 in a temporary file that has no name and ends with the tensor, for pairs that cost more to score
+             than to store: both directions then read one matrix, by rows and columns
+    """
+    shape = (len(images), len(texts))
+    scores_matrix: Tensor | None = None
+    if in_file:
+        with tempfile.TemporaryFile() as file:
+            scores_matrix = torch.from_numpy(np.memmap(file, dtype=np.float32, mode="w+", shape=shape))
+    for start, stop, scores in blocks(similarity, images, texts, "image_to_text", block_bytes, exact=exact):
+        if scores_matrix is None:
+            if stop == len(images):
+                return scores
+            scores_matrix = scores.new_empty(shape)
         scores_matrix[start:stop] = scores
+    assert scores_matrix is not None
     return scores_matrix
 
 
-def stored(
-    similarity: nn.Module,
-    images: Embeddings,
-    texts: Embeddings,
-    block_bytes: int = BLOCK_BYTES,
-    *,
-    exact: bool = False,
-) -> Float[Tensor, "i t"]:
-    """All scores, computed once and kept in a temporary file that has no name and ends with the tensor.
-
-    For pairs that cost more to score than to keep: both directions then read one matrix, float32, by rows and columns.
-    """
-    with tempfile.TemporaryFile() as file:
-        matrix = torch.from_numpy(np.memmap(file, dtype=np.float32, mode="w+", shape=(len(images), len(texts))))
-    for start, stop, scores in blocks(similarity, images, texts, "image_to_text", block_bytes, exact=exact):
-        matrix[start:stop] = scores
-    return matrix
-
-
 @torch.inference_mode()
-def _fast(similarity: nn.Module, images: Embeddings, texts: Embeddings, height: int, width: int) -> Tensor:
-    """Scores in pieces of at most height x width."""
+def in_blocks(similarity: nn.Module, images: Embeddings, texts: Embeddings, height: int, width: int) -> Tensor:
+    """All scores, computed in blocks of at most height x width."""
     device = device_of(similarity, images)
     if len(images) <= height and len(texts) <= width:
         return similarity(images.to(device), texts.to(device)).cpu()
-    matrix: Tensor | None = None
+    rows = []
     for top in range(0, len(images), height):
         upper = images[top : top + height].to(device)
-        for start_column in range(0, len(texts), width):
-            block = similarity(upper, texts[start_column : start_column + width].to(device))
-            if matrix is None:
-                matrix = torch.empty(len(images), len(texts), dtype=block.dtype)
-            matrix[top : top + height, start_column : start_column + width] = block
-    assert matrix is not None
-    return matrix
+        columns = [texts[start : start + width].to(device) for start in range(0, len(texts), width)]
+        rows.append(torch.cat([similarity(upper, block).cpu() for block in columns], dim=1))
+    return torch.cat(rows)
 
 
 @torch.inference_mode()
@@ -203,43 +188,56 @@ def device_of(similarity: nn.Module, items: Embeddings) -> torch.device:
 
 
 STORED_BYTES = 2**28
-"""Up to this size a score matrix is kept and read once for both directions; above, blocks are scored for each."""
+"""Up to this size a score matrix is stored and read once for both directions; above, blocks are scored for each."""
 
 Rows = NDArray[np.int64]
 Block = tuple[int, int, Tensor]
 
 
-@runtime_checkable
-class Source(Protocol):
-    """Scores of some pictures and some texts, by blocks of either side's queries."""
+class Source(ABC):
+    """Scores of some images and some texts, by blocks of either side's queries."""
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, int]:
-        """Pictures and texts."""
+        """Images and texts."""
 
+    @abstractmethod
     def part(self, images: Rows, texts: Rows) -> Source:
-        """The chosen pictures and texts."""
+        """The chosen images and texts."""
 
-    def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
-        """Where the best partner of each picture stands, and of each text."""
-
+    @abstractmethod
     def blocks(self, direction: Direction) -> Iterator[Block]:
         """First and last query of a block, and its scores, (Q C)."""
 
+    def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
+        """Where the best positive of each image stands, and of each text; nothing larger than a block is held."""
+        compiled = self.shape[0] * self.shape[1] >= KERNEL_CELLS
+        images, texts = (
+            Counts.cat(
+                [
+                    best_of(scores, match.cells(direction)[start:stop], stable=stable, kernel=compiled)
+                    for start, stop, scores in self.blocks(direction)
+                ]
+            )
+            for direction in DIRECTIONS
+        )
+        return images, texts
+
 
 @dataclass(frozen=True)
-class Matrix:
-    """Scores that are there: (pictures, texts), in memory or mapped from a file."""
+class Matrix(Source):
+    """Scores that are there: (images, texts), in memory or mapped from a file."""
 
     scores: Float[Tensor, "i t"]
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Pictures and texts."""
+        """Images and texts."""
         return (self.scores.shape[0], self.scores.shape[1])
 
     def part(self, images: Rows, texts: Rows) -> Matrix:
-        """The chosen pictures and texts; the matrix itself when those are all, in order."""
+        """The chosen images and texts; the matrix itself when those are all, in order."""
         if covers(images, self.shape[0]) and covers(texts, self.shape[1]):
             return self
         return Matrix(self.scores[torch.from_numpy(images)][:, torch.from_numpy(texts)])
@@ -251,7 +249,7 @@ class Matrix:
     def blocks(self, direction: Direction) -> Iterator[Block]:
         """Blocks of about 64 MB; those of texts are turned."""
         queries, candidates = self.shape if direction == "image_to_text" else self.shape[::-1]
-        rows = max(1, scoring.BLOCK_BYTES // (4 * candidates))
+        rows = max(1, BLOCK_BYTES // (4 * candidates))
         for start in range(0, queries, rows):
             stop = min(queries, start + rows)
             cut = self.scores[start:stop] if direction == "image_to_text" else self.scores[:, start:stop].T
@@ -259,72 +257,59 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Embedded:
-    """Scores that a similarity gives embeddings of pictures and texts, exactly or fast (see `scoring`)."""
+class Embedded(Source):
+    """Scores that a similarity gives embeddings of images and texts, exactly or fast.
+
+    stored_bytes  scores of up to this size are computed once and held in memory; larger ones are scored anew for each
+                  direction, unless pairs are expensive to score
+    """
 
     similarity: nn.Module
     images: Embeddings
     texts: Embeddings
-    block_bytes: int = scoring.BLOCK_BYTES
+    block_bytes: int = BLOCK_BYTES
     exact: bool = False
     stored_bytes: int = STORED_BYTES
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Pictures and texts."""
+        """Images and texts."""
         return (len(self.images), len(self.texts))
 
     def part(self, images: Rows, texts: Rows) -> Matrix | Embedded:
-        """The chosen items: their whole matrix where it may be stored, else their embeddings.
-
-        Where pairs are dear to score the matrix is made once, whatever its size, and kept in a file.
-        """
-        mine = self.images if covers(images, len(self.images)) else self.images[torch.from_numpy(images)]
-        theirs = self.texts if covers(texts, len(self.texts)) else self.texts[torch.from_numpy(texts)]
-        chosen = replace(self, images=mine, texts=theirs)
-        return chosen.kept() if chosen.small or not self.similarity.indexable else chosen
+        """The chosen items: their matrix where it is small or pairs are expensive to score, else their embeddings."""
+        chosen = replace(
+            self,
+            images=self.images if covers(images, len(self.images)) else self.images[torch.from_numpy(images)],
+            texts=self.texts if covers(texts, len(self.texts)) else self.texts[torch.from_numpy(texts)],
+        )
+        return chosen.stored() if chosen.small or not self.similarity.indexable else chosen
 
     @property
     def small(self) -> bool:
-        """Whether all scores may be kept in memory."""
+        """Whether all scores may be held in memory."""
         return 4 * len(self.images) * len(self.texts) <= self.stored_bytes
 
-    def kept(self) -> Matrix:
+    def stored(self) -> Matrix:
         """All scores, made once: in memory where they are few enough, else in a file that ends with them."""
-        make = scoring.matrix if self.small else scoring.stored
-        return Matrix(make(self.similarity, self.images, self.texts, self.block_bytes, exact=self.exact))
-
-    def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
-        """Each direction from blocks of its own queries: nothing larger than a block is held."""
-        compiled = len(self.images) * len(self.texts) >= KERNEL_CELLS
-
-        def of(direction: Direction) -> Counts:
-            positives = match.cells(direction)
-            return Counts.cat(
-                [
-                    best_of(scores, positives[start:stop], stable=stable, kernel=compiled)
-                    for start, stop, scores in self.blocks(direction)
-                ]
-            )
-
-        images, texts = (of(direction) for direction in DIRECTIONS)
-        return images, texts
+        items, block_bytes = (self.images, self.texts), self.block_bytes
+        return Matrix(matrix(self.similarity, *items, block_bytes, exact=self.exact, in_file=not self.small))
 
     def blocks(self, direction: Direction) -> Iterator[Block]:
         """Blocks of `block_bytes`, scored anew each time."""
         both = (self.images, self.texts) if direction == "image_to_text" else (self.texts, self.images)
-        yield from scoring.blocks(self.similarity, *both, direction, self.block_bytes, exact=self.exact)
+        yield from blocks(self.similarity, *both, direction, self.block_bytes, exact=self.exact)
 
 
 def scored_once(source: Source, reads: float) -> Source:
-    """The source itself, or its whole matrix, kept: where pairs are dear and would be scored more often than once each.
+    """The source itself, or its stored matrix where pairs are expensive and would be scored more often than once each.
 
-    reads  how many times all pairs are asked for: 1/5 for one set of five folds, 1 1/5 beside the whole gallery
+    reads  how many times all pairs are read: 1/5 for one set of five folds, 1 1/5 beside the whole gallery
 
     Scores are the same to the bit either way: those of a model of pairs depend on their pair alone.
     """
     if reads > 1 and isinstance(source, Embedded) and not source.similarity.indexable:
-        return source.kept()
+        return source.stored()
     return source
 
 

@@ -15,7 +15,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.graph import Graph, marks_of, pictures_of_texts
-from subtext.neighbours.spaces import Distance, Features, Places, Progress, Sentence, Space, unit
+from subtext.neighbours.spaces import Distance, Doc2Vec, Features, Lsa, Places, Progress, Sentence, Space, unit
 from subtext.ops.nearest import NearestRows, nearest_rows
 
 
@@ -66,7 +66,15 @@ def build_graph(
     _require_enough(options, int(candidates.sum()), len(pairs.texts), " that the space has a place for")
     distance = options.distance or space.distance
     vectors = unit(embedded.vectors) if distance == "cosine" else embedded.vectors
-    nearest = _search(vectors, candidates, _groups(pairs, embedded, options), options, compared)
+    groups = _groups(pairs, embedded, options)
+    if options.search == "exact":
+        nearest = nearest_rows(
+            vectors, count=options.neighbours, candidates=candidates, groups=groups, progress=compared
+        )
+    else:
+        nearest = approximate_rows(vectors, count=options.neighbours, candidates=candidates, groups=groups)
+        if compared is not None:
+            compared(len(vectors))
     rows, scores = nearest.rows, nearest.scores
     rows[~embedded.known], scores[~embedded.known] = -1, -np.inf
     if not (rows >= 0).any():
@@ -87,21 +95,6 @@ def build_graph(
         },
         source=dict(source or {}),
     )  # fmt: skip
-
-
-def _search(
-    vectors: NDArray[np.float32],
-    candidates: NDArray[np.bool_],
-    groups: NDArray[np.int64],
-    options: GraphOptions,
-    compared: Progress | None,
-) -> NearestRows:
-    if options.search == "exact":
-        return nearest_rows(vectors, count=options.neighbours, candidates=candidates, groups=groups, progress=compared)
-    nearest = approximate_rows(vectors, count=options.neighbours, candidates=candidates, groups=groups)
-    if compared is not None:
-        compared(len(vectors))
-    return nearest
 
 
 def _groups(pairs: Dataset, embedded: Places, options: GraphOptions) -> NDArray[np.int64]:
@@ -189,12 +182,8 @@ def open_space(
     """
     name, _, value = space.partition(":")
     if name == "doc2vec" and not value:
-        from subtext.neighbours.doc2vec import Doc2Vec
-
         return Doc2Vec(width=dim, min_count=min_count, epochs=epochs, sentences=max_sentences, seed=seed)
     if name == "lsa" and not value:
-        from subtext.neighbours.lsa import Lsa
-
         return Lsa(width=dim, seed=seed)
     if name == "sentence" and value:
         return Sentence(value, device=device)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from subtext.core import Truth
 from subtext.data import atomic
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError
@@ -75,9 +77,13 @@ class Graph:
         if len(marks) == len(self) and bool((marks == self.marks).all()):
             return
         matching = int(np.isin(marks, self.marks).sum())
+        if matching == len(marks):
+            hint = "they are part of it, or in another order: Graph.within cuts it"
+        else:
+            hint = "it was built for other data: build one for this data (subtext neighbours build)"
         raise DataError(
             f"this graph needs the {len(self):,} texts that it was built for; it got {len(marks):,}, of which it knows "
-            f"{matching:,}{_hint(matching, len(marks))}"
+            f"{matching:,}; {hint}"
         )
 
     def within(self, texts: Items) -> Graph:
@@ -105,10 +111,17 @@ class Graph:
             ids=list(texts.ids),
             marks=rows_of,
             neighbours=np.take_along_axis(neighbours, front, axis=1),
-            distances=np.take_along_axis(np.where(gone, np.inf, self.distances[rows]), front, axis=1).astype(
-                np.float32
-            ),
+            distances=np.take_along_axis(np.where(gone, np.float32(np.inf), self.distances[rows]), front, axis=1),
         )
+
+    def truth(self, start: int, stop: int) -> Truth:
+        """Rows start to stop against all rows: neighbours are positive, a row itself is ignored."""
+        stop = min(stop, len(self))
+        neighbours = np.asarray(self.neighbours[start:stop])
+        rows, columns = np.nonzero(neighbours >= 0)
+        match = torch.zeros(stop - start, len(self), dtype=torch.bool)
+        match[torch.from_numpy(rows), torch.from_numpy(neighbours[rows, columns].astype(np.int64))] = True
+        return Truth(match=match, ignored=torch.arange(start, stop)[:, None] == torch.arange(len(self)))
 
     def save(self, folder: Path) -> None:
         """Write a folder of arrays and JSON, whole or not at all.
@@ -202,9 +215,3 @@ def _manifest(folder: Path) -> dict[str, Any]:
             "newer Subtext, or build the graph again"
         )
     return manifest
-
-
-def _hint(matching: int, count: int) -> str:
-    if matching == count:
-        return "; they are part of it, or in another order: Graph.within cuts it"
-    return "; it was built for other data: build one for this data (subtext neighbours build)"

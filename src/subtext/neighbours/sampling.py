@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -85,16 +84,14 @@ class Sampler:
         index = np.minimum((draws * counts).astype(np.int64), np.maximum(counts - 1, 0))
         rows = np.asarray(self._choices[texts, index]).astype(np.int64)
         if (without := counts == 0).any():
-            rows[without] = self._strangers(texts[without], draws[without])
+            # Any text of another group: all but the stretch of the own one.
+            groups, others = self._pairs.texts.groups[texts[without]], draws[without]
+            first = np.searchsorted(self._groups, groups, side="left")
+            group_size = np.searchsorted(self._groups, groups, side="right") - first
+            remaining = len(self._groups) - group_size
+            index = np.minimum((others * remaining).astype(np.int64), remaining - 1)
+            rows[without] = self._ordered[index + np.where(index >= first, group_size, 0)]
         return rows
-
-    def _strangers(self, texts: Int[np.ndarray, "b"], draws: Float[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
-        groups = self._pairs.texts.groups[texts]
-        first = np.searchsorted(self._groups, groups, side="left")
-        group_size = np.searchsorted(self._groups, groups, side="right") - first
-        remaining = len(self._groups) - group_size
-        index = np.minimum((draws * remaining).astype(np.int64), remaining - 1)
-        return self._ordered[index + np.where(index >= first, group_size, 0)].astype(np.int64)
 
 
 class Strangers:
@@ -197,13 +194,8 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
             "neighbours instead (graph=GRAPH)"
         )
     choices = np.full((len(pairs.texts), longest - 1), -1, dtype=np.int32)
-    for image, text in _first_links(pairs):
-        siblings = [sibling for sibling in of_picture[image] if sibling != text] or [text]
-        choices[text, : len(siblings)] = siblings
+    for text, image in enumerate(pictures_of_texts(pairs).tolist()):
+        if image >= 0:
+            siblings = [sibling for sibling in of_picture[image] if sibling != text] or [text]
+            choices[text, : len(siblings)] = siblings
     return choices
-
-
-def _first_links(pairs: Dataset) -> Sequence[tuple[int, int]]:
-    """Each text with the first image that it is linked to."""
-    pictures = pictures_of_texts(pairs)
-    return [(int(image), text) for text, image in enumerate(pictures) if image >= 0]

@@ -1,24 +1,33 @@
-"""What a space is: a place for every text of a data set, learnt from some of them, in which near means alike.
+"""Spaces: a position for every text of a data set, learnt from some of them, in which near means alike.
 
-Places that somebody else has computed: features of the images ("Img NNs"), or of the texts.
-
-Any sentence encoder of `transformers`, as it is: the mean of a text's last hidden states.
+Features that another program computed (of the images, "Img NNs", or of the texts), sentence encoders of `transformers`,
+latent semantic analysis (Deerwester and others 1990), and Doc2Vec (Le and Mikolov 2014) as Thomas and Kovashka 2020
+(section 3.1) use it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
 
 from subtext.data.dataset import Dataset, Items
 from subtext.data.feature_file import FeatureFile
-from subtext.errors import DataError
+from subtext.data.prepare import first_sentences
+from subtext.data.words import tokenise
+from subtext.errors import DataError, RequirementError
 from subtext.models.encoders.language import SentenceEncoder
 from subtext.neighbours.graph import pictures_of_texts
+from subtext.ops import draw
+from subtext.ops.sparse import Sparse
 
 Distance = Literal["l2", "cosine"]
 Progress = Callable[[int], None]
@@ -58,13 +67,12 @@ def words_of(texts: Items) -> list[str]:
 
     Raises DataError that names the first item which has none: such a data set has features in their place.
     """
-    words = []
-    for name, value in zip(texts.ids, texts.values, strict=True):
-        if not isinstance(value, str):
-            raise DataError(
-                f"this space needs words for every text; '{name}' has none; use a space of features (features:FILE)"
-            )
-        words.append(value)
+    words = [value for value in texts.values if isinstance(value, str)]
+    if len(words) < len(texts):
+        name = next(n for n, value in zip(texts.ids, texts.values, strict=True) if not isinstance(value, str))
+        raise DataError(
+            f"this space needs words for every text; '{name}' has none; use a space of features (features:FILE)"
+        )
     return words
 
 
@@ -90,10 +98,7 @@ class Features:
     file: FeatureFile
     of: Literal["images", "texts"] = "images"
 
-    @property
-    def distance(self) -> Distance:
-        """L2, as in the authors' code."""
-        return "l2"
+    distance: ClassVar[Distance] = "l2"
 
     def settings(self) -> Mapping[str, Any]:
         """Everything that the places depend on."""
@@ -152,10 +157,7 @@ class Sentence:
     batch_size: int = 64
     device: str = "cpu"
 
-    @property
-    def distance(self) -> Distance:
-        """Angles, which sentence encoders are trained for."""
-        return "cosine"
+    distance: ClassVar[Distance] = "cosine"
 
     def settings(self) -> Mapping[str, Any]:
         """Everything that the places depend on."""
@@ -165,3 +167,228 @@ class Sentence:
         """The places of all texts."""
         encoder = SentenceEncoder(self.model, self.pooling, self.max_tokens, self.batch_size, self.device)
         return Places(unit(encoder(words_of(pairs.texts), progress)), np.ones(len(pairs.texts), dtype=bool))
+
+
+def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> Sparse:
+    """Unit rows of term count times inverse document frequency; the words are those of the texts to learn from.
+
+        tf * (ln((1 + T) / (1 + df)) + 1)        T texts to learn from, df of them have the word
+
+    A text of unknown words alone is a row of nothing.
+
+    >>> found = tfidf(["a dog", "a cat"], np.array([True, True]))
+    >>> found.width, [round(float(value), 3) for value in found.values[:2]]
+    (3, [0.58, 0.815])
+    """
+    bags = [Counter(tokenise(text)) for text in texts]
+    frequency: Counter[str] = Counter(word for row in np.flatnonzero(learn) for word in bags[row])
+    codes = {word: code for code, word in enumerate(sorted(frequency))}
+    idf = np.array([np.log((1 + learn.sum()) / (1 + frequency[word])) + 1 for word in codes], dtype=np.float64)
+    starts, columns, values = [0], [], []
+    for bag in bags:
+        entries = sorted((codes[word], count) for word, count in bag.items() if word in codes)
+        columns_of = np.array([code for code, _ in entries], dtype=np.int64)
+        weights = np.array([count for _, count in entries]) * idf[columns_of]
+        columns.append(columns_of)
+        values.append(weights / max(float(np.sqrt((weights**2).sum())), 1e-12))
+        starts.append(starts[-1] + len(columns_of))
+    return Sparse(
+        np.array(starts, dtype=np.int64),
+        np.concatenate(columns) if columns else np.zeros(0, dtype=np.int64),
+        np.concatenate(values).astype(np.float32) if values else np.zeros(0, dtype=np.float32),
+        len(codes),
+    )
+
+
+def cosines(rows: Sparse, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
+    """The cosine of each pair of unit rows; pairs of one left row are best given together."""
+    values = np.zeros(len(left), dtype=np.float32)
+    spread = np.zeros(rows.width, dtype=np.float32)
+    last = slice(0, 0)
+    for pair, (row, second) in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+        span_of = slice(int(rows.starts[row]), int(rows.starts[row + 1]))
+        if span_of != last:
+            spread[rows.columns[last]] = 0
+            spread[rows.columns[span_of]] = rows.values[span_of]
+            last = span_of
+        span = slice(int(rows.starts[second]), int(rows.starts[second + 1]))
+        values[pair] = spread[rows.columns[span]] @ rows.values[span]
+    return values
+
+
+OVERSAMPLE, PASSES = 16, 5
+"""Of the randomised search for directions (Halko, Martinsson and Tropp 2011): further columns, and passes."""
+
+
+@dataclass(frozen=True)
+class Lsa:
+    """TF-IDF of the words, then the D right singular vectors of the largest singular values; unit rows.
+
+    width  D; fewer where there are fewer words or texts
+    seed   of the random search for the directions
+
+    Nothing but PyTorch is needed; any script is read (`data.words`). A text is not placed that has no known word, or
+    whose words none of the D directions has: a larger D places more. Gives cosine distances.
+
+    Raises DataError where no text to learn from has a word.
+    Cost time of 2 x 5 products of the sparse matrix with D + 16 columns.
+    """
+
+    width: int = 200
+    seed: int = 0
+
+    distance: ClassVar[Distance] = "cosine"
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise RequirementError(f"Lsa needs a width of 1 or more; it got {self.width}")
+
+    def settings(self) -> Mapping[str, Any]:
+        """Everything that the places depend on."""
+        return {"name": "lsa", **asdict(self)}
+
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> Places:
+        """The places of all texts, learnt from those that `learn` marks."""
+        rows = tfidf(words_of(pairs.texts), learn)
+        if not rows.width:
+            raise DataError(f"lsa needs texts with words; none of the {int(learn.sum()):,} to learn from has one")
+        directions = _directions(rows.take(np.flatnonzero(learn).astype(np.int64)), self.width, seed=self.seed)
+        vectors = rows.times(directions).numpy()
+        if progress is not None:
+            progress(len(rows))
+        return Places(unit(vectors), np.abs(vectors).max(axis=1) > 1e-6)
+
+
+def _directions(rows: Sparse, width: int, *, seed: int) -> Tensor:
+    """(V D) the right singular vectors of the largest singular values, by repeated products with the matrix."""
+    most = min(len(rows), rows.width)
+    columns = min(width + OVERSAMPLE, most)
+    names = np.arange(rows.width, dtype=np.int64)
+    start = draw.uniform(names, seed=seed, epoch=0, purpose="lsa", count=columns) - 0.5
+    back, basis = rows.transposed(), torch.from_numpy(start.astype(np.float32))
+    for _ in range(PASSES):
+        basis = torch.linalg.qr(basis).Q
+        basis = back.times(torch.linalg.qr(rows.times(basis)).Q)
+    basis = torch.linalg.qr(basis).Q
+    turn = torch.linalg.svd(rows.times(basis).double(), full_matrices=False).Vh
+    return basis @ turn[: min(width, most)].T.float()
+
+
+_TAG = re.compile(r"<[^>]+>")
+_GAP = re.compile(r"[!-/:-@\[-`{-~\s]+")
+SHORTEST = 3
+"""Letters of the shortest word that is kept."""
+
+
+def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
+    """Lower-case words without tags, punctuation and gensim's 337 stop-words, of three letters or more.
+
+    Characters beyond ASCII become "?", as in the authors' code, and so part a word: this reading is for English.
+    Letters and digits that touch stay together ("25bn"), as in the authors' output.
+
+    sentences  only the first so many are read (two for Politics); None for the whole text
+
+    Raises RequirementError where gensim is not installed.
+
+    >>> " ".join(doc2vec_words("The <b>Border-wall</b> plan is a 5-year, $25bn idea; it isn't cheap!"))
+    'border wall plan year 25bn idea isn cheap'
+    """
+    try:
+        from gensim.parsing.preprocessing import STOPWORDS
+    except ImportError as problem:
+        raise RequirementError(
+            "the space doc2vec needs gensim, which is not installed; pip install 'subtext[neighbours]', or use the "
+            "space lsa"
+        ) from problem
+    if sentences is not None:
+        text = first_sentences(text, sentences)
+    plain = text.encode("ascii", "replace").decode("ascii").lower()
+    return [word for word in _GAP.split(_TAG.sub("", plain)) if len(word) >= SHORTEST and word not in STOPWORDS]
+
+
+MANY = 200_000
+"""Texts from which on the paper's 20 epochs are enough; the authors' code takes 50 for smaller sets."""
+
+
+@dataclass(frozen=True)
+class Doc2Vec:
+    """Distributed memory over the texts that may be learnt from; every text is placed by inference, these too.
+
+    width      D, the paper's 200          window    words to either side, the paper's 20
+    min_count  occurrences below which a word is left out, the paper's 20; set it low for a small set
+    epochs     of training, and of inference for each text; None: 20 from 200,000 texts on, else 50
+    output     "hs": a hierarchical softmax, as in the paper; "ns": 5 negative samples, as in the authors' code
+    sentences  how many are read of each text, from its start; None for all (two for Politics in the paper)
+    seed       of the weights and of inference
+    workers    more than one is faster, and gives other places at every run
+
+    A text without a known word is not placed. The place of a text depends on its words alone, not on its neighbours in
+    the file. Distances are L2 on the vectors as they are.
+
+    Raises RequirementError where gensim is missing, DataError where no word comes `min_count` times.
+    """
+
+    width: int = 200
+    window: int = 20
+    min_count: int = 20
+    epochs: int | None = None
+    output: Literal["hs", "ns"] = "hs"
+    sentences: int | None = None
+    seed: int = 0
+    workers: int = 1
+
+    distance: ClassVar[Distance] = "l2"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "window", "min_count", "workers"):
+            if getattr(self, name) < 1:
+                raise RequirementError(f"Doc2Vec needs {name} of 1 or more; it got {getattr(self, name)}")
+
+    def settings(self) -> Mapping[str, Any]:
+        """Everything that the places depend on."""
+        return {"name": "doc2vec", **asdict(self)}
+
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> Places:
+        """The places of all texts, learnt from those that `learn` marks."""
+        documents = [doc2vec_words(text, sentences=self.sentences) for text in words_of(pairs.texts)]
+        model = self._trained([documents[row] for row in np.flatnonzero(learn)])
+        vectors = np.zeros((len(documents), self.width), dtype=np.float32)
+        has_vector = np.zeros(len(documents), dtype=bool)
+        placed: dict[tuple[str, ...], NDArray[np.float32]] = {}
+        for row, document in enumerate(documents):
+            words = tuple(word for word in document if word in model.wv.key_to_index)
+            if words:
+                if words not in placed:
+                    # Inference draws from this generator: set anew, a text's place is a function of its words.
+                    model.random.seed(self.seed)
+                    placed[words] = model.infer_vector(list(words))
+                vectors[row], has_vector[row] = placed[words], True
+            if progress is not None:
+                progress(row + 1)
+        return Places(vectors, has_vector)
+
+    def _trained(self, documents: list[list[str]]) -> Any:
+        from gensim.models.doc2vec import Doc2Vec as Model
+        from gensim.models.doc2vec import TaggedDocument
+
+        hierarchical = self.output == "hs"
+        model = Model(
+            vector_size=self.width,
+            window=self.window,
+            min_count=self.min_count,
+            epochs=self.epochs or (20 if len(documents) >= MANY else 50),
+            dm=1,
+            hs=int(hierarchical),
+            negative=0 if hierarchical else 5,
+            seed=self.seed,
+            workers=self.workers,
+        )
+        tagged = [TaggedDocument(document, [row]) for row, document in enumerate(documents)]
+        model.build_vocab(tagged)
+        if not len(model.wv):
+            raise DataError(
+                f"Doc2Vec needs words that come {self.min_count} times; {len(documents):,} texts have none; lower "
+                "min_count, or use the space lsa"
+            )
+        model.train(tagged, total_examples=model.corpus_count, epochs=model.epochs)
+        return model

@@ -21,7 +21,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.relevance import cider, tfidf
-from subtext.evaluation.relevance.products import Products
+from subtext.evaluation.relevance.grams import Products
 from subtext.objectives.losses.soft_contrastive import MIXED
 from subtext.objectives.scene import Relevance
 from subtext.ops import draw as draws

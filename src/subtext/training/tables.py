@@ -29,8 +29,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError, RequirementError, counted
 from subtext.neighbours.graph import Graph, pictures_of_texts
-from subtext.neighbours.lsa import Lsa
-from subtext.neighbours.spaces import Features
+from subtext.neighbours.spaces import Features, Lsa
 from subtext.objectives.mining import IMAGES, TEXTS
 from subtext.objectives.weighting import TABLE
 from subtext.ops import draw

@@ -24,7 +24,7 @@ from subtext.core import DIRECTIONS, Comparison, Direction, Embeddings, Epoch, S
 from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
-from subtext.evaluation import embed_pairs, reranking
+from subtext.evaluation import embed_pairs, two_stages
 from subtext.models.checkpoint import fingerprint as of_weights
 from subtext.models.checkpoint import load_record
 from subtext.models.model import Model
@@ -64,7 +64,7 @@ class LoadedTeacher:
 
     def of_pairs(self, pairs: Int[np.ndarray, "p two"]) -> Float[np.ndarray, "p"]:
         """Scores of chosen pairs, ordered by image."""
-        scores = reranking.pair_scores(self.model.similarity, self.images, self.texts, pairs)
+        scores = two_stages.pair_scores(self.model.similarity, self.images, self.texts, pairs)
         return np.asarray(scores / self.temperature, dtype=np.float32)
 
 
@@ -195,7 +195,7 @@ class MinedNegativesMemory(Memory):
             "text_to_image": strangers(texts, images, groups[::-1], self.options.count),
         }
         rows = {side: np.concatenate([self._partners[side][:, None], lists[side]], axis=1) for side in DIRECTIONS}
-        shortlists = reranking.Shortlists(*(np.maximum(rows[side], 0) for side in DIRECTIONS))
+        shortlists = two_stages.Shortlists(*(np.maximum(rows[side], 0) for side in DIRECTIONS))
         pairs = shortlists.pairs()
         scores = self.teacher.of_pairs(pairs)
         self.bank = {IMAGES: images.to(self.device), TEXTS: texts.to(self.device)}
@@ -270,6 +270,6 @@ def strangers(
         some = slice(start, start + _ROWS)
         scores = best_views(queries.vectors[some], candidates.vectors)
         scores = scores.masked_fill(torch.from_numpy(groups[0][some])[:, None] == theirs, -torch.inf)
-        rows = reranking.best(scores, count)
+        rows = two_stages.best(scores, count)
         lists.append(np.where(np.isneginf(np.take_along_axis(scores.numpy(), rows, axis=1)), -1, rows))
     return np.concatenate(lists)

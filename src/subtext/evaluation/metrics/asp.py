@@ -96,50 +96,27 @@ class ASP(Metric):
 
     def chance(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"] | None:
         """Of a random order; over all candidates alone."""
-        return None if self.top else chance(ranks.best, self.ties)
+        return None if self.top else among_first(ranks.best, (ranks.best.shape[1],), self.ties)[0][:, 0]
 
     def ceiling(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"] | None:
         """Of the best order; over all candidates alone."""
-        return None if self.top else ceiling(ranks.best, self.ties)
+        return None if self.top else among_first(ranks.best, (ranks.best.shape[1],), self.ties)[1][:, 0]
 
 
 Numbers = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 
-def chance(best: UInt[np.ndarray, "q c"], ties: RankTies = "ordinal") -> Float[np.ndarray, "q"]:
-    """Expected ASP of a random order of the candidates.
-
-    best  `ops.semantic_rank.ranks(relevance, "min")`
-
-    With ordinal ranks this is (C + 1) / 2C; where ties share a rank it depends on them.
-
-    >>> chance(np.array([[1, 2, 3, 4]], dtype=np.uint16)).tolist()
-    [0.625]
-    """
-    return among_first(best, (best.shape[1],), ties)[0][:, 0]
-
-
-def ceiling(best: UInt[np.ndarray, "q c"], ties: RankTies = "ordinal") -> Float[np.ndarray, "q"]:
-    """Expected ASP of scores that put every candidate where its relevance does, and equal ones in any order.
-
-    best  `ops.semantic_rank.ranks(relevance, "min")`
-
-    1 where relevance has no ties. A model whose scores tie where the relevance does can be above it.
-    Cost  one read of the ranks, and O(C) a query.
-
-    >>> ceiling(np.array([[1, 2, 2]], dtype=np.uint16)).round(6).tolist()  # (1 + (2/2 + 2/3 + 2/3 + 3/3) / 2) / 3
-    [0.888889]
-    """
-    return among_first(best, (best.shape[1],), ties)[1][:, 0]
-
-
 def among_first(
     best: UInt[np.ndarray, "q c"], tops: Sequence[int], ties: RankTies = "ordinal"
 ) -> tuple[Float[np.ndarray, "q k"], Float[np.ndarray, "q k"]]:
-    """Both lines of ASP over the N most relevant candidates alone (`ASP(top=N)`): chance, and the best order.
+    """Two lines of reference of ASP over the N most relevant candidates alone (`ASP(top=N)`); N = C is over all.
 
-    best  `ops.semantic_rank.ranks(relevance, "min")`        tops  each N, a column of what is given
+    The first is expected of a random order: (C + 1) / 2C with ordinal ranks, and dependent on ties where these share a
+    rank. The second is expected of scores that put every candidate where its relevance does, and equal ones in any
+    order: 1 where relevance has no ties. A model whose scores tie where the relevance does can be above it.
+
+    best  `ops.semantic_rank.ranks(relevance, "min")`        tops  each N, a column of both results
 
     The most relevant are a beginning of the list: among them everybody keeps the rank that they had among all. NaN for
     a query of which no N are meant, as ASP has it. Raises RequirementError for an N below 1.
@@ -147,6 +124,8 @@ def among_first(
 
     >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), (2,))
     (array([[0.75]]), array([[1.]]))
+    >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), (3,))[1].round(6).tolist()  # (1 + (1 + 4/3 + 1) / 2) / 3
+    [[0.888889]]
     """
     cutoffs = np.asarray(tops, dtype=np.int64)
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, best.shape[1] + 1))])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.evaluation.metric import Metric, Request, mean
+from subtext.evaluation.metric import Metric, mean
 from subtext.ops.rank import Counts, Ties
 
 
@@ -38,11 +37,6 @@ class BestRank(Metric):
     percent = False
     lower_is_better = True
     compared = False
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[BestRank]:
-        """One, for the pairs."""
-        return [cls(request.protocol.ties)] if request.truth == "pairs" else []
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
         """The same from counts that are already there."""

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -25,7 +27,45 @@ PLACES = (1, 3)
 
 
 @dataclass(frozen=True)
-class CWay(Metric):
+class _Choice(Metric):
+    """Whether the truth is among the first `at` of c candidates."""
+
+    c: int = 5
+    at: int = 1
+    ties: Ties = "pessimistic"
+
+    position = 40
+    sampled: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.c < 2 or self.at < 1 or (self.sampled and self.ties == "expected"):
+            raise RequirementError(
+                f"{type(self).__name__} needs c of at least 2, at of at least 1"
+                f"{' and an order of ties' if self.sampled else ''}; "
+                f"it got c = {self.c}, at = {self.at}, ties = '{self.ties}'"
+            )
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[Metric]:
+        """Each c of the protocol; with sampled distractors, or in closed form."""
+        protocol = request.protocol
+        if request.truth != "pairs" or protocol.sampled != cls.sampled:
+            return []
+        seed = {"seed": protocol.seed} if cls.sampled else {}
+        return [cls(c, at, protocol.ties, **seed) for c in protocol.c_way for at in PLACES if at < c]
+
+    @property
+    def name(self) -> str:
+        """With c, and how far the truth may be from the first place."""
+        return f"{self.c}_way@{self.at}"
+
+    def chance(self, *readings: Any) -> Fraction:
+        """The same for every query."""
+        return Fraction(self.at, self.c)
+
+
+@dataclass(frozen=True)
+class CWay(_Choice):
     """Probability that the truth is among the first `at` of c: itself and c - 1 negatives drawn without replacement.
 
         P = sum_{x < at} C(g, x) C(M - g, c-1-x) / C(M, c-1)        M negatives, g of them ahead of the truth
@@ -51,50 +91,22 @@ class CWay(Metric):
     [0.5]
     """
 
-    c: int = 5
-    at: int = 1
-    ties: Ties = "pessimistic"
     again: bool = False
 
     reads = ("best_rank",)
-    position = 40
-
-    def __post_init__(self) -> None:
-        if self.c < 2 or self.at < 1:
-            raise RequirementError(f"CWay needs c of at least 2 and at of at least 1; it got {self.c} and {self.at}")
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[CWay]:
-        """Each c of the protocol, unless distractors are sampled."""
-        protocol = request.protocol
-        if request.truth != "pairs" or protocol.sampled:
-            return []
-        return [cls(c, at, protocol.ties) for c in protocol.c_way for at in PLACES if at < c]
-
-    @property
-    def name(self) -> str:
-        """With c, and how far the truth may be from the first place."""
-        return f"{self.c}_way@{self.at}"
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
         """The same from counts that are already there."""
-        queries = counts.positives > 0
-        pool = counts.negatives
+        probability = partial(choice_probability, c=self.c, at=self.at, replacement=self.again)
+        queries, pool = counts.positives > 0, counts.negatives
         if self.ties != "expected":
             ahead = np.where(queries, counts.rank(self.ties), 0).astype(np.int64)
-            return np.where(
-                queries, choice_probability(ahead, pool, c=self.c, at=self.at, replacement=self.again), np.nan
-            )
-        values = choice_probability(counts.greater, pool, c=self.c, at=self.at, replacement=self.again)
+            return np.where(queries, probability(ahead, pool), np.nan)
+        values = probability(counts.greater, pool)
         for query in np.flatnonzero(counts.tied):
             ahead = counts.greater[query] + np.arange(counts.tied[query] + 1)
-            every = np.full(len(ahead), pool[query])
-            values[query] = choice_probability(ahead, every, c=self.c, at=self.at, replacement=self.again).mean()
+            values[query] = probability(ahead, np.full(len(ahead), pool[query])).mean()
         return np.where(queries, values, np.nan)
-
-    def chance(self, counts: Counts) -> Fraction:
-        """The same for every query."""
-        return Fraction(self.at, self.c)
 
 
 @dataclass(frozen=True)
@@ -169,7 +181,7 @@ class CWayRank(Metric):
 
 
 @dataclass(frozen=True)
-class SampledCWay(Metric):
+class SampledCWay(_Choice):
     """Whether the truth is among the first `at` of c, for one draw of c - 1 negatives without replacement.
 
     Kept for parity with published numbers, which are one draw each; the closed form is its mean over all draws. What
@@ -192,33 +204,10 @@ class SampledCWay(Metric):
     [0.0]
     """
 
-    c: int = 5
-    at: int = 1
     seed: int = 0
-    ties: Ties = "pessimistic"
 
     reads = ("best_rank", "query_keys")
-    position = 40
-
-    def __post_init__(self) -> None:
-        if self.c < 2 or self.at < 1 or self.ties == "expected":
-            raise RequirementError(
-                "SampledCWay needs c of at least 2, at of at least 1 and an order of ties; "
-                f"it got c = {self.c}, at = {self.at}, ties = '{self.ties}'"
-            )
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[SampledCWay]:
-        """Each c of the protocol, where distractors are sampled."""
-        protocol = request.protocol
-        if request.truth != "pairs" or not protocol.sampled:
-            return []
-        return [cls(c, at, protocol.seed, protocol.ties) for c in protocol.c_way for at in PLACES if at < c]
-
-    @property
-    def name(self) -> str:
-        """That of the closed form."""
-        return f"{self.c}_way@{self.at}"
+    sampled = True
 
     def of(self, counts: Counts, keys: NDArray[np.int64]) -> NDArray[np.float64]:
         """The same from counts that are already there; keys (Q) name the queries."""
@@ -226,10 +215,6 @@ class SampledCWay(Metric):
         ahead = np.where(usable, counts.rank(self.ties), 0).astype(np.int64)
         draws = draw.uniform(keys, seed=self.seed, epoch=0, purpose=f"{self.c}-way", count=self.c - 1)
         return np.where(usable, distractors_ahead(ahead, counts.negatives, draws) < self.at, np.nan)
-
-    def chance(self, counts: Counts, keys: NDArray[np.int64]) -> Fraction:
-        """The same for every query."""
-        return Fraction(self.at, self.c)
 
 
 def choice_probability(

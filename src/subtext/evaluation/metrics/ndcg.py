@@ -11,15 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from subtext.core import Comparison
-from subtext.errors import RequirementError
-from subtext.evaluation.metric import Gains, Metric, Request
+from subtext.evaluation.metric import GainMetric, Gains, Request
 from subtext.ops.rank import Ties
-from subtext.ops.top_k import graded_relevance
 
 
 @dataclass(frozen=True)
-class NDCG(Metric):
+class NDCG(GainMetric):
     """Gain of the first k candidates, each discounted by its place, over that of the best order (Järvelin 2002).
 
         DCG = sum_{r <= k} g(rel_r) / log2(r + 1)        nDCG = DCG / DCG of the candidates by falling relevance
@@ -33,7 +30,8 @@ class NDCG(Metric):
     Raises    RequirementError without relevance, for one below 0 or not finite, and for k below 1.
     Cost      finding the first k of each row.
 
-    >>> from subtext.core import Truth
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
     >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[0.0, 1.0, 0.0]]), scale="made")
     >>> round(NDCG(k=3)(Comparison(torch.tensor([[0.3, 0.2, 0.1]]), truth)).item(), 6)  # 1 / log2(3)
     0.63093
@@ -43,13 +41,7 @@ class NDCG(Metric):
     gain: Literal["linear", "exponential"] = "linear"
     ties: Ties = "pessimistic"
 
-    reads = ("gains",)
-    truth = "relevance"
     position = 81
-
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise RequirementError(f"NDCG needs k of 1 or more; it got {self.k}")
 
     @classmethod
     def requested(cls, request: Request) -> Iterable[NDCG]:
@@ -63,14 +55,10 @@ class NDCG(Metric):
         """With its k."""
         return f"ndcg@{self.k}"
 
-    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
-        relevance, scores = graded_relevance(comparison, "NDCG", least=0.0).double(), comparison.scores
-        if comparison.truth.ignored is not None:
-            relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
-            scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)
-        worth = relevance if self.gain == "linear" else torch.exp2(relevance) - 1
-        return torch.from_numpy(self.of(Gains.of(scores, worth, self.k, self.ties)))
+    def worth(self, relevance: Tensor) -> Tensor:
+        """What a candidate of this relevance counts, in float64."""
+        relevance = relevance.double()
+        return relevance if self.gain == "linear" else torch.exp2(relevance) - 1
 
     def of(self, gains: Gains) -> Float[np.ndarray, "q"]:
         """The same from gains of k places or more that are already there, with the same ties."""
@@ -78,7 +66,3 @@ class NDCG(Metric):
         discounts = 1 / np.log2(np.arange(min(self.k, got.shape[1])) + 2)
         total = (best[:, : self.k] * discounts).sum(axis=1)
         return np.where(total > 0, (got[:, : self.k] * discounts).sum(axis=1) / np.where(total > 0, total, 1), np.nan)
-
-    def chance(self, gains: Gains) -> Float[np.ndarray, "q"]:
-        """Where every place has the mean relevance."""
-        return self.of(gains.shuffled())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
-from subtext.evaluation.metric import Metric, Request
+from subtext.evaluation.metric import Metric
 from subtext.ops.rank import PositiveRanks, Ties, rank_positives
 from subtext.ops.sparse import CandidateLists
 from subtext.ops.top_k import graded_relevance
@@ -51,11 +51,6 @@ class PMRP(Metric):
     def __post_init__(self) -> None:
         if not self.zeta or min(self.zeta) < 0:
             raise RequirementError(f"{type(self).__name__} needs one zeta or more, each 0 or more; it got {self.zeta}")
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[PMRP]:
-        """One, where images have labels."""
-        return [cls(ties=request.protocol.ties)] if request.truth == "labels" else []
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""

@@ -18,7 +18,7 @@ class Preservation(Metric):
         |first_E(scores) and match| / E        E the query's own number of positives
 
     R-Precision within one modality: queries and candidates are the same items, truth.match marks each item's neighbours
-    in the semantic graph (`neighbours.truth`), and truth.ignored the item itself. The paper's E is 200.
+    in the semantic graph (`Graph.truth`), and truth.ignored the item itself. The paper's E is 200.
 
     Equal scores are ordered by their columns.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.evaluation.metric import Metric, Request
+from subtext.evaluation.metric import Metric
 from subtext.ops.rank import Counts, Ties
 
 
@@ -35,11 +34,6 @@ class ReciprocalRank(Metric):
     reads = ("best_rank",)
     position = 30
     name = "mrr"
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[ReciprocalRank]:
-        """One, for the pairs."""
-        return [cls(request.protocol.ties)] if request.truth == "pairs" else []
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
         """The same from counts that are already there."""

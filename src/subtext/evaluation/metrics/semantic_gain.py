@@ -6,19 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
-from subtext.core import Comparison
-from subtext.errors import RequirementError
-from subtext.evaluation.metric import Gains, Metric, Request
+from subtext.evaluation.metric import GainMetric, Gains, Request
 from subtext.ops.rank import Ties
-from subtext.ops.top_k import graded_relevance
 
 
 @dataclass(frozen=True)
-class SemanticGain(Metric):
+class SemanticGain(GainMetric):
     """Relevance of the first k candidates, over that of the k most relevant ones (Li et al. 2022, released code).
 
         sum_{i in first k by score} C_i / sum_{i in first k by relevance} C_i
@@ -33,7 +28,8 @@ class SemanticGain(Metric):
     Raises    RequirementError without relevance, for one below 0 or not finite, and for k below 1.
     Cost      finding the first k of each row.
 
-    >>> from subtext.core import Truth
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
     >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[1.0, 0.5, 0.5]]), scale="made")
     >>> SemanticGain(k=1)(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()
     [0.5]
@@ -42,13 +38,7 @@ class SemanticGain(Metric):
     k: int = 5
     ties: Ties = "pessimistic"
 
-    reads = ("gains",)
-    truth = "relevance"
     position = 80
-
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise RequirementError(f"SemanticGain needs k of 1 or more; it got {self.k}")
 
     @classmethod
     def requested(cls, request: Request) -> Iterable[SemanticGain]:
@@ -62,20 +52,8 @@ class SemanticGain(Metric):
         """With its k."""
         return f"gain@{self.k}"
 
-    def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
-        relevance, scores = graded_relevance(comparison, "SemanticGain", least=0.0), comparison.scores
-        if comparison.truth.ignored is not None:
-            relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
-            scores = scores.masked_fill(comparison.truth.ignored, -torch.inf)
-        return torch.from_numpy(self.of(Gains.of(scores, relevance, self.k, self.ties)))
-
     def of(self, gains: Gains) -> Float[np.ndarray, "q"]:
         """The same from gains of k places or more that are already there, with the same ties."""
         got, best = gains.by_score, gains.by_relevance
         total = best[:, : self.k].sum(axis=1)
         return np.where(total > 0, got[:, : self.k].sum(axis=1) / np.where(total > 0, total, 1), np.nan)
-
-    def chance(self, gains: Gains) -> Float[np.ndarray, "q"]:
-        """Where every place has the mean relevance."""
-        return self.of(gains.shuffled())

@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from subtext.evaluation.relevance.grams import Corpus, Grams, corpus, counted, treebank_words
-from subtext.evaluation.relevance.products import Products
+from subtext.evaluation.relevance.grams import Corpus, Grams, Products, corpus, counted, treebank_words
 from subtext.ops.group_products import Terms
 from subtext.ops.sparse import Sparse
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.relevance.grams import corpus
-from subtext.evaluation.relevance.match import Match, of_groups
 from subtext.evaluation.relevance.tfidf import unit_rows
 from subtext.ops.group_products import Terms, group_products
 
@@ -21,19 +20,6 @@ _ROUNDING = 4e-7
 _BLOCK_CELLS = 2**25
 _COMPILED_CELLS = 2**24
 """Cells of texts by texts from which compiling the kernel pays."""
-
-
-def match(image_classes: Sequence[str], text_classes: Sequence[str]) -> Match:
-    """Every picture and every text of one class belong together.
-
-    >>> match(["finch", "wren"], ["wren", "wren", "finch"]).image_to_text.lengths.tolist()
-    [1, 2]
-    """
-    codes = {name: code for code, name in enumerate(dict.fromkeys((*image_classes, *text_classes)))}
-    images, texts = (
-        np.array([codes[name] for name in names], dtype=np.int64) for names in (image_classes, text_classes)
-    )
-    return of_groups(images, texts)
 
 
 def of_pairs(pairs: Dataset, *, column: str = "labels") -> tuple[list[str], list[str]]:
@@ -105,3 +91,18 @@ def relevance(
     for kind in np.unique(kinds[(kinds >= 0) & (kinds < texts.count)]):
         means[kind, kinds == kind] += means[kind, kinds == kind].mean()
     return means.astype(np.float32)
+
+
+def relevance_of(
+    pairs: Dataset, references: Sequence[str], images: NDArray[np.int64], candidates: Sequence[str]
+) -> Float[np.ndarray, "i c"]:
+    """The same for every image of a data set, whose texts are the candidates.
+
+    references  texts of images        images  (R) the image of each
+    """
+    image_classes, text_classes = of_pairs(pairs)
+    codes = {label: code for code, label in enumerate(dict.fromkeys(image_classes))}
+    of_image, of_text = (
+        np.array([codes[label] for label in labels], dtype=np.int64) for labels in (image_classes, text_classes)
+    )
+    return relevance(references, of_image[images], candidates, of_text, count=len(codes))[of_image]

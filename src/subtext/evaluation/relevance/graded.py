@@ -1,9 +1,16 @@
-"""Graded: how much every picture and every text have to do with each other, under one named reading."""
+"""Graded: how much every image and every text have to do with each other, under one named reading.
+
+The relevance of a data set by its name ("tfidf1", "ciderd", "sentence:all-MiniLM-L6-v2", ...), and its matrix on disk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,17 +18,25 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from subtext.core import Direction, Truth
-from subtext.data.dataset import Judgements
-from subtext.errors import DataError, ShapeError
-from subtext.evaluation.relevance.match import Match
+from subtext.data.atomic import write_file
+from subtext.data.dataset import Dataset
+from subtext.errors import DataError, RequirementError, ShapeError
+from subtext.evaluation.relevance import cider, classes, sentence, tfidf
+from subtext.evaluation.relevance.match import Match, positions_in_groups
+from subtext.models.encoders.language import SentenceEncoder
 
+NAMES = ("tfidf1", "ciderd", "cider", "class_tfidf1", "judged", "sentence:MODEL")
+_SENTENCE = "sentence:"
+_OTHERS = "-others"
 BLOCK_BYTES = 2**26
 """About as much of a matrix is read at a time."""
+_FORM = 1
+"""Raised when the same texts and settings come to give other numbers."""
 
 
 @dataclass(frozen=True)
 class Graded:
-    """Relevance in degrees between I pictures and T texts; one matrix serves both directions.
+    """Relevance in degrees between I images and T texts; one matrix serves both directions.
 
     name    what it was computed with ("tfidf1", "ciderd", ...): part of the name of every metric that reads it, because
             figures under two relevances cannot be compared
@@ -49,10 +64,6 @@ class Graded:
         """I and T."""
         return (self.values.shape[0], self.values.shape[1])
 
-    def queries(self, direction: Direction) -> int:
-        """How many queries one direction has."""
-        return self.shape[0] if direction == "image_to_text" else self.shape[1]
-
     def block(self, direction: Direction, start: int, stop: int) -> Float[np.ndarray, "q c"]:
         """Queries start to stop against all candidates, float32 row after row.
 
@@ -73,15 +84,14 @@ class Graded:
         self, direction: Direction, block_bytes: int = BLOCK_BYTES
     ) -> Iterator[tuple[int, int, Float[np.ndarray, "q c"]]]:
         """All queries of a direction in order: start, stop and their block."""
-        queries = self.queries(direction)
-        candidates = max(1, self.values.size // max(1, queries))
-        rows = max(1, block_bytes // (4 * candidates))
+        queries, candidates = self.shape if direction == "image_to_text" else self.shape[::-1]
+        rows = max(1, block_bytes // (4 * max(1, candidates)))
         for start in range(0, queries, rows):
             stop = min(queries, start + rows)
             yield start, stop, self.block(direction, start, stop)
 
     def take(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Graded:
-        """The chosen pictures and texts, as one fold of a gallery needs them; what was learnt from all stays so."""
+        """The chosen images and texts, as one fold of a gallery needs them; what was learnt from all stays so."""
         return replace(self, values=np.ascontiguousarray(self.values[image_rows][:, text_rows]))
 
     def truth(self, direction: Direction, start: int, stop: int, match: Match) -> Truth:
@@ -90,13 +100,132 @@ class Graded:
         relevance = torch.from_numpy(self.block(direction, start, stop))
         return Truth(match=matches.match, ignored=matches.ignored, relevance=relevance, scale=self.name)
 
-    def above(self, threshold: float) -> int:
-        """How many pairs of a picture and a text have a value above the threshold."""
-        return sum(int((block > threshold).sum()) for _, _, block in self.blocks("image_to_text"))
+
+def check(name: str) -> None:
+    """Raise RequirementError unless `graded` knows this name."""
+    if name not in NAMES[:-1] and not (name.startswith(_SENTENCE) and name != _SENTENCE):
+        raise RequirementError(f"a relevance is one of {', '.join(NAMES)}; it got '{name}'")
 
 
-def of_judgements(judgements: Judgements, *, images: int, texts: int, name: str = "judged") -> Graded:
-    """Judgements of a data set in degrees, as nDCG reads them; what nobody judged is 0."""
-    values = np.zeros((images, texts), dtype=np.float32)
-    values[judgements.images, judgements.texts] = judgements.scores
-    return Graded(name, values)
+def graded(
+    pairs: Dataset,
+    name: str = tfidf.NAME,
+    *,
+    references: int | None = None,
+    exclude_self: bool = False,
+    precision: Literal["float32", "float16"] = "float32",
+    cache: Path | None = None,
+    device: str = "cpu",
+) -> Graded:
+    """How related every image and text of a data set, or of one of its splits, are under the named relevance.
+
+    An image is known by the texts that rows of the data name it with; word counts are learnt from these.
+
+    name          of `NAMES`: unigram TF-IDF cosine; CIDEr-D; plain CIDEr; CUB's by class, whose classes are the column
+                  "labels"; the judgements that the data brings; the cosine of any sentence encoder, by hub name or
+                  folder
+    references    texts of an image that it is known by, the first so many of them; None for all. DAA's tables: 5
+    exclude_self  an image's own text is compared with its other texts only; the published figures keep it in. The
+                  relevance then is another one, and is called NAME-others
+    precision     of the values; float16 takes half the memory and makes ties of what differs by less than 0.0005
+    cache         a folder where matrices are kept; None computes them each time
+    device        what a sentence encoder runs on
+
+    Raises RequirementError for an unknown name, or where the data has not what it reads; DataError for items without
+    words, and for a damaged file in the cache; OutputError where the cache cannot be written.
+    """
+    check(name)
+    shape = (len(pairs.images), len(pairs.texts))
+    if name == "judged":
+        if pairs.judgements is None:
+            raise RequirementError("the relevance 'judged' needs judgements; this data set brings none; name another")
+        # What nobody judged is 0.
+        degrees = np.zeros(shape, dtype=np.float32)
+        degrees[pairs.judgements.images, pairs.judgements.texts] = pairs.judgements.scores
+        return Graded(name, degrees)
+    if name == classes.NAME and exclude_self:
+        raise RequirementError(f"'{name}' compares each text with itself, too; leave exclude_self out")
+    if references is not None and references < 1:
+        raise RequirementError(f"a picture needs at least one reference; it got {references}")
+    texts = [value for value in pairs.texts.values if isinstance(value, str)]
+    if len(texts) != len(pairs.texts):
+        item = next(n for n, v in zip(pairs.texts.ids, pairs.texts.values, strict=True) if not isinstance(v, str))
+        raise DataError(f"relevance needs words for every text; '{item}' has none, it is known by features alone")
+    links = pairs.links
+    if references is not None:
+        links = links[positions_in_groups(links[:, 0]) < references]
+    encoder = name.removeprefix(_SENTENCE) if name.startswith(_SENTENCE) else ""
+
+    def fill(out: NDArray[np.floating]) -> None:
+        words = [texts[row] for row in links[:, 1]], links[:, 0], texts
+        options: dict[str, Any] = {"self_columns": links[:, 1] if exclude_self else None, "count": len(out), "out": out}
+        if name == classes.NAME:
+            out[:] = classes.relevance_of(pairs, *words)
+        elif encoder:
+            sentence.relevance(*words, encoder=SentenceEncoder(encoder, device=device), **options)
+        elif name == tfidf.NAME:
+            tfidf.relevance(*words, **options)
+        else:
+            cider.relevance(*words, variant="ciderd" if name == "ciderd" else "cider", **options)
+
+    if cache is None:
+        values: NDArray[np.floating] = np.empty(shape, dtype=precision)
+        fill(values)
+    else:
+        # The weights of a model that is a folder may change while its name stays.
+        files = sorted(Path(encoder).iterdir()) if encoder and Path(encoder).is_dir() else []
+        stamps = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+        about = {
+            "relevance": name,
+            "texts": _digest(texts),
+            "links": _digest(links.T),
+            "self": exclude_self,
+            "model": stamps if encoder else "",
+            "labels": _digest(classes.of_pairs(pairs)[0]) if name == classes.NAME else "",
+        }
+        values = cached(cache, about, shape=shape, precision=precision, fill=fill)
+    shown = _SENTENCE + Path(encoder).name if encoder else name
+    return Graded(shown + _OTHERS if exclude_self else shown, values)
+
+
+def cached(
+    folder: Path,
+    about: Mapping[str, object],
+    *,
+    shape: tuple[int, int],
+    precision: str,
+    fill: Callable[[NDArray[np.floating]], object],
+) -> Float[np.ndarray, "g c"]:
+    """The matrix of these settings, mapped: as `fill` wrote it into an array of that shape, now or another time.
+
+    about      whatever the numbers depend on, as JSON
+    precision  "float32" or "float16"
+    """
+    settings = {"form": _FORM, "shape": shape, "precision": precision, **about}
+    name = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
+    path = folder / f"{name}.npy"
+    if not path.is_file():
+
+        def write(new: Path) -> None:
+            array = np.lib.format.open_memmap(new, mode="w+", dtype=np.dtype(precision), shape=shape)
+            fill(array)
+            array.flush()
+
+        write_file(path, write)
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is damaged: {error}; remove it, it is made again") from error
+    if values.shape != shape or values.dtype != np.dtype(precision):
+        raise DataError(f"{path} is damaged: it holds {values.shape} of {values.dtype}; remove it, it is made again")
+    return values
+
+
+def _digest(parts: Iterable[str] | NDArray[np.int64]) -> str:
+    """32 hexadecimal digits that change with any text or row of numbers, and with their order."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        content = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part.astype("<i8").tobytes()
+        hasher.update((len(content) if isinstance(part, str) else len(part)).to_bytes(8, "little"))
+        hasher.update(content)
+    return hasher.hexdigest()

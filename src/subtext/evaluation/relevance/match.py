@@ -71,3 +71,16 @@ def of_judgements(judgements: Judgements, *, images: int, texts: int) -> Match:
         CandidateLists.of_pairs(image_rows, text_rows, queries=images),
         CandidateLists.of_pairs(text_rows, image_rows, queries=texts),
     )
+
+
+def positions_in_groups(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(N) how many items of the same group stand before each.
+
+    >>> positions_in_groups(np.array([4, 7, 4, 4])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    positions = np.empty(len(groups), dtype=np.int64)
+    positions[order] = np.arange(len(groups)) - np.searchsorted(ordered, ordered, side="left")
+    return positions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -29,6 +29,17 @@ class Labelled:
     image_codes: Int[np.ndarray, "i"]
     text_codes: Int[np.ndarray, "t"]
     codes: Float[np.ndarray, "u v"]
+
+    def take(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Labelled | None:
+        """The labelled items among the chosen ones, numbered anew; None where no image or no text is."""
+        fields: dict[str, NDArray[np.int64]] = {}
+        for name, rows, chosen in (("image", self.image_rows, images), ("text", self.text_rows, texts)):
+            row_of = np.full(max(int(rows.max(initial=-1)), int(chosen.max(initial=-1))) + 1, -1, dtype=np.int64)
+            row_of[chosen] = np.arange(len(chosen))
+            present = row_of[rows] >= 0
+            fields[f"{name}_rows"] = row_of[rows][present]
+            fields[f"{name}_codes"] = getattr(self, f"{name}_codes")[present]
+        return replace(self, **fields) if len(fields["image_rows"]) and len(fields["text_rows"]) else None
 
     def match(self, zeta: int) -> Match:
         """Who is plausible for whom: labels of the two pictures differ in at most `zeta` places.

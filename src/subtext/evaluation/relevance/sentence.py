@@ -10,8 +10,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from subtext.errors import DataError, ShapeError
-from subtext.evaluation.relevance.grams import corpus
-from subtext.evaluation.relevance.products import leave_out
+from subtext.evaluation.relevance.grams import corpus, leave_out
 
 Encoder = Callable[[Sequence[str]], Float[np.ndarray, "n d"]]
 """Texts to vectors: a `SentenceEncoder`, or anybody's function."""
