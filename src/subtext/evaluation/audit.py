@@ -310,7 +310,8 @@ def _other_neighbours(sample: Sample) -> list[Rescored]:
 def _other_names(sample: Sample) -> list[Rescored]:
     rows = [np.arange(count, dtype=np.int64) for count in sample.scores.shape]
     items = sample.image_embeddings(sample.images), sample.text_embeddings(sample.texts)
-    scores = [sample.compared(*(replace(each, ids=torch.full_like(each.ids, 10**9)) for each in items))]
+    images, texts = (replace(embeddings, ids=torch.full_like(embeddings.ids, 10**9)) for embeddings in items)
+    scores = [sample.compared(images, texts)]
     # A head of distributions draws by the row of an item, and may.
     if all(each.log_std is None for each in items):
         images = sample.image_embeddings(sample.images, row_ids=sample.order(len(sample.images), "numbers i"))

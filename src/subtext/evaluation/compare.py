@@ -432,13 +432,13 @@ def _difference(
     # A text without an image of its own is a cluster of its own.
     owners = np.where(owners == "", np.char.add("\0", first[0].queries[f"{direction}/id"]), owners)
     clusters = np.unique(owners, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    values = [
+    mine, theirs = (
         (100.0 if side[0].declared(name)["percent"] else 1.0)
         * np.stack([np.asarray(run.queries[name], dtype=np.float64) for run in side])
         for side in (first, second)
-    ]
-    runs = [[float(np.nanmean(row)) for row in side] for side in values]
-    test = paired(*values, clusters, samples=samples, seed=seed, same_seeds=same)
+    )
+    runs = [[float(np.nanmean(row)) for row in side] for side in (mine, theirs)]
+    test = paired(mine, theirs, clusters, samples=samples, seed=seed, same_seeds=same)
     return replace(
         _means(name, *runs),
         difference=test.difference,

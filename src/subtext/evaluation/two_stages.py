@@ -140,7 +140,8 @@ def pair_scores(
     order = np.lexsort((group_of[pairs[:, 1]], image_rows))
     codes, starts = np.unique(image_rows[order] * len(groups) + group_of[pairs[order, 1]], return_index=True)
     prepare = getattr(similarity, "prepare", None)
-    last, prepared = -1, ()
+    last = -1
+    prepared: tuple[Any, ...] = ()
     scores: NDArray[Any] | None = None
     for code, start, stop in zip(codes.tolist(), starts, np.append(starts, len(pairs))[1:], strict=True):
         row, number = divmod(code, len(groups))
